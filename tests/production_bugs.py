@@ -174,7 +174,7 @@ TWINS = {
     **{
         f"positions in {kept}": _twins(
             ramp, dict(kept=kept), dict(kept="int32"), _ramped,
-            _one("int32", production, needs=UP_TO), "mismatch", "sampled elements are off"
+            _one("int32", production, needs=UP_TO), "mismatch", "sampled elements are wrong"
         )
         for kept, production in (("bfloat16", 10_000), ("float16", 100_000), ("float32", 17_000_000))
     },

@@ -1,7 +1,7 @@
-"""Addresses of a kernel at sizes too large to run: index arithmetic in 32 bits overflows from 2^31 elements on.
+"""A check of a kernel's addresses at sizes too large to run: 32-bit index arithmetic overflows from 2^31 elements on.
 
-Nothing is allocated: the kernel is traced and lowered for shapes alone, and a few of its programs are run as far as
-their addresses, which are compared with the arrays' lengths.
+Nothing is allocated: the kernel is traced and lowered for shapes only. The simulator runs a few of its programs without
+data, and compares their addresses with the arrays' lengths.
 """
 
 from dataclasses import replace
@@ -16,21 +16,21 @@ from kerneltest.trace.tracing import trace
 
 
 def check_addresses(pairing: Pairing, *, target: str = "sm_90", **lengths: int) -> tuple[Fault, ...]:
-    """Out-of-bounds accesses of a kernel at given dim lengths, by its first, last and some other programs.
+    """Finds out-of-bounds accesses of a kernel at given lengths, in its first, its last and some other programs.
 
-    Addresses and masks that depend on loaded values are not checked: every load gives zeros here.
+    Every load returns zeros, so addresses and masks that depend on loaded values are not checked.
 
     Args:
-      pairing: whose kernel it is; its first dtypes and static options are taken.
+      pairing: the pairing, whose first dtypes and static options are used.
       target: a GPU, as in backend ids.
-      lengths: of dims, by name; the others keep their first planned length.
+      lengths: lengths of dims by name. Other dims have their first planned length.
 
     Returns:
       The first fault on each array, with program, array and source line.
 
     Raises:
-      ValueError: an unknown target or dim; lists the known ones.
-      Failure: as the tiers `lower` and `simulate` report them.
+      ValueError: the target or a dim is unknown; the message lists the known ones.
+      Failure: the kernel does not trace or lower, as the tiers `lower` and `simulate` report it.
     """
     if target not in TARGETS:
         raise ValueError(f"unknown target {target!r}; known are {', '.join(TARGETS)}")

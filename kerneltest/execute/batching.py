@@ -1,4 +1,4 @@
-"""Cases of one signature in one batch: the oracle is sampled for all at once, and a backend runs all at once."""
+"""Batches of cases of one signature: the oracle's rounding is sampled for all at once, and one call runs them all."""
 
 from kerneltest.backends.base import BatchExecutable, Outputs
 from kerneltest.backends.device import device_responds
@@ -13,8 +13,8 @@ from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
 from kerneltest.trace.tracing import Traced
 
-_MOST_SAMPLED = 2**16  # numbers in the samples of arguments and outputs: they fit into a processor's cache
-_MOST_RUN = 2**22  # elements in the arguments of cases that run at once
+_MAX_SAMPLED = 2**16  # numbers in the samples of arguments and outputs, so that they fit into a processor's cache
+_MAX_RUN = 2**22  # elements in the arguments of cases that run at once
 
 
 def expect_batch(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> None:
@@ -31,7 +31,7 @@ def expect_batch(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> Non
     """
     if case.id in cache.expectations or cache.process.budget is not None:
         return
-    limits, room = [], _MOST_SAMPLED
+    limits, room = [], _MAX_SAMPLED
     for each in (case, *cache.later_cases(case)):
         if each is not case:
             cache.begin_case(item.name, each)
@@ -48,7 +48,7 @@ def expect_batch(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> Non
             break
     if len(limits) > 1:
         cache.begin_case(item.name, case)
-        cache.process.journal.counts["cases followed at once"] += len(limits)
+        cache.process.journal.counts["cases sampled together"] += len(limits)
         sample_together(limits)
 
 
@@ -79,7 +79,7 @@ def is_queued(item: Item, cache: Cache) -> bool:
 
 
 def _run_batch(item: Item, case: AnyCase, cache: Cache, executable: BatchExecutable) -> None:
-    cases, inputs, room = [case], [leaves_of(item, case, cache)], _MOST_RUN
+    cases, inputs, room = [case], [leaves_of(item, case, cache)], _MAX_RUN
     for other in cache.later_cases(case):
         room -= sum(leaf.size for leaf in inputs[0]) + 1
         if room < 0:

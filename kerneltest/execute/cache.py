@@ -159,7 +159,7 @@ class Cache:
             arguments = self.arguments(pairing, case)
             self.batch_inputs.pop(case.id, None)
             self.enter_phase(Phase.EXPECTING)
-            self.process.journal.counts["oracle's answers"] += 1
+            self.process.journal.counts["oracle evaluations"] += 1
             expectation: Expectation | Failure
             try:
                 expectation = expect(

@@ -1,4 +1,4 @@
-"""What is expected of a case, and what follows from its arguments: made once for all backends."""
+"""The expectation of a case with its arguments, computed once for all backends."""
 
 import functools
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ from kerneltest.judge.contents import special_inputs
 from kerneltest.oracle.expectation import Expectation, oracle_noise
 from kerneltest.records.evidence import SpecialInput
 
-_A_NUMBER = 16  # bytes: as the kernel gets it and as the oracle does, or with how far it moves
+_BYTES_PER_ELEMENT = 16  # its value in the kernel's dtype and in float64, or its value and its bound
 
 
 @dataclass(frozen=True)
 class CachedExpectation:
-    """A case's arguments and what is expected of them.
+    """The arguments of a case with the expectation for them.
 
     Attributes:
-      arguments: by path.
-      expectation: the oracle's answer, or how the oracle failed.
-      bitwise: whether it holds bit for bit.
+      arguments: array arguments by path.
+      expectation: the oracle's values and bounds, or its failure.
+      bitwise: whether outputs must equal it bit for bit.
     """
 
     arguments: Mapping[str, Array]
@@ -29,13 +29,13 @@ class CachedExpectation:
 
     @functools.cached_property
     def bytes(self) -> int:
-        """About as many are kept with it."""
+        """Approximate size in bytes."""
         values = () if isinstance(self.expectation, Failure) else self.expectation.values
-        return _A_NUMBER * sum(each.size for each in (*self.arguments.values(), *values))
+        return _BYTES_PER_ELEMENT * sum(each.size for each in (*self.arguments.values(), *values))
 
     @functools.cached_property
     def noise(self) -> float:
-        """What the oracle's own rounding may leave of a zero."""
+        """The absolute error that float64 rounding in the oracle may leave in a zero."""
         return oracle_noise(self.arguments)
 
     @functools.cached_property

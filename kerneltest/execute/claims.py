@@ -1,9 +1,8 @@
-"""The one place where outputs are held against what is expected of them."""
+"""The comparison of the outputs of a case with their expected values, and the record that results from it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 
@@ -23,25 +22,25 @@ from kerneltest.records.schema import Record
 BIT_FOR_BIT = "bit for bit"
 
 
-class WrongError(Exception):
-    """Some output is wrong, and nobody asked for more."""
+class WrongOutputError(Exception):
+    """An output is wrong, and the caller does not want evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Outputs, and what they should be.
+    """Outputs with their expected values. All sequences have one entry for each output.
 
     Attributes:
-      outputs: of the kernel.
-      values: what they should be: float64, int64 or bool.
-      bounds: how far each element may be off; zeros for not a bit.
+      outputs: the kernel's outputs.
+      values: the expected values: float64, int64 or bool, in the outputs' shapes.
+      bounds: the absolute error allowed of each element; 0 admits only the rounded value.
       signed_zeros: whether -0 and +0 differ.
-      tolerance: the error model, in words.
-      label: the call that gave them, where it is not the plain one.
-      gradient_of: the leaf that each output is a gradient with respect to, where they are gradients.
-      others: for each output, what integers and booleans may be instead.
-      asked: where the oracle asks something of each output; () for everywhere.
-      shares: what makes the bound of an output; () where that is not known.
+      tolerance: the error model in words, or `BIT_FOR_BIT`.
+      label: the call that gave the outputs, in words; "" for a plain call.
+      gradient_of: the leaf with respect to which each output is a gradient; () for outputs that are not gradients.
+      alternatives: arrays whose integers and booleans are as right as `values`; () if there are none.
+      defined: True for the elements whose value the oracle defines; () if it defines all.
+      shares: returns the error budget of the output of a number, the largest share first; () if it is unknown.
     """
 
     outputs: Sequence[Array]
@@ -51,28 +50,28 @@ class Claim:
     tolerance: str
     label: str = ""
     gradient_of: tuple[str, ...] = ()
-    asked: Sequence[Array] = ()
-    others: Sequence[Sequence[Array]] = ()
+    defined: Sequence[Array] = ()
+    alternatives: Sequence[Sequence[Array]] = ()
     shares: Callable[[int], tuple[ErrorShare, ...]] = lambda output: ()
 
     @property
-    def elements(self) -> tuple[int, int]:
-        """Of how many elements the oracle asks something, and of how many nothing."""
+    def element_counts(self) -> tuple[int, int]:
+        """Number of elements whose value the oracle defines, and number of the others."""
         total = sum(output.size for output in self.outputs)
-        unasked = sum(int((~where).sum()) for where in self.asked)
-        return total - unasked, unasked
+        undefined = sum(int((~where).sum()) for where in self.defined)
+        return total - undefined, undefined
 
     def compare(self, noise: float) -> list[Comparison]:
-        """Output by output; `noise` is what the oracle's own rounding may leave of a zero."""
-        others = self.others or [()] * len(self.outputs)
+        """Compares each output; `noise` is the absolute error that the oracle's own rounding may leave in a zero."""
+        alternatives = self.alternatives or [()] * len(self.outputs)
         return [
-            compare(actual, value, bound, signed_zeros=self.signed_zeros, noise=noise, others=other)
-            for actual, value, bound, other in zip(self.outputs, self.values, self.bounds, others, strict=True)
+            compare(actual, value, bound, signed_zeros=self.signed_zeros, noise=noise, others=others)
+            for actual, value, bound, others in zip(self.outputs, self.values, self.bounds, alternatives, strict=True)
         ]
 
 
-def noted(tolerance: Tolerance, note: str) -> str:
-    """An error model in words, and what it could not take into account."""
+def format_tolerance(tolerance: Tolerance, note: str) -> str:
+    """Returns an error model in words, with a note about its limits if there is one."""
     return f"{tolerance}: {note}" if note else str(tolerance)
 
 
@@ -83,36 +82,46 @@ def judge_claims(
     claims: Iterable[Claim],
     cache: Cache,
     *,
-    explained: bool = True,
+    with_evidence: bool = True,
 ) -> Outcome:
-    """A pass that counts what was compared, or the finding of the first output that is wrong.
+    """Compares the outputs of a case.
+
+    Args:
+      item, case: whose outputs they are.
+      arguments: the case's array arguments by path.
+      claims: the outputs of each call with their expected values, made one at a time.
+      cache: the cache of the pairing.
+      with_evidence: whether to collect evidence of a wrong output, which takes longer than everything else.
+
+    Returns:
+      A pass with the number of elements compared, or the finding of the first wrong output.
 
     Raises:
-      WrongError: an output is wrong, where that is not to be `explained`: evidence takes longer than all else.
+      WrongOutputError: an output is wrong, without `with_evidence`.
     """
     record = item.record(case=case, verdict=Verdict.PASS)
     noise = cache.noise(case, arguments)
     why_not = ""
 
     def shares(claim: Claim, number: int) -> tuple[ErrorShare, ...]:
-        cache.enter_phase(Phase.EXPECTING)  # the oracle is evaluated again
+        cache.enter_phase(Phase.EXPECTING)  # evaluates the oracle again
         return claim.shares(number)
 
     for claim in claims:
         cache.enter_phase(Phase.JUDGING)
         comparisons = claim.compare(noise)
-        asked, unasked = claim.elements
-        record = _counted(
+        defined, undefined = claim.element_counts
+        record = _add_comparisons(record, comparisons)
+        record = replace(
             record,
-            comparisons,
             tolerance=claim.tolerance,
-            defined=record.defined + asked,
-            undefined=record.undefined + unasked,
+            defined=record.defined + defined,
+            undefined=record.undefined + undefined,
         )
         for number, comparison in enumerate(comparisons):
             if comparison.verdict.is_finding:
-                if not explained:
-                    raise WrongError
+                if not with_evidence:
+                    raise WrongOutputError
                 finding = mismatch(
                     record,
                     item.pairing,
@@ -131,20 +140,18 @@ def judge_claims(
         used, number = max(((c.used, i) for i, c in enumerate(comparisons) if c.used is not None), default=(0.0, 0))
         if cache.exceeds_earlier_use(item.backend, case.family.name, used):
             record = replace(record, error_budget=budget_parts(shares(claim, number)))
-        wide = [i for i, each in enumerate(comparisons) if each.vacuous or np.isinf(each.bound).any()]
-        if wide and not record.compared:
-            found = shares(claim, wide[0])
-            record, why_not = (
-                replace(record, error_budget=budget_parts(found)),
-                vacuous_bound_note(found, claim.tolerance),
-            )
+        too_wide = [i for i, each in enumerate(comparisons) if each.vacuous or np.isinf(each.bound).any()]
+        if too_wide and not record.compared:
+            parts = shares(claim, too_wide[0])
+            record = replace(record, error_budget=budget_parts(parts))
+            why_not = vacuous_bound_note(parts, claim.tolerance)
     if record.undefined and not record.defined:
-        why_not = "the oracle asks nothing: nothing was compared"
+        why_not = "nothing was compared: the oracle leaves all elements undefined"
     return Outcome(record if record.compared else replace(record, message=why_not))
 
 
-def _counted(record: Record, comparisons: Sequence[Comparison], **more: Any) -> Record:
-    """`record` with what these comparisons add to it, and with further fields."""
+def _add_comparisons(record: Record, comparisons: Sequence[Comparison]) -> Record:
+    """Returns a record with the counts, the bound fraction and the ulps of comparisons added to its own."""
     used = [u for u in (record.bound_fraction, *(c.used for c in comparisons)) if u is not None]
     ulps = zip_longest(record.ulps, *(c.ulps for c in comparisons), fillvalue=0)
     return replace(
@@ -152,5 +159,4 @@ def _counted(record: Record, comparisons: Sequence[Comparison], **more: Any) -> 
         compared=record.compared + sum(c.compared for c in comparisons),
         bound_fraction=max(used, default=None),
         ulps=tuple(map(sum, ulps)),
-        **more,
     )

@@ -21,7 +21,7 @@ Prepare = Callable[[Traced], Executable]
 
 
 class NotCoveredError(Exception):
-    """The fast path cannot run this."""
+    """The fast path cannot run a kernel."""
 
 
 def keep_pass(judge: Callable[[], Outcome]) -> Outcome | None:

@@ -1,4 +1,4 @@
-"""Drawn cases of a run (`--kt-fuzz`): the same for the same seed on any machine, the failing ones shrunk."""
+"""The group of drawn cases (`--kt-fuzz`): Hypothesis draws them, the same on any machine, and shrinks failing ones."""
 
 import functools
 import hashlib
@@ -6,47 +6,49 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 from unittest import mock
 
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.strategies import from_pool, hypothesis
 from kerneltest.execute.values import judge_values, prepare_ahead
-from kerneltest.plan.explicit import DRAWN_FAMILY, FUZZ, AnyCase, ExplicitCase, signature_pool
+from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase, ExplicitCase, signature_pool
 
-_MOST_SHRINKS = 400  # cases judged to make one smaller; a count and not a time, so that any machine ends at the same
-_TRIES = 4  # draws a case at most, on average: different draws may come to the same values
+_MAX_SHRINKS = 400  # cases judged to shrink one; a count rather than a time, so that every machine finds the same case
+_TRIES = 4  # draws for each case at most, since different draws may give equal values
 
-Judged = Callable[[AnyCase], Outcome]
+JudgeCase = Callable[[AnyCase], Outcome]
 
 
-@functools.lru_cache(maxsize=1)  # a pairing's backends come one after another and take the same cases
+@functools.lru_cache(maxsize=1)  # the backends of a pairing come one after another, with the same cases
 def draws(pairing: Pairing, pairing_id: str, dtype: str, depth: str, seed: int, count: int) -> tuple[ExplicitCase, ...]:
-    """`count` cases for one dtype of a pairing; they depend on the arguments alone.
+    """Draws `count` cases for one dtype of a pairing. They depend only on the arguments.
+
+    If there are fewer distinct cases, they repeat with other numbers.
 
     Raises:
       MissingHypothesisError: Hypothesis is not installed.
     """
     distinct: dict[str, ExplicitCase] = {}
 
-    def keep(case: ExplicitCase) -> bool:
+    def is_last(case: ExplicitCase) -> bool:
         if len(distinct) < count:
             distinct.setdefault(case.id, case)
-        # Hypothesis stops at the case that made the number full, and wants the same answer when it asks again.
+        # Hypothesis calls this again for the case at which it stops, and needs the same answer.
         return len(distinct) == count and case.id == next(reversed(distinct))
 
-    _find(pairing, pairing_id, dtype, depth, seed, count, keep)
-    cases = itertools.islice(itertools.cycle(distinct.values()), count)  # again from the first, if there are too few
+    _find(pairing, pairing_id, dtype, depth, seed, count, is_last)
+    cases = itertools.islice(itertools.cycle(distinct.values()), count)
     return tuple(replace(case, number=number) for number, case in enumerate(cases))
 
 
 class FuzzGroup(Group):
-    """Cases that Hypothesis draws."""
+    """The group of the cases that Hypothesis draws."""
 
-    name = FUZZ
+    name = GroupName.DRAWN
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
         return iter(draws(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.settings.fuzz))
@@ -55,7 +57,7 @@ class FuzzGroup(Group):
         return {DRAWN_FAMILY.name: item.settings.fuzz}
 
     def ids(self, item: Item) -> Mapping[str, Sequence[str]]:
-        """None: a failing case makes way for the smallest that fails too."""
+        """Returns {}, since a failing case is replaced by a smaller one during the run."""
         return {}
 
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
@@ -64,10 +66,12 @@ class FuzzGroup(Group):
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         return judge_values(item, case, cache)
 
-    def outcomes(self, item: Item, planned: Sequence[AnyCase], cache: Cache, judge_case: Judged) -> Iterator[Outcome]:
-        """The first case with each verdict is replaced by the smallest that has it too.
+    def outcomes(
+        self, item: Item, planned: Sequence[AnyCase], cache: Cache, judge_case: JudgeCase
+    ) -> Iterator[Outcome]:
+        """Yields the outcome of each case. The first finding with each verdict is that of the smallest such case.
 
-        Only these carry their arguments: the others tell nothing new.
+        Only these have their arguments, since later findings with the same verdict add little.
         """
         self.prepare(item, planned, cache)
         verdicts: dict[str, Verdict] = {}
@@ -81,34 +85,44 @@ class FuzzGroup(Group):
                 outcome = replace(outcome, arguments=None)
             elif verdict.is_finding:
                 shrunk.add(verdict)
-                outcome = judge_case(_shrunk(item, case, verdict, verdicts, cache, judge_case))
+                outcome = judge_case(_shrink(item, case, verdict, verdicts, cache, judge_case))
             yield outcome
 
 
-def _shrunk(
-    item: Item, case: ExplicitCase, verdict: Verdict, verdicts: dict[str, Verdict], cache: Cache, judged: Judged
+def _shrink(
+    item: Item, case: ExplicitCase, verdict: Verdict, verdicts: dict[str, Verdict], cache: Cache, judge_case: JudgeCase
 ) -> ExplicitCase:
-    """The smallest case found that has the same verdict; the case itself where none does, as with a flaky kernel."""
-    budget = [_MOST_SHRINKS]
+    """Returns the smallest case found that has a verdict; the case itself if none has it twice, as with a flaky kernel.
 
-    def same(smaller: ExplicitCase) -> bool:
+    Args:
+      item: the item.
+      case: the first case with the verdict.
+      verdict: its verdict.
+      verdicts: the verdicts of all cases so far, by content; this function adds to them.
+      cache: the cache of the pairing.
+      judge_case: judges a case.
+    """
+    attempts_left = [_MAX_SHRINKS]
+
+    def has_verdict(smaller: ExplicitCase) -> bool:
         key = _content(smaller)
         if key not in verdicts:
-            if not budget[0]:
+            if not attempts_left[0]:
                 return False
-            budget[0] -= 1
-            verdicts[key] = judged(smaller).record.verdict
+            attempts_left[0] -= 1
+            verdicts[key] = judge_case(smaller).record.verdict
             cache.expectations.pop(smaller.id, None)
         return verdicts[key] == verdict
 
-    # The same seed draws the same cases again, up to this one, where Hypothesis now stops and shrinks.
-    smallest = _find(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.settings.fuzz, same)
-    if smallest is None or judged(smallest).record.verdict != verdict:
+    # The same seed draws the same cases again, up to this one, at which Hypothesis now stops and shrinks.
+    smallest = _find(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.settings.fuzz, has_verdict)
+    if smallest is None or judge_case(smallest).record.verdict != verdict:
         return case
     return replace(smallest, number=case.number)
 
 
 def _content(case: ExplicitCase) -> str:
+    """Returns an id that is equal for draws of equal values."""
     return replace(case, number=0).id
 
 
@@ -119,9 +133,9 @@ def _find(
     depth: str,
     seed: int,
     count: int,
-    wanted: Callable[[ExplicitCase], bool],
+    condition: Callable[[ExplicitCase], bool],
 ) -> ExplicitCase | None:
-    """The smallest case that is wanted, among `count` drawn ones and what they shrink to, or None."""
+    """Draws `count` cases, and shrinks the first that fulfils a condition; returns None if none does."""
     package = hypothesis()
     from hypothesis.internal.conjecture.providers import HypothesisProvider
 
@@ -129,21 +143,21 @@ def _find(
     settings = package.settings(
         max_examples=_TRIES * count,
         database=None,
-        derandomize=False,  # what is drawn comes from the seed below
+        derandomize=False,  # the seed below decides
         deadline=None,
         phases=[package.Phase.generate, package.Phase.shrink],
         verbosity=package.Verbosity.quiet,
         suppress_health_check=list(package.HealthCheck),
         backend="hypothesis",
     )
-    # Hypothesis also draws constants that it reads in the source of whatever modules are loaded, which differ
-    # between workers and between a whole run and a single item of it.
-    plain: Any = mock.patch.object(HypothesisProvider, "_maybe_draw_constant", return_value=None, create=True)
-    with plain:
+    # Hypothesis also draws constants from the source of all loaded modules, and these differ between workers, and
+    # between a whole run and one item of it.
+    without_constants = mock.patch.object(HypothesisProvider, "_maybe_draw_constant", return_value=None, create=True)
+    with without_constants:
         try:
             smallest: ExplicitCase = package.find(
                 from_pool(pairing, pairing_id, signature_pool(pairing, depth, dtype)),
-                wanted,
+                condition,
                 settings=settings,
                 random=random.Random(int.from_bytes(digest[:8], "big")),
             )

@@ -1,4 +1,4 @@
-"""Whether what a pairing says its output elements need is all that its oracle needs."""
+"""A check of `needs=` and `batch_dims=`: the inputs on which they say an output element depends must be all of them."""
 
 import functools
 from collections.abc import Sequence
@@ -24,12 +24,17 @@ from kerneltest.trace.partial_arrays import format_element
 from kerneltest.trace.tracing import trace
 from kerneltest.trace.virtual_arrays import axis_indices
 
-_LOOKED_AT = 5
-_ROUNDED = 1e-9  # relative: an oracle sums the parts of an array in another order
+_CHECKED = 5  # elements of each output
+_ROUNDING = 1e-9  # relative difference in float64, since an oracle sums a part in another order
 
 
 def derived_output(pairing: Pairing, dtype: str, depth: str, outputs: Sequence[ShapeDtype]) -> str:
-    """An axis of an output whose length is no dim and still not always the same, in words; "" where there is none."""
+    """Returns an axis of an output whose length varies and is not a dim, as `axis 0 of output 1`; "" if there is none.
+
+    Args:
+      pairing, dtype, depth: determine the planned signatures.
+      outputs: shapes of the outputs at production sizes.
+    """
     short = trace(pairing, next(each for each in signatures(pairing, depth) if each.dtype == dtype)).outputs
     for number, (one, other) in enumerate(zip(short, outputs, strict=True)):
         for axis, name in enumerate(output_dims(pairing, number, depth)):
@@ -40,25 +45,26 @@ def derived_output(pairing: Pairing, dtype: str, depth: str, outputs: Sequence[S
 
 @functools.lru_cache(maxsize=256)
 def check_needs(pairing: Pairing, dtype: str, depth: str) -> None:
-    """Holds the oracle's answers for parts against its answer for the whole, for a signature that is planned.
+    """Checks that the oracle gives the same values for parts of its inputs as for whole ones, for a planned signature.
 
     Raises:
-      Failure: `oracle_error`; names the element and both answers.
+      Failure: `oracle_error`; names the element and both values.
     """
     planned = [each for each in signatures(pairing, depth) if each.dtype == dtype]
     signature = max(planned, key=lambda each: min((n for _, n in each.dims), default=0))
-    outputs, held = trace(pairing, signature).outputs, position_coded_arrays(pairing, signature)
-    whole_of = required_part(pairing, signature, {})
-    whole = expect(pairing, signature, part_arguments(pairing, whole_of, held), outputs, bitwise=True).values
+    outputs, inputs = trace(pairing, signature).outputs, position_coded_arrays(pairing, signature)
+    everything = required_part(pairing, signature, {})
+    whole = expect(pairing, signature, part_arguments(pairing, everything, inputs), outputs, bitwise=True).values
     for number, values in enumerate(whole):
         names = output_dims(pairing, number, depth)
-        for offset in np.unique(np.linspace(0, values.size - 1, _LOOKED_AT).astype(np.int64)) if values.size else ():
+        for offset in np.unique(np.linspace(0, values.size - 1, _CHECKED).astype(np.int64)) if values.size else ():
             index = [int(i) for i in axis_indices(offset, values.shape)]
             part = required_part(pairing, signature, position_along_dims(names, index))
             shapes = tuple(part_output(part, each, output_dims(pairing, i, depth)) for i, each in enumerate(outputs))
-            answers = expect(pairing, part.signature, part_arguments(pairing, part, held), shapes, bitwise=True).values
-            answer = answers[number][tuple(i - part.start.get(name, 0) for i, name in zip(index, names, strict=True))]
-            if not np.isclose(values[tuple(index)], answer, rtol=_ROUNDED, atol=0, equal_nan=True):
+            arguments = part_arguments(pairing, part, inputs)
+            in_part = expect(pairing, part.signature, arguments, shapes, bitwise=True).values[number]
+            value = in_part[tuple(i - part.start.get(name, 0) for i, name in zip(index, names, strict=True))]
+            if not np.isclose(values[tuple(index)], value, rtol=_ROUNDING, atol=0, equal_nan=True):
                 detail = Stated(
                     "output {output}{element} needs more than batch_dims= and needs= say of {dims}: the oracle gives "
                     "{whole} for the whole input, and {part} for the part ({signature})",
@@ -67,7 +73,7 @@ def check_needs(pairing: Pairing, dtype: str, depth: str) -> None:
                         "element": format_element(values.shape, int(offset)),
                         "dims": ", ".join(pairing.needs),
                         "whole": str(values[tuple(index)]),
-                        "part": str(answer),
+                        "part": str(value),
                         "signature": str(signature),
                     },
                 )

@@ -1,4 +1,4 @@
-"""What an invariant is asked about, and what it answers: other calls, and what their outputs should be."""
+"""The interface of invariants: they take an `InvariantContext` and yield `Variation`s of its plain call."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.numerics.error_budget import ErrorShare as Part
+from kerneltest.numerics.error_budget import ErrorShare
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
@@ -23,17 +23,17 @@ Outputs = tuple[Array, ...]
 
 @dataclass(frozen=True, slots=True)
 class ExpectedOutputs:
-    """What a share of outputs should be.
+    """The expected values of a share of outputs. Tuples have an array for each output, in its shape.
 
     Attributes:
-      values: float64, int64 or bool, an array for each output, in its shape.
-      bounds: how far each element may be off, in the same shapes: 0 for the value rounded to the output's dtype, inf
-        where nothing is asked.
-      bitwise: whether not a bit may differ, the sign of a zero included.
-      others: for each output, other arrays whose integers or booleans are as right as those of `values`.
-      asked: where the oracle asks something, bool, in the same shapes; () for everywhere.
-      budget: what makes the bound of an output, the largest part first; () where that is not known.
-      note: what the bounds could not take into account, or "".
+      values: the expected values: float64, int64 or bool.
+      bounds: the absolute error allowed of each element: 0 admits only the value rounded to the output's dtype, inf
+        admits any value.
+      bitwise: whether every bit must be equal, including the sign of a zero.
+      others: for each output, further arrays whose integers or booleans are as right as those of `values`.
+      asked: bool, True for the elements whose value the oracle defines; () if it defines all.
+      budget: returns the error budget of the output of a number, the largest share first; () if it is unknown.
+      note: effects that the bounds could not take into account, in words; "" if there are none.
     """
 
     values: Outputs
@@ -41,7 +41,7 @@ class ExpectedOutputs:
     bitwise: bool = False
     others: tuple[Outputs, ...] = ()
     asked: Outputs = ()
-    budget: Callable[[int], tuple[Part, ...]] = lambda output: ()
+    budget: Callable[[int], tuple[ErrorShare, ...]] = lambda output: ()
     note: str = ""
 
 
@@ -55,14 +55,14 @@ def _all(outputs: Outputs) -> Outputs:
 
 @dataclass(frozen=True, slots=True)
 class OutputCheck:
-    """A part of the outputs of a variation, and what it should be.
+    """A share of the outputs of a variation, and its expected values.
 
     Attributes:
-      label: the call in words, as messages show it: `first in a batch of two under jax.vmap`.
-      wanted: what the part should be: `InvariantContext.by_oracle()`, `InvariantContext.as_plain_call()`, or a function
-        of the part itself and of what its backend does to numbers.
-      take: makes the part of all outputs, and undoes what was done to the inputs; by default all of them as they are.
-      gradient_of: for outputs that are gradients, the path of the leaf that each is one by.
+      label: the call in words, for messages: `first in a batch of two under jax.vmap`.
+      wanted: returns the expected values: `InvariantContext.by_oracle()`, `InvariantContext.as_plain_call()`, or a
+        function of the share and of the backend's `Precision`.
+      take: returns the share of all outputs, with the change of the inputs undone; by default all outputs unchanged.
+      gradient_of: for outputs that are gradients, the path of the leaf with respect to which each is one.
     """
 
     label: str
@@ -76,9 +76,9 @@ class Variation:
     """Another call of a kernel.
 
     Attributes:
-      traced: what is called: `InvariantContext.traced`, or what its `at` and `once` trace.
-      leaves: its inputs, in the shapes and dtypes that it was traced for.
-      shares: the parts of its outputs, each with what it should be.
+      traced: the function to call: `InvariantContext.traced`, or a result of its `at` or `once`.
+      leaves: the inputs, in the shapes and dtypes that it was traced for.
+      shares: shares of its outputs with their expected values.
     """
 
     traced: Traced
@@ -88,15 +88,15 @@ class Variation:
 
 @dataclass(frozen=True, slots=True)
 class InvariantContext:
-    """What an invariant is asked about: a case, and its plain call on a backend.
+    """The input of an invariant: a case, and its plain call on a backend.
 
     Attributes:
-      pairing, case, backend: what is varied. `case.signature` holds the lengths, dtypes and static arguments.
+      pairing, case, backend: of the call to vary. `case.signature` has the lengths, dtypes and static arguments.
       traced: the plain call, traced.
-      arguments: the case's array arguments, by path.
-      expectation: the oracle's answer for them.
-      cache: what the cases of the pairing share.
-      seed: of the run.
+      arguments: the case's array arguments by path.
+      expectation: the oracle's values for them, with bounds.
+      cache: the cache that the cases of the pairing share.
+      seed: the run's seed.
     """
 
     pairing: Pairing
@@ -110,15 +110,15 @@ class InvariantContext:
 
     @property
     def leaves(self) -> Outputs:
-        """The array arguments as the plain call gets them: in the pairing's order, in the kernel's dtypes."""
+        """The array arguments of the plain call, in the pairing's order and the kernel's dtypes."""
         return tuple(self.arguments[path] for path, _ in self.case.signature.dtypes)
 
     def once(self, name: str, make: Callable[[], Traced]) -> Traced:
-        """Another function, traced and compiled once for each signature, whatever the values.
+        """Returns another traced function. It is traced and compiled only once for each signature.
 
         Args:
-          name: tells it from others that invariants trace for the same signature.
-          make: traces it.
+          name: distinguishes it from other functions that invariants trace for the same signature.
+          make: traces the function.
         """
         key = (self.case.signature, name)
         if key not in self.cache.variation_traces:
@@ -126,7 +126,10 @@ class InvariantContext:
         return self.cache.variation_traces[key]
 
     def at(self, signature: Signature) -> Traced:
-        """The kernel traced for another signature, such as `dataclasses.replace(asked.case.signature, statics=...)`.
+        """Returns the kernel traced for another signature.
+
+        Args:
+          signature: such as `dataclasses.replace(asked.case.signature, statics=...)`.
 
         Raises:
           Failure: the kernel cannot be traced for it.
@@ -134,11 +137,11 @@ class InvariantContext:
         return self.cache.trace_for(self.pairing, signature, self.backend)
 
     def by_oracle(self, expectation: Expectation | None = None, part: Take = _all) -> Expect:
-        """What the oracle says, within its bound.
+        """Expects the oracle's values, within their bounds.
 
         Args:
-          expectation: what it says of other arguments; by default of the case's.
-          part: the part of the oracle's outputs that the share is compared with; by default all of them.
+          expectation: the oracle's values for other arguments; by default those for the case's.
+          part: returns the part of the oracle's outputs to compare the share with; by default all of them.
         """
         chosen = expectation or self.expectation
 
@@ -161,25 +164,24 @@ class InvariantContext:
         return wanted
 
     def as_plain_call(self, part: Take = _all) -> Expect:
-        """What the plain call gives: bit for bit on a device, and by the oracle's bound elsewhere.
+        """Expects the outputs of the plain call, bit for bit, on a device; elsewhere the oracle's values and bounds.
 
-        Code for a CPU sums in an order that depends on the whole shape, whatever the kernel says.
+        Code for a CPU sums in an order that depends on the whole shape, even if the kernel's own order does not.
 
         Args:
-          part: the part of the plain call's outputs that the share is compared with; by default all of them.
+          part: returns the part of the plain call's outputs to compare the share with; by default all of them.
         """
         if self.backend.tier is not Tier.DEVICE:
             return self.by_oracle(part=part)
 
         def wanted(share: Outputs, precision: Precision) -> ExpectedOutputs:
             self.cache.enter_phase(Phase.RUNNING)
-            asked = part(self.expectation.defined)
+            defined = part(self.expectation.defined)
             plain = map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves)))
             values = tuple(
-                np.where(where, value, np.zeros_like(value)) for value, where in zip(plain, asked, strict=True)
+                np.where(where, value, np.zeros_like(value)) for value, where in zip(plain, defined, strict=True)
             )
-            return ExpectedOutputs(
-                values, tuple(np.where(where, 0.0, np.inf) for where in asked), bitwise=True, asked=asked
-            )
+            bounds = tuple(np.where(where, 0.0, np.inf) for where in defined)
+            return ExpectedOutputs(values, bounds, bitwise=True, asked=defined)
 
         return wanted

@@ -25,7 +25,7 @@ class Outcome:
     """The outcome of a case.
 
     Attributes:
-      record: of the case.
+      record: the record of the case.
       arguments: the case's array arguments by path, if it is a finding.
       files: returns the text of an artifact's files, by name.
     """
@@ -41,12 +41,12 @@ class Item:
 
     Attributes:
       name: the node id of the pytest item, which runs all groups.
-      pairing: as declared for the backend.
-      pairing_id: its node id.
-      backend: that runs the kernel.
-      dtype: of its signatures.
-      group: of families.
-      settings: of the run.
+      pairing: the pairing as declared for the backend.
+      pairing_id: the pairing's node id.
+      backend: the backend that runs the kernel.
+      dtype: the dtype of its signatures.
+      group: the group of families.
+      settings: the run's settings.
     """
 
     name: str
@@ -118,23 +118,23 @@ class Item:
 
 
 class Group(ABC):
-    """A group of families: plans cases and judges them.
+    """A group of families, which plans cases and judges them.
 
     Attributes:
-      name: of the group in ids and reports.
+      name: the group's name in ids and reports: a `GroupName`, or that of a registered group.
     """
 
     name: str
 
     def find_family(self, name: str) -> Family | None:
-        """The family by which the group itself fills a case's arguments; None if `plan.families` has it."""
+        """Returns the group's own family of a name; None if `plan.families` has it."""
         return None
 
     def problem(self, items: Sequence[Item]) -> str:
-        """The reason why this run will not do what its options ask of this group, as the plan warns of it; or "".
+        """Returns the reason why this run cannot do what its options ask of this group, as a warning; "" if it can.
 
         Args:
-          items: all that the run has selected, of all groups.
+          items: the items selected to run, of all groups.
         """
         return ""
 

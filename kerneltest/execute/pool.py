@@ -1,4 +1,4 @@
-"""Threads for compilations, side by side, none of which keeps the process alive."""
+"""A pool of daemon threads for compilations."""
 
 import threading
 from collections.abc import Callable
@@ -9,20 +9,23 @@ _T = TypeVar("_T")
 
 
 class Pool:
-    """A pool of threads whose calls cannot keep the process from exiting, even if they never return.
+    """A thread pool whose threads do not keep the process alive, unlike those of `concurrent.futures`.
 
-    Args:
-      threads: the number of calls that run at once.
+    A compilation that never returns therefore cannot prevent the process from exiting.
+
+    Attributes:
+      under_way: number of calls that have not ended.
     """
 
     def __init__(self, threads: int) -> None:
+        """Makes a pool that runs at most `threads` calls at a time."""
         self._slots = threading.Semaphore(threads)
         self._closed = False
         self._counting = threading.Lock()
-        self.under_way = 0  # calls that have not ended
+        self.under_way = 0
 
     def submit(self, function: Callable[..., _T], *args: Any) -> "Future[_T]":
-        """Calls a function in a thread of its own, once there is a slot."""
+        """Calls a function in a thread of its own, as soon as there is a free slot."""
         future: Future[_T] = Future()
         self._count(1)
         future.add_done_callback(lambda _: self._count(-1))
@@ -30,11 +33,11 @@ class Pool:
         return future
 
     def give_up(self) -> None:
-        """Gives the slot of a call that does not end to others."""
+        """Frees the slot of a call that does not end."""
         self._slots.release()
 
     def close(self) -> None:
-        """Drops the calls that wait for a slot."""
+        """Cancels the calls that wait for a slot."""
         self._closed = True
 
     def _count(self, more: int) -> None:

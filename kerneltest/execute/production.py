@@ -1,4 +1,8 @@
-"""Production sizes: some elements of a call that is too large to hold, judged by the oracle part by part."""
+"""The group of production sizes: samples of the outputs of a call too large to hold, each compared with the oracle.
+
+The arguments are position-coded arrays that are computed where they are read. For each sampled element, the oracle runs
+on only the part of the arguments on which the element depends, as `batch_dims=` and `needs=` declare it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +13,7 @@ from kerneltest.backends.base import Backend, OutputSamples
 from kerneltest.core.details import Stated, Undefined
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.failures import Failure
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
@@ -39,14 +44,14 @@ from kerneltest.records.schema import Record
 from kerneltest.trace.partial_arrays import format_element
 from kerneltest.trace.virtual_arrays import axis_indices
 
-_EVALUATED = {True: 2**27, False: 2**24}  # elements of all parts, where nothing is rounded and where something is
-_LEAST_PARTS = 4
+_MAX_EVALUATED = {True: 2**27, False: 2**24}  # elements in the parts of all samples, by whether arithmetic is exact
+_MIN_SAMPLES = 4
 
 
 class ProductionGroup(Group):
-    """The lengths that `kt.dim(production=)` declares."""
+    """The group of the lengths that `kt.dim(production=)` declares."""
 
-    name = "production"
+    name = GroupName.PRODUCTION
     _family = marker_family("production", name)
 
     def applies_to(self, backend: Backend) -> bool:
@@ -73,22 +78,26 @@ class ProductionGroup(Group):
         derived = derived_output(pairing, item.dtype, item.depth, traced.outputs)
         if not derived:
             check_needs(pairing, item.dtype, item.depth)
-        held = position_coded_arrays(pairing, case.signature)
-        outputs = prepared.run([held[path] for path, _ in case.signature.dtypes])
+        inputs = position_coded_arrays(pairing, case.signature)
+        outputs = prepared.run([inputs[path] for path, _ in case.signature.dtypes])
         record = replace(record, tolerance=BIT_FOR_BIT if traced.exact else str(pairing.tolerance))
         for number, samples in enumerate(outputs):
             _check_defined(number, samples)
             if derived:
-                note = f"values are not judged: the length of {derived} is no dim, so no part of it is known"
+                note = f"values are not compared: the length of {derived} is not a dim, so its parts are unknown"
                 record = replace(record, compared=record.compared + max(samples.offsets.size, 1), message=note)
                 continue
-            judged = Judged(item, case, held, number, traced.outputs, traced.exact)
-            record = judged.judge(samples, record, prepared.precision)
+            output = SampledOutput(item, case, inputs, number, traced.outputs, traced.exact)
+            record = output.judge(samples, record, prepared.precision)
         return Outcome(record)
 
 
 def _check_defined(number: int, samples: OutputSamples) -> None:
-    """Raises Failure if a sampled element depends on memory that nobody wrote, or was itself not written."""
+    """Checks that sampled elements are written, and depend on no memory that is not.
+
+    Raises:
+      Failure: `unwritten` or `uninitialised`.
+    """
     if samples.unwritten.size:
         first = format_element(samples.shape, int(samples.unwritten[0]))
         raise Failure(
@@ -100,7 +109,7 @@ def _check_defined(number: int, samples: OutputSamples) -> None:
                 total=samples.offsets.size,
                 first=first,
                 sampled=True,
-                remark="the higher a program's number, the further on it writes, and none gets there",
+                remark="programs with higher numbers write further on, and not even the last one reaches it",
             ),
         )
     if samples.undefined.any():
@@ -111,51 +120,51 @@ def _check_defined(number: int, samples: OutputSamples) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class SampledOutput:
     """One output of a call at production sizes.
 
     Attributes:
-      item, case: whose it is.
-      held: what the arguments hold, by path.
-      number: of the output.
-      outputs: shape and dtype of all outputs.
-      exact: its arithmetic rounds nothing, so not a bit may be off.
+      item, case: of the call.
+      inputs: the arguments by path.
+      number: the output's number, from 0.
+      outputs: shapes and dtypes of all outputs.
+      exact: whether the arithmetic is exact, so that every bit must be right.
     """
 
     item: Item
     case: AnyCase
-    held: Mapping[str, PositionCodedArray]
+    inputs: Mapping[str, PositionCodedArray]
     number: int
     outputs: Sequence[ShapeDtype]
     exact: bool
 
     def judge(self, samples: OutputSamples, record: Record, precision: Precision) -> Record:
-        """The record with what this output adds to it.
+        """Compares samples with the oracle's values; returns the record with this output's counts added.
 
         Raises:
-          Failure: sampled elements are off.
+          Failure: at least one sample is wrong.
         """
         most = MOST_EXACT if self.exact else MOST_BOUNDED
         parts = [self._part(samples.shape, offset) for offset in samples.offsets.tolist()]
         largest = max((part.elements for part in parts), default=0)
         if not parts or largest > most:
             why = (
-                f"for one of them the oracle handles {largest:,} elements, and {most:,} are the most: say what it "
-                "needs, by batch_dims= or needs="
+                f"the oracle needs {largest:,} elements for one of them, and the limit is {most:,}; declare the inputs "
+                "on which it depends by batch_dims= or needs="
                 if parts
-                else "no element is known before all programs have run"
+                else "no element is final before all programs have run"
             )
-            note = f"values of output {self.number} are not judged: {why}"
-            told = "; ".join(filter(None, (record.message, note)))
-            return replace(record, compared=record.compared + max(samples.offsets.size, 1), message=told)
-        chosen = self._chosen(parts, largest)
-        rows = [self._expected(parts[i], samples.shape, int(samples.offsets[i]), precision) for i in chosen]
+            note = f"values of output {self.number} are not compared: {why}"
+            message = "; ".join(filter(None, (record.message, note)))
+            return replace(record, compared=record.compared + max(samples.offsets.size, 1), message=message)
+        chosen = self._choose(parts, largest)
+        rows = [self._expect(parts[i], samples.shape, int(samples.offsets[i]), precision) for i in chosen]
         values, bounds = (np.concatenate([row[i] for row in rows]) for i in (0, 1))
         others = [
             np.concatenate([row[2][i] if i < len(row[2]) else row[0] for row in rows])
             for i in range(max(len(row[2]) for row in rows))
         ]
-        compared = compare(
+        comparison = compare(
             samples.values[chosen],
             values,
             bounds,
@@ -163,50 +172,50 @@ class Judged:
             noise=max(row[3] for row in rows),
             others=others,
         )
-        if compared.verdict.is_finding:
-            off = np.flatnonzero(compared.wrong)
-            first = chosen[int(off[0])]
-            where = format_element(samples.shape, int(samples.offsets[first]))
+        if comparison.verdict.is_finding:
+            wrong = np.flatnonzero(comparison.wrong)
+            first = chosen[int(wrong[0])]
             detail = Stated(
-                "output {output}{element} is {got} where the oracle has {wanted}{bound}; {off} of {sampled} sampled "
-                "elements are off",
+                "output {output}{element} is {got}, expected {wanted}{bound}; {wrong} of {sampled} sampled elements "
+                "are wrong",
                 {
                     "output": self.number,
-                    "element": where,
+                    "element": format_element(samples.shape, int(samples.offsets[first])),
                     "got": str(samples.values[first]),
-                    "wanted": str(values[off[0]]),
-                    "bound": "" if self.exact else f", by more than {bounds[off[0]]:.3g}",
-                    "off": off.size,
+                    "wanted": str(values[wrong[0]]),
+                    "bound": "" if self.exact else f" ± {bounds[wrong[0]]:.3g}",
+                    "wrong": wrong.size,
                     "sampled": len(chosen),
                 },
             )
-            raise Failure(compared.verdict, detail)
-        used = [each for each in (record.bound_fraction, compared.used) if each is not None]
-        record = replace(record, compared=record.compared + compared.compared, bound_fraction=max(used, default=None))
-        if compared.compared:
+            raise Failure(comparison.verdict, detail)
+        used = [each for each in (record.bound_fraction, comparison.used) if each is not None]
+        record = replace(record, compared=record.compared + comparison.compared, bound_fraction=max(used, default=None))
+        if comparison.compared:
             return record
-        note = f"of output {self.number} nothing is compared: the bound of each sampled element is too wide"
+        note = f"values of output {self.number} are not compared: the bound of each sampled element is too wide"
         return replace(record, message="; ".join(filter(None, (record.message, note))))
 
     def _part(self, shape: tuple[int, ...], offset: int) -> RequiredPart:
+        """Returns the part of the arguments on which the element at an offset depends."""
         pairing, signature = self.item.pairing, self.case.signature
         index = [int(i) for i in axis_indices(np.asarray(offset), shape)]
         names = output_dims(pairing, self.number, self.item.depth)
         return required_part(pairing, signature, position_along_dims(names, index))
 
-    def _chosen(self, parts: Sequence[RequiredPart], largest: int) -> list[int]:
-        """As many as the oracle is evaluated on, spread evenly, the last among them."""
-        count = max(_EVALUATED[self.exact] // max(largest, 1), _LEAST_PARTS)
+    def _choose(self, parts: Sequence[RequiredPart], largest: int) -> list[int]:
+        """Returns the samples on which to run the oracle: as many as it can handle, evenly spaced."""
+        count = max(_MAX_EVALUATED[self.exact] // max(largest, 1), _MIN_SAMPLES)
         return sorted({int(i) for i in np.linspace(len(parts) - 1, 0, min(count, len(parts)))})
 
-    def _expected(
+    def _expect(
         self, part: RequiredPart, shape: tuple[int, ...], offset: int, precision: Precision
     ) -> tuple[Array, Array, list[Array], float]:
-        """What an element should be, how far it may be off and what else it may be, each (1,); the oracle's noise."""
+        """Returns the value, bound and alternatives of an element, each of shape (1,), and the oracle's noise."""
         pairing = self.item.pairing
         named = [output_dims(pairing, number, self.item.depth) for number in range(len(self.outputs))]
         outputs = tuple(part_output(part, each, names) for each, names in zip(self.outputs, named, strict=True))
-        arguments = part_arguments(pairing, part, self.held)
+        arguments = part_arguments(pairing, part, self.inputs)
         expectation = expect(pairing, part.signature, arguments, outputs, bitwise=self.exact, repeat=False)
         index = axis_indices(np.asarray(offset), shape)
         at = tuple(int(i) - part.start.get(name, 0) for i, name in zip(index, named[self.number], strict=True))

@@ -1,4 +1,4 @@
-"""Declared rejections, planned and judged: a call that must raise is traced and prepared, and never run."""
+"""The group of declared rejections: a call that must raise is traced and prepared, but never run."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,6 +6,7 @@ from dataclasses import replace
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Stated
 from kerneltest.core.failures import Failure, format_exception
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Argument, ArrayArgument, Optional, Static
 from kerneltest.declare.pairing import Pairing
@@ -20,15 +21,15 @@ from kerneltest.trace.tracing import trace
 
 
 class RejectionGroup(Group):
-    """Calls that a kernel must refuse."""
+    """The group of calls that a kernel must reject."""
 
-    name = "rejects"
+    name = GroupName.REJECTIONS
 
     def applies_to(self, backend: Backend) -> bool:
         return True
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        """In the first dtype of the pairing."""
+        """Returns one case for each rejection, in the first dtype of the pairing."""
         pairing = item.pairing
         if pairing.rejects and item.dtype == signature_dtypes(pairing, item.depth)[0]:
             base = next(each for each in signatures(pairing, item.depth) if each.dtype == item.dtype)
@@ -41,7 +42,11 @@ class RejectionGroup(Group):
         return None
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        """Whether what must be raised is, when the call is traced or else prepared."""
+        """Passes a case if tracing or preparing the call raises the declared exception.
+
+        Raises:
+          Failure: `runtime_error` for another exception, `xpass` for none.
+        """
         pairing = item.pairing
         (rejection,) = (each for each in pairing.rejects if f"rejects_{each.name}" == case.family.name)
         try:
@@ -60,7 +65,7 @@ class RejectionGroup(Group):
 
 
 def _altered(pairing: Pairing, rejection: Rejection) -> Pairing:
-    """The pairing with the rejection's arguments for its own."""
+    """Returns the pairing with the arguments of a rejection."""
     changed: dict[str, Argument] = {}
     for name, value in rejection.arguments.items():
         if not isinstance(value, ArrayArgument):
@@ -71,6 +76,7 @@ def _altered(pairing: Pairing, rejection: Rejection) -> Pairing:
 
 
 def _signature(pairing: Pairing, base: Signature, rejection: Rejection) -> Signature:
+    """Returns a signature with the lengths, dtypes and static arguments of a rejection."""
     leaves = _altered(pairing, rejection).leaves
     names = dict(base.dtypes)
     return replace(

@@ -1,4 +1,4 @@
-"""Runs the cases of one item, one after another, in the light of declared xfails."""
+"""The execution of an item: its cases one after another, with declared xfails applied to each outcome."""
 
 import functools
 import sys
@@ -29,11 +29,11 @@ from kerneltest.trace.tracing import without_debugging
 
 @dataclass(frozen=True, slots=True)
 class PriorAttempts:
-    """What other processes did of an item before they died.
+    """The results of earlier processes that ran an item and crashed.
 
     Attributes:
-      records: of the item.
-      deaths: what each process was doing, with the failure that is to be recorded for it.
+      records: the records that they wrote for the item.
+      deaths: the activity during each crash, with the failure to record for it.
     """
 
     records: Sequence[Record] = ()
@@ -41,51 +41,53 @@ class PriorAttempts:
 
     @property
     def recorded_cases(self) -> Collection[str]:
-        """The ids of the cases that have a record."""
+        """The ids of the cases that have records."""
         return {record.case for record in self.records if record.case}
 
     @property
     def unserved_families(self) -> Collection[str]:
-        """The families that have a record as a whole."""
+        """The families that have a record as a whole, instead of one for each case."""
         return {record.family for record in self.records if not record.case}
 
     def ended(self, families: Collection[str]) -> dict[str, list[tuple[str, Verdict]]]:
-        """The signature and verdict of each case that has a record, by family."""
-        ended: dict[str, list[tuple[str, Verdict]]] = {}
+        """Returns the signature and verdict of each case that has a record, by family."""
+        verdicts: dict[str, list[tuple[str, Verdict]]] = {}
         for record in self.records:
             if record.case and record.family in families:
-                ended.setdefault(record.family, []).append((record.signature, record.verdict))
-        return ended
+                verdicts.setdefault(record.family, []).append((record.signature, record.verdict))
+        return verdicts
 
     def failure(self, case: AnyCase) -> Failure | None:
-        """How a case ended, if a process died of it: of its trace or its compilation, all of the signature do.
+        """Returns the failure to record for a case that crashed a process; None if it did not.
 
-        Whatever was compiled beside the case may have been the cause as well, which then is found without that.
+        A crash while tracing or compiling applies to all cases of the signature. If other kernels were being compiled
+        at the time, any of them may be the cause, so the case runs again without them.
         """
-        for doing, failure in self.deaths:
-            shared = doing.phase in (Phase.TRACING, Phase.COMPILING) and doing.signature == str(case.signature)
-            if not doing.concurrent_compiles and (doing.case == case.id or shared):
+        for activity, failure in self.deaths:
+            shared = activity.phase in (Phase.TRACING, Phase.COMPILING) and activity.signature == str(case.signature)
+            if not activity.concurrent_compiles and (activity.case == case.id or shared):
                 return failure
         return None
 
     def fillable(self, case: AnyCase) -> bool:
-        """Whether no process died of filling the case's arguments."""
-        return not any(doing.phase is Phase.FILLING and doing.case == case.id for doing, _ in self.deaths)
+        """Returns False if an earlier process crashed while it filled the case's arguments."""
+        return not any(activity.phase is Phase.FILLING and activity.case == case.id for activity, _ in self.deaths)
 
 
 def run_item(item: Item, cache: Cache, only: str = "", before: PriorAttempts | None = None) -> Iterator[Outcome]:
-    """Every case of an item, in the plan's order; one record a family where the backend is not there.
+    """Runs the cases of an item and yields their outcomes, in the plan's order.
 
-    Oracles multiply matrices in one thread meanwhile: theirs are small, and threads that share a processor with
-    another process wait for each other for longer than the product takes.
+    If the backend is unavailable, yields one outcome for each family instead. With a time budget, runs the cases
+    breadth first and leaves out those that no longer fit.
 
-    With a budget (`Cache.budget`) they go breadth first, and those that no longer fit are left out.
+    BLAS runs single-threaded meanwhile: oracle matrices are small, and oversubscribed threads wait for each other
+    longer than the product takes.
 
     Args:
-      item: what to run.
-      cache: what it shares with other items.
-      only: the id of the one case to run.
-      before: what need not be run again, or must not.
+      item: the item to run.
+      cache: the cache that it shares with other items.
+      only: the id of the only case to run; "" for all cases.
+      before: earlier attempts, whose cases are not run again. With them, nothing is compiled ahead.
     """
     cache.process.compiles_ahead = before is None
     try:
@@ -98,8 +100,9 @@ def run_item(item: Item, cache: Cache, only: str = "", before: PriorAttempts | N
         cache.process.journal.stop()
 
 
-@functools.lru_cache(maxsize=1)  # another module may bring another library
+@functools.lru_cache(maxsize=1)
 def _thread_pools(modules: int) -> ThreadpoolController:
+    """Returns the controller of loaded BLAS libraries; `modules` is a key, since each imported module may load more."""
     return ThreadpoolController()
 
 
@@ -128,7 +131,7 @@ def _run(item: Item, cache: Cache, only: str, before: PriorAttempts) -> Iterator
     ids = {case.id for case in planned}
 
     def judge(case: AnyCase) -> Outcome:
-        if case.id in ids:  # a drawn case that is made smaller stays what was planned
+        if case.id in ids:  # while a drawn case is shrunk, the journal keeps the planned one
             cache.begin_case(item.name, case)
         if cache.process.device_lost and item.backend.tier is Tier.DEVICE:
             reason = f"the device no longer responds, {cache.process.device_lost}"
@@ -143,12 +146,12 @@ def _run(item: Item, cache: Cache, only: str, before: PriorAttempts) -> Iterator
         budget.ran(case, budget.clock() - started, compared=bool(outcome.record.compared))
         return outcome
 
-    ended = before.ended(item.families())
+    verdicts_of = before.ended(item.families())
     for outcome in _outcomes(item, planned, cache, judge):
         record = outcome.record
-        ended.setdefault(record.family, []).append((record.signature, record.verdict))
+        verdicts_of.setdefault(record.family, []).append((record.signature, record.verdict))
         yield outcome
-    for family, verdicts in ended.items():
+    for family, verdicts in verdicts_of.items():
         reason = outlived(item.pairing.xfail, verdicts, item.backend.id, item.dtype, family)
         if reason and not only and family not in before.unserved_families:
             yield Outcome(item.record(Verdict.XPASS, reason, family=family))
@@ -157,7 +160,10 @@ def _run(item: Item, cache: Cache, only: str, before: PriorAttempts) -> Iterator
 def _outcomes(
     item: Item, planned: Sequence[AnyCase], cache: Cache, judge: Callable[[AnyCase], Outcome]
 ) -> Iterator[Outcome]:
-    """With a budget, nothing is compiled ahead that may be left out: the first case tells what that costs."""
+    """Yields the outcomes of a group; with a budget, runs one case first to learn whether it can afford the others.
+
+    If it cannot, nothing is compiled ahead, since those cases may be left out.
+    """
     if cache.process.budget is None:
         yield from item.group.outcomes(item, planned, cache, judge)
         return
@@ -169,31 +175,31 @@ def _outcomes(
 
 @without_debugging()
 def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
-    """Runs one case, planned or drawn, and judges it in the light of declared xfails."""
+    """Runs and judges one case, planned or not, and applies the declared xfails to its verdict."""
     started = time.perf_counter()
     place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
     reason = quarantined(item.pairing.xfail, *place)
-    told = ""
+    reporter = ""
     if reason:
         outcome = Outcome(item.record(Verdict.XFAIL, reason, case=case))
     else:
         try:
             cache.enter_phase(Phase.RUNNING)
             outcome = item.group.judge(item, case, cache)
-        except Failure as ended:
-            failure = _hung(ended)
-            told = _told_by(item, case, cache, failure)
+        except Failure as raised:
+            failure = _underlying_hang(raised)
+            reporter = _lowering_reporter(item, case, cache, failure)
             outcome = _failed(item, case, cache, failure)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit and pytest's own included
             source = location_of_exception(error).strip(" ()")
-            raised = Raised(case.family.name, type(error).__name__, exception_text(error), source=source)
-            outcome = _failed(item, case, cache, Failure(Verdict.RUNTIME_ERROR, raised))
+            detail = Raised(case.family.name, type(error).__name__, exception_text(error), source=source)
+            outcome = _failed(item, case, cache, Failure(Verdict.RUNTIME_ERROR, detail))
     record = outcome.record
     verdict, remark = settle(item.pairing.xfail, record.verdict, *place)
-    if told and verdict.is_finding:
-        return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower: {told} says why", case=case))
+    if reporter and verdict.is_finding:
+        return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower; see {reporter}", case=case))
     record = replace(
         record,
         verdict=verdict,
@@ -204,8 +210,11 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None)
 
 
-def _hung(failure: Failure) -> Failure:
-    """The hang that a failure comes of, which code in between took for the kernel's own; else the failure itself."""
+def _underlying_hang(failure: Failure) -> Failure:
+    """Returns the hang that this failure wraps, if there is one, else the failure itself.
+
+    The watchdog raises a hang into a thread, and code on the way may convert it to a failure of the kernel.
+    """
     cause: BaseException | None = failure
     while cause is not None:
         if isinstance(cause, Failure) and cause.verdict is Verdict.HANG:
@@ -214,15 +223,15 @@ def _hung(failure: Failure) -> Failure:
     return failure
 
 
-def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
-    """The backend that tells of a failure in this run, where this one only follows from it; else ""."""
+def _lowering_reporter(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
+    """Returns the backend that reports in this run that the kernel does not lower; "" if this backend has to."""
     lowering = item.backend.lowering_backend()
     if not failure.does_not_lower or (item.pairing_id, lowering, item.dtype) not in cache.process.planned:
         return ""
     planned = (*signatures(item.pairing, item.depth), *affordable_long(item.pairing, item.depth))
     if case.signature not in planned:
         return ""
-    try:  # an invariant has a kernel of its own, of which nobody else tells
+    try:  # an invariant may trace another function, which only this backend lowers
         cache.wait_prepared(item.backend, cache.trace_for(item.pairing, case.signature, item.backend))
     except Failure as plain:
         return lowering if plain.does_not_lower else ""
@@ -230,6 +239,7 @@ def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
 
 
 def _failed(item: Item, case: AnyCase, cache: Cache, failure: Failure, *, fillable: bool = True) -> Outcome:
+    """Returns the outcome of a case that failed, with its arguments if it is a finding and they can be filled."""
     record = item.record(failure.verdict, failure.detail, case=case)
     if not failure.verdict.is_finding or not fillable:
         return Outcome(record)
@@ -238,5 +248,5 @@ def _failed(item: Item, case: AnyCase, cache: Cache, failure: Failure, *, fillab
         return Outcome(record, item.group.arguments(item, case, cache))
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException:  # it is what the failure says
+    except BaseException:  # the failure itself says so
         return Outcome(record)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies drawn from a pairing. Values are drawn before the signature, so they also shrink first."""
+"""Hypothesis strategies for the cases of a pairing. Values are drawn before the signature, so they shrink first."""
 
 import functools
 import math
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from kerneltest.core.dtypes import float_format, is_float, is_integer, parse_dtype
+from kerneltest.core.dtypes import DType, float_format, is_float, is_integer, parse_dtype
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.domains import Interval
 from kerneltest.declare.pairing import Pairing
@@ -21,24 +21,25 @@ from kerneltest.plan.signatures import Signature
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-_MOST_CHANGES = 6  # elements of an argument that are drawn one by one; the others are a family's
-_FAR = 2**16
-_TINY = 2.0**-20  # numbers nearer to zero than this come with the subnormal ones, not among the ordinary
+_MAX_CHANGES = 6  # elements of an argument that are drawn one by one; all others are a family's
+_MAX_INTEGER = 2**16  # of positions and seeds
+_TINY = 2.0**-20  # smaller numbers are drawn together with subnormals, not with ordinary numbers
 
-Dtypes = tuple[tuple[str, str], ...]  # of a signature: the dtype of each leaf, by path
+Draw = Callable[[Any], Any]  # returns a value of a strategy, as Hypothesis passes it to a composite strategy
+Dtypes = tuple[tuple[str, str], ...]  # of a signature: each leaf's path and dtype
 
-# What makes a case hard, and the argument in which it is sure to occur.
-Trouble = tuple[str, str]
-_NO_TROUBLE: Trouble = ("", "")
+# A difficulty, and the path of the argument that must have it.
+Difficulty = tuple[str, str]
+_NO_DIFFICULTY: Difficulty = ("", "")
 _NON_FINITE, _SUBNORMAL, _FAMILY = "non-finite", "subnormal", "family"
 
 
 class MissingHypothesisError(ImportError):
-    """Hypothesis is not installed; the message says how to get it."""
+    """Hypothesis is not installed. The message says how to install it."""
 
 
 def hypothesis() -> Any:
-    """The Hypothesis package, loaded on first use.
+    """Returns the Hypothesis package, which is imported on first use.
 
     Raises:
       MissingHypothesisError: it is not installed.
@@ -55,22 +56,22 @@ def hypothesis() -> Any:
 
 
 def cases(pairing: Pairing, depth: str = "standard") -> "SearchStrategy[ExplicitCase]":
-    """A Hypothesis strategy for cases of a pairing, to be judged by `assert_conforms`.
+    """Returns a Hypothesis strategy for cases of a pairing, to pass to `assert_conforms`.
 
-    Every argument is a family of the registry or zeros, with up to six elements drawn one by one. One kind of trouble
-    comes at a time: non-finite numbers, subnormal ones, or one argument disturbed by a family such as `largest_finite`;
-    two at once have no one right answer where a sum overflows or a subnormal number is flushed.
+    Every argument has the values of a family, or zeros, with up to six elements drawn one by one. A case has at most
+    one difficulty: non-finite numbers, subnormals, or one argument filled by a family such as `largest_finite`. With
+    two of them, the right result would be ambiguous if a sum overflows or a subnormal is flushed.
 
     At most sixteen signatures are drawn, so that no more are compiled. Examples shrink to zeros, few changed elements
     and small numbers, then to the shortest signature that still fails.
 
     Args:
-      pairing: what to draw for.
-      depth: of the plan whose signatures are drawn first.
+      pairing: the pairing.
+      depth: the depth of the plan from which most signatures come: quick, standard or deep.
 
     Raises:
       MissingHypothesisError: Hypothesis is not installed.
-      ValueError: an unknown depth.
+      ValueError: the depth is unknown.
     """
     if depth not in DEPTHS:
         raise ValueError(f"unknown depth {depth!r}; known are {', '.join(DEPTHS)}")
@@ -78,15 +79,21 @@ def cases(pairing: Pairing, depth: str = "standard") -> "SearchStrategy[Explicit
 
 
 def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]) -> "SearchStrategy[ExplicitCase]":
-    """Cases with one of these signatures (at least one), simplest first."""
+    """Returns a strategy for cases with one of some signatures, simplest first.
+
+    Args:
+      pairing: the pairing.
+      pairing_id: its node id.
+      signatures: the signatures, at least one.
+    """
     st = hypothesis().strategies
     choices = list(dict.fromkeys(signature.dtypes for signature in signatures))
     fitting = {dtypes: [s for s in signatures if s.dtypes == dtypes] for dtypes in choices}
-    made = {path for path, leaf in pairing.leaves.items() if leaf.derivation}
+    derived = {path for path, leaf in pairing.leaves.items() if leaf.derivation}
 
     @functools.cache
-    def troubles(dtypes: Dtypes) -> list[Trouble]:
-        possible = [_NO_TROUBLE]
+    def difficulties(dtypes: Dtypes) -> list[Difficulty]:
+        possible = [_NO_DIFFICULTY]
         for path, dtype in dtypes:
             if _is_float_data(pairing.leaves[path], parse_dtype(dtype)):
                 possible += [(_NON_FINITE, path), (_SUBNORMAL, path)]
@@ -94,51 +101,52 @@ def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]
                 possible.append((_FAMILY, path))
         return possible
 
-    @functools.cache  # to make a strategy takes longer than to draw from it
-    def recipe(path: str, dtypes: Dtypes, trouble: Trouble) -> "SearchStrategy[Recipe]":
-        return _recipe(pairing, path, dtypes, fitting[dtypes], trouble)
+    @functools.cache  # making a strategy takes longer than drawing from it
+    def recipe(path: str, dtypes: Dtypes, difficulty: Difficulty) -> "SearchStrategy[Recipe]":
+        return _recipe(pairing, path, dtypes, fitting[dtypes], difficulty)
 
     @st.composite  # type: ignore[untyped-decorator]
-    def draw_case(draw: Callable[[Any], Any]) -> ExplicitCase:
+    def draw_case(draw: Draw) -> ExplicitCase:
         dtypes = draw(st.sampled_from(choices))
-        trouble = draw(st.sampled_from(troubles(dtypes)))
-        recipes = {path: draw(recipe(path, dtypes, trouble)) for path, _ in dtypes if path not in made}
+        difficulty = draw(st.sampled_from(difficulties(dtypes)))
+        recipes = {path: draw(recipe(path, dtypes, difficulty)) for path, _ in dtypes if path not in derived}
         return explicit_case(pairing, pairing_id, draw(st.sampled_from(fitting[dtypes])), recipes)
 
-    drawn: SearchStrategy[ExplicitCase] = draw_case()
-    return drawn
+    strategy: SearchStrategy[ExplicitCase] = draw_case()
+    return strategy
 
 
 def _recipe(
-    pairing: Pairing, path: str, dtypes: Dtypes, signatures: Sequence[Signature], trouble: Trouble
+    pairing: Pairing, path: str, dtypes: Dtypes, signatures: Sequence[Signature], difficulty: Difficulty
 ) -> "SearchStrategy[Recipe]":
+    """Returns a strategy for the values of one argument."""
     st = hypothesis().strategies
-    names = ["", *_families_for(pairing, path, signatures, each=False)]
-    disturbed = trouble == (_FAMILY, path)
-    if disturbed:
-        names = _families_for(pairing, path, signatures, each=True)
-    values = _values(pairing.leaves[path], parse_dtype(dict(dtypes)[path]), trouble[0])
-    positions = st.sampled_from([0, -1]) | st.integers(0, _FAR)
+    by_family = difficulty == (_FAMILY, path)
+    names = _families_for(pairing, path, signatures, each=by_family)
+    if not by_family:
+        names = ["", *names]
+    values = _values(pairing.leaves[path], parse_dtype(dict(dtypes)[path]), difficulty[0])
+    positions = st.sampled_from([0, -1]) | st.integers(0, _MAX_INTEGER)
     changes = st.lists(
-        st.tuples(positions, values), min_size=int(path == trouble[1]) - disturbed, max_size=_MOST_CHANGES
+        st.tuples(positions, values), min_size=int(path == difficulty[1]) - by_family, max_size=_MAX_CHANGES
     )
 
     @st.composite  # type: ignore[untyped-decorator]
-    def draw_recipe(draw: Callable[[Any], Any]) -> Recipe:
+    def draw_recipe(draw: Draw) -> Recipe:
         name = draw(st.sampled_from(names))
-        # Zeros take no seed, which makes them simpler to Hypothesis than any family.
-        seed = draw(st.integers(0, _FAR)) if name else 0
-        return Recipe(name, seed, disturbed and draw(st.sampled_from([True, False])), draw(changes))
+        # Zeros need no seed, so Hypothesis takes them as simpler than any family.
+        seed = draw(st.integers(0, _MAX_INTEGER)) if name else 0
+        return Recipe(name, seed, by_family and draw(st.sampled_from([True, False])), draw(changes))
 
     recipe: SearchStrategy[Recipe] = draw_recipe()
     return recipe
 
 
-def _values(leaf: ArrayArgument, dtype: np.dtype[Any], trouble: str) -> Any:
-    """Single elements: the ends of every range are likely, and what makes the trouble comes alone."""
+def _values(leaf: ArrayArgument, dtype: DType, difficulty: str) -> Any:
+    """Returns a strategy for single elements: difficult ones only, or ordinary ones and the ends of ranges."""
     st = hypothesis().strategies
     if not (leaf.kind.is_data or leaf.kind.is_mask):
-        return st.sampled_from([0, -1]) | st.integers(0, _FAR)
+        return st.sampled_from([0, -1]) | st.integers(0, _MAX_INTEGER)
     if _is_integer_data(leaf, dtype):
         info = ml_dtypes.iinfo(dtype)
         domain = leaf.interval(dtype.name)
@@ -151,33 +159,33 @@ def _values(leaf: ArrayArgument, dtype: np.dtype[Any], trouble: str) -> Any:
     ordinary = whole | st.floats(low, high).map(lambda x: 0.0 if abs(x) < _TINY else x)
     if low <= 0 <= high:
         ordinary |= st.just(-0.0)
-    if trouble == _NON_FINITE and (specials := list(_non_finite(leaf.interval(dtype.name)))):
+    if difficulty == _NON_FINITE and (specials := list(_non_finite(leaf.interval(dtype.name)))):
         return st.sampled_from(specials)
-    if trouble == _SUBNORMAL and low <= 0 <= high:
+    if difficulty == _SUBNORMAL and low <= 0 <= high:
         tiny = float_format(dtype).smallest_subnormal
         return st.sampled_from([tiny, -tiny]) | st.floats(max(low, -_TINY), min(high, _TINY))
     return ordinary
 
 
 def _families_for(pairing: Pairing, path: str, signature_pool: Sequence[Signature], *, each: bool) -> list[str]:
-    """Names of the families, plain ones first, that fill an argument in at least one signature.
+    """Returns the names of the families, plain ones first, that can fill an argument in at least one signature.
 
     Args:
       pairing, path: the argument.
-      signature_pool: the signatures in question.
-      each: those that disturb one argument at a time, or those that do not.
+      signature_pool: the signatures.
+      each: True for families that fill one argument at a time, False for the others.
     """
     slots = [signature_slots(pairing, signature)[path] for signature in signature_pool]
     names = [f.name for f in FAMILIES.values() if f.each == each and any(map(f.applies, slots))]
-    # An argument that no family is about, such as an index, is ordinary under every one.
+    # Every family fills an argument to which no family applies, such as an index, with ordinary values.
     return names if names or each else ["small_integers"]
 
 
-def _float_range(leaf: ArrayArgument, dtype: np.dtype[Any]) -> tuple[float, float]:
-    """Returns the range of an argument's ordinary numbers: its domain if that is finite.
+def _float_range(leaf: ArrayArgument, dtype: DType) -> tuple[float, float]:
+    """Returns the range of ordinary numbers of an argument: its domain, with infinite ends replaced by finite ones.
 
-    Otherwise numbers are so small that products of two can be summed in the dtype without overflow, since the order of
-    a sum decides whether it overflows.
+    These are so small that sums of products of two numbers do not overflow the dtype, since the result of an overflow
+    depends on the order of the sum.
     """
     limit = min(1024.0, 2.0 ** (float_format(dtype).max_exponent // 2 - 2))
     domain = leaf.interval(dtype.name)
@@ -189,17 +197,17 @@ def _float_range(leaf: ArrayArgument, dtype: np.dtype[Any]) -> tuple[float, floa
 
 
 def _non_finite(domain: Interval) -> Iterator[float]:
-    """NaN and the infinities, as far as a domain admits them."""
+    """Yields NaN and the infinities that a domain admits."""
     if domain.admits_nan:
         yield np.nan
     yield from (sign * np.inf for sign in (1, -1) if domain.admits_infinity(sign))
 
 
-def _is_float_data(leaf: ArrayArgument, dtype: np.dtype[Any]) -> bool:
-    """Whether an argument holds data of a floating dtype."""
+def _is_float_data(leaf: ArrayArgument, dtype: DType) -> bool:
+    """Returns whether an argument is data of a floating dtype."""
     return leaf.kind.is_data and is_float(dtype)
 
 
-def _is_integer_data(leaf: ArrayArgument, dtype: np.dtype[Any]) -> bool:
-    """Whether an argument holds data of an integer dtype."""
+def _is_integer_data(leaf: ArrayArgument, dtype: DType) -> bool:
+    """Returns whether an argument is data of an integer dtype."""
     return leaf.kind.is_data and is_integer(dtype)

@@ -1,4 +1,7 @@
-"""The seconds that an item may take: which of its cases still fit, by what earlier ones have cost."""
+"""The time limit of an item (`--kt-budget`): the order of its cases, and the cases that no longer fit.
+
+The cost of a case is predicted from the costs of earlier ones. Cases that cover something new come first.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -9,50 +12,53 @@ from kerneltest.plan.signatures import Signature
 
 
 def brings(case: AnyCase) -> set[object]:
-    """What a case may be the first to show: its family with its target, and its signature if that alone is asked."""
+    """Returns what a case covers: its family with its target, and, if it is structural, its signature."""
     return {(case.family.name, case.target), *([case.signature] if case.family.structural else [])}
 
 
 def breadth_first(cases: Iterable[AnyCase]) -> list[AnyCase]:
-    """Cases in another order: each family once, then what brings another target or signature, then repeats."""
-    rounds: tuple[list[AnyCase], ...] = ([], [], [])
+    """Returns cases in another order: one of each family, then those that cover something new, then the rest."""
+    first_of_family: list[AnyCase] = []
+    new: list[AnyCase] = []
+    rest: list[AnyCase] = []
     families: set[str] = set()
-    brought: set[object] = set()
+    covered: set[object] = set()
     for case in cases:
-        new = brings(case)
-        rounds[0 if case.family.name not in families else 2 if new <= brought else 1].append(case)
+        coverage = brings(case)
+        order = first_of_family if case.family.name not in families else rest if coverage <= covered else new
+        order.append(case)
         families.add(case.family.name)
-        brought |= new
-    return [case for each in rounds for case in each]
+        covered |= coverage
+    return [*first_of_family, *new, *rest]
 
 
 def worth(cases: Iterable[AnyCase]) -> int:
-    """How much a group has to show: its families, and the signatures that it asks by themselves."""
+    """Returns the weight of a group in the division of time: its number of families and of structural signatures."""
     return len({each for case in cases for each in (case.family.name, *brings(case)) if not isinstance(each, tuple)})
 
 
 @dataclass
 class Budget:
-    """The time of one item. Its groups have shares, by what they are worth; what one leaves goes to the rest.
+    """The time limit of one item. Each group has a share by its weight; time that it leaves goes to later groups.
 
     Attributes:
-      seconds: in all.
-      groups: what each is worth, by name, in the order in which they are run.
-      clock: tells the time, in seconds.
+      seconds: for the whole item.
+      groups: the weight of each group, by name, in the order in which they run.
+      clock: returns the time in seconds.
     """
 
     seconds: float
     groups: Mapping[str, int]
     clock: Callable[[], float] = time.monotonic
-    _costs: dict[tuple[str, bool], list[float]] = field(default_factory=dict)  # by group, and whether compiled for
-    _seen: set[Signature] = field(default_factory=set)
+    _costs: dict[tuple[str, bool], list[float]] = field(default_factory=dict)  # by group, and whether it compiled
+    _compiled: set[Signature] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._end = self.clock() + self.seconds
         self._group, self._until, self._first = "", self._end, True
 
     def turn_to(self, group: str) -> None:
-        """Begins a group: its share of the time that is left."""
+        """Begins a group, with its share of the time that is left."""
         names = list(self.groups)
         left = sum(self.groups[name] for name in names[names.index(group) :])
         share = self.groups[group] / left if left else 0.0
@@ -61,28 +67,28 @@ class Budget:
         self._until = now + max(0.0, self._end - now) * share
 
     def affords(self, cases: Iterable[AnyCase]) -> bool:
-        """Whether the group has time for all of these, compilations one after another, as far as costs are known."""
+        """Returns whether the group has time to compile for all of these cases, one signature after another."""
         signatures = {case.signature: case for case in cases}
-        return self.clock() + sum(map(self._expected, signatures.values())) <= self._until
+        return self.clock() + sum(map(self._predict, signatures.values())) <= self._until
 
     def why_not(self, case: AnyCase) -> str:
-        """Why a case is left out; "" where it is to be run, as the first of a group is at any cost."""
+        """Returns the reason to leave out a case; "" to run it. The first case of a group always runs."""
         first, self._first = self._first, False
-        now, cost = self.clock(), self._expected(case)
+        now, cost = self.clock(), self._predict(case)
         if first or (now < self._until and now + cost <= self._until):
             return ""
-        return f"a case takes {max(cost, 0.01):.2g} s here, and --kt-budget gives this item {self.seconds:g} s"
+        return f"a case takes {max(cost, 0.01):.2g} s here, and --kt-budget allows {self.seconds:g} s for this item"
 
     def ran(self, case: AnyCase, seconds: float, *, compared: bool) -> None:
-        """Notes what a case has cost; one that compared nothing may have ended before its compilation."""
-        self._costs.setdefault((self._group, case.signature not in self._seen), []).append(seconds)
+        """Notes the cost of a case in seconds. If it `compared` nothing, it may have ended before it compiled."""
+        self._costs.setdefault((self._group, case.signature not in self._compiled), []).append(seconds)
         if compared:
-            self._seen.add(case.signature)
+            self._compiled.add(case.signature)
 
-    def _expected(self, case: AnyCase) -> float:
-        """What a case costs: the mean of those before it that were compiled for as well, of its group if there are."""
-        fresh = case.signature not in self._seen
-        known = self._costs.get((self._group, fresh)) or [
-            cost for (_, each), costs in self._costs.items() if each == fresh for cost in costs
+    def _predict(self, case: AnyCase) -> float:
+        """Returns the mean cost of earlier cases that compiled, if this one has to, or else of those that did not."""
+        compiles = case.signature not in self._compiled
+        known = self._costs.get((self._group, compiles)) or [
+            cost for (_, each), costs in self._costs.items() if each == compiles for cost in costs
         ]
         return sum(known) / len(known) if known else 0.0

@@ -1,4 +1,4 @@
-"""The groups that fill signatures with values, and the one that takes signatures as far as they go."""
+"""The groups of ordinary cases: values that are compared with the oracle, and signatures that are only compiled."""
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,13 +10,14 @@ from kerneltest.backends.base import Artifact, Backend, BatchExecutable
 from kerneltest.core.details import Nondeterministic
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.batching import expect_batch, is_queued, leaves_of, run_batched
 from kerneltest.execute.cache import REPEATED, Cache
-from kerneltest.execute.claims import BIT_FOR_BIT, Claim, judge_claims, noted
+from kerneltest.execute.claims import BIT_FOR_BIT, Claim, format_tolerance, judge_claims
 from kerneltest.execute.fast_path import checked_executable, covers, keep_pass, run_on_fast_path
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.time_budget import brings
@@ -31,11 +32,11 @@ from kerneltest.records.schema import Record
 from kerneltest.trace.cost_model import estimate_work
 from kerneltest.trace.tracing import trace
 
-_SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # that a run of a long signature may take
+_SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # estimated for one run of a long signature, at most
 
 
 def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
-    """Starts the compilation of every signature that needs a compiler, and of the first, side by side."""
+    """Starts concurrent compilations of the first signature, and of every other one that needs a compiler."""
     cache.group_cases.clear()
     for case in planned:
         cache.group_cases.setdefault(case.signature, []).append(case)
@@ -53,14 +54,14 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
             if first or item.depth == "deep" or not covers(item.backend, cache, traced):
                 cache.prepare(item.backend, traced)
         except Failure:
-            continue  # judged in its turn
+            continue  # reported when the case is judged
 
 
 def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
-    """Runs a case and holds its outputs against the oracle; some families are run twice.
+    """Runs a case and compares its outputs with the oracle's; runs the families in `REPEATED` twice.
 
     Raises:
-      Failure: what kept it from being compared, or `nondeterministic`.
+      Failure: the outputs could not be compared, or the two runs differ (`nondeterministic`).
     """
     pairing = item.pairing
     if case.signature in affordable_long(pairing, item.depth):
@@ -72,31 +73,31 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     expectation, bitwise = cache.expect(pairing, case, traced)
     arguments = cache.arguments(pairing, case)
 
-    def judged(outputs: Sequence[Array], precision: Precision, *, explained: bool = True) -> Outcome:
+    def judge(outputs: Sequence[Array], precision: Precision, *, with_evidence: bool = True) -> Outcome:
         cache.enter_phase(Phase.EXPECTING)
         claim = Claim(
             outputs,
             expectation.values,
             expectation.all_bounds(outputs, precision),
             pairing.signed_zeros,
-            BIT_FOR_BIT if bitwise else noted(pairing.tolerance, expectation.note(precision)),
-            asked=expectation.defined,
-            others=expectation.all_alternatives(precision),
+            BIT_FOR_BIT if bitwise else format_tolerance(pairing.tolerance, expectation.note(precision)),
+            defined=expectation.defined,
+            alternatives=expectation.all_alternatives(precision),
             shares=lambda output: expectation.shares(output, precision),
         )
-        return judge_claims(item, case, arguments, [claim], cache, explained=explained)
+        return judge_claims(item, case, arguments, [claim], cache, with_evidence=with_evidence)
 
-    def on_fast_path() -> Outcome:
+    def judge_on_fast_path() -> Outcome:
         fast = checked_executable(item, case, cache, traced, expectation)
-        return judged(run_on_fast_path(item, case, cache, fast), fast.precision, explained=False)
+        return judge(run_on_fast_path(item, case, cache, fast), fast.precision, with_evidence=False)
 
-    if outcome := keep_pass(on_fast_path):
+    if outcome := keep_pass(judge_on_fast_path):
         return outcome
     executable = cache.executable(item.backend, traced)
-    shared = id(executable), case.id  # with another target, whose code is the same
-    _, there = cache.passes.get(shared, (None, None))
-    if there is not None and there.backend != item.backend.id:
-        return _passed_there(item, case, cache, there)
+    key = id(executable), case.id  # targets whose code is equal share an executable
+    _, passed = cache.passes.get(key, (None, None))
+    if passed is not None and passed.backend != item.backend.id:
+        return _reuse_pass(item, case, cache, passed)
     leaves = leaves_of(item, case, cache)
     if is_queued(item, cache) and isinstance(executable, BatchExecutable):
         outputs = run_batched(item, case, cache, executable)
@@ -104,45 +105,43 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         outputs = executable.run(leaves)
     if case.family.name in REPEATED:
         _check_repeated(outputs, executable.run(leaves), expectation.defined)
-    outcome = judged(outputs, executable.precision)
+    outcome = judge(outputs, executable.precision)
     if outcome.record.verdict is Verdict.PASS:
-        cache.passes[shared] = executable, outcome.record
+        cache.passes[key] = executable, outcome.record
     return outcome
 
 
-def _passed_there(item: Item, case: AnyCase, cache: Cache, record: Record) -> Outcome:
-    """The outcome of a case that the same executable has passed for another backend."""
-    cache.process.journal.counts[f"taken over for {item.backend.id}"] += 1
-    told = (
-        cache.exceeds_earlier_use(item.backend, case.family.name, record.bound_fraction or 0.0) or not record.compared
-    )
-    return Outcome(
-        replace(record, item=item.name, backend=item.backend.id, error_budget=record.error_budget if told else ())
-    )
+def _reuse_pass(item: Item, case: AnyCase, cache: Cache, record: Record) -> Outcome:
+    """Returns the outcome of a case that the same executable has passed for another backend."""
+    cache.process.journal.counts[f"reused for {item.backend.id}"] += 1
+    is_largest = cache.exceeds_earlier_use(item.backend, case.family.name, record.bound_fraction or 0.0)
+    budget = record.error_budget if is_largest or not record.compared else ()
+    return Outcome(replace(record, item=item.name, backend=item.backend.id, error_budget=budget))
 
 
 @functools.lru_cache(maxsize=256)
 def affordable_long(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
-    """The long signatures of a pairing that take no longer to run than others."""
+    """Returns the long signatures of a pairing, those past a number format's limit, that run fast enough."""
 
     def affordable(signature: Signature) -> bool:
         try:
             return estimate_work(trace(pairing, signature)).seconds <= _SECONDS[depth]
         except Failure:
-            return True  # judged in its turn
+            return True  # reported when the case is judged
 
     return long_signatures(pairing, depth, affordable)
 
 
 class ValueGroup(Group):
-    """Values against the oracle: one of the groups of the family registry."""
+    """A group of families of values, which are compared with the oracle's: one of `plan.families.GROUPS`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
+        """Returns the planned cases. A costly backend gets only those that add a family, a target or a signature."""
         costly = item.backend.costly
-        long = () if costly or self.name != "structural" else affordable_long(item.pairing, item.depth)
+        long = () if costly or self.name != GroupName.STRUCTURAL else affordable_long(item.pairing, item.depth)
         planned = _planned(item.pairing, item.pairing_id, item.dtype, self.name, item.seed, item.depth, long)
         return _each_once(planned) if costly else iter(planned)
 
@@ -154,9 +153,9 @@ class ValueGroup(Group):
 
 
 class SignatureGroup(Group):
-    """Signatures taken as far as a tier goes that runs nothing: they lower and compile, or they do not."""
+    """Signatures on backends that run nothing: each lowers and compiles, or fails to."""
 
-    name = "signatures"
+    name = GroupName.SIGNATURES
     _family = marker_family("signature", name)
 
     def applies_to(self, backend: Backend) -> bool:
@@ -183,7 +182,7 @@ class SignatureGroup(Group):
         return Outcome(record, files=artifact.files)
 
 
-@functools.lru_cache(maxsize=32)  # the groups and dtypes of a pairing, which all backends are asked about in turn
+@functools.lru_cache(maxsize=32)  # the groups and dtypes of a pairing, for all backends in turn
 def _planned(
     pairing: Pairing, pairing_id: str, dtype: str, group: str, seed: int, depth: str, long: tuple[Signature, ...]
 ) -> tuple[Case, ...]:
@@ -191,17 +190,21 @@ def _planned(
 
 
 def _each_once(planned: Iterable[Case]) -> Iterator[Case]:
-    """Cases that bring a family with its target, or among structural ones a signature, that none before has brought."""
+    """Yields the cases that cover something no earlier case covers."""
     seen: set[object] = set()
     for case in planned:
-        if not (brought := brings(case)) <= seen:
-            seen |= brought
+        if not (covered := brings(case)) <= seen:
+            seen |= covered
             yield case
 
 
-def _check_repeated(outputs: Sequence[Array], again: Sequence[Array], asked: Sequence[Array]) -> None:
-    """Raises Failure if the same inputs gave other bits the second time, where something is asked."""
-    for number, (one, other, where) in enumerate(zip(outputs, again, asked, strict=True)):
+def _check_repeated(outputs: Sequence[Array], again: Sequence[Array], defined: Sequence[Array]) -> None:
+    """Checks that the same inputs gave the same bits again, in the elements that the oracle defines.
+
+    Raises:
+      Failure: `nondeterministic`; they did not.
+    """
+    for number, (one, other, where) in enumerate(zip(outputs, again, defined, strict=True)):
         differs = np.argwhere((one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}")) & where)
         if len(differs):
             at = tuple(map(int, differs[0]))

@@ -1,4 +1,4 @@
-"""Declared xfails against what happened: which verdicts they explain, and which of them no longer hold."""
+"""The application of declared xfails: to planned cells, to single cases, and to all cases of a family."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -8,7 +8,7 @@ from kerneltest.declare.xfail import Xfail
 
 
 def unmatched(declared: Iterable[Xfail], cells: Iterable[tuple[str, str, str]]) -> tuple[Xfail, ...]:
-    """Those whose backend is planned and that match none of the planned cells (backend, dtype, family)."""
+    """Returns the xfails whose backend is planned but which match no planned cell (backend, dtype, family)."""
     cells = list(cells)
     return tuple(
         xfail
@@ -19,32 +19,36 @@ def unmatched(declared: Iterable[Xfail], cells: Iterable[tuple[str, str, str]]) 
 
 
 def quarantined(declared: Iterable[Xfail], backend: str, dtype: str, family: str, signature: str) -> str:
-    """Why a case is never launched: an xfail declares that it takes the process along; or ""."""
+    """Returns the reason not to run a case, if an xfail declares that it crashes or hangs; "" if none does."""
     for xfail in declared:
         if xfail.verdict in (Verdict.CRASH, Verdict.HANG) and xfail.covers(backend, dtype, family, signature):
-            return f"Not launched: an xfail declares {xfail.verdict}. {xfail.reason} ({xfail.url})"
+            return f"Not run: an xfail declares {xfail.verdict}. {xfail.reason} ({xfail.url})"
     return ""
 
 
 def settle(
     declared: Iterable[Xfail], verdict: Verdict, backend: str, dtype: str, family: str, signature: str
 ) -> tuple[Verdict, str]:
-    """A case's verdict in the light of what was declared, and a sentence to add to its message (or "")."""
+    """Returns a case's verdict after xfails are applied, and a sentence to add to its message (or "")."""
     for xfail in declared:
         if xfail.covers(backend, dtype, family, signature) and verdict.is_finding:
             if verdict == xfail.verdict:
                 return Verdict.XFAIL, f"Declared: {xfail.reason} ({xfail.url})"
-            return verdict, f"An xfail declares {xfail.verdict} here; this is another verdict."
+            return verdict, f"An xfail declares {xfail.verdict} here, but the verdict is {verdict}."
     return verdict, ""
 
 
 def outlived(
     declared: Iterable[Xfail], cases: Iterable[tuple[str, Verdict]], backend: str, dtype: str, family: str
 ) -> str:
-    """Why an xfail no longer holds for a cell, all of whose cases (signature, verdict) are given, or "".
+    """Returns the reason why an xfail is obsolete for a cell: all cases that it covers pass. Returns "" if none is.
 
-    It must occur at least once among the cases it covers; it need not in every one, since what triggers it may
-    depend on the values.
+    One failing case is enough for it to hold, since a failure may depend on the values.
+
+    Args:
+      declared: the xfails.
+      cases: the signature and verdict of every case of the cell.
+      backend, dtype, family: the cell.
     """
     cases = list(cases)
     for xfail in declared:

@@ -1,34 +1,33 @@
-"""Compares a kernel's outputs with what was expected: by class for special values, by bound for the rest."""
+"""Comparison of an output with its expected values: special values by their class, all others by the bound."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, cast, float_format, is_float
+from kerneltest.core.dtypes import Array, DType, cast, float_format, is_float
 from kerneltest.core.verdicts import Verdict
 
 ULP_BUCKETS = 16
-_VANISHING = 2.0**-125  # of float32 may be flushed to zero, or nearly
-_FLUSHED = 2.0**-100  # what float32's flushed subnormal numbers add up to stays far below it
+_VANISHING = 2.0**-125  # smaller float32 numbers may be flushed to zero, or their parts may
+_FLUSHED = 2.0**-100  # far above any sum of flushed float32 subnormals
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One output, element by element.
+    """The comparison of one output, element by element. All arrays have the output's shape.
 
     Attributes:
-      actual: as the kernel gave it.
-      expected: the oracle's value, before rounding.
-      bound: the largest absolute error allowed.
-      wrong: where the two disagree.
-      special: where they differ in class: NaN, an infinity and its sign, a signed zero.
-      compared: how many elements had a bound that says something, or a special expectation.
-      used: the largest error as a fraction of its bound, both without the rounding of the output itself, over elements
-        whose bound is not zero; None without any.
-      vacuous: zeros would be within the bound of every finite element, though some should not be zero.
-      ulps: finite floats by their distance from the rounded expectation, as `ulp_histogram` counts them.
+      actual: the kernel's output, in its dtype.
+      expected: the oracle's values before rounding: float64, int64 or bool.
+      bound: the largest absolute error allowed; inf if any value is.
+      wrong: True where `actual` is wrong.
+      special: True where the classes differ: NaN, an infinity and its sign, and the sign of zero if it counts.
+      compared: number of elements with a bound that excludes some value, or with a special expectation.
+      used: the largest error / bound, both without the rounding of the output itself, over elements whose bound is not
+        zero; None if there are none.
+      vacuous: True if zeros would be within the bound of every finite element, although some should not be zero.
+      ulps: number of finite floats by distance from the rounded expectation, as `ulp_histogram` returns them.
     """
 
     actual: Array
@@ -43,6 +42,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
+        """`special_mismatch` if at least half of the wrong elements differ in class, else `mismatch` or `pass`."""
         count = int(self.wrong.sum())
         if not count:
             return Verdict.PASS
@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def worst(self) -> tuple[int, ...]:
-        """Where the disagreement is greatest: a difference in class first, then the largest error."""
+        """The index of the worst element: one that differs in class if there is any, else the largest error."""
         with np.errstate(all="ignore"):
             error = np.abs(self.actual.astype(np.float64) - self.expected.astype(np.float64))
         rank = np.where(self.wrong, np.where(self.special | np.isnan(error), np.inf, error), -1.0)
@@ -66,15 +66,20 @@ def compare(
     noise: float = 0.0,
     others: Sequence[Array] = (),
 ) -> Comparison:
-    """Judges one output. Where zeros would pass in place of all its finite elements, none of these counts as compared.
+    """Compares one output with its expected values.
+
+    If zeros would pass in place of all finite elements, none of these counts as compared.
 
     Args:
-      actual: any shape, the kernel's dtype.
-      expected: the same shape, float64, int64 or bool; it is rounded (integers: wrapped) to the kernel's dtype once.
-      bound: the same shape, absolute; zero demands the rounded value itself, infinity asks nothing.
+      actual: the output, of any shape, in the kernel's dtype.
+      expected: float64, int64 or bool of the same shape, rounded (integers: wrapped) to the kernel's dtype once.
+      bound: absolute error allowed, of the same shape; 0 admits only the rounded value, inf admits any value.
       signed_zeros: whether -0 and +0 differ.
-      noise: how much of an expected value may be the oracle's own rounding of a zero.
-      others: what integers and booleans may be instead, element by element; the same shape each.
+      noise: the largest expected value that may be a zero with the oracle's own rounding error.
+      others: alternatives to `expected` that are equally right, for integers and booleans; each of the same shape.
+
+    Returns:
+      The comparison.
     """
     if not is_float(actual.dtype):
         asked = np.isfinite(bound)
@@ -88,11 +93,11 @@ def compare(
         rounded = cast(exact, actual.dtype).astype(np.float64)
         same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
         nowhere = np.zeros(same.shape, bool)
-        if not (signed_zeros or bound.any()) and same.all():  # as structural cases are
+        if not (signed_zeros or bound.any()) and same.all():  # most structural cases: skip the rest
             counts = ulp_histogram(np.zeros(int(np.isfinite(rounded).sum())))
             return Comparison(actual, exact, bound, nowhere, nowhere, same.size, None, ulps=counts)
         error = np.abs(got - exact)
-        plain = not signed_zeros and np.isfinite(got + rounded + bound).all()  # as nearly always
+        plain = not signed_zeros and np.isfinite(got + rounded + bound).all()  # nearly all others
         if plain:
             finite, ignored, special = np.ones(same.shape, bool), nowhere, nowhere
             wrong = ~(same | (error <= bound))
@@ -108,7 +113,7 @@ def compare(
             special |= (np.isinf(got) | np.isinf(rounded)) & ~same
             judged = finite & np.isfinite(got) & np.isfinite(bound)
             counted = np.isfinite(rounded) & np.isfinite(got) & ~ignored
-    # What may be flushed uses up all that it is allowed, and says nothing of a kernel's rounding.
+    # A flushed number uses up its whole bound, which says nothing about the kernel's rounding.
     vanished = (got == 0) & (np.abs(exact) < _VANISHING)
     judged = judged & (bound > 0) & ~vanished
     used = _used(got[judged], exact[judged], bound[judged], actual.dtype) if judged.any() else None
@@ -118,27 +123,27 @@ def compare(
     return Comparison(actual, exact, bound, wrong, special, compared, used, vacuous, ulp_histogram(distance))
 
 
-def _used(got: Array, exact: Array, bound: Array, dtype: np.dtype[Any]) -> float:
-    """The largest error / bound of some elements, both before the result was rounded to the output's dtype."""
+def _used(got: Array, exact: Array, bound: Array, dtype: DType) -> float:
+    """Returns the largest error / bound, both before the result is rounded to the output's dtype."""
     fmt = float_format(dtype)
-    # A power of two has finer neighbours towards zero.
+    # The numbers below a power of two have half the spacing of those above it.
     inward = np.where(np.abs(exact) < np.abs(got), 1 - 2.0**-30, 1.0)
     error = np.abs(got - exact)
     before, room = error - fmt.ulp(got * inward) / 2, bound - fmt.ulp(exact) / 2
     return float(np.max(np.where(room > 0, np.maximum(before, 0.0) / np.where(room > 0, room, 1.0), error / bound)))
 
 
-def _zeros_would_pass(exact: Array, bound: Array, noise: float, dtype: np.dtype[Any]) -> bool:
-    """Whether zeros are within the bound of every finite element, though some should not be zero."""
+def _zeros_would_pass(exact: Array, bound: Array, noise: float, dtype: DType) -> bool:
+    """Checks whether zeros are within the bound of every finite element, although some should not be zero."""
     size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
     telling = size > max(noise, float_format(dtype).smallest_normal, _FLUSHED)
     return bool(telling.any() and (bound >= size)[telling].all())
 
 
 def ulp_histogram(distance: Array) -> tuple[int, ...]:
-    """Counts of distances in units in the last place: first those of 0, then those below 2, 4, 8, ...
+    """Returns the histogram of distances in units in the last place: 0, then above 0 and below 2, below 4, below 8, ...
 
-    The last of at most `ULP_BUCKETS` holds all that are larger; empty ones at the end are left out.
+    The last of at most `ULP_BUCKETS` buckets counts all larger distances. Empty buckets at the end are left out.
     """
     if not distance.any():
         return (distance.size,) if distance.size else ()
@@ -148,13 +153,13 @@ def ulp_histogram(distance: Array) -> tuple[int, ...]:
 
 
 def describe(comparison: Comparison, index: tuple[int, ...]) -> str:
-    """`got 3.5, expected 3.25 +- 0.01` for one element."""
+    """Returns `got 3.5, expected 3.25 ± 0.01` for one element."""
     got, wanted = _text(comparison.actual[index]), _text(comparison.expected[index])
     bound = float(comparison.bound[index])
     how = f" ± {bound:.3g}" if bound > 0 and np.isfinite(comparison.expected[index]) else ""
     return f"got {got}, expected {wanted}{how}"
 
 
-def _text(value: Any) -> str:
-    number = value.item() if hasattr(value, "item") else value
+def _text(value: np.generic) -> str:
+    number = value.item()
     return f"{number:.9g}" if isinstance(number, float) else str(number)

@@ -1,4 +1,4 @@
-"""Special values among a case's inputs, from which a finding may come."""
+"""Special values among a case's inputs: NaN, infinities, subnormals, the largest numbers, -0, and masks of False."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,7 +9,7 @@ from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 
 
 def special_inputs(arguments: Mapping[str, Array]) -> tuple[SpecialInput, ...]:
-    """Returns the special values that array arguments hold, by path of the argument."""
+    """Returns the special values in array arguments, which are keyed by path."""
     return tuple(SpecialInput(path, *found) for path, values in arguments.items() for found in _special_values(values))
 
 

@@ -1,4 +1,7 @@
-"""What a mismatch looks like, in words: small rules, of which the first that fits speaks; else nothing is claimed."""
+"""Diagnoses of mismatches: rules for common mistakes, in order of preference. The first that fits is reported.
+
+A rule fits only if it accounts for every wrong element. Its text is for people; nothing parses it.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +19,14 @@ from kerneltest.plan.signatures import Signature
 
 @dataclass(frozen=True, slots=True)
 class MismatchContext:
-    """All that a rule may look at.
+    """A wrong output with its case: the input of every rule.
 
     Attributes:
       pairing, signature: of the case.
-      arguments: its array arguments, by path.
-      output: which output is wrong, counted from 0.
-      comparison: of that output; some element is wrong.
-      axes: of that output.
+      arguments: the case's array arguments by path.
+      output: the number of the wrong output, from 0.
+      comparison: the output's comparison; at least one element is wrong.
+      axes: the output's axes.
     """
 
     pairing: Pairing
@@ -35,12 +38,12 @@ class MismatchContext:
 
     @property
     def finite(self) -> bool:
-        """Whether no argument holds a NaN or an infinity."""
+        """True if no argument contains a NaN or an infinity."""
         floats = (value for value in self.arguments.values() if is_float(value.dtype))
         return all(np.isfinite(value.astype(np.float64)).all() for value in floats)
 
     def explains(self, values: Array) -> bool:
-        """Whether other values than the oracle's agree with every wrong element, and with what is right as well."""
+        """Checks whether the output equals other values than the oracle's everywhere, within the same bound."""
         actual = self.comparison.actual
         rounded = cast(np.asarray(values), actual.dtype).astype(np.float64)
         got = actual.astype(np.float64)
@@ -50,17 +53,17 @@ class MismatchContext:
         return bool(((got == rounded) | near | (np.isnan(got) & np.isnan(rounded)) | unasked).all())
 
     def oracle(self, leaves: Mapping[str, Array]) -> Array:
-        """The oracle's value of this output for other arguments."""
+        """Returns the oracle's value of this output for other arguments."""
         return evaluator(self.pairing, self.signature, ())(leaves)[self.output]
 
 
 def diagnose(mismatch: MismatchContext) -> str:
-    """What the mismatch looks like, or ""."""
+    """Returns the text of the first rule that fits a mismatch; "" if none fits."""
     return next((words for rule in _RULES if (words := rule(mismatch))), "")
 
 
 def describe_special_inputs(arguments: Mapping[str, Array]) -> str:
-    """The NaNs and infinities among a case's inputs, one by one where they are few: `x[3, 5] is nan`."""
+    """Returns a list of NaNs and infinities among inputs, such as `x[3, 5] is nan`; a count if there are above four."""
     parts: list[str] = []
     for path, value in arguments.items():
         if not is_float(value.dtype):
@@ -68,13 +71,14 @@ def describe_special_inputs(arguments: Mapping[str, Array]) -> str:
         wide = value.astype(np.float64)
         places = np.argwhere(~np.isfinite(wide))
         if len(places) > 4:
-            parts.append(f"{path} holds {len(places)} NaNs or infinities")
+            parts.append(f"{path} contains {len(places)} NaNs or infinities")
         else:
             parts += [f"{path}[{', '.join(map(str, place))}] is {wide[tuple(place)]}" for place in places.tolist()]
     return "; ".join(parts)
 
 
 def _where_masked(mismatch: MismatchContext) -> str:
+    """All wrong elements are masked out."""
     for path, leaf in mismatch.signature.leaves(mismatch.pairing).items():
         mask = mismatch.arguments[path] == np.asarray(leaf.mask_values[1]).astype(mismatch.arguments[path].dtype)
         if not leaf.kind.is_mask or mask.shape != mismatch.comparison.wrong.shape:
@@ -85,24 +89,24 @@ def _where_masked(mismatch: MismatchContext) -> str:
 
 
 def _block_of_a_sum(mismatch: MismatchContext) -> str:
-    """The sum without one block of a dim that it runs over, or with that block twice."""
+    """The output is a sum that omits one block of a dim, or counts that block twice."""
     if not mismatch.finite:
         return ""
     for name, block, length in _summed(mismatch):
         leaves = {path: widen(value) for path, value in mismatch.arguments.items()}
         last = -(-length // block) - 1
-        for number, which in ((last, "last"), (0, "first")):
+        for number, position in ((last, "last"), (0, "first")):
             part = slice(number * block, min((number + 1) * block, length))
-            for factor, words in ((0, "lacks"), (2, "counts twice")):
+            for factor, mistake in ((0, "omits"), (2, "counts twice")):
                 declared = mismatch.signature.leaves(mismatch.pairing)
                 changed = _scaled_block(declared, leaves, name, part, factor)
                 if mismatch.explains(mismatch.oracle(changed)):
-                    return f"the sum {words} the {which} block of {name} (from {part.start} to {part.stop})"
+                    return f"the sum {mistake} the {position} block of {name} (from {part.start} to {part.stop})"
     return ""
 
 
 def _summed(mismatch: MismatchContext) -> Iterator[tuple[str, int, int]]:
-    """The dims that the output lacks: each with its block and its length."""
+    """Yields the dims that the output does not have, each with its block and its length."""
     kept = {axis.name for axis in mismatch.axes}
     for name, dim in mismatch.pairing.dims.items():
         length = dict(mismatch.signature.dims).get(name, 0)
@@ -113,7 +117,7 @@ def _summed(mismatch: MismatchContext) -> Iterator[tuple[str, int, int]]:
 def _scaled_block(
     declared: Mapping[str, ArrayArgument], leaves: Mapping[str, Array], dim: str, block: slice, factor: float
 ) -> dict[str, Array]:
-    """The first argument that has the dim, with one block of it multiplied."""
+    """Returns the arguments with one block along a dim multiplied, in the first argument that has the dim."""
     changed = dict(leaves)
     for path, leaf in declared.items():
         if dim in leaf.shape:
@@ -126,7 +130,7 @@ def _scaled_block(
 
 
 def _narrow_accumulator(mismatch: MismatchContext) -> str:
-    """In a format of p bits, adding 1 does nothing from 2^p on."""
+    """The sums stop near 2^p, above which adding 1 changes nothing in a format with p bits of precision."""
     comparison = mismatch.comparison
     if not is_float(comparison.actual.dtype) or not mismatch.finite:
         return ""
@@ -137,12 +141,13 @@ def _narrow_accumulator(mismatch: MismatchContext) -> str:
         wrong = comparison.wrong
         beyond = bool((wanted[wrong] > limit).all() and (got[wrong] < wanted[wrong]).all())
         if beyond and bool((np.abs(got[wrong] - limit) <= limit / 8).all()):
-            also = "" if own > float_format(parse_dtype(name)).precision else ", which is the output's dtype"
-            return f"sums stop growing at about {limit:g}: they are accumulated in {name}{also}"
+            remark = "" if own > float_format(parse_dtype(name)).precision else ", which is the output's dtype"
+            return f"sums stop growing at about {limit:g}: they are accumulated in {name}{remark}"
     return ""
 
 
 def _constant_factor(mismatch: MismatchContext) -> str:
+    """Every element that should not be zero is wrong by one and the same factor."""
     comparison = mismatch.comparison
     if not is_float(comparison.actual.dtype) or not mismatch.finite:
         return ""
@@ -162,12 +167,12 @@ def _constant_factor(mismatch: MismatchContext) -> str:
         and distinct
         and bool((np.abs(ratios - factor) <= spread * abs(factor)).all())
     ):
-        return f"each is {factor:.4g} times what it should be"
+        return f"each is {factor:.4g} times the expected value"
     return ""
 
 
 def _permuted_blocks(mismatch: MismatchContext) -> str:
-    """Blocks that hold each other's content."""
+    """Whole blocks have the expected values of other blocks."""
     comparison = mismatch.comparison
     rounded = cast(comparison.expected, comparison.actual.dtype)
     for place, axis in enumerate(mismatch.axes):
@@ -176,7 +181,7 @@ def _permuted_blocks(mismatch: MismatchContext) -> str:
         whole = axis.length // axis.block
         at = [(slice(None),) * place + (slice(i * axis.block, (i + 1) * axis.block),) for i in range(whole)]
         if len({rounded[block].tobytes() for block in at}) < whole:
-            return ""  # blocks that are alike tell nothing
+            return ""  # equal blocks cannot be told apart
         moved = [
             (i, j)
             for i in range(whole)
@@ -186,13 +191,13 @@ def _permuted_blocks(mismatch: MismatchContext) -> str:
         ]
         wrong = [i for i in range(whole) if comparison.wrong[at[i]].any()]
         if len(wrong) > 1 and [i for i, _ in moved] == wrong:
-            pairs = ", ".join(f"block {i} holds block {j}'s" for i, j in moved[:4])
+            pairs = ", ".join(f"block {i} has the values of block {j}" for i, j in moved[:4])
             return f"blocks of {axis.name} are permuted: {pairs}"
     return ""
 
 
 def _wrapped(mismatch: MismatchContext) -> str:
-    """Integers that were kept in too few bits."""
+    """Integers wrapped in a dtype with too few bits."""
     comparison = mismatch.comparison
     if comparison.actual.dtype.kind not in "iu":
         return ""
@@ -201,12 +206,12 @@ def _wrapped(mismatch: MismatchContext) -> str:
     for narrow in (np.int8, np.uint8, np.int16, np.uint16):
         if np.dtype(narrow).itemsize < comparison.actual.dtype.itemsize and (got == wanted.astype(narrow)).all():
             one, other, modulus = int(got[0]), int(wanted[0]), 1 << 8 * np.dtype(narrow).itemsize
-            return f"{one} is {other} modulo {modulus}: it was kept in {np.dtype(narrow).name}"
+            return f"{one} is {other} modulo {modulus}: it was stored as {np.dtype(narrow).name}"
     return ""
 
 
 def _repeated(mismatch: MismatchContext) -> str:
-    """All that lies along an axis equals its first part, and should not."""
+    """All blocks (or elements) along an axis equal the first one, and should not."""
     comparison = mismatch.comparison
     for place, axis in enumerate(mismatch.axes):
         length = axis.block or 1
@@ -217,12 +222,12 @@ def _repeated(mismatch: MismatchContext) -> str:
         actual = comparison.actual.reshape(parts)
         rounded = cast(comparison.expected, comparison.actual.dtype).reshape(parts)
         first = np.take(actual, [0], place)
-        alike = (actual == first) | ((actual != actual) & (first != first))
+        equal = (actual == first) | ((actual != actual) & (first != first))
         differ = (rounded != np.take(rounded, [0], place)).any() and not comparison.wrong.reshape(parts).take(
             0, place
         ).any()
-        if alike.all() and differ and len(np.unique(first.astype(np.float64))) > 1:
-            return f"all {f'blocks of {axis.name}' if axis.block else f'along {axis.name}'} equal the first"
+        if equal.all() and differ and len(np.unique(first.astype(np.float64))) > 1:
+            return f"all {'blocks of' if axis.block else 'elements along'} {axis.name} equal the first"
     return ""
 
 

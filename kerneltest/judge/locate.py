@@ -1,4 +1,4 @@
-"""Where wrong elements lie, in the kernel's own terms: blocks of dims, and the pattern they make."""
+"""The location of wrong elements in the kernel's own terms: blocks of dims, and the pattern that the elements make."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,18 @@ from kerneltest.declare.axis_expressions import AxisExpression
 from kerneltest.judge.compare import Comparison
 from kerneltest.records.evidence import Pattern, PatternKind
 
-_FEW = 64  # wrong elements that are looked at before all of them
+_FEW = 64  # wrong elements to test before all of them
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis of an output: the dim it is, if that is known, and that dim's block."""
+    """One axis of an output.
+
+    Attributes:
+      name: its dim, or `axis0`, `axis1`, ... if that is unknown.
+      length: number of elements along it.
+      block: the dim's block length; None if it has none.
+    """
 
     name: str
     length: int
@@ -23,18 +29,19 @@ class Axis:
 
     @property
     def blocks(self) -> int:
+        """Number of blocks along the axis; 1 if it has no blocks."""
         return -(-self.length // self.block) if self.block else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where the wrong elements of one output are.
+    """The location of the wrong elements of one output.
 
     Attributes:
-      index: the worst of them.
-      block: the block it lies in, as `m=1 n=0`; "" without blocks.
-      wrong_blocks: how many blocks hold a wrong element, and how many there are.
-      pattern: the pattern that the wrong elements make; None where no rule fits.
+      index: the index of the worst element.
+      block: the block that contains it, such as `m=1 n=0`; "" if there are no blocks.
+      wrong_blocks: number of blocks with a wrong element, and number of all blocks.
+      pattern: the pattern that the wrong elements make; None if no rule fits.
     """
 
     index: tuple[int, ...]
@@ -44,7 +51,7 @@ class Location:
 
 
 def locate(comparison: Comparison, axes: Sequence[Axis]) -> Location:
-    """The location of a comparison's wrong elements (at least one)."""
+    """Returns the location of a comparison's wrong elements, of which there is at least one."""
     index = comparison.worst
     named = [f"{axis.name}={i // axis.block}" for i, axis in zip(index, axes, strict=True) if axis.block]
     touched = _blocks_with(comparison.wrong, axes)
@@ -55,12 +62,15 @@ def locate(comparison: Comparison, axes: Sequence[Axis]) -> Location:
 def axes_of(
     shapes: Sequence[tuple[int, ...]], dims: Sequence[dict[str, int]], extents: Sequence[AxisExpression] = ()
 ) -> tuple[str, ...]:
-    """Which dim each axis of an output is: the one whose length it has in every signature; "" where unclear.
+    """Returns the dim of each axis of an output: the one that has the axis's length in every signature.
 
     Args:
-      shapes: of the output, a signature each.
-      dims: lengths by dim, of the same signatures.
-      extents: what else an axis may be, in words such as `2*h`, where it is no dim.
+      shapes: shapes of the output, one for each signature.
+      dims: lengths by dim, for the same signatures.
+      extents: expressions such as `2*h`, for axes that no dim fits.
+
+    Returns:
+      A dim or an expression for each axis; "" if none or several dims fit.
     """
     names = []
     for axis in range(len(shapes[0])):
@@ -79,7 +89,7 @@ def axes_of(
 
 
 def _blocks_with(wrong: Array, axes: Sequence[Axis]) -> Array:
-    """True for each block with a wrong element."""
+    """Returns an array with one element for each block: True if the block has a wrong element."""
     touched = np.zeros([axis.blocks for axis in axes], bool)
     touched[
         tuple(at // (axis.block or max(axis.length, 1)) for at, axis in zip(np.nonzero(wrong), axes, strict=True))
@@ -88,6 +98,7 @@ def _blocks_with(wrong: Array, axes: Sequence[Axis]) -> Array:
 
 
 def _past_the_last_full_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
+    """All wrong elements are in the incomplete last block of an axis."""
     for place, axis in enumerate(axes):
         if not axis.block or axis.length < axis.block or axis.length % axis.block == 0:
             continue
@@ -98,13 +109,13 @@ def _past_the_last_full_block(comparison: Comparison, axes: Sequence[Axis]) -> P
 
 
 def _shifted_by_a_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
-    """The wrong elements hold what belongs a whole number of blocks further along one axis."""
+    """The wrong elements have the expected values of elements a whole number of blocks further along one axis."""
     rounded = cast(comparison.expected, comparison.actual.dtype)
     where = np.argwhere(comparison.wrong)
     few = where[:: -(-len(where) // _FEW)]
 
-    def held(places: Array, place: int, by: int) -> tuple[Array, Array]:
-        """What is at those places for which there is a source, and in their sources."""
+    def values_and_sources(places: Array, place: int, by: int) -> tuple[Array, Array]:
+        """Returns the actual values at places, and the expected ones `by` further on, if that is inside the output."""
         source = places.copy()
         source[:, place] += by
         inside = (source[:, place] >= 0) & (source[:, place] < axes[place].length)
@@ -115,17 +126,18 @@ def _shifted_by_a_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern
             continue
         for blocks in (*range(1, axis.blocks), *range(-1, -axis.blocks, -1)):
             by = blocks * axis.block
-            if not np.equal(*held(few, place, by)).all():  # most shifts are refuted by any element
+            if not np.equal(*values_and_sources(few, place, by)).all():  # a few elements refute most shifts
                 continue
-            there, wanted = held(where, place, by)
-            if len(there) < max(2, len(where) // 2):
+            values, sources = values_and_sources(where, place, by)
+            if len(values) < max(2, len(where) // 2):
                 continue
-            if (there == wanted).all() and len(np.unique(wanted.astype(np.float64))) > 2:
+            if (values == sources).all() and len(np.unique(sources.astype(np.float64))) > 2:
                 return Pattern(PatternKind.SHIFTED, axis.name, blocks)
     return None
 
 
 def _one_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
+    """All wrong elements are in one block of an axis."""
     for place, axis in enumerate(axes):
         if axis.blocks < 2 or not axis.block:
             continue
@@ -136,6 +148,7 @@ def _one_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
 
 
 def _one_line(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
+    """All wrong elements have one index along an axis, such as one row."""
     for place, axis in enumerate(axes):
         at = np.unique(np.nonzero(comparison.wrong)[place])
         if len(at) == 1 and axis.length > 1 and len(axes) > 1:
@@ -144,6 +157,7 @@ def _one_line(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
 
 
 def _everywhere(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
+    """All of several elements are wrong."""
     everywhere = comparison.wrong.all() and comparison.wrong.size > 1
     return Pattern(PatternKind.EVERYWHERE) if everywhere else None
 

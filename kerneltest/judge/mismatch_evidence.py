@@ -1,9 +1,8 @@
-"""What shows that an output is wrong: where, how far, and what that looks like."""
+"""The evidence of a mismatch: its location, its size, its diagnosis, and the arrays around the worst element."""
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -16,19 +15,19 @@ from kerneltest.judge.compare import Comparison, describe
 from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
 from kerneltest.judge.locate import Axis, axes_of, locate
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.records.evidence import Evidence, Window
+from kerneltest.records.evidence import Element, Evidence, Window
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import trace
 from kerneltest.trace.walk import lowering_differences
 
-_MOST = 1024  # elements of an output; 32 x 32 where it is large both ways
-_MOST_INPUT = 128
+_MAX_OUTPUT = 1024  # elements of a window: 32 x 32 if the output is large along both axes
+_MAX_INPUT = 128
 
 
 def output_window(comparison: Comparison, index: tuple[int, ...], axes: Sequence[Axis]) -> Window:
-    """The part of an output around `index`: actual, expected, bound, and which elements are wrong."""
+    """Returns the part of an output around an index: actual and expected values, bounds, and wrong elements."""
     actual = comparison.actual
-    lengths, at = _part(actual.shape, index, _MOST)
+    lengths, at = _part(actual.shape, index, _MAX_OUTPUT)
     return Window(
         name="",
         dtype=actual.dtype.name,
@@ -44,12 +43,12 @@ def output_window(comparison: Comparison, index: tuple[int, ...], axes: Sequence
 
 
 def input_windows(pairing: Pairing, arguments: Mapping[str, Array], place: Mapping[str, int]) -> tuple[Window, ...]:
-    """The part of each argument that meets an element of an output, by the dims that they share.
+    """Returns the part of each argument around the place of an output's element, along the dims that they share.
 
     Args:
-      pairing: whose arguments these are.
-      arguments: array arguments, by path.
-      place: the element's index along each dim; other dims are shown from their first NaN or infinity, or from 0.
+      pairing: the pairing.
+      arguments: array arguments by path.
+      place: the element's index by dim. Along other dims, windows start at the first NaN or infinity, else at 0.
     """
     windows = []
     for path, value in arguments.items():
@@ -60,7 +59,7 @@ def input_windows(pairing: Pairing, arguments: Mapping[str, Array], place: Mappi
             min(place.get(name, start) if isinstance(name, str) else start, max(length - 1, 0))
             for name, start, length in zip(dims, first, value.shape, strict=True)
         )
-        lengths, at = _part(value.shape, index, _MOST_INPUT)
+        lengths, at = _part(value.shape, index, _MAX_INPUT)
         blocks = [(pairing.dims[name].block or 0) if isinstance(name, str) else 0 for name in dims]
         windows.append(
             Window(path, value.dtype.name, value.shape, _origin(at), lengths, _last_two(blocks, 0), _plain(value[at]))
@@ -69,7 +68,7 @@ def input_windows(pairing: Pairing, arguments: Mapping[str, Array], place: Mappi
 
 
 def _part(shape: tuple[int, ...], index: tuple[int, ...], most: int) -> tuple[tuple[int, int], tuple[int | slice, ...]]:
-    """Rows and columns of a part of at most `most` elements around an index, and what selects it."""
+    """Returns the rows and columns of a part of at most `most` elements around an index, and its index expression."""
     rows, columns = _last_two(shape, 1)
     side = int(np.sqrt(most))
     shown_rows = min(rows, max(side, most // max(columns, 1)))
@@ -97,9 +96,9 @@ def _last_two(values: Sequence[int], missing: int) -> tuple[int, int]:
     return int(filled[-2]), int(filled[-1])
 
 
-def _plain(values: Array) -> tuple[Any, ...]:
+def _plain(values: Array) -> tuple[Element, ...]:
     if is_float(values.dtype):
-        with np.errstate(all="ignore"):  # a NaN is a value like others here
+        with np.errstate(all="ignore"):  # for signalling NaNs
             wide = values.astype(np.float64)
         return tuple(float(f"{value:.7g}") for value in wide.ravel().tolist())
     return tuple(values.astype(bool if values.dtype == bool else np.int64).ravel().tolist())
@@ -119,19 +118,19 @@ def mismatch(
     call: str = "",
     gradient_of: str = "",
 ) -> Record:
-    """A record as a finding, with its evidence.
+    """Returns the record of a wrong output, with its verdict, its detail and its evidence.
 
     Args:
-      record: of the case.
+      record: the record of the case so far.
       pairing, signature: of the case.
-      arguments: its array arguments, by path.
-      output: which output is wrong, counted from 0.
-      comparison: of that output; some element is wrong.
-      depth: of the run, whose signatures tell which dims the output has.
-      structural: the values keep the kernel's arithmetic exact, so specials among them are not what went wrong.
+      arguments: the case's array arguments by path.
+      output: the number of the wrong output, from 0.
+      comparison: the output's comparison; at least one element is wrong.
+      depth: the run's depth; its signatures determine the dims of the output.
+      structural: whether the values keep the kernel's arithmetic exact. If so, special values cannot be the cause.
       models_operands: whether the bound accounts for how a backend rounds the operands of products.
-      call: how the kernel was called, where that is not plainly.
-      gradient_of: the leaf with respect to which the output is a gradient, or "".
+      call: the call in words, if it is not a plain one.
+      gradient_of: the leaf with respect to which the output is a gradient; "" for other outputs.
     """
     named = pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, depth)
     axes = _axes(pairing, [str(name) for name in named], comparison.actual.shape)
@@ -182,7 +181,10 @@ def _axes(pairing: Pairing, names: Sequence[str], shape: tuple[int, ...]) -> tup
 
 @functools.lru_cache(maxsize=64)
 def output_dims(pairing: Pairing, output: int, depth: str) -> tuple[str, ...]:
-    """The dims of an output's axes, from its shapes over signatures. Traced again, since only a finding needs it."""
+    """Returns the dims of an output's axes, derived from its shapes in several signatures.
+
+    The kernel is traced again, since only findings and production sizes need this.
+    """
     shapes, lengths = [], []
     extents = [axis for leaf in pairing.leaves.values() for axis in leaf.shape if isinstance(axis, AxisExpression)]
     for signature in signatures(pairing, depth):
@@ -205,12 +207,12 @@ def _lowered_otherwise(pairing: Pairing, signature: Signature, *, models_operand
     return tuple(each for each in found if not (models_operands and each == "TF32"))
 
 
-def _number(value: Any) -> float | int | bool:
-    number = value.item() if hasattr(value, "item") else value
+def _number(value: np.generic) -> Element:
+    number = value.item()
     return number if isinstance(number, (bool, int)) else float(number)
 
 
 def excerpt(value: Array) -> str:
-    """An array in a line or a few: dtype, shape, and values, in part where they are many."""
+    """Returns an array as text of one or a few lines: dtype, shape and values, abbreviated if there are many."""
     with np.printoptions(threshold=40, edgeitems=3, precision=6, linewidth=100):
         return f"{value.dtype.name}{list(value.shape)} {value.astype(np.float64) if value.dtype != bool else value}"

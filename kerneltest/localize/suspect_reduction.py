@@ -59,7 +59,8 @@ def reduce_suspect(
     """
     parts = {(item.name, item.group.name): item for item in items}
     record = min(
-        findings, key=lambda each: (each.group == GroupName.PROOFS, sum(each.dims.values()), each.group != "structural")
+        findings,
+        key=lambda each: (each.group == GroupName.PROOFS, sum(each.dims.values()), each.group != GroupName.STRUCTURAL),
     )
     item = parts[record.item, record.group]
     cache.switch_to(item.pairing, item.dtype)

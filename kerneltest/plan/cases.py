@@ -9,6 +9,7 @@ import numpy as np
 
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
 from kerneltest.core.dtypes import Array
+from kerneltest.core.group_names import GroupName
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.exactness import exact_limit
 from kerneltest.plan.families import FAMILIES, Family
@@ -119,7 +120,7 @@ def _single_target(family: Family, applicable: Sequence[str], turn: int, depth: 
     only every third one takes any.
     """
     every = 3 if depth == "quick" else 1
-    if family.group != "numeric" or family.name == "normal" or len(applicable) < 2 or turn % every:
+    if family.group != GroupName.NUMERIC or family.name == "normal" or len(applicable) < 2 or turn % every:
         return []
     return [applicable[turn // every % len(applicable)]]
 

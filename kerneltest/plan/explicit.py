@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array
+from kerneltest.core.group_names import GroupName
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import Case, signature_slots
@@ -15,8 +16,7 @@ from kerneltest.plan.families import FAMILIES, Family, marker_family
 from kerneltest.plan.signatures import Signature, signature_dtypes, signatures
 from kerneltest.plan.slots import Slot, fill_derived
 
-FUZZ = "fuzz"  # the group of cases that Hypothesis draws
-DRAWN_FAMILY = marker_family("drawn", FUZZ)
+DRAWN_FAMILY = marker_family("drawn", GroupName.DRAWN)
 
 PLANNED_SIGNATURES, NEW_SIGNATURES = 12, 4  # few, since each signature costs a compilation
 

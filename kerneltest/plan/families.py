@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_integer
+from kerneltest.core.group_names import GroupName
 from kerneltest.declare.kinds.base import KINDS, EdgeValues
 from kerneltest.declare.kinds.base import Rng as Rng
 from kerneltest.declare.kinds.base import Slot as Slot
 
-GROUPS = ("structural", "numeric", "special", "masks")
+GROUPS = (GroupName.STRUCTURAL, GroupName.NUMERIC, GroupName.SPECIAL, GroupName.MASKS)
 
 Fill = Callable[[Slot, Rng], Array]
 Condition = Callable[[Slot], bool]
@@ -44,7 +45,7 @@ class Family:
     @property
     def structural(self) -> bool:
         """True if its values keep a kernel's arithmetic exact, so that every bit must be right."""
-        return self.group == "structural"
+        return self.group == GroupName.STRUCTURAL
 
     @property
     def description(self) -> str:
@@ -175,13 +176,13 @@ def _edge_family(by_role: Mapping[str, EdgeValues]) -> Fill:
     return make
 
 
-@family(group="structural")
+@family(group=GroupName.STRUCTURAL)
 def small_integers(slot: Slot, rng: Rng) -> Array:
     """Random integers small enough for every product and sum to be exact."""
     return slot.sample(rng, exact=True)
 
 
-@family(group="numeric", applies=lambda slot: slot.is_float_data)
+@family(group=GroupName.NUMERIC, applies=lambda slot: slot.is_float_data)
 def normal(slot: Slot, rng: Rng) -> Array:
     """Normally distributed values."""
     return slot.sample(rng)

@@ -10,6 +10,7 @@ import numpy as np
 
 import kerneltest.plan.numeric_families  # noqa: F401 - registers its families
 from kerneltest.core.dtypes import Array, float_format
+from kerneltest.core.group_names import GroupName
 from kerneltest.plan.families import (
     Rng,
     Slot,
@@ -31,7 +32,7 @@ def _has_several(slot: Slot) -> bool:
     return is_data(slot) and slot.size > 1
 
 
-@family(group="structural", without_arrays=True)
+@family(group=GroupName.STRUCTURAL, without_arrays=True)
 def position_coded(slot: Slot, rng: Rng) -> Array:
     """Each element encodes its position, so that a shifted or swapped block is visible."""
     limit = max(_prime_below(min(slot.exact_limit, 251)), 2)
@@ -42,13 +43,13 @@ def position_coded(slot: Slot, rng: Rng) -> Array:
     return slot.cast((code + 17 * slot.order) % limit - limit // 2)
 
 
-@family(group="structural")
+@family(group=GroupName.STRUCTURAL)
 def ones(slot: Slot, rng: Rng) -> Array:
     """All ones: a sum counts its terms, so a lost or doubled block changes the count."""
     return slot.cast(np.ones(slot.shape))
 
 
-@family(group="structural", applies=_has_several)
+@family(group=GroupName.STRUCTURAL, applies=_has_several)
 def one_hot_per_tile(slot: Slot, rng: Rng) -> Array:
     """One nonzero element in each block of the last axis: a block that is lost or counted twice is identified."""
     values = np.zeros(slot.shape)
@@ -59,27 +60,27 @@ def one_hot_per_tile(slot: Slot, rng: Rng) -> Array:
     return slot.cast(values)
 
 
-@family(group="structural", applies=_has_several)
+@family(group=GroupName.STRUCTURAL, applies=_has_several)
 def constant_rows(slot: Slot, rng: Rng) -> Array:
     """Each row is one number: mixed rows are visible, mixed columns are not."""
     limit = min(slot.exact_limit, 100)
     return slot.cast(np.broadcast_to(rng.integers(-limit, limit + 1, (*slot.shape[:-1], 1)), slot.shape))
 
 
-@family(group="structural", applies=_has_several)
+@family(group=GroupName.STRUCTURAL, applies=_has_several)
 def sorted_rows(slot: Slot, rng: Rng) -> Array:
     """Ascending rows: the greatest element is in the last block."""
     return slot.cast(np.sort(small_integers(slot, rng).astype(np.float64), axis=-1))
 
 
-@family(group="structural", applies=_has_several)
+@family(group=GroupName.STRUCTURAL, applies=_has_several)
 def ties(slot: Slot, rng: Rng) -> Array:
     """Only two values, so that the greatest element occurs many times, in several blocks."""
     return slot.cast(rng.choice((-1, 1), slot.shape))
 
 
 # The order of registration determines the order of cases.
-register_edge_values("structural")
+register_edge_values(GroupName.STRUCTURAL)
 
 
 def _prime_below(limit: int) -> int:
@@ -93,13 +94,13 @@ def _with_special(values: Array, position: int, special: float) -> Array:
     return out
 
 
-@family(group="special", applies=may_be_infinite, each=True)
+@family(group=GroupName.SPECIAL, applies=may_be_infinite, each=True)
 def one_inf(slot: Slot, rng: Rng) -> Array:
     """A single +inf."""
     return _with_special(normal(slot, rng), int(rng.integers(slot.size)), np.inf)
 
 
-@family(group="special", applies=may_be_negative_infinite, each=True)
+@family(group=GroupName.SPECIAL, applies=may_be_negative_infinite, each=True)
 def one_negative_inf(slot: Slot, rng: Rng) -> Array:
     """A single -inf."""
     return _with_special(normal(slot, rng), int(rng.integers(slot.size)), -np.inf)
@@ -119,31 +120,31 @@ def _can_be_masked(slot: Slot) -> bool:
     return may_be_masked(slot) or (is_mask(slot) and slot.size > 0)
 
 
-@family(group="special", applies=_can_be_masked, each=True)
+@family(group=GroupName.SPECIAL, applies=_can_be_masked, each=True)
 def all_masked_tile(slot: Slot, rng: Rng) -> Array:
     """The first whole block of the last axis is masked (-inf, or False in a mask)."""
     return _mask_out(slot, (..., slice(0, slot.block)), rng)
 
 
-@family(group="special", applies=lambda slot: _can_be_masked(slot) and len(slot.shape) > 1, each=True)
+@family(group=GroupName.SPECIAL, applies=lambda slot: _can_be_masked(slot) and len(slot.shape) > 1, each=True)
 def all_masked_row(slot: Slot, rng: Rng) -> Array:
     """One row is masked from end to end."""
     return _mask_out(slot, (..., int(rng.integers(slot.shape[-2])), slice(None)), rng)
 
 
-@family(group="special", applies=_can_be_masked, each=True)
+@family(group=GroupName.SPECIAL, applies=_can_be_masked, each=True)
 def all_masked_array(slot: Slot, rng: Rng) -> Array:
     """Everything is masked."""
     return _mask_out(slot, (...,), rng)
 
 
-@family(group="special", applies=may_be_nan, each=True)
+@family(group=GroupName.SPECIAL, applies=may_be_nan, each=True)
 def nan_first(slot: Slot, rng: Rng) -> Array:
     """A NaN in the first element."""
     return _with_special(normal(slot, rng), 0, np.nan)
 
 
-@family(group="special", applies=may_be_nan, each=True)
+@family(group=GroupName.SPECIAL, applies=may_be_nan, each=True)
 def nan_last(slot: Slot, rng: Rng) -> Array:
     """A NaN in the last element."""
     return _with_special(normal(slot, rng), -1, np.nan)
@@ -153,7 +154,7 @@ def _has_tail(slot: Slot) -> bool:
     return may_be_masked(slot) and may_be_nan(slot) and slot.shape[-1] > slot.block and slot.shape[-1] % slot.block != 0
 
 
-@family(group="special", applies=_has_tail, each=True)
+@family(group=GroupName.SPECIAL, applies=_has_tail, each=True)
 def nan_tail(slot: Slot, rng: Rng) -> Array:
     """A NaN in the first element past the last full block."""
     values = normal(slot, rng)
@@ -162,7 +163,7 @@ def nan_tail(slot: Slot, rng: Rng) -> Array:
 
 
 @family(
-    group="special",
+    group=GroupName.SPECIAL,
     applies=lambda slot: may_be_nan(slot) and may_be_infinite(slot) and bool(slot.shape) and slot.shape[-1] > 1,
     each=True,
 )
@@ -176,13 +177,13 @@ def _may_be_signed_zero(slot: Slot) -> bool:
     return slot.is_float_data and slot.size > 0 and slot.domain.admits_zero and not slot.domain.bounded
 
 
-@family(group="special", applies=_may_be_signed_zero, each=True)
+@family(group=GroupName.SPECIAL, applies=_may_be_signed_zero, each=True)
 def signed_zeros(slot: Slot, rng: Rng) -> Array:
     """Zeros of both signs."""
     return slot.cast(rng.choice((-0.0, 0.0), slot.shape))
 
 
-@family(group="special", applies=_may_be_signed_zero)
+@family(group=GroupName.SPECIAL, applies=_may_be_signed_zero)
 def signed_zeros_everywhere(slot: Slot, rng: Rng) -> Array:
     """Zeros of both signs in all arguments at once: -0 + 0 is 0, whereas -0 + y is y."""
     return signed_zeros(slot, rng)
@@ -193,7 +194,7 @@ def _may_be_huge(slot: Slot) -> bool:
 
 
 @family(
-    group="special",
+    group=GroupName.SPECIAL,
     applies=lambda slot: _may_be_huge(slot) and slot.domain.admits_zero and float_format(slot.dtype).precision > 1,
     each=True,
 )
@@ -204,13 +205,13 @@ def subnormals(slot: Slot, rng: Rng) -> Array:
     return slot.cast(steps * fmt.smallest_subnormal * rng.choice((-1.0, 1.0), slot.shape))
 
 
-@family(group="special", applies=_may_be_huge, each=True)
+@family(group=GroupName.SPECIAL, applies=_may_be_huge, each=True)
 def largest_finite(slot: Slot, rng: Rng) -> Array:
     """One element is the dtype's largest finite number."""
     return _with_special(normal(slot, rng), int(rng.integers(slot.size)), float(ml_dtypes.finfo(slot.dtype).max))
 
 
-@family(group="special", applies=is_integer_data)
+@family(group=GroupName.SPECIAL, applies=is_integer_data)
 def extreme_integers(slot: Slot, rng: Rng) -> Array:
     """The least and the greatest integer and their neighbours: sums wrap around."""
     info = ml_dtypes.iinfo(slot.dtype)
@@ -218,4 +219,4 @@ def extreme_integers(slot: Slot, rng: Rng) -> Array:
     return rng.choice(edges, slot.shape).astype(slot.dtype)
 
 
-register_edge_values("masks")
+register_edge_values(GroupName.MASKS)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from kerneltest.core.details import Unavailable
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.overlay import superseded_backends
 from kerneltest.records.run_plan import Plan
@@ -181,7 +182,7 @@ def undefined_remarks(records: Iterable[Record]) -> list[str]:
     defined: Counter[str] = Counter()
     undefined: Counter[str] = Counter()
     for record in records:
-        if record.group in ("structural", "numeric"):
+        if record.group in (GroupName.STRUCTURAL, GroupName.NUMERIC):
             defined[record.pairing] += record.defined
             undefined[record.pairing] += record.undefined
     return [

@@ -8,7 +8,6 @@ import shlex
 
 from kerneltest.core.group_names import GroupName
 from kerneltest.execute.settings import RunSettings, option_words
-from kerneltest.plan.explicit import FUZZ
 from kerneltest.records.run_plan import Plan
 from kerneltest.records.schema import Record
 
@@ -39,7 +38,7 @@ def python_lines(plan: Plan, record: Record) -> str | None:
     file, _, name = record.pairing.partition("::")
     module = file.removesuffix(".py").replace("/", ".")
     importable = all(part.isidentifier() and not keyword.iskeyword(part) for part in [*module.split("."), name])
-    if record.group in (FUZZ, GroupName.PROOFS, GroupName.SANITIZED) or not record.case or not importable:
+    if record.group in (GroupName.DRAWN, GroupName.PROOFS, GroupName.SANITIZED) or not record.case or not importable:
         return None
     orders = f", orders={plan.orders!a}" if plan.orders else ""
     return (

@@ -1,4 +1,8 @@
-"""Values plainer than a case's: 0 and 1 where they will do, else small and round numbers."""
+"""Simpler values: 0 and 1 if the case still fails with them, else small and round numbers.
+
+A `Make` proposes one simpler value for each element of an argument. It leaves elements alone that are simple already,
+and returns only values that the argument may have.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,12 +14,12 @@ from kerneltest.plan.cases import signature_slots
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.plan.slots import Slot, fill_derived
 
-Arguments = Mapping[str, Array]  # array arguments, by path
-Make = Callable[[Slot, Array], Array]  # from an argument's elements to what each becomes, in the same dtype
+Arguments = Mapping[str, Array]  # array arguments by path
+Make = Callable[[Slot, Array], Array]  # takes an argument's values, returns simpler ones of the same shape and dtype
 
 
 def unusual(arguments: Arguments) -> int:
-    """How many elements are neither 0 nor 1."""
+    """Returns the number of elements that are neither 0 nor 1."""
     return sum(int(_is_unusual(values).sum()) for values in arguments.values())
 
 
@@ -25,17 +29,17 @@ def _is_unusual(values: Array) -> Array:
 
 
 def plain(slot: Slot, values: Array) -> Array:
-    """Zeros; in a mask what is shown, where that is nothing out of the ordinary; parts alike, and indices in order."""
+    """Returns an argument's simplest values: zeros, a mask that hides nothing, equal parts, indices in order."""
     return slot.kind.simplify(slot, values)
 
 
 def zero(slot: Slot, values: Array) -> Array:
-    """Zeros in place of what is neither 0 nor 1."""
+    """Replaces numbers other than 0 and 1 by 0, or by the nearest number that the argument may have."""
     return np.where(_usual(slot, values), values, slot.nearest(0))
 
 
 def one(slot: Slot, values: Array) -> Array:
-    """Ones in place of what is neither 0 nor 1."""
+    """Replaces numbers other than 0 and 1 by 1, or by the nearest number that the argument may have."""
     return np.where(_usual(slot, values), values, slot.nearest(1))
 
 
@@ -44,24 +48,24 @@ def _usual(slot: Slot, values: Array) -> Array:
 
 
 def two(slot: Slot, values: Array) -> Array:
-    """2 in place of what is no simple number."""
+    """Replaces numbers that are harder to read than 2 by 2."""
     return _simpler(slot, values, np.full(values.shape, 2.0))
 
 
 def minus_one(slot: Slot, values: Array) -> Array:
-    """-1 in place of what is no simple number."""
+    """Replaces numbers that are harder to read than -1 by -1."""
     return _simpler(slot, values, np.full(values.shape, -1.0))
 
 
 def power_of_two(slot: Slot, values: Array) -> Array:
-    """The next power of two towards zero in place of what is no simple number."""
+    """Replaces numbers by the next power of two towards zero, if that is easier to read."""
     wide = np.asarray(widen(values), np.float64)
     with np.errstate(all="ignore"):
         return _simpler(slot, values, np.copysign(np.exp2(np.floor(np.log2(np.abs(wide)))), wide))
 
 
 def one_digit(slot: Slot, values: Array) -> Array:
-    """Its first decimal digit and zeros in place of a whole number that is no simple one."""
+    """Replaces all decimal digits but the first by zeros, if the result is easier to read: 77 becomes 70."""
     wide = np.asarray(widen(values), np.float64)
     with np.errstate(all="ignore"):
         scale = 10.0 ** np.floor(np.log10(np.abs(wide)))
@@ -69,16 +73,16 @@ def one_digit(slot: Slot, values: Array) -> Array:
 
 
 def rounded(slot: Slot, values: Array) -> Array:
-    """A whole number in place of a fraction."""
+    """Replaces fractions by the nearest integer."""
     return _simpler(slot, values, np.rint(np.asarray(widen(values), np.float64)))
 
 
 def _simpler(slot: Slot, values: Array, wanted: Array) -> Array:
-    """Numbers in place of those that are harder to read, as far as the argument may hold them."""
+    """Replaces numbers by wanted ones that are easier to read, if the argument may have these."""
     wide = np.asarray(widen(values), np.float64)
     low, high = (widen(slot.nearest(end)) for end in (-np.inf, np.inf))
     with np.errstate(all="ignore"):
-        # None grows past its own size: sums of small whole numbers are to stay exact.
+        # No number grows, so that sums of small integers stay exact.
         fits = (wanted >= low) & (wanted <= high) & (np.abs(wanted) <= np.ceil(np.abs(wide)))
         better = ~_usual(slot, values) & np.isfinite(wide) & np.isfinite(wanted) & (_rank(wanted) < _rank(wide))
         made = np.where(fits & better, wanted, 0.0).astype(values.dtype)
@@ -86,7 +90,7 @@ def _simpler(slot: Slot, values: Array, wanted: Array) -> Array:
 
 
 def _rank(numbers: Array) -> Array:
-    """How hard numbers are to read: 0 and up."""
+    """Returns how hard numbers are to read, from 0 for 2 and -1 to 5 for fractions."""
     fraction = np.frexp(numbers)[0]
     whole = numbers == np.rint(numbers)
     with np.errstate(all="ignore"):
@@ -102,7 +106,15 @@ def _rank(numbers: Array) -> Array:
 
 
 def changed(pairing: Pairing, case: ExplicitCase, makes: Sequence[Make]) -> list[Array]:
-    """Argument by argument, which elements some of `makes` would change: indices into all arguments end to end."""
+    """Returns the elements that at least one of some functions would change.
+
+    Args:
+      pairing, case: whose arguments these are.
+      makes: functions that simplify values.
+
+    Returns:
+      For each argument, indices into all arguments laid end to end.
+    """
     slots = signature_slots(pairing, case.signature)
     found: list[Array] = []
     start = 0
@@ -118,7 +130,13 @@ def _bits(values: Array) -> Array:
 
 
 def made(pairing: Pairing, case: ExplicitCase, make: Make, chunk: Array) -> Arguments:
-    """The case's arguments with some of their elements, as `changed` gives them, made into others."""
+    """Returns the case's arguments with some elements replaced.
+
+    Args:
+      pairing, case: whose arguments these are.
+      make: simplifies the values.
+      chunk: the elements to replace, as indices from `changed`.
+    """
     slots = signature_slots(pairing, case.signature)
     arguments: dict[str, Array] = {}
     start = 0
@@ -126,7 +144,7 @@ def made(pairing: Pairing, case: ExplicitCase, make: Make, chunk: Array) -> Argu
         inside = chunk[(chunk >= start) & (chunk < start + values.size)] - start
         start += values.size
         if inside.size and slots[path].kind.jointly_constrained:
-            values = _of(slots[path], make, values)  # all of it, or it would be none any more
+            values = _of(slots[path], make, values)  # as a whole, since its elements depend on each other
         elif inside.size:
             flat = values.reshape(-1).copy()
             flat[inside] = _of(slots[path], make, values).reshape(-1)[inside]
@@ -136,7 +154,7 @@ def made(pairing: Pairing, case: ExplicitCase, make: Make, chunk: Array) -> Argu
 
 
 def _of(slot: Slot, make: Make, values: Array) -> Array:
-    """What becomes of an argument; of one whose elements hang together only the plainest."""
+    """Returns an argument's simpler values. If its elements depend on each other, only `plain` changes them."""
     if slot.kind.jointly_constrained and make is not plain:
         return values
     return slot.repair(make(slot, values))

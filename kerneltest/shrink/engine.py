@@ -1,4 +1,7 @@
-"""The smallest case: what is left of a finding's case when all that it can do without is taken away."""
+"""The search for the smallest case that fails as a finding does: first its signature, then its values, then both again.
+
+The order of preference among cases, and why the search ends, are in the docstring of `kerneltest.shrink`.
+"""
 
 import itertools
 import time
@@ -24,22 +27,22 @@ from kerneltest.records.schema import Record
 from kerneltest.shrink import elements, shapes
 from kerneltest.shrink.elements import Arguments, Make
 
-_SHARE = 0.6  # of the time, that signatures may take before values have had their turn
-_IN_VAIN = 100  # tries one after another that ended nowhere, after which single elements are left as they are
+_SHARE = 0.6  # of the time, for signatures before values have had their turn
+_IN_VAIN = 100  # consecutive failed attempts after which smaller chunks of elements are not tried
 _ENDS_PROCESSES = (Verdict.HANG, Verdict.CRASH)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShrinkResult:
-    """The smallest case found that fails as another one does.
+    """The smallest case found.
 
     Attributes:
-      case: it, with the family and the target of the other.
-      outcome: of the last time that it was judged.
-      nontrivial: how many elements of its array arguments are neither 0 nor 1.
-      attempts: how many cases were judged.
-      seconds: how long that took.
-      complete: nothing was left to try; else the time was up.
+      case: the case, with the family and the target of the original one.
+      outcome: the outcome when it was last judged.
+      nontrivial: number of elements of its array arguments that are neither 0 nor 1.
+      attempts: number of cases judged.
+      seconds: duration of the search.
+      complete: True if no candidate was left; False if the time was over first.
     """
 
     case: ExplicitCase
@@ -50,25 +53,25 @@ class ShrinkResult:
     complete: bool
 
 
-class _TimeIsUp(Exception):  # noqa: N818 - no error
-    """Nothing more is to be tried."""
+class _TimeIsUp(Exception):  # noqa: N818 - not an error
+    """The time of a step of the search is over."""
 
 
 def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> ShrinkResult | None:
-    """The smallest case found that fails as `record` does: its signature and its values.
+    """Searches for the smallest case that fails as a finding does, in signature and values.
 
-    Everything is tried in the same order each time. What is prepared on the way is not left in the cache. A case that
-    hangs is ended as in a run, by who watches the cache's journal.
+    Candidates are tried in the same order each time. Nothing that the search compiles stays in the cache. The watchdog
+    of the cache's journal ends a candidate that hangs, as in a run.
 
     Args:
-      item, case: that were judged.
-      record: what came of it.
-      cache: of the run.
-      seconds: how long to go on, looked at before each try.
+      item, case: the case of the finding.
+      record: the finding.
+      cache: the run's cache.
+      seconds: time limit, checked before each attempt.
 
     Returns:
-      None where the case does not fail again, is not to be (it hung, or took the process along), or has neither
-      values nor a signature of the plan's own.
+      The smallest case. None if the case does not fail again, if it hung or crashed and so must not run again, or if
+      there is nothing to shrink: neither values nor a planned signature.
     """
     try:
         arguments = item.group.arguments(item, case, cache)
@@ -95,15 +98,16 @@ def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: f
 
 
 def resembles(record: Record, other: Record) -> bool:
-    """Whether two cases of one family fail alike: with the same verdict, in the same kind of place.
+    """Checks whether two cases of a family fail in the same way.
 
-    Wrong values are alike in the same output, or in the gradient by the same argument, if their worst elements are
-    wrong in the same way; other failures are alike if their details have the same essence and source line.
+    They do if their verdicts are equal, and, for wrong values, the output (or the argument of the gradient) and the
+    kind of error of the worst element; for other failures, the essence of their details and the source line.
     """
     return record.verdict == other.verdict and _likeness(record) == _likeness(other)
 
 
 def _likeness(record: Record) -> tuple[object, ...]:
+    """Returns what records of failures of the same kind have in common."""
     evidence, detail = record.evidence or Evidence(), record.detail
     if evidence.actual is not None and evidence.expected is not None:
         gradient_of = detail.gradient_of if isinstance(detail, Mismatch) else ""
@@ -112,7 +116,7 @@ def _likeness(record: Record) -> tuple[object, ...]:
 
 
 def _class(actual: Element, expected: Element) -> str:
-    """Returns the kind of error of an element."""
+    """Returns the kind of error of an element, for comparison with others."""
     got, wanted = float(actual), float(expected)
     if np.isfinite(got) and not np.isfinite(wanted):
         return f"finite, not {wanted}"
@@ -122,16 +126,16 @@ def _class(actual: Element, expected: Element) -> str:
 
 
 class _Search:
-    """The smallest case so far.
+    """A search, with the failing cases that it has found.
 
     Attributes:
-      case: it.
-      tries: cases judged.
+      case: the last failing case, which is the smallest so far.
+      tries: number of cases judged.
     """
 
     def __init__(self, item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> None:
         self._item, self._record = item, record
-        # The same pool and journal, and copies of what is there: nothing more is left behind in the run's own.
+        # Shares the run's pool and journal, but adds to copies, so that nothing is left in the run's cache.
         self._cache = replace(
             cache,
             traces=dict(cache.traces),
@@ -151,14 +155,14 @@ class _Search:
         return self._failing[-1][0]
 
     def go_on_until(self, seconds: float) -> None:
-        """Lets the search go on until so many seconds after its start."""
+        """Sets the time limit of the next step, in seconds since the search began."""
         self._seconds = seconds
 
     def fails(self, signature: Signature, arguments: Arguments) -> bool:
-        """Whether a case that was not tried yet fails as it should; if so, it is the smallest from now on.
+        """Checks whether a new candidate fails in the same way; if so, it becomes the smallest case so far.
 
         Raises:
-          _TimeIsUp: before it is tried.
+          _TimeIsUp: the time was over before the attempt.
         """
         case = replace(self._make, signature=signature, arguments=arguments)
         if case.id in self._seen:
@@ -179,7 +183,7 @@ class _Search:
         return outcome
 
     def result(self, complete: bool) -> ShrinkResult | None:
-        """The smallest case that fails when it is judged once more."""
+        """Returns the smallest case that fails again when it is judged once more; None if none does."""
         while self._failing:
             case, _ = self._failing.pop()
             outcome = self._judged(case)
@@ -189,7 +193,7 @@ class _Search:
         return None
 
     def shorten(self) -> bool:
-        """Makes the signature plainer and shorter; returns whether that did anything."""
+        """Searches for a plainer and shorter signature; returns whether it found one."""
         before = self.case
         pairing = self._item.pairing
         names = shapes.not_plain(pairing, self.case.signature)
@@ -208,13 +212,14 @@ class _Search:
         if self._at_lengths(least):
             return True
         if not sum(map(self._shorten_dim, telling)):
-            # Dims may have to keep step with each other.
+            # Some failures need several dims of equal length.
             steps = itertools.zip_longest(*telling.values())
             together = ({name: n for name, n in zip(telling, step, strict=True) if n} for step in steps)
             any(map(self._at_lengths, together))
         return self.case is not before
 
     def _shorten_dim(self, name: str) -> bool:
+        """Shortens one dim by trying candidate lengths, then by bisection; returns whether that succeeded."""
         dim, low = self._item.pairing.dims[name], 0
         before = self.case
         for length in shapes.telling_lengths(dim, self._length(name)):
@@ -233,7 +238,7 @@ class _Search:
         return self._at(shapes.with_lengths(self._item.pairing, self.case.signature, lengths))
 
     def _at(self, signature: Signature) -> bool:
-        """Whether some arguments of a signature fail."""
+        """Checks whether a signature fails with any of the arguments proposed for it."""
         invariant = INVARIANTS.get(self.case.family.name)
         pairing = self._item.pairing
         if signature == self.case.signature or (invariant and not invariant.applies(pairing, signature)):
@@ -244,7 +249,7 @@ class _Search:
         return any(self.fails(signature, arguments) for arguments in fillings)
 
     def _worst(self) -> dict[str, int]:
-        """Along each dim, the index of the worst element, where an axis of its output has that dim's length."""
+        """Returns the index of the worst element along each dim whose length an axis of the output has."""
         _, outcome = self._failing[-1]
         evidence = outcome.record.evidence or Evidence()
         shape = evidence.window.shape if evidence.window else ()
@@ -253,7 +258,7 @@ class _Search:
         return {name: index for name, length in lengths for other, index in reversed(places) if other == length}
 
     def simplify(self) -> bool:
-        """Makes the values plainer; returns whether that did anything."""
+        """Searches for simpler values; returns whether it found any."""
         before = self.case
         self._reduce([elements.zero, elements.one])
         self._reduce([elements.plain])
@@ -261,7 +266,7 @@ class _Search:
         return self.case is not before
 
     def _reduce(self, makes: Sequence[Make]) -> None:
-        """Makes other elements of as many as can be: of whole arguments, then of smaller and smaller chunks."""
+        """Replaces as many elements as possible: whole arguments first, then chunks of halving size."""
         for number in range(len(self.case.arguments)):
             self._turned(makes, self._changed(makes)[number])
         size, in_vain = sum(map(len, self._changed(makes))), 0
@@ -276,6 +281,6 @@ class _Search:
         return elements.changed(self._item.pairing, self.case, makes)
 
     def _turned(self, makes: Sequence[Make], chunk: Array) -> bool:
-        """Whether one of `makes` can be made of a chunk."""
+        """Replaces a chunk of elements by the first of the simpler values that fail; returns whether any do."""
         case = self.case
         return any(self.fails(case.signature, elements.made(self._item.pairing, case, make, chunk)) for make in makes)

@@ -1,4 +1,4 @@
-"""Signatures that are shorter and plainer than a case's, and the arguments that the case leaves them."""
+"""Smaller signatures: shorter dims, plainer dtypes and static arguments, with arguments cut from the case's own."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,10 @@ from kerneltest.shrink.elements import Arguments, unusual
 
 
 def not_plain(pairing: Pairing, signature: Signature) -> list[str]:
-    """What could be plainer: static arguments, by name, and dtypes, by the path of the first leaf that has them."""
+    """Returns the static arguments and the dtypes that are not the plainest.
+
+    Static arguments are given by name, a dtype that several leaves share by the path of the first of them.
+    """
     chosen = dict(signature.dtypes)
     first = {pairing.leaves[path].dtypes: path for path, _ in reversed(signature.dtypes)}
     dtypes = [path for group, path in first.items() if chosen[path] != _plainest(group)]
@@ -25,11 +28,11 @@ def not_plain(pairing: Pairing, signature: Signature) -> list[str]:
 
 
 def plainer(pairing: Pairing, signature: Signature, names: Collection[str]) -> Signature:
-    """The signature with the first option of some static arguments, and the plainest of some leaves' dtypes.
+    """Returns the signature with the first option of some static arguments, and the plainest dtype of some leaves.
 
     Args:
-      pairing, signature: what is to be plainer.
-      names: of static arguments and leaves, as `not_plain` gives them.
+      pairing, signature: the signature to make plainer.
+      names: names of static arguments and paths of leaves, as `not_plain` returns them.
     """
     groups = {leaf.dtypes for path, leaf in pairing.leaves.items() if path in names}
     chosen = dict.fromkeys(dtype_groups(pairing)[:1], signature.dtype)
@@ -48,9 +51,9 @@ def _first(pairing: Pairing, static: str) -> str:
 
 
 def with_lengths(pairing: Pairing, signature: Signature, lengths: Mapping[str, int]) -> Signature:
-    """The signature with other lengths of some dims, and of those that the pairing relates to them.
+    """Returns the signature with other lengths of some dims, and of those that the pairing relates to them.
 
-    It is as it was where these would be longer, or none are admitted.
+    Returns the signature unchanged if a dim would be longer, or if the pairing does not admit these lengths.
     """
     old = dict(signature.dims)
     fitted = pairing.fit_lengths({**old, **lengths}, dict(signature.statics), list(lengths))
@@ -60,9 +63,9 @@ def with_lengths(pairing: Pairing, signature: Signature, lengths: Mapping[str, i
 
 
 def telling_lengths(dim: Dim, length: int) -> list[int]:
-    """Admitted lengths below one, the shortest first: the least, past each power of two, and around the first blocks.
+    """Returns admitted lengths below a given one, shortest first: 1, 2^i + 1, and those around one and two blocks.
 
-    An empty axis says little, so that the least is not 0.
+    0 is left out, since a case without elements shows little.
     """
     block = dim.block or 16
     powers = [2**exponent + 1 for exponent in range(length.bit_length())]
@@ -71,9 +74,9 @@ def telling_lengths(dim: Dim, length: int) -> list[int]:
 
 
 def between(dim: Dim, low: int, high: int) -> int | None:
-    """The admitted length in the middle of those between two others; None where there is none.
+    """Returns the admitted length halfway between two lengths; None if there is none.
 
-    Where the only lengths are given one by one, all of them are telling.
+    A dim with explicit `values` has none, since `telling_lengths` returns all of them.
     """
     step = dim.multiple_of
     middle = -(-(low + high) // 2 // step) * step
@@ -83,13 +86,15 @@ def between(dim: Dim, low: int, high: int) -> int | None:
 def fillings(
     pairing: Pairing, case: ExplicitCase, signature: Signature, worst: Mapping[str, int], seed: int
 ) -> Iterator[Arguments]:
-    """Arguments for another signature: parts of the case's own, and where its family can make some, these.
+    """Yields arguments for a shorter signature: parts of the case's own, then the family's own values if there are any.
+
+    The parts begin at the start, end at the end, and begin at the worst and at the most notable element.
 
     Args:
-      pairing, case: with the arguments.
-      signature: no dim of it is longer.
-      worst: along some dims, where the case is wrong.
-      seed: of the run.
+      pairing, case: the case and its arguments.
+      signature: the shorter signature; none of its dims is longer than the case's.
+      worst: the index of the case's worst element along some dims.
+      seed: the run's seed.
     """
     old, new = dict(case.signature.dims), dict(signature.dims)
     notable = _notable(pairing, case)
@@ -110,7 +115,7 @@ def fillings(
 
 
 def _notable(pairing: Pairing, case: ExplicitCase) -> dict[str, int]:
-    """Along each dim, the index of the element that stands out: the first NaN or infinity, or the largest number."""
+    """Returns the index of the most notable element along each dim: the first NaN or infinity, or the largest one."""
     found: dict[str, int] = {}
     for path, values in sorted(case.arguments.items(), key=lambda each: each[0] != case.target):
         if values.size:
@@ -123,7 +128,7 @@ def _notable(pairing: Pairing, case: ExplicitCase) -> dict[str, int]:
 
 
 def _part(pairing: Pairing, case: ExplicitCase, signature: Signature, kept: Mapping[str, Array]) -> Arguments:
-    """The case's arguments at some indices of each dim, in the signature's dtypes."""
+    """Returns the case's arguments at some indices of each dim, in the signature's dtypes."""
     parts: dict[str, Array] = {}
     old = dict(case.signature.dims)
     for path, slot in signature_slots(pairing, signature).items() if case.arguments else ():
@@ -132,18 +137,19 @@ def _part(pairing: Pairing, case: ExplicitCase, signature: Signature, kept: Mapp
             if any(len(kept[name]) != old[name] for name in dims_in(axis)):
                 values = values.take(positions_along(axis, old, kept), place)
         if leaf.kind.pointwise and isinstance(leaf.bounded_by, str):
-            values = np.searchsorted(kept[leaf.bounded_by], values)  # it goes on pointing at the same element
+            values = np.searchsorted(kept[leaf.bounded_by], values)  # so that it still points at the same element
         elif leaf.kind.is_data:
-            values = _converted(values, slot, whole=case.family.structural)
+            values = _convert(values, slot, exact=case.family.structural)
         parts[path] = slot.repair(values) if slot.shape == values.shape else slot.canonical()
     return fill_derived(pairing, signature, parts) if parts else parts
 
 
-def _converted(values: Array, slot: Slot, *, whole: bool) -> Array:
+def _convert(values: Array, slot: Slot, *, exact: bool) -> Array:
+    """Converts values to a slot's dtype; if `exact`, limits them to those whose arithmetic is exact there."""
     if values.dtype == slot.dtype:
         return values
     wide = widen(values)
-    if whole:
+    if exact:
         wide = np.clip(wide, -slot.exact_limit, slot.exact_limit)
     with np.errstate(all="ignore"):
         return slot.cast(wide)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.verdicts import Verdict
-from kerneltest.plan.explicit import FUZZ
 from kerneltest.records.run_plan import CellKey
 from kerneltest.records.schema import Record
 
@@ -161,7 +161,7 @@ def _cases(records: Sequence[Record]) -> Mapping[tuple[Hashable, int], Record]:
 
 def case_identity(record: Record) -> Hashable:
     """Returns the part of a case that is the same in every run."""
-    return record.cell, None if record.group == FUZZ else (_signature(record), record.target)
+    return record.cell, None if record.group == GroupName.DRAWN else (_signature(record), record.target)
 
 
 def _signature(record: Record) -> tuple[frozenset[tuple[str, Hashable]], ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kerneltest.core.details import MemoryFault, Mismatch, NotBuilt, Race
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, VerdictKind
 from kerneltest.records.schema import Record
@@ -81,7 +82,7 @@ def symptom(record: Record) -> Symptom:
         effect, subject = _wrong_value(record)
         return Symptom(_level(record, effect), effect, subject)
     if record.verdict.kind is VerdictKind.MEMORY:
-        level = Level.INVARIANT if record.group == "invariants" else Level.STRUCTURE
+        level = Level.INVARIANT if record.group == GroupName.INVARIANTS else Level.STRUCTURE
         subject = essence if isinstance(detail, MemoryFault | Race) else ""
         return Symptom(level, _MEMORY[record.verdict], subject, place)
     return Symptom(Level.BROKEN, Effect.OTHER, f"{record.verdict}: {essence}", place, f"{record.verdict}: {essence}")
@@ -102,9 +103,9 @@ def _not_built(record: Record) -> Effect:
 
 
 def _level(record: Record, effect: Effect) -> Level:
-    if record.group == "invariants":
+    if record.group == GroupName.INVARIANTS:
         return Level.INVARIANT
-    if record.group in ("structural", "numeric"):
+    if record.group in (GroupName.STRUCTURAL, GroupName.NUMERIC):
         return Level.PRECISION if effect is Effect.IMPRECISE else Level.STRUCTURE
     return Level.SPECIAL
 

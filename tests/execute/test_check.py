@@ -231,7 +231,7 @@ def test_a_quarantined_case_is_never_launched() -> None:
     assert {(r.family, r.signature) for r in away} == {
         (f, "n=5,float32") for f in ("nan_first", "nan_last", "nan_and_inf_in_one_tile")
     }
-    assert all("Not launched: an xfail declares crash. known (https://" in record.message for record in away)
+    assert all("Not run: an xfail declares crash. known (https://" in record.message for record in away)
     assert not any(record.compared for record in away)
     assert result.ok
 

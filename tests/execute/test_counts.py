@@ -28,8 +28,8 @@ COUNTS = {
     "layer norm": (test_layer_norm.normalised, (1358, 30), (18, 685, 6, 39, 24, 658)),
     "attention": (test_attention.online, (1958, 44), (25, 985, 6, 43, 28, 441)),
 }
-COUNTED = ("traces", "oracle's answers", "prepared for interpret", "evaluated for interpret",
-           "prepared for simulate:sm_90", "cases followed at once")  # fmt: skip
+COUNTED = ("traces", "oracle evaluations", "prepared for interpret", "evaluated for interpret",
+           "prepared for simulate:sm_90", "cases sampled together")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", COUNTS)

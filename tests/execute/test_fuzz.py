@@ -11,12 +11,12 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
+from kerneltest.core.group_names import GroupName
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz import draws
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
-from kerneltest.plan.explicit import FUZZ
 from kerneltest.records.artifacts import load_arguments
 from kerneltest.records.record_files import read_plan, read_records
 from tests import forked
@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_cases_in_any_process_and_a_failing_one_is_
         "alone": (*OPTIONS, "test_suite.py::broken[interpret-float32]"),
     }
     shown = {name: _pytest(tmp_path, "--kt-report", name, *arguments) for name, arguments in runs.items()}
-    records = {name: [r for r in read_records(tmp_path / name) if r.group == FUZZ] for name in runs}
+    records = {name: [r for r in read_records(tmp_path / name) if r.group == GroupName.DRAWN] for name in runs}
     found = {name: {(r.item, r.case): r.verdict for r in read} for name, read in records.items()}
     assert found["one"] == found["two"]
     assert found["alone"] == {key: verdict for key, verdict in found["one"].items() if "broken" in key[0]}
@@ -76,7 +76,7 @@ def test_the_same_seed_gives_the_same_cases_in_any_process_and_a_failing_one_is_
     )  # fmt: skip
     assert {v for (item, _), v in found["one"].items() if "right" in item} == {"pass"}
     assert read_plan(tmp_path / "one").fuzz == 40
-    planned = [item.families for item in read_plan(tmp_path / "one").items if item.group == FUZZ]
+    planned = [item.families for item in read_plan(tmp_path / "one").items if item.group == GroupName.DRAWN]
     assert planned == [{"drawn": 40}] * 3
     assert "INCOMPLETE" not in shown["one"].stdout
 
@@ -104,7 +104,7 @@ def test_another_seed_and_another_dtype_draw_other_cases() -> None:
 def test_each_verdict_is_shrunk_once_and_the_others_carry_no_arguments() -> None:
     pairing = replace(paired(drops_nan_at_17, values=(3, 17)), oracle=lambda x: 2 * x + (len(x) == 3) * (x == 0))
     items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings(depth="quick", fuzz=120)).items
-    (item,) = [each for each in items if each.group.name == FUZZ]
+    (item,) = [each for each in items if each.group.name == GroupName.DRAWN]
     outcomes = list(run_item(item, Cache()))
     assert len(outcomes) == len({outcome.record.case for outcome in outcomes}) == 120
     kept = {o.record.verdict: o for o in outcomes if o.arguments is not None}
@@ -120,7 +120,7 @@ def test_a_kernel_without_arrays_has_no_drawn_cases() -> None:
     pairing = kt.oracle_for(lambda n: double(n), n=kt.dim_size("n"))(lambda n: n)
     items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings(depth="quick", fuzz=5)).items
     assert items
-    assert FUZZ not in {item.group.name for item in items}
+    assert GroupName.DRAWN not in {item.group.name for item in items}
 
 
 @pytest.mark.parametrize(

@@ -36,4 +36,4 @@ def test_with_little_room_the_oracle_is_asked_again_and_says_the_same(monkeypatc
     tight, again = _answers(monkeypatch, 10_000)
     assert tight.expectation_bytes == sum(each.bytes for each in tight.expectations.values()) <= 10_000
     assert verdicts == again
-    assert tight.process.journal.counts["oracle's answers"] > roomy.process.journal.counts["oracle's answers"]
+    assert tight.process.journal.counts["oracle evaluations"] > roomy.process.journal.counts["oracle evaluations"]

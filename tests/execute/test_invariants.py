@@ -14,9 +14,10 @@ from kerneltest.api import Result
 from kerneltest.backends import registry
 from kerneltest.backends.interpret import Interpret
 from kerneltest.backends.registry import resolve
+from kerneltest.core.group_names import GroupName
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
-from kerneltest.execute.variations import INVARIANTS, InvariantGroup
+from kerneltest.execute.variations import INVARIANTS
 from tests.sample import double, elementwise
 from tests.trace.test_rewrite import TILE, accumulated, large_counted, last_wins
 
@@ -136,7 +137,7 @@ def test_a_right_kernel_passes_all_of_them() -> None:
     )  # fmt: skip
     result = kt.check(pairing, backends=["interpret"], depth="standard")
     assert result.findings == ()
-    held = {r.family for r in result.records if r.group == InvariantGroup.name and r.verdict == "pass" and r.compared}
+    held = {r.family for r in result.records if r.group == GroupName.INVARIANTS and r.verdict == "pass" and r.compared}
     assert held == INVARIANTS.keys()
 
 
@@ -205,7 +206,7 @@ def test_the_groups_depth_decides_how_many_signatures_are_varied() -> None:
     pairing, _ = WRONG["plain_call"]
     for depth, count in (("quick", 1), ("standard", 2)):
         items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings(depth=depth)).items
-        (item,) = [each for each in items if each.group.name == InvariantGroup.name]
+        (item,) = [each for each in items if each.group.name == GroupName.INVARIANTS]
         assert item.families()["vmapped"] == count
         assert item.families()["plain_call"] == 1  # that one has to compile
 

@@ -32,7 +32,7 @@ def _records(pairing: kt.Pairing) -> tuple[list[Record], list[Record], int]:
         [replace(r, item="", backend="", seconds=0.0) for r in records if r.backend == backend]
         for backend in (ONE, OTHER)
     )
-    return one, other, cache.process.journal.counts[f"taken over for {OTHER}"]
+    return one, other, cache.process.journal.counts[f"reused for {OTHER}"]
 
 
 def _times(factor: float) -> Any:
@@ -57,7 +57,7 @@ def test_what_a_target_passed_it_runs_when_it_is_asked_again() -> None:
     for item in (each for each in items for _ in range(2)):
         assert all(outcome.record.verdict is Verdict.PASS for outcome in run_item(item, cache))
     cache.pool.close()
-    assert not cache.process.journal.counts[f"taken over for {ONE}"]
+    assert not cache.process.journal.counts[f"reused for {ONE}"]
 
 
 def test_what_one_target_does_not_pass_is_run_for_the_other() -> None:

@@ -79,7 +79,7 @@ def test_each_case_has_a_record_and_what_fits_is_judged(monkeypatch: pytest.Monk
     assert 25 <= len(ran) <= 30
     assert len(ran) + len(_left(records)) == len(records)
     assert {record.message for record in _left(records)} == {
-        "left out: a case takes 2 s here, and --kt-budget gives this item 60 s"
+        "left out: a case takes 2 s here, and --kt-budget allows 60 s for this item"
     }
 
 

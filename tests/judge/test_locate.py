@@ -220,19 +220,19 @@ COPY = dict(x=A, mask=np.ones((M, N), bool))
 @pytest.mark.parametrize(
     ("name", "arguments", "actual", "words"),
     [
-        ("dot", DOTS, _lacking(slice(16, 20)), "the sum lacks the last block of k (from 16 to 20)"),
-        ("dot", DOTS, _lacking(slice(0, 8)), "the sum lacks the first block of k (from 0 to 8)"),
+        ("dot", DOTS, _lacking(slice(16, 20)), "the sum omits the last block of k (from 16 to 20)"),
+        ("dot", DOTS, _lacking(slice(0, 8)), "the sum omits the first block of k (from 0 to 8)"),
         ("dot", DOTS, _lacking(slice(16, 20), 2), "the sum counts twice the last block of k (from 16 to 20)"),
         ("dot", DOTS, _lacking(slice(8, 16)), ""),
         ("dot", DOTS, _with(X @ Y, 3, np.nan), ""),
         ("masked", dict(x=A, mask=MASK), A, "only where mask is false"),
         ("masked", dict(x=A, mask=MASK), np.where(MASK, A + 1, 5).astype(np.float32), ""),
-        ("masked", COPY, 3 * A, "each is 3 times what it should be"),
-        ("masked", COPY, A / 8, "each is 0.125 times what it should be"),
+        ("masked", COPY, 3 * A, "each is 3 times the expected value"),
+        ("masked", COPY, A / 8, "each is 0.125 times the expected value"),
         ("masked", COPY, 3 * A + 1, ""),
         ("masked", COPY, A * np.float32(1 + 2.0**-21), ""),
         ("masked", COPY, np.concatenate([A[:, 4:8], A[:, :4], A[:, 8:]], 1),
-         "blocks of n are permuted: block 0 holds block 1's, block 1 holds block 0's"),
+         "blocks of n are permuted: block 0 has the values of block 1, block 1 has the values of block 0"),
         ("masked", dict(x=A * 10, mask=COPY["mask"]), np.minimum(A * 10, 256).astype(np.float32),
          "sums stop growing at about 256: they are accumulated in bfloat16"),
     ],
@@ -250,7 +250,7 @@ def test_a_mistake_is_named_or_nothing_is_claimed(
     [
         (_with(X, (3, 5), np.nan), "x[3, 5] is nan"),
         (_with(_with(X, (0, 1), np.inf), (2, 2), -np.inf), "x[0, 1] is inf; x[2, 2] is -inf"),
-        (_with(X, 1, -np.inf), "x holds 20 NaNs or infinities"),
+        (_with(X, 1, -np.inf), "x contains 20 NaNs or infinities"),
         (X, ""),
     ],
 )
@@ -262,7 +262,7 @@ def test_a_finding_carries_its_diagnosis() -> None:
     from tests.broken import BROKEN
 
     broken = next(b for b in BROKEN if b.name == "the last step of k is skipped")
-    lacking = "the sum lacks the last block of k"
+    lacking = "the sum omits the last block of k"
     found = findings(broken.broken(), ["interpret"])
     assert any(
         record.evidence is not None

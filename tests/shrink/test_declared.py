@@ -1,4 +1,4 @@
-"""The smallest case keeps to what is declared: relations, what hangs together, what may be absent, what is derived."""
+"""The smallest case obeys the declarations: relations, partitions, optional and derived arguments."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ FLOATS = kt.array("m n", "float32", domain=(-9, 9))
 
 
 def _off(x: jax.Array, wrong: Any) -> jax.Array:
-    """Twice the input, with one element off where something is wrong."""
+    """Twice the input, with one element off if `wrong` is true."""
     return double(x).at[-1, -1].add(jnp.asarray(wrong, x.dtype))
 
 

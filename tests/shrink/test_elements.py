@@ -1,4 +1,4 @@
-"""Plainer values: what each way to make them leaves alone, and that an argument may hold what it makes."""
+"""Simpler values: each function leaves simple elements alone and returns only values that the argument may have."""
 
 from typing import Any
 

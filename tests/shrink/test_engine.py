@@ -1,4 +1,4 @@
-"""The smallest case: a finding's signature and values, cut down to what it cannot do without."""
+"""The smallest case of a finding: no dim, element or option of it can be simpler."""
 
 import itertools
 import math
@@ -81,7 +81,7 @@ def doubled_wrong(x: jax.Array, mode: str, factor: int) -> jax.Array:
 
 
 def wrong_between(x: jax.Array) -> jax.Array:
-    """Wrong where the length is no power of two."""
+    """Wrong if the length is not a power of two."""
     n = len(x)
     return elementwise(lambda v: v + (n & (n - 1) != 0), x)
 
@@ -107,7 +107,7 @@ def conjunction(x: jax.Array) -> jax.Array:
 
 
 def together(x: jax.Array) -> jax.Array:
-    """Wrong where both lengths are the same, and past four."""
+    """Wrong if both lengths are equal and above four."""
     return elementwise(lambda v: v + (4 < v.shape[0] == v.shape[1]), x)
 
 

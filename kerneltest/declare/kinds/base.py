@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.core.group_names import GroupName
 from kerneltest.declare.axis_expressions import Axis
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import EVERYTHING, Domain, DType, Interval
@@ -192,7 +193,7 @@ class EdgeValues:
 
     make: Callable[[Slot, Rng], Array]
     applies: Callable[[Slot], bool] = lambda slot: slot.size > 0
-    group: str = "structural"
+    group: str = GroupName.STRUCTURAL
 
 
 class ArgumentKind:

@@ -8,6 +8,7 @@ import numpy as np
 from ml_dtypes import iinfo
 
 from kerneltest.core.dtypes import Array, is_float, parse_dtype
+from kerneltest.core.group_names import GroupName
 from kerneltest.declare.axis_expressions import dims_in_axes
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.kinds.array_argument import Dtypes, array_argument
@@ -61,7 +62,7 @@ class Mask(ArgumentKind):
     def edge_values(self) -> Sequence[EdgeValues]:
         """Returns masks of nothing and of the usual patterns."""
         makes = (self.no_mask, self.causal, self.ragged, self.whole_tiles, self.random_mask)
-        return [EdgeValues(make, lambda slot: bool(slot.shape), "masks") for make in makes]
+        return [EdgeValues(make, lambda slot: bool(slot.shape), GroupName.MASKS) for make in makes]
 
     def no_mask(self, slot: Slot, rng: Rng) -> Array:
         """Everything is visible."""
