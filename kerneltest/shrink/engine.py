@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kerneltest.core.details import Mismatch
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -22,7 +21,7 @@ from kerneltest.execute.values import SignatureGroup
 from kerneltest.execute.variations import INVARIANTS
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.evidence import Element, Evidence
+from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record
 from kerneltest.shrink.elements import (
     Arguments,
@@ -39,6 +38,7 @@ from kerneltest.shrink.elements import (
     unusual,
     zero,
 )
+from kerneltest.shrink.same_failure import resembles
 from kerneltest.shrink.shapes import between, fillings, not_plain, plainer, telling_lengths, with_lengths
 
 _SHARE = 0.6  # of the time, for signatures before values have had their turn
@@ -109,34 +109,6 @@ def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: f
             continue
         complete = True
     return search.result(complete)
-
-
-def resembles(record: Record, other: Record) -> bool:
-    """Checks whether two cases of a family fail in the same way.
-
-    They do if their verdicts are equal, and, for wrong values, the output (or the argument of the gradient) and the
-    kind of error of the worst element; for other failures, the essence of their details and the source line.
-    """
-    return record.verdict == other.verdict and _likeness(record) == _likeness(other)
-
-
-def _likeness(record: Record) -> tuple[object, ...]:
-    """Returns what records of failures of the same kind have in common."""
-    evidence, detail = record.evidence or Evidence(), record.detail
-    if evidence.actual is not None and evidence.expected is not None:
-        gradient_of = detail.gradient_of if isinstance(detail, Mismatch) else ""
-        return evidence.output, gradient_of, _class(evidence.actual, evidence.expected)
-    return (detail.essence, detail.place) if detail is not None else ()
-
-
-def _class(actual: Element, expected: Element) -> str:
-    """Returns the kind of error of an element, for comparison with others."""
-    got, wanted = float(actual), float(expected)
-    if np.isfinite(got) and not np.isfinite(wanted):
-        return f"finite, not {wanted}"
-    if got == wanted == 0:
-        return "wrong sign of zero"
-    return "off" if np.isfinite(got) else str(got)
 
 
 class _Search:

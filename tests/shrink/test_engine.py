@@ -28,7 +28,8 @@ from kerneltest.plan.signatures import signatures
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record
 from kerneltest.shrink import engine as module
-from kerneltest.shrink.engine import ShrinkResult, minimize, resembles
+from kerneltest.shrink.engine import ShrinkResult, minimize
+from kerneltest.shrink.same_failure import resembles
 from kerneltest.shrink.shapes import fillings
 from tests.execute.test_invariants import WRONG
 from tests.sample import double, elementwise
