@@ -1,4 +1,4 @@
-"""Production sizes: what is wrong there alone is named, its right twin is not accused, and nothing large is held."""
+"""Production sizes: bugs that show only there are found, the correct kernels pass, and memory stays small."""
 
 import functools
 import importlib
@@ -47,7 +47,7 @@ def test_what_is_wrong_at_production_sizes_alone_is_named_and_its_right_twin_is_
 
 
 def _copied(x: jax.Array, around: Any = lambda x: x) -> jax.Array:
-    """x, copied in blocks of whole rows, after something is done to it outside of the call."""
+    """Copies x in blocks of whole rows, after a change outside of the call."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = x_ref[...]
@@ -105,7 +105,7 @@ def test_a_mean_of_whole_rows_is_judged_by_the_bound_of_its_row() -> None:
 
 
 def _scattered(x: jax.Array, mixed: Any) -> jax.Array:
-    """Elements of x, found by a hash of their position whose arithmetic wraps around as it is meant to."""
+    """Takes elements of x at a hash of their position, whose arithmetic wraps around on purpose."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
         at = pl.program_id(0) * 1024 + jnp.arange(1024)
@@ -166,7 +166,7 @@ def test_where_jax_itself_wraps_around_the_finding_says_so() -> None:
 
 
 def _in_blocks(x: jax.Array, block: int, programs: int, found: Any = lambda x_ref, at: at) -> jax.Array:
-    """x, copied in blocks, to places that may follow from what x holds."""
+    """Copies x in blocks, to places that may depend on the values of x."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
         at = pl.program_id(0) * block + jnp.arange(block)
@@ -178,7 +178,7 @@ def _in_blocks(x: jax.Array, block: int, programs: int, found: Any = lambda x_re
 
 
 def _reversed_twice(x: jax.Array) -> jax.Array:
-    """Places that one call computes, to which another one stores, in blocks of another length."""
+    """One call computes places to which another one stores, in blocks of another length."""
 
     def body(o_ref: Any) -> None:
         at = pl.program_id(0) * 1024 + jnp.arange(1024)

@@ -1,4 +1,4 @@
-"""Slices along a batch dim: wherever the dim is among those that make an axis, and however short it may be."""
+"""Slices along a batch dim: anywhere among the dims that make up an axis, and of any admitted length."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_slices_alone_are_as_in_the_batch(what: str) -> None:
     "what", [what for what in SHAPES if what != "one of two parts"]
 )  # its first element is in every slice
 def test_what_leaks_from_another_slice_is_found_alone(what: str) -> None:
-    """The oracle leaks alike, so that nothing but the slice alone tells."""
+    """The oracle leaks in the same way, so only a slice by itself shows it."""
     shape, dims, name = SHAPES[what]
 
     def kernel(x: jax.Array) -> jax.Array:

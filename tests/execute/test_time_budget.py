@@ -1,4 +1,4 @@
-"""A budget of time: which cases fit, in which order, and how the rest is told."""
+"""The time limit of an item: the cases that fit, their order, and the report of the rest."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.sample import double
 
 
 class Clock:
-    """Time that passes as it is told to."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -47,7 +47,7 @@ def _items() -> list[Item]:
 
 
 def _budgeted(items: list[Item], seconds: float, budget: float, monkeypatch: pytest.MonkeyPatch) -> Cache:
-    """With a budget, where every case takes so many seconds."""
+    """A run with a budget, in which every case takes a given number of seconds."""
     clock = Clock()
     state = ProcessState(budget=Budget(budget, {item.group.name: worth(item.cases()) for item in items}, clock))
     cache = Cache(process=state)

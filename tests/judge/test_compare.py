@@ -1,4 +1,4 @@
-"""Comparing one output: classes of special values, bounds, rounding to the output's dtype."""
+"""The comparison of one output: classes of special values, bounds, rounding to the output's dtype."""
 
 import numpy as np
 import pytest
@@ -33,10 +33,10 @@ ELEMENTS = [
     (-0.0, 0.0, 0.0, True, "special_mismatch"),
     (-0.0, 0.0, 1.0, True, "special_mismatch"),
     (-0.0, -0.0, 0.0, True, "pass"),
-    (123.0, 1.0, INF, False, "pass"),  # an infinite bound asks nothing ...
+    (123.0, 1.0, INF, False, "pass"),  # an infinite bound admits ...
     (NAN, 1.0, INF, False, "pass"),
     (1.0, NAN, INF, False, "pass"),
-    (-0.0, 0.0, INF, True, "pass"),  # ... of any value
+    (-0.0, 0.0, INF, True, "pass"),  # ... any value
 ]
 
 
@@ -52,7 +52,7 @@ def test_nothing_counts_as_compared_where_the_bound_is_infinite() -> None:
     assert found.compared == 2
 
 
-# expected, bound, noise, how many count
+# expected, bound, noise, number of compared elements
 VACUOUS = [
     pytest.param([1.0, -3.0], [1.0, 4.0], 0.0, 0, id="a-kernel-of-zeros-would-pass"),
     pytest.param([1.0, -3.0, 0.0], [1.0, 2.9, 0.0], 0.0, 3, id="one-element-tells"),
@@ -82,7 +82,7 @@ def test_what_is_off_by_more_than_a_bound_that_says_nothing_is_still_found() -> 
 
 ULP = 2.0**-23  # of float32 at 1
 
-# got, expected, bound, how much of it was used, where the output's own rounding takes no part
+# got, expected, bound, fraction of the bound without the output's own rounding
 USED = [
     pytest.param(1.0, 1.0 + ULP / 4, ULP, 0.0, id="rounding-alone-uses-nothing"),
     pytest.param(1.0 + ULP, 1.0, 2.5 * ULP, 0.25, id="one-ulp-of-which-half-is-rounding"),
@@ -113,8 +113,8 @@ OTHERS = [
     ([1, 2, 3], [1, 2, 3], [], [0, 0, 0]),
     ([1, 9, 3], [1, 2, 3], [], [0, 1, 0]),
     ([1, 9, 3], [1, 2, 3], [[1, 9, 3]], [0, 0, 0]),
-    ([1, 9, 8], [1, 2, 3], [[1, 9, 3], [1, 2, 8]], [0, 0, 0]),  # one of one sample, one of another
-    ([1, 9, 8], [1, 2, 3], [[9, 1, 8], [9, 8, 8]], [0, 1, 0]),  # right elsewhere
+    ([1, 9, 8], [1, 2, 3], [[1, 9, 3], [1, 2, 8]], [0, 0, 0]),  # each from another sample
+    ([1, 9, 8], [1, 2, 3], [[9, 1, 8], [9, 8, 8]], [0, 1, 0]),  # right only at other places
     ([-56, 9, 8], [0, 2, 3], [[200, 2, 3]], [0, 1, 1]),  # wrapped as the kernel's dtype does
 ]
 

@@ -9,7 +9,7 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from tests.sample import double
-from tests.shrink.test_engine import smallest
+from tests.shrink.test_shrinker import smallest
 
 FLOATS = kt.array("m n", "float32", domain=(-9, 9))
 

@@ -36,7 +36,7 @@ from tests.sample import double, elementwise
 from tests.written import case as recorded
 
 BLOCK = 8
-LONG = 300.0  # seconds: no test waits for them
+LONG = 300.0  # seconds, which no search needs
 
 
 def softmax_unguarded(x: jax.Array) -> jax.Array:
@@ -63,7 +63,7 @@ def swapped(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def two_bugs(x: jax.Array) -> jax.Array:
-    """NaN becomes 0, and past four elements the last one is a zero."""
+    """Replaces NaN by 0, and above four elements also the last one."""
     kept = max(4, len(x) - 1)
     return elementwise(lambda v: jnp.where(jnp.isnan(v) | (jnp.arange(len(v)) >= kept), 0, v), x)
 
@@ -379,10 +379,10 @@ def test_the_arguments_that_a_shorter_signature_gets() -> None:
     assert [part["k"].tolist() for part in parts[:-1]] == [[0, 3, 3], [0, 0, 3], [0, 1, 3], [0, 0, 3]]
     assert np.isnan(parts[-1]["x"]).tolist() == [True, False, False]  # as the family fills the signature
     plain = replace(case, arguments={path: np.zeros_like(value) for path, value in arguments.items()})
-    assert len(list(fillings(pairing, plain, short, {}, 0))) == 4  # it would make more of them unusual
+    assert len(list(fillings(pairing, plain, short, {}, 0))) == 4  # the family has no simpler values
     assert (
         len(list(fillings(pairing, replace(case, family=DRAWN_FAMILY), short, {}, 0))) == 4
-    )  # it is about no argument
+    )  # the family applies to no argument
 
 
 def _wrong(actual: float, expected: float, output: int = 0, gradient_of: str = "") -> Record:

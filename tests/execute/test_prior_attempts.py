@@ -1,4 +1,4 @@
-"""An item that goes on in another process: what is not done again of a case that ended the one before."""
+"""An item that a new process resumes after a crash: the cases that do not run again."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def test_an_oracle_is_not_called_to_plan() -> None:
     for case in cases:
         if isinstance(case, Case) and case.family.name == "small_integers":
             case.fill(pairing)
-    assert len(calls) == 2  # once a signature
+    assert len(calls) == 2  # once for each signature
 
 
 @pytest.mark.parametrize("factor", [2, 3], ids=["right", "wrong"])
@@ -83,5 +83,5 @@ def test_an_oracle_is_evaluated_in_no_phase_but_its_own(factor: int) -> None:
     ).items
     records = [outcome.record for item in items for outcome in run_item(item, cache)]
     assert {"alone", "gradient"} <= {record.family for record in records if record.compared}
-    assert any(record.error_budget for record in records) == (factor == 3)  # for which it is evaluated once more
+    assert any(record.error_budget for record in records) == (factor == 3)  # which takes another evaluation
     assert phases == {Phase.FILLING, Phase.EXPECTING}

@@ -1,4 +1,4 @@
-"""Where wrong elements lie, what they look like, and the parts of arrays that show them."""
+"""The location of wrong elements, their diagnosis, and the windows of arrays around them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +100,7 @@ def _wrong_at(shape: tuple[int, ...], index: tuple[int, ...]) -> Comparison:
     return compare(actual, expected, np.full(shape, 0.25), signed_zeros=False)
 
 
-# shape, worst element, origin and extent of what is kept
+# shape, worst element, origin and extent of the window
 PARTS = [
     ((), (), (), (1, 1)),
     ((5,), (2,), (0,), (1, 5)),
@@ -184,7 +184,7 @@ MASK = RNG.random((M, N)) < 0.5
 
 
 def _pairing(name: str) -> kt.Pairing:
-    """Made on demand, since pytest would run pairings of a module as a suite."""
+    """Makes a pairing on demand, since pytest would run pairings of a module as a suite."""
     if name == "masked":
         return kt.oracle_for(_masked, x=kt.array("m n", "float32"), mask=kt.mask("m n"), dims=TILED)(_masked)
     arrays = dict(x=kt.array("m k", "float32"), y=kt.array("k n", "float32"))

@@ -1,4 +1,4 @@
-"""Targets whose code computes the same are simulated once."""
+"""Targets with equal code are simulated only once."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ ONE, OTHER = "simulate:sm_90", "simulate:gfx942"
 
 
 def _records(pairing: kt.Pairing) -> tuple[list[Record], list[Record], int]:
-    """The records of both targets, but for what must differ, and how many of the second's came from the first's."""
+    """The records of both targets without the fields that must differ, and how many the second took from the first."""
     cache = Cache()
     items = plan_pairing(pairing, pairing_id(pairing), resolve([ONE, OTHER]), RunSettings(depth="quick")).items
     records = [outcome.record for item in items for outcome in run_item(item, cache)]

@@ -1,4 +1,4 @@
-"""What is expected is kept for other backends, as long as there is room for it."""
+"""Expectations stay in the cache for other backends, up to a limit of memory."""
 
 import numpy as np
 import pytest

@@ -26,7 +26,7 @@ FLOATS = dict(dtype=np.dtype(np.float32))
         (elements.rounded, FLOATS, [7.5, -77.2, 0.3], [8, -77, 0]),
         (elements.zero, dict(FLOATS, domain=Interval(2, 5)), [3, 5], [2, 2]),
         (elements.minus_one, dict(FLOATS, domain=Interval(0, 9)), [7.5], [7.5]),
-        (elements.one_digit, dict(dtype=np.dtype(ml_dtypes.float8_e4m3fn)), [448], [448]),  # it does not hold 400
+        (elements.one_digit, dict(dtype=np.dtype(ml_dtypes.float8_e4m3fn)), [448], [448]),  # 400 is not representable
         (elements.zero, dict(dtype=np.dtype(ml_dtypes.float8_e8m0fnu)), [8], [1]),
         (elements.minus_one, dict(dtype=np.dtype(np.uint8)), [200], [200]),
         (elements.power_of_two, dict(dtype=np.dtype(np.int64)), [2**40 + 1], [2**40]),

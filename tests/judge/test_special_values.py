@@ -1,4 +1,4 @@
-"""What inputs hold, in words."""
+"""The special values among inputs, in words."""
 
 import numpy as np
 import pytest
