@@ -91,7 +91,7 @@ def differentiable(x: jax.Array, mask: jax.Array, factor: float) -> jax.Array:
 
 
 @pytest.mark.parametrize(("factor", "found"), [(2.0, set()), (1.0, {"gradient"})])
-def test_a_gradient_is_that_of_the_elements_that_are_asked_for(factor: float, found: set[str]) -> None:
+def test_a_gradient_is_that_of_the_defined_elements(factor: float, found: set[str]) -> None:
     made = kt.oracle_for(lambda x, mask: differentiable(x, mask, factor), grad=True, **FINITE)(
         lambda x, mask: kt.defined(x * x, where=mask)
     )
@@ -107,7 +107,7 @@ def test_bits_may_differ_from_run_to_run_where_nothing_is_asked() -> None:
         _check_repeated([one], [other], [np.array([False, True])])
 
 
-def test_a_cell_in_which_nothing_is_asked_is_neither_green_nor_wrong(tmp_path: Path) -> None:
+def test_a_cell_without_defined_elements_is_neither_green_nor_wrong(tmp_path: Path) -> None:
     silent = made_record(compared=0, defined=0, undefined=4)
     empty = replace(silent, backend="simulate:sm_90", defined=2)  # the bounds of the defined elements are vacuous
     good = replace(silent, backend="simulate:gfx942", compared=4, defined=4)
@@ -141,6 +141,6 @@ def test_an_oracle_that_asks_nothing_of_most_ordinary_elements_is_told() -> None
         ((np.ones(3), np.ones(3)), np.ones(3, bool), "takes one output, not a tuple; wrap each output separately"),
     ],
 )
-def test_what_cannot_be_meant_is_an_error_that_says_so(values: Any, where: Any, message: str) -> None:
+def test_an_invalid_mask_of_defined_elements_is_an_error(values: Any, where: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         kt.defined(values, where=where)

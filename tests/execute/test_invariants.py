@@ -176,7 +176,7 @@ def unbatched(x: jax.Array) -> jax.Array:
     return jax.pure_callback(lambda v: np.asarray(v), shape, double(x), vmap_method=None)
 
 
-def test_a_kernel_that_jax_cannot_vmap_is_listed_and_not_accused() -> None:
+def test_a_kernel_that_jax_cannot_vmap_is_unavailable() -> None:
     result = _run(_paired(twice, unbatched))
     assert result.findings == ()
     (told,) = [r for r in result.records if r.family == "vmapped"]

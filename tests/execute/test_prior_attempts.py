@@ -24,7 +24,7 @@ def _paired(oracle: Any, *lengths: int) -> kt.Pairing:
 
 
 @pytest.mark.parametrize(("phase", "filled"), [(Phase.RUNNING, True), (Phase.FILLING, False)])
-def test_a_case_that_ended_its_process_is_filled_again_unless_it_was_that(
+def test_a_case_that_crashed_is_filled_again_unless_filling_crashed(
     phase: Phase, filled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = plan_pairing(
@@ -66,7 +66,7 @@ def test_an_oracle_is_not_called_to_plan() -> None:
 
 
 @pytest.mark.parametrize("factor", [2, 3], ids=["right", "wrong"])
-def test_an_oracle_is_evaluated_in_no_phase_but_its_own(factor: int) -> None:
+def test_an_oracle_is_evaluated_only_in_its_own_phase(factor: int) -> None:
     def oracle(x: np.ndarray) -> np.ndarray:
         if cache.process.journal.activity is not None:
             phases.add(cache.process.journal.activity.phase)

@@ -34,7 +34,7 @@ def at_production(pairing: kt.Pairing, backend: str, depth: str = "standard") ->
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_what_is_wrong_at_production_sizes_alone_is_named_and_its_right_twin_is_not(name: str) -> None:
+def test_bugs_that_show_only_at_production_sizes_are_found_and_their_twins_pass(name: str) -> None:
     twins, before = TWINS[name], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     (broken,) = at_production(twins.broken, twins.backend)
     assert broken.verdict in twins.verdicts
@@ -80,7 +80,7 @@ def _copies(around: Any, oracle: Any, **more: Any) -> kt.Pairing:
          "which must contain the position, lie within the dim"),
     ],
 )  # fmt: skip
-def test_values_are_judged_where_the_pairing_says_what_an_element_needs(
+def test_values_are_compared_if_the_pairing_declares_what_an_element_needs(
     pairing: kt.Pairing, verdict: str, words: str
 ) -> None:
     (record,) = at_production(pairing, "simulate:sm_90", "quick")
@@ -133,7 +133,7 @@ def test_a_hash_that_wraps_around_is_not_accused(mixed: Any) -> None:
     assert record.verdict == "pass", record.message
 
 
-def test_without_a_production_length_there_is_nothing_to_ask() -> None:
+def test_without_a_production_length_there_are_no_cases() -> None:
     pairing = kt.oracle_for(_copied, x=kt.array("m n", "float32"), dims=dict(n=kt.dim(values=(64,))))(lambda x: x)
     assert at_production(pairing, "simulate:sm_90", "quick") == []
 
@@ -157,7 +157,7 @@ def test_the_page_shows_what_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     assert " ".join(shown.split()) == " ".join(told.split())
 
 
-def test_where_jax_itself_wraps_around_the_finding_says_so() -> None:
+def test_a_finding_says_if_jax_itself_wraps_around() -> None:
     wide = dict(m=kt.dim(production=2**21 + 8), n=kt.dim(values=(1024,)))
     pair = kt.oracle_for(_copied, x=kt.array("m n", "int8"), dims=wide, batch_dims="m")
     (record,) = at_production(pair(lambda x: x), "simulate:sm_90", "quick")
@@ -205,9 +205,7 @@ LONG = dict(n=kt.dim(block=1024, production=200_000_001))
          "reshape, outside of the Pallas calls"),
     ],
 )  # fmt: skip
-def test_what_no_program_reaches_is_unwritten_and_what_cannot_be_followed_is_said(
-    kernel: Any, verdict: str, words: str
-) -> None:
+def test_unreached_elements_are_unwritten_and_limits_are_reported(kernel: Any, verdict: str, words: str) -> None:
     pairing = kt.oracle_for(kernel, x=kt.array("n", "int32"), dims=LONG, batch_dims="n")(lambda x: x)
     (record,) = at_production(pairing, "simulate:sm_90", "quick")
     assert (record.verdict, words in record.message) == (verdict, True), record.message

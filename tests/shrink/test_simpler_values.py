@@ -37,7 +37,7 @@ FLOATS = dict(dtype=np.dtype(np.float32))
         (elements.two, dict(dtype=np.dtype(np.int32), role="length", end=5), [5], [2]),
     ],
 )
-def test_plainer_values(make: elements.Make, given: dict[str, Any], before: list[Any], after: list[Any]) -> None:
+def test_simpler_values(make: elements.Make, given: dict[str, Any], before: list[Any], after: list[Any]) -> None:
     more: dict[str, Any] = dict(role="data", domain=EVERYTHING, order=0, end=0, limit=lambda: 1, blocks=(None,))
     slot = Slot(shape=(len(before),), **{**more, **given})
     made = make(slot, np.array(before).astype(slot.dtype))
