@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Detail, Unavailable
@@ -82,7 +81,7 @@ class Item:
         *,
         case: AnyCase | None = None,
         family: str = "",
-        **fields: Any,
+        compared: int = 0,
     ) -> Record:
         """Returns a record of a case, or of a family as a whole.
 
@@ -91,7 +90,7 @@ class Item:
           detail: the failure, or a remark in words; of `unavailable`, the reason.
           case: the case; None for the family as a whole.
           family: the family's name.
-          **fields: further fields of the record.
+          compared: number of elements, or other objects, that were compared.
         """
         if isinstance(detail, str) and verdict is Verdict.UNAVAILABLE:
             detail = Unavailable(detail)
@@ -113,7 +112,7 @@ class Item:
             message=detail if isinstance(detail, str) else escape_surrogates(detail.text()),
             detail=None if isinstance(detail, str) else detail,
             evidence=Evidence() if case and verdict.is_finding else None,
-            **fields,
+            compared=compared,
         )
 
 

@@ -1,11 +1,13 @@
 """A pool of daemon threads for compilations."""
 
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 _T = TypeVar("_T")
+_Arguments = TypeVarTuple("_Arguments")
 
 
 class Pool:
@@ -24,12 +26,13 @@ class Pool:
         self._counting = threading.Lock()
         self.under_way = 0
 
-    def submit(self, function: Callable[..., _T], *args: Any) -> "Future[_T]":
+    def submit(self, function: Callable[[*_Arguments], _T], *arguments: *_Arguments) -> "Future[_T]":
         """Calls a function in a thread of its own, as soon as there is a free slot."""
         future: Future[_T] = Future()
         self._count(1)
         future.add_done_callback(lambda _: self._count(-1))
-        threading.Thread(target=self._call, args=(future, function, args), daemon=True).start()
+        call = functools.partial(function, *arguments)
+        threading.Thread(target=self._run, args=(future, call), daemon=True).start()
         return future
 
     def give_up(self) -> None:
@@ -44,11 +47,11 @@ class Pool:
         with self._counting:
             self.under_way += more
 
-    def _call(self, future: "Future[_T]", function: Callable[..., _T], args: tuple[Any, ...]) -> None:
+    def _run(self, future: "Future[_T]", call: Callable[[], _T]) -> None:
         with self._slots:
             if self._closed or not future.set_running_or_notify_cancel():
                 return
             try:
-                future.set_result(function(*args))
+                future.set_result(call())
             except BaseException as error:
                 future.set_exception(error)

@@ -24,11 +24,11 @@ def breadth_first(cases: Iterable[AnyCase]) -> list[AnyCase]:
     families: set[str] = set()
     covered: set[object] = set()
     for case in cases:
-        coverage = brings(case)
-        order = first_of_family if case.family.name not in families else rest if coverage <= covered else new
+        covers = brings(case)
+        order = first_of_family if case.family.name not in families else rest if covers <= covered else new
         order.append(case)
         families.add(case.family.name)
-        covered |= coverage
+        covered |= covers
     return [*first_of_family, *new, *rest]
 
 

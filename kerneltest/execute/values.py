@@ -176,9 +176,8 @@ class SignatureGroup(Group):
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         artifact = cache.wait_prepared(item.backend, cache.trace_for(item.pairing, case.signature, item.backend))
         assert isinstance(artifact, Artifact)
-        record = item.record(
-            Verdict.PASS, case=case, compared=artifact.kernels, compiler_metrics=artifact.facts, advice=artifact.advice
-        )
+        record = item.record(Verdict.PASS, case=case, compared=artifact.kernels)
+        record = replace(record, compiler_metrics=artifact.facts, advice=artifact.advice)
         return Outcome(record, files=artifact.files)
 
 

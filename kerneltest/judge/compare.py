@@ -24,8 +24,8 @@ class Comparison:
       wrong: True where `actual` is wrong.
       special: True where the classes differ: NaN, an infinity and its sign, and the sign of zero if it counts.
       compared: number of elements with a bound that excludes some value, or with a special expectation.
-      used: the largest error / bound, both without the rounding of the output itself, over elements whose bound is not
-        zero; None if there are none.
+      used: the largest error / bound, both without the rounding of the output itself, over elements
+        whose bound is not zero; None if there are none.
       vacuous: True if zeros would be within the bound of every finite element, although some should not be zero.
       ulps: number of finite floats by distance from the rounded expectation, as `ulp_histogram` returns them.
     """
@@ -76,7 +76,7 @@ def compare(
       bound: absolute error allowed, of the same shape; 0 admits only the rounded value, inf admits any value.
       signed_zeros: whether -0 and +0 differ.
       noise: the largest expected value that may be a zero with the oracle's own rounding error.
-      others: alternatives to `expected` that are equally right, for integers and booleans; each of the same shape.
+      others: arrays of the same shape that are as right as `expected`, for integers and booleans.
 
     Returns:
       The comparison.

@@ -1,7 +1,7 @@
 """Simpler values: 0 and 1 if the case still fails with them, else small and round numbers.
 
-A `Make` proposes one simpler value for each element of an argument. It leaves elements alone that are simple already,
-and returns only values that the argument may have.
+A `Make` proposes one simpler value for each element of an argument. It leaves elements alone that are simple
+already, and returns only values that the argument may have.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -109,7 +109,7 @@ def changed(pairing: Pairing, case: ExplicitCase, makes: Sequence[Make]) -> list
     """Returns the elements that at least one of some functions would change.
 
     Args:
-      pairing, case: whose arguments these are.
+      pairing, case: the case with the arguments.
       makes: functions that simplify values.
 
     Returns:
@@ -133,7 +133,7 @@ def made(pairing: Pairing, case: ExplicitCase, make: Make, chunk: Array) -> Argu
     """Returns the case's arguments with some elements replaced.
 
     Args:
-      pairing, case: whose arguments these are.
+      pairing, case: the case with the arguments.
       make: simplifies the values.
       chunk: the elements to replace, as indices from `changed`.
     """

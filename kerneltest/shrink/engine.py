@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kerneltest.core.details import Mismatch
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -22,10 +21,25 @@ from kerneltest.execute.values import SignatureGroup
 from kerneltest.execute.variations import INVARIANTS
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.evidence import Element, Evidence
+from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record
-from kerneltest.shrink import elements, shapes
-from kerneltest.shrink.elements import Arguments, Make
+from kerneltest.shrink.elements import (
+    Arguments,
+    Make,
+    changed,
+    made,
+    minus_one,
+    one,
+    one_digit,
+    plain,
+    power_of_two,
+    rounded,
+    two,
+    unusual,
+    zero,
+)
+from kerneltest.shrink.same_failure import resembles
+from kerneltest.shrink.shapes import between, fillings, not_plain, plainer, telling_lengths, with_lengths
 
 _SHARE = 0.6  # of the time, for signatures before values have had their turn
 _IN_VAIN = 100  # consecutive failed attempts after which smaller chunks of elements are not tried
@@ -97,34 +111,6 @@ def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: f
     return search.result(complete)
 
 
-def resembles(record: Record, other: Record) -> bool:
-    """Checks whether two cases of a family fail in the same way.
-
-    They do if their verdicts are equal, and, for wrong values, the output (or the argument of the gradient) and the
-    kind of error of the worst element; for other failures, the essence of their details and the source line.
-    """
-    return record.verdict == other.verdict and _likeness(record) == _likeness(other)
-
-
-def _likeness(record: Record) -> tuple[object, ...]:
-    """Returns what records of failures of the same kind have in common."""
-    evidence, detail = record.evidence or Evidence(), record.detail
-    if evidence.actual is not None and evidence.expected is not None:
-        gradient_of = detail.gradient_of if isinstance(detail, Mismatch) else ""
-        return evidence.output, gradient_of, _class(evidence.actual, evidence.expected)
-    return (detail.essence, detail.place) if detail is not None else ()
-
-
-def _class(actual: Element, expected: Element) -> str:
-    """Returns the kind of error of an element, for comparison with others."""
-    got, wanted = float(actual), float(expected)
-    if np.isfinite(got) and not np.isfinite(wanted):
-        return f"finite, not {wanted}"
-    if got == wanted == 0:
-        return "wrong sign of zero"
-    return "off" if np.isfinite(got) else str(got)
-
-
 class _Search:
     """A search, with the failing cases that it has found.
 
@@ -189,32 +175,32 @@ class _Search:
             outcome = self._judged(case)
             if resembles(self._record, outcome.record):
                 seconds = time.perf_counter() - self._started
-                return ShrinkResult(case, outcome, elements.unusual(case.arguments), self.tries, seconds, complete)
+                return ShrinkResult(case, outcome, unusual(case.arguments), self.tries, seconds, complete)
         return None
 
     def shorten(self) -> bool:
         """Searches for a plainer and shorter signature; returns whether it found one."""
         before = self.case
         pairing = self._item.pairing
-        names = shapes.not_plain(pairing, self.case.signature)
-        plain = shapes.plainer(pairing, self.case.signature, names)
-        telling = {
+        names = not_plain(pairing, self.case.signature)
+        plainest = plainer(pairing, self.case.signature, names)
+        shorter = {
             name: lengths
             for name, length in self.case.signature.dims
-            if (lengths := shapes.telling_lengths(pairing.dims[name], length))
+            if (lengths := telling_lengths(pairing.dims[name], length))
         }
-        least = {name: lengths[0] for name, lengths in telling.items()}
-        if self._at(shapes.with_lengths(pairing, plain, least)):
+        least = {name: lengths[0] for name, lengths in shorter.items()}
+        if self._at(with_lengths(pairing, plainest, least)):
             return True
-        if not self._at(plain):
+        if not self._at(plainest):
             for name in names:
-                self._at(shapes.plainer(pairing, self.case.signature, [name]))
+                self._at(plainer(pairing, self.case.signature, [name]))
         if self._at_lengths(least):
             return True
-        if not sum(map(self._shorten_dim, telling)):
+        if not sum(map(self._shorten_dim, shorter)):
             # Some failures need several dims of equal length.
-            steps = itertools.zip_longest(*telling.values())
-            together = ({name: n for name, n in zip(telling, step, strict=True) if n} for step in steps)
+            steps = itertools.zip_longest(*shorter.values())
+            together = ({name: n for name, n in zip(shorter, step, strict=True) if n} for step in steps)
             any(map(self._at_lengths, together))
         return self.case is not before
 
@@ -222,11 +208,11 @@ class _Search:
         """Shortens one dim by trying candidate lengths, then by bisection; returns whether that succeeded."""
         dim, low = self._item.pairing.dims[name], 0
         before = self.case
-        for length in shapes.telling_lengths(dim, self._length(name)):
+        for length in telling_lengths(dim, self._length(name)):
             if self._at_lengths({name: length}):
                 break
             low = length
-        while (middle := shapes.between(dim, low, self._length(name))) is not None:
+        while (middle := between(dim, low, self._length(name))) is not None:
             if not self._at_lengths({name: middle}):
                 low = middle
         return self.case is not before
@@ -235,7 +221,7 @@ class _Search:
         return dict(self.case.signature.dims)[name]
 
     def _at_lengths(self, lengths: Mapping[str, int]) -> bool:
-        return self._at(shapes.with_lengths(self._item.pairing, self.case.signature, lengths))
+        return self._at(with_lengths(self._item.pairing, self.case.signature, lengths))
 
     def _at(self, signature: Signature) -> bool:
         """Checks whether a signature fails with any of the arguments proposed for it."""
@@ -245,8 +231,8 @@ class _Search:
             return False
         if not pairing.admits(dict(signature.dims), dict(signature.statics)):
             return False
-        fillings = shapes.fillings(pairing, self.case, signature, self._worst(), self._item.seed)
-        return any(self.fails(signature, arguments) for arguments in fillings)
+        candidates = fillings(pairing, self.case, signature, self._worst(), self._item.seed)
+        return any(self.fails(signature, arguments) for arguments in candidates)
 
     def _worst(self) -> dict[str, int]:
         """Returns the index of the worst element along each dim whose length an axis of the output has."""
@@ -260,9 +246,9 @@ class _Search:
     def simplify(self) -> bool:
         """Searches for simpler values; returns whether it found any."""
         before = self.case
-        self._reduce([elements.zero, elements.one])
-        self._reduce([elements.plain])
-        self._reduce([elements.two, elements.minus_one, elements.power_of_two, elements.one_digit, elements.rounded])
+        self._reduce([zero, one])
+        self._reduce([plain])
+        self._reduce([two, minus_one, power_of_two, one_digit, rounded])
         return self.case is not before
 
     def _reduce(self, makes: Sequence[Make]) -> None:
@@ -278,9 +264,9 @@ class _Search:
             size //= 2
 
     def _changed(self, makes: Sequence[Make]) -> list[Array]:
-        return elements.changed(self._item.pairing, self.case, makes)
+        return changed(self._item.pairing, self.case, makes)
 
     def _turned(self, makes: Sequence[Make], chunk: Array) -> bool:
         """Replaces a chunk of elements by the first of the simpler values that fail; returns whether any do."""
         case = self.case
-        return any(self.fails(case.signature, elements.made(self._item.pairing, case, make, chunk)) for make in makes)
+        return any(self.fails(case.signature, made(self._item.pairing, case, make, chunk)) for make in makes)

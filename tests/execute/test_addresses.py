@@ -16,7 +16,7 @@ BLOCK, COLUMNS = 64, 2**16
 
 
 def _flat(x: jax.Array) -> jax.Array:
-    """A copy of the first block of each row of a matrix held as a vector: row * COLUMNS wraps around at 2^32."""
+    """Copies the first block of each row of a matrix stored as a vector: row * COLUMNS wraps around at 2^32."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
         at = pl.program_id(0) * COLUMNS + jnp.arange(BLOCK)
@@ -26,7 +26,7 @@ def _flat(x: jax.Array) -> jax.Array:
 
 
 def _matrix(x: jax.Array) -> jax.Array:
-    """The same of a matrix, whose offsets JAX computes in 64 bits."""
+    """The same for a matrix, whose offsets JAX computes in 64 bits."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
         at = (pl.program_id(0), pl.ds(0, BLOCK))
@@ -36,7 +36,7 @@ def _matrix(x: jax.Array) -> jax.Array:
 
 
 def _shifted(x: jax.Array) -> jax.Array:
-    """A store that lies before the array once the row's number no longer fits in 31 bits."""
+    """Stores before the array if the row's number does not fit in 31 bits."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
         at = (pl.program_id(0) * COLUMNS + jnp.arange(BLOCK)) // 2

@@ -1,4 +1,4 @@
-"""Pairings of one name in several files: their cases, saved inputs and reproductions are kept apart."""
+"""Pairings of one name in several files have separate cases, saved inputs and reproductions."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with such files, and the report of a run of it."""
+    """A project with these files, and the report of its run."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "below").mkdir()
     (folder / "below" / "__init__.py").touch()

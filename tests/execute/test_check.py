@@ -1,4 +1,4 @@
-"""`kt.check`: verdicts that are not about values, bad input, declared xfails, reproduction of one case."""
+"""`kt.check`: verdicts other than wrong values, invalid arguments, declared xfails, reproduction of one case."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -275,8 +275,8 @@ def test_the_oracle_and_the_compiler_are_asked_once_a_case_and_signature(monkeyp
     result = kt.check(_paired(oracle, tolerance=kt.tolerance.exact()), depth="quick")
     subnormal = sum(record.family == "subnormals" for record in result.records)
     repeated = sum(record.family in REPEATED for record in result.records)
-    signatures = 2  # for each the oracle also says how large exact integers are
-    compiled = len({"the first signature", "outside of jit"})  # what is evaluated is held against that
+    signatures = 2  # for each, the oracle also determines how large exact integers may be
+    compiled = len({"the first signature", "outside of jit"})  # the evaluator is checked against these
     assert calls == {"oracle": result.cases + subnormal + repeated + signatures, "compile": compiled}
 
 
@@ -289,7 +289,7 @@ def test_other_bits_the_second_time_are_found(monkeypatch: pytest.MonkeyPatch) -
         return tuple(output + (next(runs) == 1) for output in once(self, leaves))
 
     monkeypatch.setattr(Jitted, "run", drifting)
-    findings = kt.check(_paired(lambda x: 2 * x), depth="deep").findings  # where everything is compiled
+    findings = kt.check(_paired(lambda x: 2 * x), depth="deep").findings  # compiles everything
     assert [finding.verdict for finding in findings] == ["nondeterministic"]
     assert "output 0: the same inputs gave" in findings[0].message
 

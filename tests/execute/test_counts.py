@@ -1,4 +1,4 @@
-"""What costs is counted: traces, compilations and oracle evaluations, so that none comes back unnoticed."""
+"""The numbers of traces, compilations and oracle evaluations, so that a rise does not go unnoticed."""
 
 import pytest
 
@@ -18,9 +18,9 @@ from suites import (
     test_vector_add,
 )
 
-# By pairing, at `quick` on two backends: cases and signatures; then traces, answers of the oracle, compilations of
-# interpret mode (two a dtype, one of them for the call outside of `jit`), kernels in NumPy, lowerings, and cases whose
-# oracle is followed at once with others'.
+# By pairing, at `quick` on two backends: cases and signatures; then traces, evaluations of the oracle, compilations of
+# interpret mode (two for each dtype, one of them for the call outside of `jit`), kernels in NumPy, lowerings, and cases
+# whose oracles are sampled together.
 COUNTS = {
     "vector add": (test_vector_add.blocked, (1460, 78), (48, 739, 12, 78, 48, 676)),
     "softmax": (test_softmax.fused, (800, 30), (18, 406, 6, 36, 21, 375)),
@@ -46,7 +46,7 @@ def test_costs(name: str) -> None:
     assert tuple(cache.process.journal.counts[each] for each in COUNTED) == costs
 
 
-# On an interpreter of Mosaic kernels: compilations, two a dtype at most, and kernels in NumPy.
+# On an interpreter of Mosaic kernels: compilations, at most two for each dtype, and kernels in NumPy.
 MOSAIC = {
     "interpret-mosaic-gpu": (test_pipeline_copy.copy, (6, 132)),
     "interpret-tpu": (test_tpu_softmax.softmax, (2, 10)),

@@ -1,4 +1,4 @@
-"""Oracles that ask nothing at some elements: nothing is held against a kernel there, and everything at the others."""
+"""Oracles that leave some elements undefined: a kernel may return anything there, but not elsewhere."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ DIMS = dict(m=kt.dim(values=(3,)), n=kt.dim(block=4, values=(5, 1)))
 
 
 def attended(x: jax.Array, mask: jax.Array, wrong: float = 0.0) -> tuple[jax.Array, jax.Array]:
-    """A softmax over what a mask leaves, NaN in rows where it leaves nothing; and the place of each row's greatest."""
+    """A softmax over unmasked elements, NaN in rows that are all masked, and the place of each row's maximum."""
 
     def body(x_ref: Any, mask_ref: Any, o_ref: Any, at_ref: Any) -> None:
         scores = jnp.where(mask_ref[...], x_ref[...], -jnp.inf)
@@ -80,7 +80,7 @@ def test_what_is_wrong_where_something_is_asked_is_found_beside_what_is_not_aske
 
 
 def differentiable(x: jax.Array, mask: jax.Array, factor: float) -> jax.Array:
-    """Squares, and garbage where the mask hides them, with a gradient of its own."""
+    """Squares, with garbage in masked elements, and a gradient of its own."""
 
     @jax.custom_vjp
     def squared(x: jax.Array) -> jax.Array:
@@ -91,7 +91,7 @@ def differentiable(x: jax.Array, mask: jax.Array, factor: float) -> jax.Array:
 
 
 @pytest.mark.parametrize(("factor", "found"), [(2.0, set()), (1.0, {"gradient"})])
-def test_a_gradient_is_that_of_the_elements_that_are_asked_for(factor: float, found: set[str]) -> None:
+def test_a_gradient_is_that_of_the_defined_elements(factor: float, found: set[str]) -> None:
     made = kt.oracle_for(lambda x, mask: differentiable(x, mask, factor), grad=True, **FINITE)(
         lambda x, mask: kt.defined(x * x, where=mask)
     )
@@ -107,9 +107,9 @@ def test_bits_may_differ_from_run_to_run_where_nothing_is_asked() -> None:
         _check_repeated([one], [other], [np.array([False, True])])
 
 
-def test_a_cell_in_which_nothing_is_asked_is_neither_green_nor_wrong(tmp_path: Path) -> None:
+def test_a_cell_without_defined_elements_is_neither_green_nor_wrong(tmp_path: Path) -> None:
     silent = made_record(compared=0, defined=0, undefined=4)
-    empty = replace(silent, backend="simulate:sm_90", defined=2)  # the bound says nothing of what is asked
+    empty = replace(silent, backend="simulate:sm_90", defined=2)  # the bounds of the defined elements are vacuous
     good = replace(silent, backend="simulate:gfx942", compared=4, defined=4)
     (run,) = read_runs(made_run(tmp_path / "run", silent, empty, good))
     endings = {cell.backend: status.verdict for cell, status in run.reconciled.cells.items()}
@@ -141,6 +141,6 @@ def test_an_oracle_that_asks_nothing_of_most_ordinary_elements_is_told() -> None
         ((np.ones(3), np.ones(3)), np.ones(3, bool), "takes one output, not a tuple; wrap each output separately"),
     ],
 )
-def test_what_cannot_be_meant_is_an_error_that_says_so(values: Any, where: Any, message: str) -> None:
+def test_an_invalid_mask_of_defined_elements_is_an_error(values: Any, where: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         kt.defined(values, where=where)

@@ -1,4 +1,4 @@
-"""What a judgement says of its bound: which operations make it, in records, findings, messages and text."""
+"""The error budget of a case, by operation, in records, findings, messages and text."""
 
 from collections import Counter
 from typing import Any
@@ -21,7 +21,7 @@ DIMS = dict(n=kt.dim(values=(3, 64)))
 
 
 def _shares(oracle: Any, precision: Any = XLA_CPU, **leaves: Any) -> dict[str, float]:
-    """Parts by words."""
+    """Parts by text."""
     given = {name: np.asarray(value, np.float64) for name, value in leaves.items()}
     formats, machine = dict.fromkeys(given, FLOAT32), RoundingModel(precision)
 

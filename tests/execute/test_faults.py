@@ -1,4 +1,4 @@
-"""Faults of a user's own code cost the case that meets them, and no other."""
+"""Faults in a user's own code cost only the cases that run into them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -74,7 +74,7 @@ def test_an_interruption_ends_the_run() -> None:
 
 @pytest.mark.parametrize("mode", ["jax_debug_nans", "jax_debug_infs", "jax_disable_jit"])
 def test_jaxs_debugging_modes_accuse_no_right_kernel(mode: str) -> None:
-    """They raise at each NaN or infinity, which may be right, or refuse to compile."""
+    """These modes raise at each NaN or infinity, which may be correct, or refuse to compile."""
     pairing = kt.oracle_for(exponential, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))))(np.exp)
     jax.config.update(mode, True)
     try:
@@ -86,7 +86,7 @@ def test_jaxs_debugging_modes_accuse_no_right_kernel(mode: str) -> None:
 
 
 def test_a_sum_in_another_order_each_time_is_nondeterministic() -> None:
-    """Integers hide it, whatever the order; only values that round show it."""
+    """Sums of integers are equal in any order; only values that round differ."""
     rng = np.random.default_rng(0)
 
     def total(x: np.ndarray) -> np.ndarray:
@@ -108,7 +108,7 @@ def test_a_sum_in_another_order_each_time_is_nondeterministic() -> None:
 
 
 def test_an_oracle_that_draws_random_numbers_is_refused() -> None:
-    """Its spread would make the bound as wide as that, and hide a kernel that is off by a third."""
+    """Its spread would widen the bound and hide a kernel that is off by a third."""
     rng = np.random.default_rng()
     pairing = kt.oracle_for(_double, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(64,))))(
         lambda x: 1.5 * x * (1 + 0.5 * rng.random(x.shape))

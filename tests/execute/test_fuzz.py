@@ -1,4 +1,4 @@
-"""`--kt-fuzz`: drawn cases in a run, planned, recorded, shrunk, the same on every worker."""
+"""`--kt-fuzz`: drawn cases are planned, recorded and shrunk, and are the same on every worker."""
 
 import os
 import random
@@ -46,9 +46,9 @@ def right(x):
 
 def _pytest(folder: Path, *arguments: str) -> CompletedProcess[str]:
     (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
-    # Hypothesis draws what it reads in modules like this one: it must not matter which are loaded.
+    # Hypothesis draws constants from modules such as this one. Cases must not depend on which modules are loaded.
     (folder / "test_other.py").write_text(f"VALUES = {random.Random(0).sample(range(70000), 200)}", encoding="utf-8")
-    # Under CI pytest says each failure a second time, whole, in its summary.
+    # Under CI, pytest repeats each failure in its summary.
     environment = {
         name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER", "PYTHONPATH")
     }

@@ -1,4 +1,4 @@
-"""Invariants: each finds the kernel that breaks it, and none accuses one that does not."""
+"""Invariants: each finds the kernel that breaks it, and a correct kernel passes all of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -81,7 +81,7 @@ def _paired(oracle: Callable[..., Any], kernel: Callable[..., Any], shape: str =
     return made
 
 
-# The wrong kernel of each invariant, and words that its finding must hold.
+# The wrong kernel of each invariant, and a part of the message of its finding.
 WRONG: dict[str, tuple[kt.Pairing, str]] = {
     "plain_call": (_paired(twice, coarse_outside_of_jit), "called outside of jax.jit: 9 of 9"),
     "vmapped": (_paired(twice, first_of_batch), "second in a batch of two under jax.vmap"),
@@ -142,12 +142,12 @@ def test_a_right_kernel_passes_all_of_them() -> None:
 
 
 def one_row_is_laid_out_otherwise(x: jax.Array) -> jax.Array:
-    """The last bit of exp(x) depends on the shape, as where a compiler sums in another order."""
+    """The last bit of exp(x) depends on the shape, as if a compiler summed in another order."""
     return jnp.exp(double(x)) * (1 + 2.0**-23 if x.shape[0] == 1 else 1.0)
 
 
 def rounded_by_the_batch(x: jax.Array) -> jax.Array:
-    """The last bit of a row depends on what the other rows hold."""
+    """The last bit of a row depends on the values of other rows."""
     return jnp.exp(double(x)) * jnp.where(jnp.any(x != x[:1]), 1 + 2.0**-23, 1.0).astype(x.dtype)
 
 
@@ -176,7 +176,7 @@ def unbatched(x: jax.Array) -> jax.Array:
     return jax.pure_callback(lambda v: np.asarray(v), shape, double(x), vmap_method=None)
 
 
-def test_a_kernel_that_jax_cannot_vmap_is_listed_and_not_accused() -> None:
+def test_a_kernel_that_jax_cannot_vmap_is_unavailable() -> None:
     result = _run(_paired(twice, unbatched))
     assert result.findings == ()
     (told,) = [r for r in result.records if r.family == "vmapped"]

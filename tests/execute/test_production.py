@@ -1,4 +1,4 @@
-"""Production sizes: what is wrong there alone is named, its right twin is not accused, and nothing large is held."""
+"""Production sizes: bugs that show only there are found, the correct kernels pass, and memory stays small."""
 
 import functools
 import importlib
@@ -34,7 +34,7 @@ def at_production(pairing: kt.Pairing, backend: str, depth: str = "standard") ->
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_what_is_wrong_at_production_sizes_alone_is_named_and_its_right_twin_is_not(name: str) -> None:
+def test_bugs_that_show_only_at_production_sizes_are_found_and_their_twins_pass(name: str) -> None:
     twins, before = TWINS[name], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     (broken,) = at_production(twins.broken, twins.backend)
     assert broken.verdict in twins.verdicts
@@ -47,7 +47,7 @@ def test_what_is_wrong_at_production_sizes_alone_is_named_and_its_right_twin_is_
 
 
 def _copied(x: jax.Array, around: Any = lambda x: x) -> jax.Array:
-    """x, copied in blocks of whole rows, after something is done to it outside of the call."""
+    """Copies x in blocks of whole rows, after a change outside of the call."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = x_ref[...]
@@ -80,7 +80,7 @@ def _copies(around: Any, oracle: Any, **more: Any) -> kt.Pairing:
          "which must contain the position, lie within the dim"),
     ],
 )  # fmt: skip
-def test_values_are_judged_where_the_pairing_says_what_an_element_needs(
+def test_values_are_compared_if_the_pairing_declares_what_an_element_needs(
     pairing: kt.Pairing, verdict: str, words: str
 ) -> None:
     (record,) = at_production(pairing, "simulate:sm_90", "quick")
@@ -105,7 +105,7 @@ def test_a_mean_of_whole_rows_is_judged_by_the_bound_of_its_row() -> None:
 
 
 def _scattered(x: jax.Array, mixed: Any) -> jax.Array:
-    """Elements of x, found by a hash of their position whose arithmetic wraps around as it is meant to."""
+    """Takes elements of x at a hash of their position, whose arithmetic wraps around on purpose."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
         at = pl.program_id(0) * 1024 + jnp.arange(1024)
@@ -133,7 +133,7 @@ def test_a_hash_that_wraps_around_is_not_accused(mixed: Any) -> None:
     assert record.verdict == "pass", record.message
 
 
-def test_without_a_production_length_there_is_nothing_to_ask() -> None:
+def test_without_a_production_length_there_are_no_cases() -> None:
     pairing = kt.oracle_for(_copied, x=kt.array("m n", "float32"), dims=dict(n=kt.dim(values=(64,))))(lambda x: x)
     assert at_production(pairing, "simulate:sm_90", "quick") == []
 
@@ -157,7 +157,7 @@ def test_the_page_shows_what_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     assert " ".join(shown.split()) == " ".join(told.split())
 
 
-def test_where_jax_itself_wraps_around_the_finding_says_so() -> None:
+def test_a_finding_says_if_jax_itself_wraps_around() -> None:
     wide = dict(m=kt.dim(production=2**21 + 8), n=kt.dim(values=(1024,)))
     pair = kt.oracle_for(_copied, x=kt.array("m n", "int8"), dims=wide, batch_dims="m")
     (record,) = at_production(pair(lambda x: x), "simulate:sm_90", "quick")
@@ -166,7 +166,7 @@ def test_where_jax_itself_wraps_around_the_finding_says_so() -> None:
 
 
 def _in_blocks(x: jax.Array, block: int, programs: int, found: Any = lambda x_ref, at: at) -> jax.Array:
-    """x, copied in blocks, to places that may follow from what x holds."""
+    """Copies x in blocks, to places that may depend on the values of x."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
         at = pl.program_id(0) * block + jnp.arange(block)
@@ -178,7 +178,7 @@ def _in_blocks(x: jax.Array, block: int, programs: int, found: Any = lambda x_re
 
 
 def _reversed_twice(x: jax.Array) -> jax.Array:
-    """Places that one call computes, to which another one stores, in blocks of another length."""
+    """One call computes places to which another one stores, in blocks of another length."""
 
     def body(o_ref: Any) -> None:
         at = pl.program_id(0) * 1024 + jnp.arange(1024)
@@ -205,9 +205,7 @@ LONG = dict(n=kt.dim(block=1024, production=200_000_001))
          "reshape, outside of the Pallas calls"),
     ],
 )  # fmt: skip
-def test_what_no_program_reaches_is_unwritten_and_what_cannot_be_followed_is_said(
-    kernel: Any, verdict: str, words: str
-) -> None:
+def test_unreached_elements_are_unwritten_and_limits_are_reported(kernel: Any, verdict: str, words: str) -> None:
     pairing = kt.oracle_for(kernel, x=kt.array("n", "int32"), dims=LONG, batch_dims="n")(lambda x: x)
     (record,) = at_production(pairing, "simulate:sm_90", "quick")
     assert (record.verdict, words in record.message) == (verdict, True), record.message

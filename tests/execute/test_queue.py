@@ -1,4 +1,4 @@
-"""Cases that wait in a device's queue together, on a CPU that stands for the device."""
+"""Cases that are queued on a device together, with a CPU in place of the device."""
 
 import ctypes
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def _records(cache: Cache, before: PriorAttempts | None = None) -> list[Record]:
 
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many cases each call of the device gets."""
+    """The number of cases in each call of the device."""
     sizes = []
     plain = Jitted.run_batch
 
@@ -97,7 +97,7 @@ def test_a_fault_is_told_by_each_case_alone_and_a_lost_device_ends_the_process(
     def end(word: str) -> None:
         doing = cache.process.journal.activity
         assert doing is not None
-        assert (doing.phase, doing.concurrent_compiles > 0) == (Phase.RUNNING, True)  # so that none is blamed
+        assert (doing.phase, doing.concurrent_compiles > 0) == (Phase.RUNNING, True)  # so that no single case is blamed
         raise Ended(word)
 
     plain = Jitted.run_batch

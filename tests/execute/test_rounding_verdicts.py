@@ -1,4 +1,4 @@
-"""Right kernels that simpler error models accuse, with no tolerance declared, and a wrong twin of each."""
+"""Correct kernels that simpler error models would fail, without a declared tolerance, and a wrong twin of each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,14 +44,14 @@ def _coarse(value: jax.Array) -> jax.Array:
 
 
 def _by_parts(x: jax.Array) -> jax.Array:
-    """Sums whose partial sums are kept in 16 bits."""
+    """Sums whose partial sums have 16 bits."""
     parts = jnp.sum(x.astype(jnp.float32).reshape(x.shape[0], 32, -1), axis=-1)
     return jnp.sum(_coarse(parts), axis=-1)
 
 
 @dataclass(frozen=True)
 class Composed:
-    """A formula with a right kernel and a wrong one."""
+    """A formula with a correct kernel and a wrong one."""
 
     oracle: Callable[..., Any]
     right: Callable[..., jax.Array]

@@ -1,4 +1,4 @@
-"""Slices along a batch dim: wherever the dim is among those that make an axis, and however short it may be."""
+"""Slices along a batch dim: anywhere among the dims that make up an axis, and of any admitted length."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", SHAPES)
-def test_slices_alone_are_as_in_the_batch(what: str) -> None:
+def test_slices_give_the_same_by_themselves_as_in_the_batch(what: str) -> None:
     shape, dims, name = SHAPES[what]
     pairing = kt.oracle_for(_doubled, x=kt.array(shape, "float32"), dims=dims, batch_dims=name)(lambda x: 2 * x)
     records = [r for r in kt.check(pairing, depth="quick").records if r.family == "alone"]
@@ -39,8 +39,8 @@ def test_slices_alone_are_as_in_the_batch(what: str) -> None:
 @pytest.mark.parametrize(
     "what", [what for what in SHAPES if what != "one of two parts"]
 )  # its first element is in every slice
-def test_what_leaks_from_another_slice_is_found_alone(what: str) -> None:
-    """The oracle leaks alike, so that nothing but the slice alone tells."""
+def test_a_leak_from_another_slice_is_found(what: str) -> None:
+    """The oracle leaks in the same way, so only a slice by itself shows it."""
     shape, dims, name = SHAPES[what]
 
     def kernel(x: jax.Array) -> jax.Array:
@@ -54,7 +54,7 @@ def test_what_leaks_from_another_slice_is_found_alone(what: str) -> None:
     assert {finding.family for finding in result.findings} == {"alone"}
 
 
-def test_an_output_in_another_order_accuses_nobody() -> None:
+def test_an_output_in_another_order_is_not_a_finding() -> None:
     def kernel(x: jax.Array) -> jax.Array:
         return elementwise(lambda v: v * 2, jnp.concatenate([x[:, ::2], x[:, 1::2]], axis=1))
 

@@ -72,7 +72,7 @@ def test_a_kernel_that_is_right_conforms_and_is_compiled_for_few_signatures(monk
 
     conforms()
     dtypes = {args[0].inputs[0].dtype for args in compiled}
-    assert len(compiled) == len(dtypes)  # one each, against which the rest is held
+    assert len(compiled) == len(dtypes)  # one for each, against which the evaluator is checked
 
 
 def test_a_bug_of_one_length_and_one_value_is_found_and_shrunk_to_them() -> None:
@@ -95,7 +95,7 @@ def test_a_bug_of_one_length_and_one_value_is_found_and_shrunk_to_them() -> None
 
 def test_what_fails_for_every_value_shrinks_to_zeros_of_the_first_signature() -> None:
     smallest = find(kt.cases(doubled()), lambda case: True, settings=QUIET)
-    assert str(smallest.signature) == "n=1,int8"  # of signatures as short, the first in the plan
+    assert str(smallest.signature) == "n=1,int8"  # the first in the plan among equally short signatures
     assert smallest.arguments["x"].tobytes() == bytes(1)
 
 

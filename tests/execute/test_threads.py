@@ -1,4 +1,4 @@
-"""Oracles multiply matrices in one thread while an item runs, and in as many as before afterwards."""
+"""BLAS runs in one thread while an item runs, and in as many as before afterwards."""
 
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits

@@ -1,4 +1,4 @@
-"""A budget of time: which cases fit, in which order, and how the rest is told."""
+"""The time limit of an item: the cases that fit, their order, and the report of the rest."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.sample import double
 
 
 class Clock:
-    """Time that passes as it is told to."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -47,7 +47,7 @@ def _items() -> list[Item]:
 
 
 def _budgeted(items: list[Item], seconds: float, budget: float, monkeypatch: pytest.MonkeyPatch) -> Cache:
-    """With a budget, where every case takes so many seconds."""
+    """A run with a budget, in which every case takes a given number of seconds."""
     clock = Clock()
     state = ProcessState(budget=Budget(budget, {item.group.name: worth(item.cases()) for item in items}, clock))
     cache = Cache(process=state)
@@ -71,7 +71,7 @@ def _left(records: list[Record]) -> list[Record]:
     return [record for record in records if record.verdict is Verdict.UNAVAILABLE]
 
 
-def test_each_case_has_a_record_and_what_fits_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_case_has_a_record_and_those_that_fit_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     items, records = _ran(2.0, 60.0, monkeypatch)
     planned = sorted(case.id for item in items for case in item.cases())
     assert sorted(record.case for record in records) == planned
@@ -104,7 +104,7 @@ def test_nothing_is_compiled_that_is_left_out(budget: float, signatures: int, mo
 
 
 @pytest.mark.parametrize(("seconds", "budget"), [(0.0, 1.0), (0.01, 60.0)])
-def test_what_is_quick_is_run_whole(seconds: float, budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_item_runs_completely(seconds: float, budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _left(_ran(seconds, budget, monkeypatch)[1]) == []
 
 
@@ -120,7 +120,7 @@ def test_families_come_once_then_signatures_then_repeats() -> None:
         assert sorted(case.id for case in order) == sorted([case.id for case in cases] * 2)
 
 
-def test_the_first_case_of_a_group_is_run_at_any_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_case_of_a_group_always_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     items, records = _ran(100.0, 1.0, monkeypatch)
     ran = [record.group for record in records if record.verdict is Verdict.PASS]
     assert ran == [item.group.name for item in items]
@@ -169,7 +169,7 @@ def _record(number: int, family: str, **more: Any) -> Record:
     return replace(base, **more)
 
 
-def test_what_was_left_out_is_told_by_family_and_does_not_fail() -> None:
+def test_cases_left_out_are_reported_by_family_and_do_not_fail() -> None:
     out = dict(verdict=Verdict.UNAVAILABLE, compared=0, detail=Unavailable("a case takes 2 s", left_out=True))
     records = (_record(0, "normal"), _record(1, "normal", **out), _record(2, "ties", **out), _record(3, "ties", **out))
     thinned = _run_of(records, 60)
@@ -181,7 +181,7 @@ def test_what_was_left_out_is_told_by_family_and_does_not_fail() -> None:
     assert budget_remarks(_run_of(records[:1], 0)) == []
 
 
-def test_a_run_that_took_minutes_is_told_of_the_option_once() -> None:
+def test_a_run_of_minutes_mentions_the_option_once() -> None:
     records = tuple(_record(number, "normal", seconds=7.25) for number in range(44))
     assert slow_remarks(_run_of(records, 0)) == [
         "s.py::p on interpret-tpu took 319 s (44 cases at 7.2 s); --kt-budget 60 limits it"

@@ -1,4 +1,4 @@
-"""Comparing one output: classes of special values, bounds, rounding to the output's dtype."""
+"""The comparison of one output: classes of special values, bounds, rounding to the output's dtype."""
 
 import numpy as np
 import pytest
@@ -33,10 +33,10 @@ ELEMENTS = [
     (-0.0, 0.0, 0.0, True, "special_mismatch"),
     (-0.0, 0.0, 1.0, True, "special_mismatch"),
     (-0.0, -0.0, 0.0, True, "pass"),
-    (123.0, 1.0, INF, False, "pass"),  # an infinite bound asks nothing ...
+    (123.0, 1.0, INF, False, "pass"),  # an infinite bound admits ...
     (NAN, 1.0, INF, False, "pass"),
     (1.0, NAN, INF, False, "pass"),
-    (-0.0, 0.0, INF, True, "pass"),  # ... of any value
+    (-0.0, 0.0, INF, True, "pass"),  # ... any value
 ]
 
 
@@ -52,7 +52,7 @@ def test_nothing_counts_as_compared_where_the_bound_is_infinite() -> None:
     assert found.compared == 2
 
 
-# expected, bound, noise, how many count
+# expected, bound, noise, number of compared elements
 VACUOUS = [
     pytest.param([1.0, -3.0], [1.0, 4.0], 0.0, 0, id="a-kernel-of-zeros-would-pass"),
     pytest.param([1.0, -3.0, 0.0], [1.0, 2.9, 0.0], 0.0, 3, id="one-element-tells"),
@@ -74,7 +74,7 @@ def test_nothing_counts_as_compared_where_zeros_would_pass(
     assert (found.verdict, found.compared) == ("pass", count)
 
 
-def test_what_is_off_by_more_than_a_bound_that_says_nothing_is_still_found() -> None:
+def test_an_error_beyond_a_vacuous_bound_is_still_found() -> None:
     found = compare(np.array([9.0, NAN], np.float32), np.ones(2), np.full(2, 2.0), signed_zeros=False)
     assert found.wrong.all()
     assert not found.compared
@@ -82,7 +82,7 @@ def test_what_is_off_by_more_than_a_bound_that_says_nothing_is_still_found() -> 
 
 ULP = 2.0**-23  # of float32 at 1
 
-# got, expected, bound, how much of it was used, where the output's own rounding takes no part
+# got, expected, bound, fraction of the bound without the output's own rounding
 USED = [
     pytest.param(1.0, 1.0 + ULP / 4, ULP, 0.0, id="rounding-alone-uses-nothing"),
     pytest.param(1.0 + ULP, 1.0, 2.5 * ULP, 0.25, id="one-ulp-of-which-half-is-rounding"),
@@ -100,7 +100,7 @@ def test_how_much_of_the_bound_was_used(got: float, expected: float, bound: floa
     assert compare(*pair, signed_zeros=False).used == pytest.approx(used, rel=1e-6)
 
 
-def test_the_largest_share_counts_and_what_has_no_bound_does_not() -> None:
+def test_the_largest_fraction_of_a_bound_counts() -> None:
     actual = np.array([1 + ULP, 1 + 2 * ULP, NAN, 9, INF], np.float32)
     expected, bound = np.array([1, 1, NAN, 1, INF]), np.array([2.5 * ULP, 2.5 * ULP, 1.0, INF, 1.0])
     assert compare(actual, expected, bound, signed_zeros=False).used == pytest.approx(0.75)
@@ -113,14 +113,14 @@ OTHERS = [
     ([1, 2, 3], [1, 2, 3], [], [0, 0, 0]),
     ([1, 9, 3], [1, 2, 3], [], [0, 1, 0]),
     ([1, 9, 3], [1, 2, 3], [[1, 9, 3]], [0, 0, 0]),
-    ([1, 9, 8], [1, 2, 3], [[1, 9, 3], [1, 2, 8]], [0, 0, 0]),  # one of one sample, one of another
-    ([1, 9, 8], [1, 2, 3], [[9, 1, 8], [9, 8, 8]], [0, 1, 0]),  # right elsewhere
+    ([1, 9, 8], [1, 2, 3], [[1, 9, 3], [1, 2, 8]], [0, 0, 0]),  # each from another sample
+    ([1, 9, 8], [1, 2, 3], [[9, 1, 8], [9, 8, 8]], [0, 1, 0]),  # right only at other places
     ([-56, 9, 8], [0, 2, 3], [[200, 2, 3]], [0, 1, 1]),  # wrapped as the kernel's dtype does
 ]
 
 
 @pytest.mark.parametrize(("got", "expected", "others", "wrong"), OTHERS)
-def test_integers_may_be_what_a_sample_gives(
+def test_integers_may_equal_any_alternative(
     got: list[int], expected: list[int], others: list[list[int]], wrong: list[int]
 ) -> None:
     found = compare(
@@ -134,14 +134,14 @@ def test_integers_may_be_what_a_sample_gives(
     assert (found.compared, found.used) == (3, None)
 
 
-def test_booleans_too_and_nothing_is_asked_where_the_bound_is_infinite() -> None:
+def test_booleans_may_equal_any_alternative_or_anything_if_the_bound_is_infinite() -> None:
     got, expected, bound = np.array([True, True, False]), np.array([False, False, True]), np.array([0.0, 0.0, INF])
     found = compare(got, expected, bound, signed_zeros=False, others=[np.array([True, False, True])])
     assert found.wrong.tolist() == [False, True, False]
     assert found.compared == 2
 
 
-def test_what_samples_give_does_not_excuse_a_float() -> None:
+def test_alternatives_do_not_apply_to_floats() -> None:
     other = [np.array([9.0])]
     found = compare(np.array([9.0], np.float32), np.ones(1), np.zeros(1), signed_zeros=False, others=other)
     assert found.wrong.all()
@@ -161,7 +161,7 @@ def test_distances_are_counted_by_powers_of_two(distances: list[float], counts: 
     assert ulp_histogram(np.array(distances)) == counts
 
 
-def test_ulps_are_those_of_the_output_and_of_finite_elements_alone() -> None:
+def test_ulps_are_those_of_the_output_dtype_and_of_finite_elements_only() -> None:
     one, far = np.float32(1), np.float32(1 + 2.0**-20)  # 8 ulp
     actual = np.array([1, np.nextafter(one, 2), far, NAN, INF, 5], np.float32)
     expected = np.array([1 + 2.0**-26, 1, 1, NAN, INF, 1])

@@ -9,7 +9,7 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from tests.sample import double
-from tests.shrink.test_engine import smallest
+from tests.shrink.test_shrinker import smallest
 
 FLOATS = kt.array("m n", "float32", domain=(-9, 9))
 
@@ -31,7 +31,7 @@ def test_axes_made_of_dims_are_cut_together() -> None:
     assert (case.signature.dims, case.arguments["x"].shape) == ((("m", 1), ("h", 4)), (1, 8))
 
 
-def test_what_does_not_matter_is_absent() -> None:
+def test_irrelevant_optional_arguments_are_absent() -> None:
     def kernel(x: jax.Array, bias: Any = None, shift: Any = None) -> jax.Array:
         return _off(x, shift is not None)
 
@@ -44,7 +44,7 @@ def test_what_does_not_matter_is_absent() -> None:
     assert list(case.arguments) == ["x", "shift"]
 
 
-def test_a_partition_stays_one() -> None:
+def test_a_partition_stays_a_partition() -> None:
     def kernel(x: jax.Array, sizes: jax.Array) -> jax.Array:
         return _off(x, (sizes > 2).any())
 
@@ -54,7 +54,7 @@ def test_a_partition_stays_one() -> None:
     assert case.arguments["sizes"].tolist() == [3]
 
 
-def test_of_lengths_those_that_matter_stay() -> None:
+def test_only_lengths_that_matter_stay() -> None:
     def kernel(x: jax.Array, lengths: jax.Array) -> jax.Array:
         return _off(x, (lengths == 5).any())
 
@@ -63,7 +63,7 @@ def test_of_lengths_those_that_matter_stay() -> None:
     assert sorted(found.tolist()) == [0, 0, 5]
 
 
-def test_what_is_derived_follows_the_others() -> None:
+def test_derived_arguments_follow_the_others() -> None:
     def kernel(x: jax.Array, top: jax.Array) -> jax.Array:
         return _off(x, top > 4)
 

@@ -26,7 +26,7 @@ FLOATS = dict(dtype=np.dtype(np.float32))
         (elements.rounded, FLOATS, [7.5, -77.2, 0.3], [8, -77, 0]),
         (elements.zero, dict(FLOATS, domain=Interval(2, 5)), [3, 5], [2, 2]),
         (elements.minus_one, dict(FLOATS, domain=Interval(0, 9)), [7.5], [7.5]),
-        (elements.one_digit, dict(dtype=np.dtype(ml_dtypes.float8_e4m3fn)), [448], [448]),  # it does not hold 400
+        (elements.one_digit, dict(dtype=np.dtype(ml_dtypes.float8_e4m3fn)), [448], [448]),  # 400 is not representable
         (elements.zero, dict(dtype=np.dtype(ml_dtypes.float8_e8m0fnu)), [8], [1]),
         (elements.minus_one, dict(dtype=np.dtype(np.uint8)), [200], [200]),
         (elements.power_of_two, dict(dtype=np.dtype(np.int64)), [2**40 + 1], [2**40]),
@@ -37,7 +37,7 @@ FLOATS = dict(dtype=np.dtype(np.float32))
         (elements.two, dict(dtype=np.dtype(np.int32), role="length", end=5), [5], [2]),
     ],
 )
-def test_plainer_values(make: elements.Make, given: dict[str, Any], before: list[Any], after: list[Any]) -> None:
+def test_simpler_values(make: elements.Make, given: dict[str, Any], before: list[Any], after: list[Any]) -> None:
     more: dict[str, Any] = dict(role="data", domain=EVERYTHING, order=0, end=0, limit=lambda: 1, blocks=(None,))
     slot = Slot(shape=(len(before),), **{**more, **given})
     made = make(slot, np.array(before).astype(slot.dtype))

@@ -1,4 +1,4 @@
-"""An item that goes on in another process: what is not done again of a case that ended the one before."""
+"""An item that a new process resumes after a crash: the cases that do not run again."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def _paired(oracle: Any, *lengths: int) -> kt.Pairing:
 
 
 @pytest.mark.parametrize(("phase", "filled"), [(Phase.RUNNING, True), (Phase.FILLING, False)])
-def test_a_case_that_ended_its_process_is_filled_again_unless_it_was_that(
+def test_a_case_that_crashed_is_filled_again_unless_filling_crashed(
     phase: Phase, filled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = plan_pairing(
@@ -62,11 +62,11 @@ def test_an_oracle_is_not_called_to_plan() -> None:
     for case in cases:
         if isinstance(case, Case) and case.family.name == "small_integers":
             case.fill(pairing)
-    assert len(calls) == 2  # once a signature
+    assert len(calls) == 2  # once for each signature
 
 
 @pytest.mark.parametrize("factor", [2, 3], ids=["right", "wrong"])
-def test_an_oracle_is_evaluated_in_no_phase_but_its_own(factor: int) -> None:
+def test_an_oracle_is_evaluated_only_in_its_own_phase(factor: int) -> None:
     def oracle(x: np.ndarray) -> np.ndarray:
         if cache.process.journal.activity is not None:
             phases.add(cache.process.journal.activity.phase)
@@ -83,5 +83,5 @@ def test_an_oracle_is_evaluated_in_no_phase_but_its_own(factor: int) -> None:
     ).items
     records = [outcome.record for item in items for outcome in run_item(item, cache)]
     assert {"alone", "gradient"} <= {record.family for record in records if record.compared}
-    assert any(record.error_budget for record in records) == (factor == 3)  # for which it is evaluated once more
+    assert any(record.error_budget for record in records) == (factor == 3)  # which takes another evaluation
     assert phases == {Phase.FILLING, Phase.EXPECTING}

@@ -1,4 +1,4 @@
-"""What is expected is kept for other backends, as long as there is room for it."""
+"""Expectations stay in the cache for other backends, up to a limit of memory."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def _answers(monkeypatch: pytest.MonkeyPatch, most: int) -> tuple[Cache, list[Ve
     return cache, verdicts
 
 
-def test_with_little_room_the_oracle_is_asked_again_and_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_little_memory_the_oracle_is_evaluated_again_with_equal_results(monkeypatch: pytest.MonkeyPatch) -> None:
     roomy, verdicts = _answers(monkeypatch, 2**28)
     assert roomy.expectation_bytes == sum(each.bytes for each in roomy.expectations.values())
     tight, again = _answers(monkeypatch, 10_000)

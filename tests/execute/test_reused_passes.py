@@ -1,4 +1,4 @@
-"""Targets whose code computes the same are simulated once."""
+"""Targets with equal code are simulated only once."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ ONE, OTHER = "simulate:sm_90", "simulate:gfx942"
 
 
 def _records(pairing: kt.Pairing) -> tuple[list[Record], list[Record], int]:
-    """The records of both targets, but for what must differ, and how many of the second's came from the first's."""
+    """The records of both targets without the fields that must differ, and how many the second took from the first."""
     cache = Cache()
     items = plan_pairing(pairing, pairing_id(pairing), resolve([ONE, OTHER]), RunSettings(depth="quick")).items
     records = [outcome.record for item in items for outcome in run_item(item, cache)]
@@ -42,14 +42,14 @@ def _times(factor: float) -> Any:
     return lambda x: pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
 
 
-def test_what_one_target_passed_the_other_passes() -> None:
+def test_a_pass_of_one_target_is_reused_for_the_other() -> None:
     one, other, taken = _records(test_softmax.fused)  # its code differs in the name of `exp`
     assert one == other
     assert taken > 300
     assert taken == sum(record.group != "invariants" for record in other)
 
 
-def test_what_a_target_passed_it_runs_when_it_is_asked_again() -> None:
+def test_a_target_does_not_reuse_its_own_passes() -> None:
     cache = Cache()
     items = plan_pairing(
         test_softmax.fused, pairing_id(test_softmax.fused), resolve([ONE]), RunSettings(depth="quick")
@@ -60,7 +60,7 @@ def test_what_a_target_passed_it_runs_when_it_is_asked_again() -> None:
     assert not cache.process.journal.counts[f"reused for {ONE}"]
 
 
-def test_what_one_target_does_not_pass_is_run_for_the_other() -> None:
+def test_a_failure_of_one_target_is_not_reused() -> None:
     broken = next(each for each in BROKEN if each.pairing == "softmax.tiled")
     one, other, taken = _records(broken.broken())
     found = [record.verdict.is_finding for record in other if record.group != "invariants"]

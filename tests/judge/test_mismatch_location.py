@@ -1,4 +1,4 @@
-"""Where wrong elements lie, what they look like, and the parts of arrays that show them."""
+"""The location of wrong elements, their diagnosis, and the windows of arrays around them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +100,7 @@ def _wrong_at(shape: tuple[int, ...], index: tuple[int, ...]) -> Comparison:
     return compare(actual, expected, np.full(shape, 0.25), signed_zeros=False)
 
 
-# shape, worst element, origin and extent of what is kept
+# shape, worst element, origin and extent of the window
 PARTS = [
     ((), (), (), (1, 1)),
     ((5,), (2,), (0,), (1, 5)),
@@ -115,7 +115,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize(("shape", "index", "origin", "extent"), PARTS)
-def test_the_part_holds_the_worst_element(
+def test_the_window_contains_the_worst_element(
     shape: tuple[int, ...], index: tuple[int, ...], origin: tuple[int, ...], extent: tuple[int, int]
 ) -> None:
     found = output_window(_wrong_at(shape, index), index, [Axis(f"a{i}", n, 16) for i, n in enumerate(shape)])
@@ -130,7 +130,7 @@ def test_the_part_holds_the_worst_element(
     assert found.blocks == ((16, 16) if len(shape) > 1 else (0, 16 * len(shape)))
 
 
-def test_special_values_and_integers_are_kept_as_they_are() -> None:
+def test_windows_have_special_values_and_integers_unchanged() -> None:
     found = output_window(compare(np.array([np.nan, np.inf, -0.0], np.float32), np.zeros(3), np.zeros(3),
                                   signed_zeros=False), (0,), [Axis("n", 3, None)])  # fmt: skip
     assert repr(found.values) == "(nan, inf, -0.0)"
@@ -138,7 +138,7 @@ def test_special_values_and_integers_are_kept_as_they_are() -> None:
     assert output_window(integers, (0,), [Axis("n", 1, None)]).values == (2**31 - 1,)
 
 
-def test_arguments_are_kept_where_they_meet_the_element() -> None:
+def test_windows_of_arguments_are_around_the_element() -> None:
     def kernel(x: Any, y: Any, scale: Any) -> Any:  # type: ignore[no-untyped-def]
         return double(x) + y
 
@@ -184,7 +184,7 @@ MASK = RNG.random((M, N)) < 0.5
 
 
 def _pairing(name: str) -> kt.Pairing:
-    """Made on demand, since pytest would run pairings of a module as a suite."""
+    """Makes a pairing on demand, since pytest would run pairings of a module as a suite."""
     if name == "masked":
         return kt.oracle_for(_masked, x=kt.array("m n", "float32"), mask=kt.mask("m n"), dims=TILED)(_masked)
     arrays = dict(x=kt.array("m k", "float32"), y=kt.array("k n", "float32"))

@@ -28,14 +28,15 @@ from kerneltest.plan.signatures import signatures
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record
 from kerneltest.shrink import engine as module
-from kerneltest.shrink.engine import ShrinkResult, minimize, resembles
+from kerneltest.shrink.engine import ShrinkResult, minimize
+from kerneltest.shrink.same_failure import resembles
 from kerneltest.shrink.shapes import fillings
 from tests.execute.test_invariants import WRONG
 from tests.sample import double, elementwise
 from tests.written import case as recorded
 
 BLOCK = 8
-LONG = 300.0  # seconds: no test waits for them
+LONG = 300.0  # seconds, which no search needs
 
 
 def softmax_unguarded(x: jax.Array) -> jax.Array:
@@ -62,7 +63,7 @@ def swapped(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def two_bugs(x: jax.Array) -> jax.Array:
-    """NaN becomes 0, and past four elements the last one is a zero."""
+    """Replaces NaN by 0, and above four elements also the last one."""
     kept = max(4, len(x) - 1)
     return elementwise(lambda v: jnp.where(jnp.isnan(v) | (jnp.arange(len(v)) >= kept), 0, v), x)
 
@@ -246,7 +247,9 @@ CASES = {
                keep=kt.mask("m n"), dims=ROWS),
         "m=1,n=1,float32", 0, {"x": [[0]], "keep": [[False]]}, {"group": "masks"},
     ),
-    "a number": Wanted(paired(sums_below_a_row, same), "n=1,float32", 1, {"x": [64]}, {"family": "small_integers"}),
+    "a number": Wanted(
+        paired(sums_below_a_row, same), "n=1,float32", 1, {"x": [64]}, {"family": "small_integers"}
+    ),
     "drawn": Wanted(
         paired(two_bugs, same), "n=1,float32", 1, {"x": [math.nan]},
         {"group": "fuzz", "verdict": "special_mismatch"},
@@ -257,7 +260,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_nothing_is_left_that_a_finding_can_do_without(name: str) -> None:
+def test_the_smallest_case_cannot_be_simpler(name: str) -> None:
     wanted = CASES[name]
     made = smallest(wanted.pairing, **wanted.fields)
     assert (str(made.case.signature), made.nontrivial) == (wanted.signature, wanted.unusual)
@@ -276,7 +279,7 @@ def test_an_access_outside_keeps_its_line_and_a_kernel_that_does_not_lower_has_n
     assert made.outcome.record.verdict == "compile_error"
 
 
-def test_the_time_is_looked_at_before_each_try(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_limit_is_checked_before_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
     assert minimize(item, case, record, cache, 0.0) is None
     clock = itertools.count()
@@ -291,14 +294,14 @@ def test_the_time_is_looked_at_before_each_try(monkeypatch: pytest.MonkeyPatch) 
         assert sum(n for _, n in made.case.signature.dims) <= whole
 
 
-def test_what_does_not_fail_again_has_no_smallest_case() -> None:
+def test_a_case_that_does_not_fail_again_has_no_smallest_case() -> None:
     item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
     mended = replace(item, pairing=paired(lambda x: elementwise(lambda v: v, x), same))
     assert minimize(mended, case, record, Cache(), LONG) is None
     assert minimize(item, case, replace(record, verdict=Verdict.SPECIAL_MISMATCH), cache, LONG) is None
 
 
-def test_a_case_that_passes_when_it_is_judged_once_more_gives_way_to_the_one_before(
+def test_a_case_that_passes_when_it_is_judged_again_is_replaced_by_the_one_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     item, case, record, cache = found(paired(double, same))
@@ -320,7 +323,7 @@ def test_a_case_that_passes_when_it_is_judged_once_more_gives_way_to_the_one_bef
     assert resembles(record, made.outcome.record)
 
 
-def test_what_ended_the_process_or_took_no_values_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cases_that_crashed_or_have_no_values_are_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*arguments: Any) -> Outcome:
         raise AssertionError("it was tried")
 
@@ -350,7 +353,7 @@ def test_nothing_is_left_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {name: set(getattr(cache, name)) for name in stores} == before
 
 
-def test_an_invariant_is_asked_only_of_what_it_applies_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invariant_runs_only_for_signatures_to_which_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
     pairing = WRONG["plain_call"][0]
     assert smallest(pairing, family="plain_call").case.signature.dims == (("n", 1),)
     whole = INVARIANTS["plain_call"]
@@ -360,7 +363,7 @@ def test_an_invariant_is_asked_only_of_what_it_applies_to(monkeypatch: pytest.Mo
     assert smallest(pairing, family="plain_call").case.signature.dims == (("n", 5),)
 
 
-def test_the_arguments_that_a_shorter_signature_gets() -> None:
+def test_the_candidate_arguments_of_a_shorter_signature() -> None:
     more = dict(i=kt.indices("q", into="n"), k=kt.lengths("q", up_to="n"))
     pairing = paired(lambda x, i, k: taken(x, i), lambda x, i, k: x[i], **more)
     signature = signatures(pairing, "quick")[0]
@@ -378,10 +381,10 @@ def test_the_arguments_that_a_shorter_signature_gets() -> None:
     assert [part["k"].tolist() for part in parts[:-1]] == [[0, 3, 3], [0, 0, 3], [0, 1, 3], [0, 0, 3]]
     assert np.isnan(parts[-1]["x"]).tolist() == [True, False, False]  # as the family fills the signature
     plain = replace(case, arguments={path: np.zeros_like(value) for path, value in arguments.items()})
-    assert len(list(fillings(pairing, plain, short, {}, 0))) == 4  # it would make more of them unusual
+    assert len(list(fillings(pairing, plain, short, {}, 0))) == 4  # the family has no simpler values
     assert (
         len(list(fillings(pairing, replace(case, family=DRAWN_FAMILY), short, {}, 0))) == 4
-    )  # it is about no argument
+    )  # the family applies to no argument
 
 
 def _wrong(actual: float, expected: float, output: int = 0, gradient_of: str = "") -> Record:
@@ -428,5 +431,5 @@ def _raised(said: str, line: int) -> Record:
         (recorded(verdict="unwritten"), recorded(verdict="uninitialised"), False),
     ],
 )
-def test_what_fails_alike(one: Record, other: Record, alike: bool) -> None:
+def test_which_failures_are_the_same(one: Record, other: Record, alike: bool) -> None:
     assert resembles(one, other) == resembles(other, one) == alike

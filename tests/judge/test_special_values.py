@@ -1,4 +1,4 @@
-"""What inputs hold, in words."""
+"""The special values among inputs, in words."""
 
 import numpy as np
 import pytest
@@ -38,9 +38,9 @@ def test_special_values_are_named(values: list[list[float]], phrases: list[str])
         ([[False, False]], ["mask holds nothing but False"]),
     ],
 )
-def test_masks_are_read_too(mask: list[list[bool]], phrases: list[str]) -> None:
+def test_masks_of_false_are_special(mask: list[list[bool]], phrases: list[str]) -> None:
     assert [each.text() for each in special_inputs({"mask": np.array(mask)})] == phrases
 
 
-def test_integers_hold_nothing_special() -> None:
+def test_integers_are_never_special() -> None:
     assert special_inputs({"x": np.array([-(2**31), 2**31 - 1], np.int32)}) == ()
