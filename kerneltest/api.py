@@ -11,7 +11,7 @@ from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.fuzz import FuzzGroup
+from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_case, run_item

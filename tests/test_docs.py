@@ -20,10 +20,10 @@ from kerneltest.core.targets import TARGETS, TPUS
 from kerneltest.core.verdicts import Verdict, worst
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS, DEFAULT_INTEGERS
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.planning import plan_pairing  # also fills the registries, before they are compared and put back
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings, known_settings
-from kerneltest.execute.variations import INVARIANTS
 from kerneltest.plan.boundaries import boundary_lengths
 from kerneltest.plan.families import FAMILIES
 from kerneltest.records.record_files import read_plan, read_records

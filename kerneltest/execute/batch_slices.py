@@ -20,7 +20,7 @@ _ROUNDING = 1e-9  # relative difference in float64 between two orders of summati
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class BatchSlices:
     """Slices along one dim.
 
     Attributes:

@@ -52,7 +52,7 @@ def expect_batch(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> Non
         sample_together(limits)
 
 
-def leaves_of(item: Item, case: AnyCase, cache: Cache) -> list[Array]:
+def kernel_inputs(item: Item, case: AnyCase, cache: Cache) -> list[Array]:
     """Returns a case's inputs in the order in which the kernel takes them."""
     arguments = cache.arguments(item.pairing, case)
     return [arguments[path] for path, _ in case.signature.dtypes]
@@ -70,7 +70,7 @@ def run_batched(item: Item, case: AnyCase, cache: Cache, executable: BatchExecut
     return cache.batch_outputs.pop(key)
 
 
-def is_queued(item: Item, cache: Cache) -> bool:
+def may_queue(item: Item, cache: Cache) -> bool:
     """Checks whether cases may be queued on a device together.
 
     If they poison the device, another process must run each one separately to find the case at fault.
@@ -79,7 +79,7 @@ def is_queued(item: Item, cache: Cache) -> bool:
 
 
 def _run_batch(item: Item, case: AnyCase, cache: Cache, executable: BatchExecutable) -> None:
-    cases, inputs, room = [case], [leaves_of(item, case, cache)], _MAX_RUN
+    cases, inputs, room = [case], [kernel_inputs(item, case, cache)], _MAX_RUN
     for other in cache.later_cases(case):
         room -= sum(leaf.size for leaf in inputs[0]) + 1
         if room < 0:
@@ -92,13 +92,13 @@ def _run_batch(item: Item, case: AnyCase, cache: Cache, executable: BatchExecuta
                 raise
             continue  # reported when that case is judged
         cases.append(other)
-        inputs.append(leaves_of(item, other, cache))
+        inputs.append(kernel_inputs(item, other, cache))
     cache.begin_case(item.name, case)
     cache.enter_phase(Phase.RUNNING, others=len(cases) - 1)
     try:
         results = executable.run_batch(inputs)
     except Exception:  # any of the cases may be the cause, so each one runs separately
-        if is_queued(item, cache) and len(cases) > 1 and not device_responds(item.backend.platform):
+        if may_queue(item, cache) and len(cases) > 1 and not device_responds(item.backend.platform):
             assert cache.process.abort is not None
             cache.process.abort(f"the device no longer responds after {len(cases)} cases ran at once")
         cache.group_cases.pop(case.signature, None)

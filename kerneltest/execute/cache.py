@@ -13,7 +13,7 @@ from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cached_expectation import CachedExpectation
-from kerneltest.execute.pool import Pool
+from kerneltest.execute.compile_pool import CompilePool
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.oracle.evaluation import check_all_masked, expect
 from kerneltest.oracle.expectation import Expectation, oracle_noise
@@ -69,7 +69,7 @@ class Cache:
     batch_inputs: dict[str, Mapping[str, Array]] = field(default_factory=dict)
     passes: dict[tuple[int, str], tuple[Executable, Record]] = field(default_factory=dict)
     largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
-    pool: Pool = field(default_factory=lambda: Pool(_compiler_threads()))
+    pool: CompilePool = field(default_factory=lambda: CompilePool(_compiler_threads()))
     process: ProcessState = field(default_factory=ProcessState)
 
     def switch_to(self, pairing: Pairing, dtype: str) -> None:
@@ -143,7 +143,7 @@ class Cache:
             given_up: Future[Executable | Artifact] = Future()
             given_up.set_exception(hang)
             self.prepared[backend.id, traced] = given_up
-            self.pool.give_up()
+            self.pool.abandon()
             raise
         return future.result()
 
@@ -217,7 +217,7 @@ class Cache:
 
     def begin_case(self, item: str, case: AnyCase) -> None:
         """Notes in the journal that a case begins."""
-        self.process.journal.start(item, case.id, case.family.name, str(case.signature), self.pool.under_way)
+        self.process.journal.start(item, case.id, case.family.name, str(case.signature), self.pool.pending)
 
     def enter_phase(self, phase: Phase, *, is_waiting: bool = False, others: int = 0) -> None:
         """Notes in the journal that the case enters its next phase.
@@ -227,7 +227,7 @@ class Cache:
           is_waiting: whether the case itself waits for a compilation.
           others: number of other cases in the same phase.
         """
-        self.process.journal.enter_phase(phase, self.pool.under_way - is_waiting + others)
+        self.process.journal.enter_phase(phase, self.pool.pending - is_waiting + others)
 
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
         """Returns a case's array arguments by path.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
-from kerneltest.judge.contents import special_inputs
+from kerneltest.judge.special_values import find_special_inputs
 from kerneltest.oracle.expectation import Expectation, oracle_noise
 from kerneltest.records.evidence import SpecialInput
 
@@ -41,4 +41,4 @@ class CachedExpectation:
     @functools.cached_property
     def special_inputs(self) -> tuple[SpecialInput, ...]:
         """The special values among the arguments."""
-        return special_inputs(self.arguments)
+        return find_special_inputs(self.arguments)

@@ -8,7 +8,7 @@ from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.batching import leaves_of, run_batched
+from kerneltest.execute.batching import kernel_inputs, run_batched
 from kerneltest.execute.cache import REPEATED, Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.compare import compare
@@ -24,7 +24,7 @@ class NotCoveredError(Exception):
     """The fast path cannot run a kernel."""
 
 
-def keep_pass(judge: Callable[[], Outcome]) -> Outcome | None:
+def outcome_if_pass(judge: Callable[[], Outcome]) -> Outcome | None:
     """Returns the outcome of a case on the fast path if it is a pass.
 
     Raises:
@@ -64,7 +64,7 @@ def checked_executable(item: Item, case: AnyCase, cache: Cache, traced: Traced, 
         raise NotCoveredError
 
     def inputs() -> Sequence[Array]:
-        leaves = leaves_of(item, case, cache)
+        leaves = kernel_inputs(item, case, cache)
         cache.enter_phase(Phase.RUNNING)
         return leaves
 
@@ -98,9 +98,9 @@ def run_on_fast_path(item: Item, case: AnyCase, cache: Cache, executable: Execut
         outputs = run_batched(item, case, cache, executable)
     else:
         cache.enter_phase(Phase.RUNNING)
-        outputs = executable.run(leaves_of(item, case, cache))
+        outputs = executable.run(kernel_inputs(item, case, cache))
     if case.family.name in REPEATED:
-        again = executable.run(leaves_of(item, case, cache))
+        again = executable.run(kernel_inputs(item, case, cache))
         if any(one.tobytes() != other.tobytes() for one, other in zip(outputs, again, strict=True)):
             raise NotCoveredError
     return outputs

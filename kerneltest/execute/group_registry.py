@@ -1,12 +1,12 @@
 """The groups of families of a run, built-in, by extensions and by users."""
 
 from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
-from kerneltest.execute.fuzz import FuzzGroup
+from kerneltest.execute.fuzz_group import FuzzGroup
+from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Group
-from kerneltest.execute.production import ProductionGroup
-from kerneltest.execute.rejections import RejectionGroup
-from kerneltest.execute.values import SignatureGroup, ValueGroup
-from kerneltest.execute.variations import InvariantGroup
+from kerneltest.execute.production_group import ProductionGroup
+from kerneltest.execute.rejection_group import RejectionGroup
+from kerneltest.execute.value_groups import SignatureGroup, ValueGroup
 from kerneltest.plan.families import GROUPS
 
 _REGISTRY: Registry[Group] = Registry("group", extended_by="groups")

@@ -28,7 +28,7 @@ _CHECKED = 5  # elements of each output
 _ROUNDING = 1e-9  # relative difference in float64, since an oracle sums a part in another order
 
 
-def derived_output(pairing: Pairing, dtype: str, depth: str, outputs: Sequence[ShapeDtype]) -> str:
+def find_derived_axis(pairing: Pairing, dtype: str, depth: str, outputs: Sequence[ShapeDtype]) -> str:
     """Returns an axis of an output whose length varies and is not a dim, as `axis 0 of output 1`; "" if there is none.
 
     Args:

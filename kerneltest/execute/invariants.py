@@ -15,9 +15,9 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.axis_expressions import AxisExpression, dims_in_axes
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.batch_slices import Slices, batch_slices, check_order, output_axes
+from kerneltest.execute.batch_slices import BatchSlices, batch_slices, check_order, output_axes
 from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, Variation
-from kerneltest.execute.variations import invariant as invariant
+from kerneltest.execute.invariant_group import invariant as invariant
 from kerneltest.oracle.evaluation import evaluator, tracking_evaluator
 from kerneltest.oracle.gradient import expect_gradients
 from kerneltest.plan.cases import Case
@@ -85,18 +85,18 @@ def _has_tail(pairing: Pairing, signature: Signature) -> bool:
 @invariant(applies=_has_tail, rewrites=True)
 def poisoned_padding(asked: InvariantContext) -> Iterator[Variation]:
     """The values past an array's end in its last block, and in masked lanes of a load, do not matter."""
-    yield _changed(asked, fill_padding(Fill(nan=True)), "with NaN and the least integers as padding")
-    yield _changed(asked, fill_padding(Fill(nan=False)), "with the largest numbers as padding")
+    yield _rewrite(asked, fill_padding(Fill(nan=True)), "with NaN and the least integers as padding")
+    yield _rewrite(asked, fill_padding(Fill(nan=False)), "with the largest numbers as padding")
 
 
 @invariant(rewrites=True)
 def old_output(asked: InvariantContext) -> Iterator[Variation]:
     """The earlier contents of an output's memory do not matter."""
-    yield _changed(asked, fill_outputs(Fill(nan=True)), "with NaN and the least integers in the output before the call")
-    yield _changed(asked, fill_outputs(Fill(nan=False)), "with the largest numbers in the output before the call")
+    yield _rewrite(asked, fill_outputs(Fill(nan=True)), "with NaN and the least integers in the output before the call")
+    yield _rewrite(asked, fill_outputs(Fill(nan=False)), "with the largest numbers in the output before the call")
 
 
-def _changed(asked: InvariantContext, rule: Rule, label: str) -> Variation:
+def _rewrite(asked: InvariantContext, rule: Rule, label: str) -> Variation:
     """Returns the call with its jaxpr rewritten, which must give the oracle's values."""
     traced = asked.traced
     changed = asked.once(label, lambda: analyze(rewrite_jaxpr(traced.jaxpr, rule), traced.function, traced.inputs))
@@ -106,20 +106,20 @@ def _changed(asked: InvariantContext, rule: Rule, label: str) -> Variation:
 @invariant(applies=lambda pairing, signature: "grid" in pairing.invariant_to, rewrites=True)
 def reversed_grid(asked: InvariantContext) -> Iterator[Variation]:
     """The order of the programs does not matter, as `invariant_to="grid"` declares."""
-    changed = _changed(asked, reverse_grids(), "with the grid's programs in reverse order")
+    changed = _rewrite(asked, reverse_grids(), "with the grid's programs in reverse order")
     yield replace(changed, shares=(OutputCheck(changed.shares[0].label, asked.as_plain_call()),))
 
 
-@invariant(applies=lambda pairing, signature: any(_others(pairing, signature)))
+@invariant(applies=lambda pairing, signature: any(_other_options(pairing, signature)))
 def other_choices(asked: InvariantContext) -> Iterator[Variation]:
     """The value of a static argument in `invariant_to` does not matter."""
-    for name, option in _others(asked.pairing, asked.case.signature):
+    for name, option in _other_options(asked.pairing, asked.case.signature):
         statics = {**dict(asked.case.signature.statics), name: option}
         other = replace(asked.case.signature, statics=tuple(statics.items()))
         yield Variation(asked.at(other), asked.leaves, (OutputCheck(f"with {name}={option}", asked.as_plain_call()),))
 
 
-def _others(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, str]]:
+def _other_options(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, str]]:
     """Yields the other admitted options of static arguments in `invariant_to`, with their names."""
     options = pairing.options()
     for name, chosen in signature.statics:
@@ -143,7 +143,7 @@ def alone(asked: InvariantContext) -> Iterator[Variation]:
         single = asked.at(shorter)
         pairs = zip(asked.traced.outputs, single.outputs, strict=True)
         outputs = [output_axes(pairing, signature, name, least, a.shape, b.shape) for a, b in pairs]
-        slices = Slices(dict(signature.dims), name)
+        slices = BatchSlices(dict(signature.dims), name)
         unique = any(leaf.globally_unique and name in dims_in_axes(leaf.shape) for leaf in declared)
         repeatable = length % least == 0 and not unique and not slices.overlap([*leaves, *outputs])
         for start in sorted({0, length - least}):

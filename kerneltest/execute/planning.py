@@ -9,11 +9,11 @@ from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing, matches_backend
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.fuzz import FuzzGroup
+from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.group_registry import registered_groups
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.settings import RunSettings
-from kerneltest.execute.xfails import unmatched
+from kerneltest.execute.xfails import unmatched_xfails
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import signature_dtypes, signatures
 from kerneltest.records.run_plan import ANY, NotApplicable, Plan, PlannedItem, digest_ids
@@ -157,7 +157,7 @@ def build_plan(
         runnable = [item for item in items if item.pairing_id == name and not reasons[item.backend.id]]
         cells = [(item.backend.id, item.dtype, family) for item in runnable for family in item.families()]
         warnings += [
-            f"an xfail of {name} ({xfail}) matches nothing planned" for xfail in unmatched(pairing.xfail, cells)
+            f"an xfail of {name} ({xfail}) matches nothing planned" for xfail in unmatched_xfails(pairing.xfail, cells)
         ]
     return Plan(
         items=tuple(plan_entry(item, name) for item, name in zip(items, node_ids, strict=True)),

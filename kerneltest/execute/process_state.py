@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from kerneltest.execute.time_budget import Budget
+from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.records.journal import Journal
 
 
@@ -24,6 +24,6 @@ class ProcessState:
     journal: Journal = field(default_factory=Journal)
     planned: Collection[tuple[str, str, str]] = ()
     compiles_ahead: bool = True
-    budget: Budget | None = None
+    budget: TimeBudget | None = None
     abort: Callable[[str], None] | None = None
     device_lost: str = ""

@@ -17,8 +17,8 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.time_budget import breadth_first
-from kerneltest.execute.values import affordable_long
-from kerneltest.execute.xfails import outlived, quarantined, settle
+from kerneltest.execute.value_groups import affordable_long_signatures
+from kerneltest.execute.xfails import apply_xfails, obsolete_xfail, quarantine_reason
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.evidence import Evidence
@@ -33,11 +33,11 @@ class PriorAttempts:
 
     Attributes:
       records: the records that they wrote for the item.
-      deaths: the activity during each crash, with the failure to record for it.
+      crashes: the activity during each crash, with the failure to record for it.
     """
 
     records: Sequence[Record] = ()
-    deaths: Sequence[tuple[Activity, Failure]] = ()
+    crashes: Sequence[tuple[Activity, Failure]] = ()
 
     @property
     def recorded_cases(self) -> Collection[str]:
@@ -49,7 +49,7 @@ class PriorAttempts:
         """The families that have a record as a whole, instead of one for each case."""
         return {record.family for record in self.records if not record.case}
 
-    def ended(self, families: Collection[str]) -> dict[str, list[tuple[str, Verdict]]]:
+    def recorded_verdicts(self, families: Collection[str]) -> dict[str, list[tuple[str, Verdict]]]:
         """Returns the signature and verdict of each case that has a record, by family."""
         verdicts: dict[str, list[tuple[str, Verdict]]] = {}
         for record in self.records:
@@ -57,24 +57,24 @@ class PriorAttempts:
                 verdicts.setdefault(record.family, []).append((record.signature, record.verdict))
         return verdicts
 
-    def failure(self, case: AnyCase) -> Failure | None:
+    def failure_of(self, case: AnyCase) -> Failure | None:
         """Returns the failure to record for a case that crashed a process; None if it did not.
 
         A crash while tracing or compiling applies to all cases of the signature. If other kernels were being compiled
         at the time, any of them may be the cause, so the case runs again without them.
         """
-        for activity, failure in self.deaths:
+        for activity, failure in self.crashes:
             shared = activity.phase in (Phase.TRACING, Phase.COMPILING) and activity.signature == str(case.signature)
             if not activity.concurrent_compiles and (activity.case == case.id or shared):
                 return failure
         return None
 
-    def fillable(self, case: AnyCase) -> bool:
+    def can_fill(self, case: AnyCase) -> bool:
         """Returns False if an earlier process crashed while it filled the case's arguments."""
-        return not any(activity.phase is Phase.FILLING and activity.case == case.id for activity, _ in self.deaths)
+        return not any(activity.phase is Phase.FILLING and activity.case == case.id for activity, _ in self.crashes)
 
 
-def run_item(item: Item, cache: Cache, only: str = "", before: PriorAttempts | None = None) -> Iterator[Outcome]:
+def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | None = None) -> Iterator[Outcome]:
     """Runs the cases of an item and yields their outcomes, in the plan's order.
 
     If the backend is unavailable, yields one outcome for each family instead. With a time budget, runs the cases
@@ -87,15 +87,15 @@ def run_item(item: Item, cache: Cache, only: str = "", before: PriorAttempts | N
       item: the item to run.
       cache: the cache that it shares with other items.
       only: the id of the only case to run; "" for all cases.
-      before: earlier attempts, whose cases are not run again. With them, nothing is compiled ahead.
+      prior: earlier attempts, whose cases are not run again. With them, nothing is compiled ahead.
     """
-    cache.process.compiles_ahead = before is None
+    cache.process.compiles_ahead = prior is None
     try:
         cache.process.journal.start(item.name)
         blas = _thread_pools(len(sys.modules))
         retain_freed_memory()
         with without_debugging(), throttle_gc(), blas.limit(limits=1, user_api="blas"):
-            yield from _run(item, cache, only, before or PriorAttempts())
+            yield from _run(item, cache, only, prior or PriorAttempts())
     finally:
         cache.process.journal.stop()
 
@@ -106,26 +106,26 @@ def _thread_pools(modules: int) -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _run(item: Item, cache: Cache, only: str, before: PriorAttempts) -> Iterator[Outcome]:
+def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[Outcome]:
     reason = item.backend.unavailable()
     if reason:
         for family in item.families() if not only else ():
-            if family in before.unserved_families:
+            if family in prior.unserved_families:
                 continue
             yield Outcome(item.record(Verdict.UNAVAILABLE, reason, family=family))
         return
     cache.switch_to(item.pairing, item.dtype)
     budget = cache.process.budget
     if budget is not None:
-        budget.turn_to(item.group.name)
-    recorded = before.recorded_cases
+        budget.begin_group(item.group.name)
+    recorded = prior.recorded_cases
     planned: list[AnyCase] = []
     for case in breadth_first(item.cases()) if budget is not None else item.cases():
         if only not in ("", case.id) or case.id in recorded:
             continue
-        if failure := before.failure(case):
+        if failure := prior.failure_of(case):
             cache.begin_case(item.name, case)
-            yield _failed(item, case, cache, failure, fillable=before.fillable(case))
+            yield _failure_outcome(item, case, cache, failure, fillable=prior.can_fill(case))
         else:
             planned.append(case)
     ids = {case.id for case in planned}
@@ -138,26 +138,26 @@ def _run(item: Item, cache: Cache, only: str, before: PriorAttempts) -> Iterator
             return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
         if budget is None:
             return run_case(item, case, cache)
-        if reason := budget.why_not(case):
+        if reason := budget.skip_reason(case):
             cache.cancel_waiting()
             return Outcome(item.record(Verdict.UNAVAILABLE, Unavailable(reason, left_out=True), case=case))
         started = budget.clock()
         outcome = run_case(item, case, cache)
-        budget.ran(case, budget.clock() - started, compared=bool(outcome.record.compared))
+        budget.add_cost(case, budget.clock() - started, compared=bool(outcome.record.compared))
         return outcome
 
-    verdicts_of = before.ended(item.families())
-    for outcome in _outcomes(item, planned, cache, judge):
+    verdicts_of = prior.recorded_verdicts(item.families())
+    for outcome in _judge_group(item, planned, cache, judge):
         record = outcome.record
         verdicts_of.setdefault(record.family, []).append((record.signature, record.verdict))
         yield outcome
     for family, verdicts in verdicts_of.items():
-        reason = outlived(item.pairing.xfail, verdicts, item.backend.id, item.dtype, family)
-        if reason and not only and family not in before.unserved_families:
+        reason = obsolete_xfail(item.pairing.xfail, verdicts, item.backend.id, item.dtype, family)
+        if reason and not only and family not in prior.unserved_families:
             yield Outcome(item.record(Verdict.XPASS, reason, family=family))
 
 
-def _outcomes(
+def _judge_group(
     item: Item, planned: Sequence[AnyCase], cache: Cache, judge: Callable[[AnyCase], Outcome]
 ) -> Iterator[Outcome]:
     """Yields the outcomes of a group; with a budget, runs one case first to learn whether it can afford the others.
@@ -169,7 +169,7 @@ def _outcomes(
         return
     first, rest = planned[:1], planned[1:]
     yield from item.group.outcomes(item, first, cache, judge)
-    cache.process.compiles_ahead = cache.process.compiles_ahead and cache.process.budget.affords(rest)
+    cache.process.compiles_ahead = cache.process.compiles_ahead and cache.process.budget.can_afford(rest)
     yield from item.group.outcomes(item, rest, cache, judge)
 
 
@@ -178,7 +178,7 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     """Runs and judges one case, planned or not, and applies the declared xfails to its verdict."""
     started = time.perf_counter()
     place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
-    reason = quarantined(item.pairing.xfail, *place)
+    reason = quarantine_reason(item.pairing.xfail, *place)
     reporter = ""
     if reason:
         outcome = Outcome(item.record(Verdict.XFAIL, reason, case=case))
@@ -189,15 +189,15 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         except Failure as raised:
             failure = _underlying_hang(raised)
             reporter = _lowering_reporter(item, case, cache, failure)
-            outcome = _failed(item, case, cache, failure)
+            outcome = _failure_outcome(item, case, cache, failure)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit and pytest's own included
             source = location_of_exception(error).strip(" ()")
             detail = Raised(case.family.name, type(error).__name__, exception_text(error), source=source)
-            outcome = _failed(item, case, cache, Failure(Verdict.RUNTIME_ERROR, detail))
+            outcome = _failure_outcome(item, case, cache, Failure(Verdict.RUNTIME_ERROR, detail))
     record = outcome.record
-    verdict, remark = settle(item.pairing.xfail, record.verdict, *place)
+    verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, *place)
     if reporter and verdict.is_finding:
         return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower; see {reporter}", case=case))
     record = replace(
@@ -228,7 +228,7 @@ def _lowering_reporter(item: Item, case: AnyCase, cache: Cache, failure: Failure
     lowering = item.backend.lowering_backend()
     if not failure.does_not_lower or (item.pairing_id, lowering, item.dtype) not in cache.process.planned:
         return ""
-    planned = (*signatures(item.pairing, item.depth), *affordable_long(item.pairing, item.depth))
+    planned = (*signatures(item.pairing, item.depth), *affordable_long_signatures(item.pairing, item.depth))
     if case.signature not in planned:
         return ""
     try:  # an invariant may trace another function, which only this backend lowers
@@ -238,7 +238,7 @@ def _lowering_reporter(item: Item, case: AnyCase, cache: Cache, failure: Failure
     return ""
 
 
-def _failed(item: Item, case: AnyCase, cache: Cache, failure: Failure, *, fillable: bool = True) -> Outcome:
+def _failure_outcome(item: Item, case: AnyCase, cache: Cache, failure: Failure, *, fillable: bool = True) -> Outcome:
     """Returns the outcome of a case that failed, with its arguments if it is a finding and they can be filled."""
     record = item.record(failure.verdict, failure.detail, case=case)
     if not failure.verdict.is_finding or not fillable:

@@ -38,7 +38,7 @@ class MissingHypothesisError(ImportError):
     """Hypothesis is not installed. The message says how to install it."""
 
 
-def hypothesis() -> Any:
+def import_hypothesis() -> Any:
     """Returns the Hypothesis package, which is imported on first use.
 
     Raises:
@@ -75,10 +75,10 @@ def cases(pairing: Pairing, depth: str = "standard") -> "SearchStrategy[Explicit
     """
     if depth not in DEPTHS:
         raise ValueError(f"unknown depth {depth!r}; known are {', '.join(DEPTHS)}")
-    return from_pool(pairing, pairing.name, signature_pool(pairing, depth))
+    return strategy_for(pairing, pairing.name, signature_pool(pairing, depth))
 
 
-def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]) -> "SearchStrategy[ExplicitCase]":
+def strategy_for(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]) -> "SearchStrategy[ExplicitCase]":
     """Returns a strategy for cases with one of some signatures, simplest first.
 
     Args:
@@ -86,7 +86,7 @@ def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]
       pairing_id: its node id.
       signatures: the signatures, at least one.
     """
-    st = hypothesis().strategies
+    st = import_hypothesis().strategies
     choices = list(dict.fromkeys(signature.dtypes for signature in signatures))
     fitting = {dtypes: [s for s in signatures if s.dtypes == dtypes] for dtypes in choices}
     derived = {path for path, leaf in pairing.leaves.items() if leaf.derivation}
@@ -120,7 +120,7 @@ def _recipe(
     pairing: Pairing, path: str, dtypes: Dtypes, signatures: Sequence[Signature], difficulty: Difficulty
 ) -> "SearchStrategy[Recipe]":
     """Returns a strategy for the values of one argument."""
-    st = hypothesis().strategies
+    st = import_hypothesis().strategies
     by_family = difficulty == (_FAMILY, path)
     names = _families_for(pairing, path, signatures, each=by_family)
     if not by_family:
@@ -144,7 +144,7 @@ def _recipe(
 
 def _values(leaf: ArrayArgument, dtype: DType, difficulty: str) -> Any:
     """Returns a strategy for single elements: difficult ones only, or ordinary ones and the ends of ranges."""
-    st = hypothesis().strategies
+    st = import_hypothesis().strategies
     if not (leaf.kind.is_data or leaf.kind.is_mask):
         return st.sampled_from([0, -1]) | st.integers(0, _MAX_INTEGER)
     if _is_integer_data(leaf, dtype):

@@ -11,7 +11,7 @@ from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 
 
-def brings(case: AnyCase) -> set[object]:
+def new_coverage(case: AnyCase) -> set[object]:
     """Returns what a case covers: its family with its target, and, if it is structural, its signature."""
     return {(case.family.name, case.target), *([case.signature] if case.family.structural else [])}
 
@@ -24,7 +24,7 @@ def breadth_first(cases: Iterable[AnyCase]) -> list[AnyCase]:
     families: set[str] = set()
     covered: set[object] = set()
     for case in cases:
-        covers = brings(case)
+        covers = new_coverage(case)
         order = first_of_family if case.family.name not in families else rest if covers <= covered else new
         order.append(case)
         families.add(case.family.name)
@@ -32,23 +32,25 @@ def breadth_first(cases: Iterable[AnyCase]) -> list[AnyCase]:
     return [*first_of_family, *new, *rest]
 
 
-def worth(cases: Iterable[AnyCase]) -> int:
+def group_weight(cases: Iterable[AnyCase]) -> int:
     """Returns the weight of a group in the division of time: its number of families and of structural signatures."""
-    return len({each for case in cases for each in (case.family.name, *brings(case)) if not isinstance(each, tuple)})
+    return len(
+        {each for case in cases for each in (case.family.name, *new_coverage(case)) if not isinstance(each, tuple)}
+    )
 
 
 @dataclass
-class Budget:
+class TimeBudget:
     """The time limit of one item. Each group has a share by its weight; time that it leaves goes to later groups.
 
     Attributes:
       seconds: for the whole item.
-      groups: the weight of each group, by name, in the order in which they run.
+      weights: the weight of each group, by name, in the order in which they run.
       clock: returns the time in seconds.
     """
 
     seconds: float
-    groups: Mapping[str, int]
+    weights: Mapping[str, int]
     clock: Callable[[], float] = time.monotonic
     _costs: dict[tuple[str, bool], list[float]] = field(default_factory=dict)  # by group, and whether it compiled
     _compiled: set[Signature] = field(default_factory=set)
@@ -57,21 +59,21 @@ class Budget:
         self._end = self.clock() + self.seconds
         self._group, self._until, self._first = "", self._end, True
 
-    def turn_to(self, group: str) -> None:
+    def begin_group(self, group: str) -> None:
         """Begins a group, with its share of the time that is left."""
-        names = list(self.groups)
-        left = sum(self.groups[name] for name in names[names.index(group) :])
-        share = self.groups[group] / left if left else 0.0
+        names = list(self.weights)
+        left = sum(self.weights[name] for name in names[names.index(group) :])
+        share = self.weights[group] / left if left else 0.0
         now = self.clock()
         self._group, self._first = group, True
         self._until = now + max(0.0, self._end - now) * share
 
-    def affords(self, cases: Iterable[AnyCase]) -> bool:
+    def can_afford(self, cases: Iterable[AnyCase]) -> bool:
         """Returns whether the group has time to compile for all of these cases, one signature after another."""
         signatures = {case.signature: case for case in cases}
         return self.clock() + sum(map(self._predict, signatures.values())) <= self._until
 
-    def why_not(self, case: AnyCase) -> str:
+    def skip_reason(self, case: AnyCase) -> str:
         """Returns the reason to leave out a case; "" to run it. The first case of a group always runs."""
         first, self._first = self._first, False
         now, cost = self.clock(), self._predict(case)
@@ -79,7 +81,7 @@ class Budget:
             return ""
         return f"a case takes {max(cost, 0.01):.2g} s here, and --kt-budget allows {self.seconds:g} s for this item"
 
-    def ran(self, case: AnyCase, seconds: float, *, compared: bool) -> None:
+    def add_cost(self, case: AnyCase, seconds: float, *, compared: bool) -> None:
         """Notes the cost of a case in seconds. If it `compared` nothing, it may have ended before it compiled."""
         self._costs.setdefault((self._group, case.signature not in self._compiled), []).append(seconds)
         if compared:

@@ -7,7 +7,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.xfail import Xfail
 
 
-def unmatched(declared: Iterable[Xfail], cells: Iterable[tuple[str, str, str]]) -> tuple[Xfail, ...]:
+def unmatched_xfails(declared: Iterable[Xfail], cells: Iterable[tuple[str, str, str]]) -> tuple[Xfail, ...]:
     """Returns the xfails whose backend is planned but which match no planned cell (backend, dtype, family)."""
     cells = list(cells)
     return tuple(
@@ -18,7 +18,7 @@ def unmatched(declared: Iterable[Xfail], cells: Iterable[tuple[str, str, str]]) 
     )
 
 
-def quarantined(declared: Iterable[Xfail], backend: str, dtype: str, family: str, signature: str) -> str:
+def quarantine_reason(declared: Iterable[Xfail], backend: str, dtype: str, family: str, signature: str) -> str:
     """Returns the reason not to run a case, if an xfail declares that it crashes or hangs; "" if none does."""
     for xfail in declared:
         if xfail.verdict in (Verdict.CRASH, Verdict.HANG) and xfail.covers(backend, dtype, family, signature):
@@ -26,7 +26,7 @@ def quarantined(declared: Iterable[Xfail], backend: str, dtype: str, family: str
     return ""
 
 
-def settle(
+def apply_xfails(
     declared: Iterable[Xfail], verdict: Verdict, backend: str, dtype: str, family: str, signature: str
 ) -> tuple[Verdict, str]:
     """Returns a case's verdict after xfails are applied, and a sentence to add to its message (or "")."""
@@ -38,7 +38,7 @@ def settle(
     return verdict, ""
 
 
-def outlived(
+def obsolete_xfail(
     declared: Iterable[Xfail], cases: Iterable[tuple[str, Verdict]], backend: str, dtype: str, family: str
 ) -> str:
     """Returns the reason why an xfail is obsolete for a cell: all cases that it covers pass. Returns "" if none is.

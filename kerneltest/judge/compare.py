@@ -24,7 +24,7 @@ class Comparison:
       wrong: True where `actual` is wrong.
       special: True where the classes differ: NaN, an infinity and its sign, and the sign of zero if it counts.
       compared: number of elements with a bound that excludes some value, or with a special expectation.
-      used: the largest error / bound, both without the rounding of the output itself, over elements
+      bound_fraction: the largest error / bound, both without the rounding of the output itself, over elements
         whose bound is not zero; None if there are none.
       vacuous: True if zeros would be within the bound of every finite element, although some should not be zero.
       ulps: number of finite floats by distance from the rounded expectation, as `ulp_histogram` returns them.
@@ -36,7 +36,7 @@ class Comparison:
     wrong: Array
     special: Array
     compared: int
-    used: float | None
+    bound_fraction: float | None
     vacuous: bool = False
     ulps: tuple[int, ...] = ()
 
@@ -49,7 +49,7 @@ class Comparison:
         return Verdict.SPECIAL_MISMATCH if 2 * int((self.wrong & self.special).sum()) >= count else Verdict.MISMATCH
 
     @property
-    def worst(self) -> tuple[int, ...]:
+    def worst_index(self) -> tuple[int, ...]:
         """The index of the worst element: one that differs in class if there is any, else the largest error."""
         with np.errstate(all="ignore"):
             error = np.abs(self.actual.astype(np.float64) - self.expected.astype(np.float64))
@@ -64,7 +64,7 @@ def compare(
     *,
     signed_zeros: bool,
     noise: float = 0.0,
-    others: Sequence[Array] = (),
+    alternatives: Sequence[Array] = (),
 ) -> Comparison:
     """Compares one output with its expected values.
 
@@ -76,7 +76,7 @@ def compare(
       bound: absolute error allowed, of the same shape; 0 admits only the rounded value, inf admits any value.
       signed_zeros: whether -0 and +0 differ.
       noise: the largest expected value that may be a zero with the oracle's own rounding error.
-      others: arrays of the same shape that are as right as `expected`, for integers and booleans.
+      alternatives: arrays of the same shape that are as right as `expected`, for integers and booleans.
 
     Returns:
       The comparison.
@@ -84,7 +84,7 @@ def compare(
     if not is_float(actual.dtype):
         asked = np.isfinite(bound)
         wrong = np.asarray((actual != cast(expected, actual.dtype)) & asked)
-        for other in others:
+        for other in alternatives:
             wrong &= actual != cast(other, actual.dtype)
         return Comparison(actual, expected, bound, wrong, np.zeros(wrong.shape, bool), int(asked.sum()), None)
     exact = np.asarray(expected, np.float64)
@@ -116,14 +116,14 @@ def compare(
     # A flushed number uses up its whole bound, which says nothing about the kernel's rounding.
     vanished = (got == 0) & (np.abs(exact) < _VANISHING)
     judged = judged & (bound > 0) & ~vanished
-    used = _used(got[judged], exact[judged], bound[judged], actual.dtype) if judged.any() else None
+    used = _bound_fraction(got[judged], exact[judged], bound[judged], actual.dtype) if judged.any() else None
     distance = np.abs(got[counted] - rounded[counted]) / float_format(actual.dtype).ulp(rounded[counted])
     vacuous = _zeros_would_pass(exact, bound, noise, actual.dtype)
     compared = int(wrong.size - (finite if vacuous else ignored).sum())
     return Comparison(actual, exact, bound, wrong, special, compared, used, vacuous, ulp_histogram(distance))
 
 
-def _used(got: Array, exact: Array, bound: Array, dtype: DType) -> float:
+def _bound_fraction(got: Array, exact: Array, bound: Array, dtype: DType) -> float:
     """Returns the largest error / bound, both before the result is rounded to the output's dtype."""
     fmt = float_format(dtype)
     # The numbers below a power of two have half the spacing of those above it.
@@ -152,7 +152,7 @@ def ulp_histogram(distance: Array) -> tuple[int, ...]:
     return tuple(np.bincount(bucket).tolist())
 
 
-def describe(comparison: Comparison, index: tuple[int, ...]) -> str:
+def describe_element(comparison: Comparison, index: tuple[int, ...]) -> str:
     """Returns `got 3.5, expected 3.25 ± 0.01` for one element."""
     got, wanted = _text(comparison.actual[index]), _text(comparison.expected[index])
     bound = float(comparison.bound[index])

@@ -12,7 +12,7 @@ from kerneltest.core.dtypes import Array, cast, float_format, is_float, parse_dt
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison
-from kerneltest.judge.locate import Axis
+from kerneltest.judge.mismatch_location import OutputAxis
 from kerneltest.oracle.evaluation import evaluator
 from kerneltest.plan.signatures import Signature
 
@@ -34,10 +34,10 @@ class MismatchContext:
     arguments: Mapping[str, Array]
     output: int
     comparison: Comparison
-    axes: Sequence[Axis]
+    axes: Sequence[OutputAxis]
 
     @property
-    def finite(self) -> bool:
+    def inputs_are_finite(self) -> bool:
         """True if no argument contains a NaN or an infinity."""
         floats = (value for value in self.arguments.values() if is_float(value.dtype))
         return all(np.isfinite(value.astype(np.float64)).all() for value in floats)
@@ -52,7 +52,7 @@ class MismatchContext:
         unasked = np.isinf(self.comparison.bound)
         return bool(((got == rounded) | near | (np.isnan(got) & np.isnan(rounded)) | unasked).all())
 
-    def oracle(self, leaves: Mapping[str, Array]) -> Array:
+    def evaluate_oracle(self, leaves: Mapping[str, Array]) -> Array:
         """Returns the oracle's value of this output for other arguments."""
         return evaluator(self.pairing, self.signature, ())(leaves)[self.output]
 
@@ -77,7 +77,7 @@ def describe_special_inputs(arguments: Mapping[str, Array]) -> str:
     return "; ".join(parts)
 
 
-def _where_masked(mismatch: MismatchContext) -> str:
+def _only_where_masked(mismatch: MismatchContext) -> str:
     """All wrong elements are masked out."""
     for path, leaf in mismatch.signature.leaves(mismatch.pairing).items():
         mask = mismatch.arguments[path] == np.asarray(leaf.mask_values[1]).astype(mismatch.arguments[path].dtype)
@@ -90,22 +90,22 @@ def _where_masked(mismatch: MismatchContext) -> str:
 
 def _block_of_a_sum(mismatch: MismatchContext) -> str:
     """The output is a sum that omits one block of a dim, or counts that block twice."""
-    if not mismatch.finite:
+    if not mismatch.inputs_are_finite:
         return ""
-    for name, block, length in _summed(mismatch):
+    for name, block, length in _summed_dims(mismatch):
         leaves = {path: widen(value) for path, value in mismatch.arguments.items()}
         last = -(-length // block) - 1
         for number, position in ((last, "last"), (0, "first")):
             part = slice(number * block, min((number + 1) * block, length))
             for factor, mistake in ((0, "omits"), (2, "counts twice")):
                 declared = mismatch.signature.leaves(mismatch.pairing)
-                changed = _scaled_block(declared, leaves, name, part, factor)
-                if mismatch.explains(mismatch.oracle(changed)):
+                changed = _scale_block(declared, leaves, name, part, factor)
+                if mismatch.explains(mismatch.evaluate_oracle(changed)):
                     return f"the sum {mistake} the {position} block of {name} (from {part.start} to {part.stop})"
     return ""
 
 
-def _summed(mismatch: MismatchContext) -> Iterator[tuple[str, int, int]]:
+def _summed_dims(mismatch: MismatchContext) -> Iterator[tuple[str, int, int]]:
     """Yields the dims that the output does not have, each with its block and its length."""
     kept = {axis.name for axis in mismatch.axes}
     for name, dim in mismatch.pairing.dims.items():
@@ -114,7 +114,7 @@ def _summed(mismatch: MismatchContext) -> Iterator[tuple[str, int, int]]:
             yield name, dim.block, length
 
 
-def _scaled_block(
+def _scale_block(
     declared: Mapping[str, ArrayArgument], leaves: Mapping[str, Array], dim: str, block: slice, factor: float
 ) -> dict[str, Array]:
     """Returns the arguments with one block along a dim multiplied, in the first argument that has the dim."""
@@ -132,7 +132,7 @@ def _scaled_block(
 def _narrow_accumulator(mismatch: MismatchContext) -> str:
     """The sums stop near 2^p, above which adding 1 changes nothing in a format with p bits of precision."""
     comparison = mismatch.comparison
-    if not is_float(comparison.actual.dtype) or not mismatch.finite:
+    if not is_float(comparison.actual.dtype) or not mismatch.inputs_are_finite:
         return ""
     got, wanted = np.abs(comparison.actual.astype(np.float64)), np.abs(comparison.expected)
     own = float_format(comparison.actual.dtype).precision
@@ -149,7 +149,7 @@ def _narrow_accumulator(mismatch: MismatchContext) -> str:
 def _constant_factor(mismatch: MismatchContext) -> str:
     """Every element that should not be zero is wrong by one and the same factor."""
     comparison = mismatch.comparison
-    if not is_float(comparison.actual.dtype) or not mismatch.finite:
+    if not is_float(comparison.actual.dtype) or not mismatch.inputs_are_finite:
         return ""
     wrong = comparison.wrong & (comparison.expected != 0)
     if wrong.sum() < 8 or wrong.sum() < np.count_nonzero(comparison.expected):
@@ -196,7 +196,7 @@ def _permuted_blocks(mismatch: MismatchContext) -> str:
     return ""
 
 
-def _wrapped(mismatch: MismatchContext) -> str:
+def _narrow_integers(mismatch: MismatchContext) -> str:
     """Integers wrapped in a dtype with too few bits."""
     comparison = mismatch.comparison
     if comparison.actual.dtype.kind not in "iu":
@@ -210,7 +210,7 @@ def _wrapped(mismatch: MismatchContext) -> str:
     return ""
 
 
-def _repeated(mismatch: MismatchContext) -> str:
+def _repeated_blocks(mismatch: MismatchContext) -> str:
     """All blocks (or elements) along an axis equal the first one, and should not."""
     comparison = mismatch.comparison
     for place, axis in enumerate(mismatch.axes):
@@ -233,9 +233,9 @@ def _repeated(mismatch: MismatchContext) -> str:
 
 Rule = Callable[[MismatchContext], str]
 _RULES: tuple[Rule, ...] = (
-    _where_masked,
-    _wrapped,
-    _repeated,
+    _only_where_masked,
+    _narrow_integers,
+    _repeated_blocks,
     _block_of_a_sum,
     _permuted_blocks,
     _narrow_accumulator,

@@ -11,9 +11,9 @@ from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.declare.axis_expressions import AxisExpression
 from kerneltest.declare.pairing import Pairing
-from kerneltest.judge.compare import Comparison, describe
+from kerneltest.judge.compare import Comparison, describe_element
 from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
-from kerneltest.judge.locate import Axis, axes_of, locate
+from kerneltest.judge.mismatch_location import OutputAxis, locate_mismatch, match_axes
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.evidence import Element, Evidence, Window
 from kerneltest.records.schema import Record
@@ -24,7 +24,7 @@ _MAX_OUTPUT = 1024  # elements of a window: 32 x 32 if the output is large along
 _MAX_INPUT = 128
 
 
-def output_window(comparison: Comparison, index: tuple[int, ...], axes: Sequence[Axis]) -> Window:
+def output_window(comparison: Comparison, index: tuple[int, ...], axes: Sequence[OutputAxis]) -> Window:
     """Returns the part of an output around an index: actual and expected values, bounds, and wrong elements."""
     actual = comparison.actual
     lengths, at = _part(actual.shape, index, _MAX_OUTPUT)
@@ -35,9 +35,9 @@ def output_window(comparison: Comparison, index: tuple[int, ...], axes: Sequence
         origin=_origin(at),
         extent=lengths,
         blocks=_last_two([axis.block or 0 for axis in axes], 0),
-        values=_plain(actual[at]),
-        expected=_plain(comparison.expected[at]),
-        bound=_plain(comparison.bound[at]),
+        values=_to_elements(actual[at]),
+        expected=_to_elements(comparison.expected[at]),
+        bound=_to_elements(comparison.bound[at]),
         wrong="".join("1" if each else "0" for each in comparison.wrong[at].flat),
     )
 
@@ -62,7 +62,9 @@ def input_windows(pairing: Pairing, arguments: Mapping[str, Array], place: Mappi
         lengths, at = _part(value.shape, index, _MAX_INPUT)
         blocks = [(pairing.dims[name].block or 0) if isinstance(name, str) else 0 for name in dims]
         windows.append(
-            Window(path, value.dtype.name, value.shape, _origin(at), lengths, _last_two(blocks, 0), _plain(value[at]))
+            Window(
+                path, value.dtype.name, value.shape, _origin(at), lengths, _last_two(blocks, 0), _to_elements(value[at])
+            )
         )
     return tuple(windows)
 
@@ -96,7 +98,7 @@ def _last_two(values: Sequence[int], missing: int) -> tuple[int, int]:
     return int(filled[-2]), int(filled[-1])
 
 
-def _plain(values: Array) -> tuple[Element, ...]:
+def _to_elements(values: Array) -> tuple[Element, ...]:
     if is_float(values.dtype):
         with np.errstate(all="ignore"):  # for signalling NaNs
             wide = values.astype(np.float64)
@@ -104,7 +106,7 @@ def _plain(values: Array) -> tuple[Element, ...]:
     return tuple(values.astype(bool if values.dtype == bool else np.int64).ravel().tolist())
 
 
-def mismatch(
+def mismatch_record(
     record: Record,
     pairing: Pairing,
     signature: Signature,
@@ -134,7 +136,7 @@ def mismatch(
     """
     named = pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, depth)
     axes = _axes(pairing, [str(name) for name in named], comparison.actual.shape)
-    place = locate(comparison, axes)
+    place = locate_mismatch(comparison, axes)
     diagnosis = ""
     if not gradient_of:
         diagnosis = diagnose(MismatchContext(pairing, signature, arguments, output, comparison, axes))
@@ -149,7 +151,7 @@ def mismatch(
         pattern=place.pattern.text() if place.pattern else "",
         index=place.index,
         block=place.block,
-        comparison=describe(comparison, place.index),
+        comparison=describe_element(comparison, place.index),
         remarks=tuple(filter(None, (diagnosis, special))),
     )
     evidence = Evidence(
@@ -159,22 +161,22 @@ def mismatch(
         wrong_blocks=place.wrong_blocks,
         pattern=place.pattern,
         diagnosis=diagnosis,
-        actual=_number(comparison.actual[place.index]),
-        expected=_number(comparison.expected[place.index]),
+        actual=_to_element(comparison.actual[place.index]),
+        expected=_to_element(comparison.expected[place.index]),
         bound=float(comparison.bound[place.index]),
-        arguments={path: excerpt(value) for path, value in arguments.items()},
+        arguments={path: format_array(value) for path, value in arguments.items()},
         window=output_window(comparison, place.index, axes),
         inputs=input_windows(pairing, arguments, dict(zip([axis.name for axis in axes], place.index, strict=True))),
-        otherwise=_lowered_otherwise(pairing, signature, models_operands=models_operands),
+        otherwise=_lowering_differences(pairing, signature, models_operands=models_operands),
     )
     return replace(
         record, verdict=comparison.verdict, message=detail.text(), detail=detail, wrong=wrong, evidence=evidence
     )
 
 
-def _axes(pairing: Pairing, names: Sequence[str], shape: tuple[int, ...]) -> tuple[Axis, ...]:
+def _axes(pairing: Pairing, names: Sequence[str], shape: tuple[int, ...]) -> tuple[OutputAxis, ...]:
     return tuple(
-        Axis(name or f"axis{i}", length, pairing.dims[name].block if name in pairing.dims else None)
+        OutputAxis(name or f"axis{i}", length, pairing.dims[name].block if name in pairing.dims else None)
         for i, (name, length) in enumerate(zip(names, shape, strict=True))
     )
 
@@ -193,13 +195,13 @@ def output_dims(pairing: Pairing, output: int, depth: str) -> tuple[str, ...]:
         except Failure:
             continue
         lengths.append(dict(signature.dims))
-        if len(shapes) > 1 and all(axes_of(shapes, lengths, extents)):
+        if len(shapes) > 1 and all(match_axes(shapes, lengths, extents)):
             break
-    return axes_of(shapes, lengths, extents)
+    return match_axes(shapes, lengths, extents)
 
 
 @functools.lru_cache(maxsize=64)
-def _lowered_otherwise(pairing: Pairing, signature: Signature, *, models_operands: bool) -> tuple[str, ...]:
+def _lowering_differences(pairing: Pairing, signature: Signature, *, models_operands: bool) -> tuple[str, ...]:
     try:
         found = lowering_differences(trace(pairing, signature).jaxpr.jaxpr)
     except Failure:
@@ -207,12 +209,12 @@ def _lowered_otherwise(pairing: Pairing, signature: Signature, *, models_operand
     return tuple(each for each in found if not (models_operands and each == "TF32"))
 
 
-def _number(value: np.generic) -> Element:
+def _to_element(value: np.generic) -> Element:
     number = value.item()
     return number if isinstance(number, (bool, int)) else float(number)
 
 
-def excerpt(value: Array) -> str:
+def format_array(value: Array) -> str:
     """Returns an array as text of one or a few lines: dtype, shape and values, abbreviated if there are many."""
     with np.printoptions(threshold=40, edgeitems=3, precision=6, linewidth=100):
         return f"{value.dtype.name}{list(value.shape)} {value.astype(np.float64) if value.dtype != bool else value}"

@@ -15,7 +15,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, Variation
-from kerneltest.execute.variations import INVARIANTS
+from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.localize.mutable_kernel import MutableKernel, Patch, SimulatedRun
 from kerneltest.plan.cases import Case, signature_slots
@@ -50,7 +50,7 @@ class CaseReplay:
     def compare(self, run: SimulatedRun) -> list[Comparison]:
         """Compares every output with the expected one."""
         return [
-            compare(actual, value, bound, signed_zeros=expected.bitwise or self._signed_zeros, others=others)
+            compare(actual, value, bound, signed_zeros=expected.bitwise or self._signed_zeros, alternatives=others)
             for share, expected in zip(self._shares, self._expected, strict=True)
             for actual, value, bound, others in zip(
                 share.take(run.outputs), expected.values, expected.bounds, expected.others or repeat(()), strict=False

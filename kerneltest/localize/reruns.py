@@ -11,8 +11,8 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import VerdictKind
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item
-from kerneltest.execute.variations import InvariantGroup
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record

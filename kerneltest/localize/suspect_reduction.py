@@ -12,16 +12,16 @@ from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict, VerdictKind
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item, Outcome
-from kerneltest.execute.variations import InvariantGroup
-from kerneltest.judge.mismatch_evidence import excerpt
+from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.localize.access_expression import describe_offset
 from kerneltest.localize.fault_location import locate_fault
 from kerneltest.localize.mutable_kernel import MutableKernel
 from kerneltest.localize.reruns import depends_on_memory, depends_on_order
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.schema import Record, Reproducer
-from kerneltest.shrink.engine import minimize
+from kerneltest.shrink.shrinker import minimize
 from kerneltest.trace.tracing import without_debugging
 
 REDUCTION_ROUNDS = 2  # of reduction: a smallest case may show that its suspect is two bugs
@@ -98,7 +98,7 @@ def _reduce(
     if words := next(filter(None, diagnoses), ""):
         outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
     if outcome.record.evidence is not None and outcome.arguments is not None:
-        arguments = {path: excerpt(value) for path, value in outcome.arguments.items()}
+        arguments = {path: format_array(value) for path, value in outcome.arguments.items()}
         evidence = replace(outcome.record.evidence, arguments=arguments)
         outcome = replace(outcome, record=replace(outcome.record, evidence=evidence))
     if record.verdict.kind in (VerdictKind.VALUES, VerdictKind.MEMORY):

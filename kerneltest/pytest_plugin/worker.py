@@ -17,7 +17,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import run_item
-from kerneltest.execute.time_budget import Budget, worth
+from kerneltest.execute.time_budget import TimeBudget, group_weight
 from kerneltest.pytest_plugin.crash_log import CrashLog, CrashReason, FileCrashLog
 from kerneltest.pytest_plugin.crash_reports import device_is_lost, prior_attempts
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, WorkerSetup
@@ -167,7 +167,7 @@ class ItemWorker:
         for record in records:
             self._add(record, findings)
         for part in parts:
-            for outcome in run_item(part, self.cache, before=before):
+            for outcome in run_item(part, self.cache, prior=before):
                 on_case()
                 record = self._write(part, outcome, findings)
                 records.append(record)
@@ -273,8 +273,8 @@ class ItemWorker:
             os._exit(1)
 
 
-def _budget(parts: Sequence[Item], seconds: float) -> Budget | None:
-    return Budget(seconds, {part.group.name: worth(part.cases()) for part in parts}) if seconds else None
+def _budget(parts: Sequence[Item], seconds: float) -> TimeBudget | None:
+    return TimeBudget(seconds, {part.group.name: group_weight(part.cases()) for part in parts}) if seconds else None
 
 
 def _slug(text: str) -> str:

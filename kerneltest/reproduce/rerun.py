@@ -18,10 +18,10 @@ from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.group_registry import find_group
+from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Group, Item
 from kerneltest.execute.runner import run_case
 from kerneltest.execute.settings import RunSettings
-from kerneltest.execute.variations import INVARIANTS
 from kerneltest.plan.boundaries import DEPTHS
 from kerneltest.plan.explicit import DRAWN_FAMILY, ExplicitCase
 from kerneltest.plan.families import FAMILIES, Family

@@ -21,8 +21,8 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Optional, Static, Tree
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item
-from kerneltest.execute.variations import InvariantGroup
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.artifacts import save_arguments
 from kerneltest.records.files import open_inside

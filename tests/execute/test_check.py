@@ -21,7 +21,7 @@ from tests.sample import double, elementwise, exponential
 SMALL = dict(n=kt.dim(values=(3, 5)))
 
 
-def _paired(oracle: Callable[..., Any], kernel: Callable[..., Any] = double, **more: Any) -> kt.Pairing:
+def _make_pairing(oracle: Callable[..., Any], kernel: Callable[..., Any] = double, **more: Any) -> kt.Pairing:
     return kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=SMALL, **more)(oracle)
 
 
@@ -40,7 +40,7 @@ def _raises(x: np.ndarray) -> np.ndarray:
     ],
 )
 def test_an_oracle_at_fault_is_named(oracle: Callable[..., Any], words: str) -> None:
-    result = kt.check(_paired(oracle), depth="quick")
+    result = kt.check(_make_pairing(oracle), depth="quick")
     assert {finding.verdict for finding in result.findings} == {"oracle_error"}
     assert words in result.findings[0].message
     assert not result.ok
@@ -64,7 +64,7 @@ class _Model:
 
 
 def test_an_error_model_at_fault_is_named_with_the_oracle() -> None:
-    pairing = _paired(lambda x: 2 * x, tolerance=_Model())
+    pairing = _make_pairing(lambda x: 2 * x, tolerance=_Model())
     (message,) = {f.message for f in kt.check(pairing, depth="quick").findings if f.verdict == "oracle_error"}
     assert message == "error model untested of oracle <lambda> raised ZeroDivisionError: no terms"
 
@@ -75,7 +75,7 @@ def test_a_kernel_that_raises_for_one_signature_loses_nothing_else() -> None:
             raise ValueError("five is right out")
         return double(x)
 
-    result = kt.check(_paired(lambda x: 2 * x, picky, tolerance=kt.tolerance.exact()), depth="quick")
+    result = kt.check(_make_pairing(lambda x: 2 * x, picky, tolerance=kt.tolerance.exact()), depth="quick")
     assert {f.verdict for f in result.findings} == {"runtime_error"}
     assert all("five is right out" in f.message and "n=5" in f.message for f in result.findings)
     assert {r.signature for r in result.records if r.verdict == "pass"} == {"n=3,float32"}
@@ -97,7 +97,7 @@ def test_what_stops_a_compilation_is_told_apart(
         raise error
 
     monkeypatch.setattr(jitted, "runnable", fails)
-    result = kt.check(_paired(lambda x: 2 * x), depth="quick")
+    result = kt.check(_make_pairing(lambda x: 2 * x), depth="quick")
     assert {f.verdict for f in result.findings} == {verdict}
     assert f"{type(error).__name__}: {error}" in result.findings[0].message
 
@@ -148,7 +148,7 @@ def test_what_a_kernel_does_wrong_is_found_though_jax_raises_it() -> None:
     def three(x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = jnp.ones(3) + x_ref[0]
 
-    kernel = _paired(lambda x: x, lambda x: pl.pallas_call(three, x)(x))
+    kernel = _make_pairing(lambda x: x, lambda x: pl.pallas_call(three, x)(x))
     findings = kt.check(kernel, depth="quick").findings
     assert {(f.verdict, f.signature) for f in findings if "Invalid shape for `swap`" in f.message} == {
         ("runtime_error", "n=5,float32")
@@ -165,11 +165,11 @@ def test_what_a_kernel_does_wrong_is_found_though_jax_raises_it() -> None:
 )
 def test_bad_input_lists_what_is_known(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        kt.check(_paired(lambda x: 2 * x), **wrong)
+        kt.check(_make_pairing(lambda x: 2 * x), **wrong)
 
 
 def test_an_unavailable_backend_has_a_reason_and_is_not_ok() -> None:
-    result = kt.check(_paired(lambda x: 2 * x), backends=["rocm"], depth="quick")
+    result = kt.check(_make_pairing(lambda x: 2 * x), backends=["rocm"], depth="quick")
     assert not result.ok
     assert not result.findings
     assert result.cases == 0
@@ -190,7 +190,7 @@ def test_the_sign_of_a_zero_counts_only_where_it_is_declared() -> None:
     def positive(x: jax.Array) -> jax.Array:
         return elementwise(lambda v: jnp.where(v == 0, 0.0, v), x)
 
-    lax = _paired(lambda x: x, positive, tolerance=kt.tolerance.exact())
+    lax = _make_pairing(lambda x: x, positive, tolerance=kt.tolerance.exact())
     assert kt.check(lax, depth="quick").ok
     strict = kt.check(replace(lax, signed_zeros=True), depth="quick")
     assert {f.verdict for f in strict.findings} == {"special_mismatch"}
@@ -215,7 +215,7 @@ def _wrong_at_5(x: jax.Array) -> jax.Array:
     ],
 )
 def test_an_xfail_holds_for_its_verdict_alone_and_must_occur(xfail: Any, verdicts: set[str]) -> None:
-    pairing = _paired(lambda x: 2 * x, _wrong_at_5, xfail=[xfail], tolerance=kt.tolerance.exact())
+    pairing = _make_pairing(lambda x: 2 * x, _wrong_at_5, xfail=[xfail], tolerance=kt.tolerance.exact())
     structural = [r for r in kt.check(pairing, depth="quick").records if r.group == "structural"]
     assert {record.verdict for record in structural} == verdicts
 
@@ -226,7 +226,7 @@ def test_a_quarantined_case_is_never_launched() -> None:
         return double(x)
 
     crash = _xfail(verdict="crash", family="nan_*", signature="n=5,*")
-    result = kt.check(_paired(lambda x: 2 * x, deadly, xfail=[crash]), depth="quick")
+    result = kt.check(_make_pairing(lambda x: 2 * x, deadly, xfail=[crash]), depth="quick")
     away = [record for record in result.records if record.verdict == "xfail"]
     assert {(r.family, r.signature) for r in away} == {
         (f, "n=5,float32") for f in ("nan_first", "nan_last", "nan_and_inf_in_one_tile")
@@ -244,7 +244,7 @@ def test_what_everything_masked_yields_is_declared_and_held_against_the_oracle()
     def kernel(x: jax.Array) -> jax.Array:
         return elementwise(lambda v: jnp.exp(v - v.max()) / jnp.exp(v - v.max()).sum(), x)
 
-    pairing = _paired(softmax, kernel, tolerance=kt.tolerance.conditioned(over="n"))
+    pairing = _make_pairing(softmax, kernel, tolerance=kt.tolerance.conditioned(over="n"))
     assert kt.check(replace(pairing, all_masked="nan"), depth="quick").ok
     findings = kt.check(replace(pairing, all_masked="zeros"), depth="quick").findings
     assert {(f.verdict, f.family) for f in findings} == {("oracle_error", "all_masked_array")}
@@ -252,7 +252,7 @@ def test_what_everything_masked_yields_is_declared_and_held_against_the_oracle()
 
 
 def test_structural_families_of_inexact_kernels_are_judged_by_the_bound() -> None:
-    result = kt.check(_paired(np.exp, exponential), depth="quick")
+    result = kt.check(_make_pairing(np.exp, exponential), depth="quick")
     assert result.ok, result.findings[0].message
     judged = {record.tolerance for record in result.records if record.group == "structural"}
     assert judged == {"rounding()"}
@@ -272,7 +272,7 @@ def test_the_oracle_and_the_compiler_are_asked_once_a_case_and_signature(monkeyp
 
     compile_for = interpret.compile_for
     monkeypatch.setattr(interpret, "compile_for", counted)
-    result = kt.check(_paired(oracle, tolerance=kt.tolerance.exact()), depth="quick")
+    result = kt.check(_make_pairing(oracle, tolerance=kt.tolerance.exact()), depth="quick")
     subnormal = sum(record.family == "subnormals" for record in result.records)
     repeated = sum(record.family in REPEATED for record in result.records)
     signatures = 2  # for each, the oracle also determines how large exact integers may be
@@ -289,7 +289,7 @@ def test_other_bits_the_second_time_are_found(monkeypatch: pytest.MonkeyPatch) -
         return tuple(output + (next(runs) == 1) for output in once(self, leaves))
 
     monkeypatch.setattr(Jitted, "run", drifting)
-    findings = kt.check(_paired(lambda x: 2 * x), depth="deep").findings  # compiles everything
+    findings = kt.check(_make_pairing(lambda x: 2 * x), depth="deep").findings  # compiles everything
     assert [finding.verdict for finding in findings] == ["nondeterministic"]
     assert "output 0: the same inputs gave" in findings[0].message
 

@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 import kerneltest as kt
 from kerneltest.api import Result
 from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.execute.values import _check_repeated
+from kerneltest.execute.value_groups import _check_repeated
 from kerneltest.records.runs import read_runs
 from kerneltest.records.schema import Record
 from kerneltest.report.counts import count_cells, undefined_remarks
@@ -49,7 +49,7 @@ def oracle(x: np.ndarray, mask: np.ndarray) -> tuple[Any, Any]:
 FINITE = dict(x=kt.array("m n", "float32", domain=(-10, 10)), mask=kt.mask("m n"), dims=DIMS)
 
 
-def _checked(wrong: float) -> Result:
+def _check(wrong: float) -> Result:
     made = kt.oracle_for(lambda x, mask: attended(x, mask, wrong), **FINITE)(oracle)
     return kt.check(made, depth="quick")
 
@@ -58,8 +58,8 @@ def _of(result: Result, family: str) -> list[Record]:
     return [record for record in result.records if record.family == family]
 
 
-def test_what_a_kernel_gives_where_nothing_is_asked_is_right_and_does_not_count_as_compared() -> None:
-    result = _checked(0.0)
+def test_undefined_elements_may_have_any_value_and_do_not_count_as_compared() -> None:
+    result = _check(0.0)
     assert result.ok, result.findings[0].message
     (masked, *_) = _of(result, "all_masked_row")
     rows, n = masked.dims["m"], masked.dims["n"]
@@ -70,8 +70,8 @@ def test_what_a_kernel_gives_where_nothing_is_asked_is_right_and_does_not_count_
             assert record.message == "nothing was compared: the oracle leaves all elements undefined"
 
 
-def test_what_is_wrong_where_something_is_asked_is_found_beside_what_is_not_asked() -> None:
-    result = _checked(0.5)
+def test_wrong_defined_elements_are_found_next_to_undefined_ones() -> None:
+    result = _check(0.5)
     families = {finding.family for finding in result.findings}
     assert {"normal", "all_masked_row", "plain_call"} <= families
     finding = next(each for each in result.findings if each.family == "all_masked_row")
@@ -100,7 +100,7 @@ def test_a_gradient_is_that_of_the_defined_elements(factor: float, found: set[st
     assert {finding.family for finding in result.findings} == found
 
 
-def test_bits_may_differ_from_run_to_run_where_nothing_is_asked() -> None:
+def test_undefined_elements_may_differ_from_run_to_run() -> None:
     one, other = np.array([1.0, 2.0]), np.array([1.0, 3.0])
     _check_repeated([one], [other], [np.array([True, False])])
     with pytest.raises(kt.Failure, match="elements differ"):
@@ -125,7 +125,7 @@ def test_no_gap_that_is_harmless_is_worse_than_a_finding() -> None:
     assert Verdict.UNAVAILABLE.severity < Gap.NOTHING_ASKED.severity < min(v.severity for v in Verdict if v.is_finding)
 
 
-def test_an_oracle_that_asks_nothing_of_most_ordinary_elements_is_told() -> None:
+def test_an_oracle_that_leaves_most_ordinary_elements_undefined_is_reported() -> None:
     ordinary = made_record(group="numeric", defined=40, undefined=60)
     (text,) = undefined_remarks([ordinary, replace(ordinary, group="special", defined=1000)])
     assert text.startswith(f"{ordinary.pairing}: the oracle leaves 60% of all elements undefined in ordinary cases")

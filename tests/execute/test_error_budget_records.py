@@ -61,12 +61,12 @@ def _grown(x: np.ndarray) -> np.ndarray:
     return np.exp(x)
 
 
-def _paired(kernel: Any, oracle: Any) -> kt.Pairing:
+def _make_pairing(kernel: Any, oracle: Any) -> kt.Pairing:
     return kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=DIMS)(oracle)
 
 
 def test_a_finding_says_what_makes_its_bound() -> None:
-    result = kt.check(_paired(_off, _grown), depth="quick")
+    result = kt.check(_make_pairing(_off, _grown), depth="quick")
     finding = next(f for f in result.findings if f.family == "normal")
     assert finding.budget == finding.record.error_budget
     first, line = finding.budget[0], _grown.__code__.co_firstlineno + 1
@@ -82,7 +82,7 @@ def test_a_finding_says_what_makes_its_bound() -> None:
 
 
 def test_a_case_that_uses_half_as_much_again_of_its_bound_as_those_before_it_has_a_budget() -> None:
-    result = kt.check(_paired(exponential, _grown), depth="quick")
+    result = kt.check(_make_pairing(exponential, _grown), depth="quick")
     records = [r for r in result.records if r.group != "invariants"]
     most: Counter[str] = Counter()
     for record in records:
@@ -102,7 +102,9 @@ def _narrow(x: np.ndarray) -> np.ndarray:
 
 
 def test_a_case_that_compares_nothing_says_which_operation_makes_the_bound_so_wide() -> None:
-    records = [r for r in kt.check(_paired(_cancels, _narrow), depth="quick").records if not r.compared and r.message]
+    records = [
+        r for r in kt.check(_make_pairing(_cancels, _narrow), depth="quick").records if not r.compared and r.message
+    ]
     first, advice = next(r.message.split("\n") for r in records if r.family == "normal")
     assert first.startswith("the bound by rounding() is so wide that zeros would pass: ")
     assert "rounding of `y * 3e7" in first
@@ -111,5 +113,5 @@ def test_a_case_that_compares_nothing_says_which_operation_makes_the_bound_so_wi
 
 
 def test_a_stable_formula_is_not_called_unstable() -> None:
-    for record in kt.check(_paired(_off, _grown), depth="quick").records:
+    for record in kt.check(_make_pairing(_off, _grown), depth="quick").records:
         assert all(part.amplified < 16 for part in record.error_budget), record

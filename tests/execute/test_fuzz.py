@@ -13,14 +13,14 @@ import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.group_names import GroupName
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.fuzz import draws
+from kerneltest.execute.fuzz_group import draw_cases
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.records.artifacts import load_arguments
 from kerneltest.records.record_files import read_plan, read_records
 from tests import forked
-from tests.execute.test_strategies import doubled, drops_nan_at_17, paired
+from tests.execute.test_strategies import doubled, drops_nan_at_17, make_pairing
 from tests.pages import Page
 from tests.plugins import PLUGINS
 from tests.sample import double
@@ -93,7 +93,7 @@ def test_the_same_seed_gives_the_same_cases_in_any_process_and_a_failing_one_is_
 
 def test_another_seed_and_another_dtype_draw_other_cases() -> None:
     drawn = {
-        (dtype, number): [case.id for case in draws(doubled(), "p", dtype, "quick", number, 30)]
+        (dtype, number): [case.id for case in draw_cases(doubled(), "p", dtype, "quick", number, 30)]
         for dtype in ("float32", "int8")
         for number in (0, 1)
     }
@@ -102,7 +102,7 @@ def test_another_seed_and_another_dtype_draw_other_cases() -> None:
 
 
 def test_each_verdict_is_shrunk_once_and_the_others_carry_no_arguments() -> None:
-    pairing = replace(paired(drops_nan_at_17, values=(3, 17)), oracle=lambda x: 2 * x + (len(x) == 3) * (x == 0))
+    pairing = replace(make_pairing(drops_nan_at_17, values=(3, 17)), oracle=lambda x: 2 * x + (len(x) == 3) * (x == 0))
     items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings(depth="quick", fuzz=120)).items
     (item,) = [each for each in items if each.group.name == GroupName.DRAWN]
     outcomes = list(run_item(item, Cache()))

@@ -15,9 +15,9 @@ from kerneltest.backends import registry
 from kerneltest.backends.interpret import Interpret
 from kerneltest.backends.registry import resolve
 from kerneltest.core.group_names import GroupName
+from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
-from kerneltest.execute.variations import INVARIANTS
 from tests.sample import double, elementwise
 from tests.trace.test_rewrite import TILE, accumulated, large_counted, last_wins
 
@@ -75,7 +75,7 @@ def twice(x: np.ndarray) -> np.ndarray:
     return 2 * x
 
 
-def _paired(oracle: Callable[..., Any], kernel: Callable[..., Any], shape: str = "n", **more: Any) -> kt.Pairing:
+def _make_pairing(oracle: Callable[..., Any], kernel: Callable[..., Any], shape: str = "n", **more: Any) -> kt.Pairing:
     made = kt.oracle_for(kernel, x=kt.array(shape, "float32"), **{"dims": DIMS, **more})(oracle)
     assert isinstance(made, kt.Pairing)
     return made
@@ -83,17 +83,17 @@ def _paired(oracle: Callable[..., Any], kernel: Callable[..., Any], shape: str =
 
 # The wrong kernel of each invariant, and a part of the message of its finding.
 WRONG: dict[str, tuple[kt.Pairing, str]] = {
-    "plain_call": (_paired(twice, coarse_outside_of_jit), "called outside of jax.jit: 9 of 9"),
-    "vmapped": (_paired(twice, first_of_batch), "second in a batch of two under jax.vmap"),
-    "poisoned_padding": (_paired(above, large_counted), "with the largest numbers as padding"),
-    "old_output": (_paired(summed, accumulated, dims=WHOLE), "with the largest numbers in the output before"),
-    "reversed_grid": (_paired(last, last_wins, dims=WHOLE, invariant_to="grid"), "in reverse order"),
+    "plain_call": (_make_pairing(twice, coarse_outside_of_jit), "called outside of jax.jit: 9 of 9"),
+    "vmapped": (_make_pairing(twice, first_of_batch), "second in a batch of two under jax.vmap"),
+    "poisoned_padding": (_make_pairing(above, large_counted), "with the largest numbers as padding"),
+    "old_output": (_make_pairing(summed, accumulated, dims=WHOLE), "with the largest numbers in the output before"),
+    "reversed_grid": (_make_pairing(last, last_wins, dims=WHOLE, invariant_to="grid"), "in reverse order"),
     "other_choices": (
-        _paired(twice, coarse_block, block=kt.static(8, 16), invariant_to=("block",)),
+        _make_pairing(twice, coarse_block, block=kt.static(8, 16), invariant_to=("block",)),
         "with block=16",
     ),
-    "alone": (_paired(twice, by_batch, "m n", dims=ROWS, batch_dims="m"), "m=0 alone, of 3"),
-    "gradient": (_paired(lambda x: x * x, wrong_gradient, grad=True), "the gradient: by x:"),
+    "alone": (_make_pairing(twice, by_batch, "m n", dims=ROWS, batch_dims="m"), "m=0 alone, of 3"),
+    "gradient": (_make_pairing(lambda x: x * x, wrong_gradient, grad=True), "the gradient: by x:"),
 }
 
 
@@ -131,7 +131,7 @@ right_gradient.defvjp(lambda x: (squares(x), x), lambda x, g: (2 * g * x,))
 
 
 def test_a_right_kernel_passes_all_of_them() -> None:
-    pairing = _paired(
+    pairing = _make_pairing(
         lambda x: x * x, lambda x, block: right_gradient(x), "m n", dims=ROWS, grad=True,
         block=kt.static(8, 16), batch_dims="m", invariant_to=("block", "grid"),
     )  # fmt: skip
@@ -165,7 +165,7 @@ def test_bits_on_a_device_are_compared_with_those_of_a_batch_of_the_same_length(
 
     monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
     kt.backend("device")(Device)
-    pairing = _paired(lambda x: np.exp(2 * x), kernel, "m n", dims=ROWS, batch_dims="m")
+    pairing = _make_pairing(lambda x: np.exp(2 * x), kernel, "m n", dims=ROWS, batch_dims="m")
     found = kt.check(pairing, backends=["device"], depth="quick").findings
     assert {f.family for f in found} == ({"alone"} if words else set())
     assert all(words in f.message for f in found if words)
@@ -177,7 +177,7 @@ def unbatched(x: jax.Array) -> jax.Array:
 
 
 def test_a_kernel_that_jax_cannot_vmap_is_unavailable() -> None:
-    result = _run(_paired(twice, unbatched))
+    result = _run(_make_pairing(twice, unbatched))
     assert result.findings == ()
     (told,) = [r for r in result.records if r.family == "vmapped"]
     assert told.verdict == "unavailable"
@@ -191,13 +191,13 @@ def test_a_kernel_that_raises_by_itself_under_vmap_is_a_finding() -> None:
     def _(size: int, batched: list[bool], x: jax.Array) -> Any:
         raise ValueError(f"no batch of {size}")
 
-    (finding,) = _run(_paired(twice, doubled)).findings
+    (finding,) = _run(_make_pairing(twice, doubled)).findings
     assert (finding.verdict, finding.family) == ("runtime_error", "vmapped")
     assert "no batch of 2" in finding.message
 
 
 def test_a_kernel_without_a_gradient_is_a_finding_where_one_was_declared() -> None:
-    (told,) = [f for f in _run(_paired(twice, double, grad=True)).findings if f.family == "gradient"]
+    (told,) = [f for f in _run(_make_pairing(twice, double, grad=True)).findings if f.family == "gradient"]
     assert told.verdict == "runtime_error"
     assert "by jax.vjp" in told.message
 

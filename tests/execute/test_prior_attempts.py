@@ -19,7 +19,7 @@ from kerneltest.records.journal import Activity, Phase
 from tests.sample import double
 
 
-def _paired(oracle: Any, *lengths: int) -> kt.Pairing:
+def _make_pairing(oracle: Any, *lengths: int) -> kt.Pairing:
     return kt.oracle_for(double, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=lengths)))(oracle)
 
 
@@ -28,7 +28,7 @@ def test_a_case_that_crashed_is_filled_again_unless_filling_crashed(
     phase: Phase, filled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = plan_pairing(
-        _paired(lambda x: 2 * x, 3), "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")
+        _make_pairing(lambda x: 2 * x, 3), "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")
     ).items[0]
     case = next(iter(item.cases()))
     cache, seen = Cache(), []
@@ -41,7 +41,7 @@ def test_a_case_that_crashed_is_filled_again_unless_filling_crashed(
 
     monkeypatch.setattr(Case, "fill", filling)
     death = Activity(item.name, case.id, case.family.name, str(case.signature), phase)
-    before = PriorAttempts(deaths=[(death, Failure(Verdict.CRASH, "the process died"))])
+    before = PriorAttempts(crashes=[(death, Failure(Verdict.CRASH, "the process died"))])
     (outcome,) = run_item(item, cache, case.id, before)
     assert outcome.record.verdict is Verdict.CRASH
     assert seen == [(case.id, Phase.FILLING)] * filled
@@ -54,7 +54,7 @@ def test_an_oracle_is_not_called_to_plan() -> None:
         return 2 * x
 
     calls: list[Any] = []
-    pairing = _paired(oracle, 3, 5)
+    pairing = _make_pairing(oracle, 3, 5)
     items = plan_pairing(pairing, "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")).items
     cases = [case for item in items for case in item.cases()]
     assert len(cases) > 50

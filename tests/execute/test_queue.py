@@ -51,7 +51,7 @@ def doubled(x: np.ndarray) -> np.ndarray:
 def _records(cache: Cache, before: PriorAttempts | None = None) -> list[Record]:
     pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=LENGTHS)})(doubled)
     items = plan_pairing(pairing, "suite.py::doubled", [Pretended()], RunSettings(depth="quick")).items
-    records = [outcome.record for item in items for outcome in run_item(item, cache, before=before)]
+    records = [outcome.record for item in items for outcome in run_item(item, cache, prior=before)]
     cache.pool.close()
     return records
 

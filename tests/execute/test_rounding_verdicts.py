@@ -122,7 +122,7 @@ KERNELS = {
 EACH = pytest.mark.parametrize("name", KERNELS)
 
 
-def _checked(name: str, kernel: Callable[..., jax.Array]) -> Result:
+def _check(name: str, kernel: Callable[..., jax.Array]) -> Result:
     composed = KERNELS[name]
     declared = dict(composed.arguments)
     dims = declared.pop("dims")
@@ -131,7 +131,7 @@ def _checked(name: str, kernel: Callable[..., jax.Array]) -> Result:
 
 @EACH
 def test_a_right_kernel_is_not_accused_and_something_is_compared(name: str) -> None:
-    result = _checked(name, KERNELS[name].right)
+    result = _check(name, KERNELS[name].right)
     assert [(f.backend, f.family, f.message) for f in result.findings] == []
     assert {record.backend for record in result.records if record.compared} == set(BACKENDS)
     asked = [record for record in result.records if record.tolerance == "rounding()"]
@@ -140,6 +140,6 @@ def test_a_right_kernel_is_not_accused_and_something_is_compared(name: str) -> N
 
 @EACH
 def test_its_wrong_twin_is_found_by_values(name: str) -> None:
-    result = _checked(name, KERNELS[name].wrong)
+    result = _check(name, KERNELS[name].wrong)
     assert {f.backend for f in result.findings} == set(BACKENDS)
     assert {str(f.verdict) for f in result.findings} <= {"mismatch", "special_mismatch"}

@@ -74,7 +74,7 @@ def test_a_slice_that_a_relation_forbids_is_not_run() -> None:
     assert {r.verdict for r in kt.check(pairing, depth="quick").records} == {"pass"}
 
 
-def test_an_output_that_no_declared_shape_explains_is_told() -> None:
+def test_an_output_that_no_declared_shape_explains_is_reported() -> None:
     def kernel(x: jax.Array) -> jax.Array:
         return elementwise(lambda v: v, jnp.concatenate([x, x], axis=0))
 

@@ -27,21 +27,21 @@ def no_constants_of_other_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HypothesisProvider, "_maybe_draw_constant", lambda *_, **__: None, raising=False)
 
 
-def paired(kernel: Callable[..., Any], dtypes: Any = "float32", **dim: Any) -> kt.Pairing:
+def make_pairing(kernel: Callable[..., Any], dtypes: Any = "float32", **dim: Any) -> kt.Pairing:
     dims = dict(n=kt.dim(**dim or {"block": 16}))
     return kt.oracle_for(kernel, x=kt.array("n", dtypes), dims=dims, tolerance=kt.tolerance.exact())(lambda x: 2 * x)
 
 
 @functools.cache
 def doubled() -> kt.Pairing:
-    return paired(double, ("float32", "int8"))
+    return make_pairing(double, ("float32", "int8"))
 
 
 def drops_nan_at_17(x: jax.Array) -> jax.Array:
     return elementwise(lambda v: jnp.where(jnp.isnan(v), 0.0, v + v) if x.shape[0] == 17 else v + v, x)
 
 
-def _drawn(pairing: kt.Pairing, count: int = 100) -> list[ExplicitCase]:
+def _draw(pairing: kt.Pairing, count: int = 100) -> list[ExplicitCase]:
     found: list[ExplicitCase] = []
 
     @seed(0)
@@ -76,7 +76,7 @@ def test_a_kernel_that_is_right_conforms_and_is_compiled_for_few_signatures(monk
 
 
 def test_a_bug_of_one_length_and_one_value_is_found_and_shrunk_to_them() -> None:
-    pairing = paired(drops_nan_at_17, block=16)
+    pairing = make_pairing(drops_nan_at_17, block=16)
 
     @seed(1)
     @settings(QUIET, max_examples=300, phases=[Phase.generate, Phase.shrink], print_blob=False)
@@ -104,7 +104,7 @@ def test_few_signatures_are_drawn_and_most_are_the_plans() -> None:
     planned = [signature for signature in choices if signature in signatures(doubled(), "standard")]
     assert len(choices) - len(planned) in range(1, NEW_SIGNATURES + 1)
     assert {signature.dtype for signature in planned} == {"float32", "int8"}
-    assert {case.signature for case in _drawn(doubled())} <= set(choices)
+    assert {case.signature for case in _draw(doubled())} <= set(choices)
     lengths = [dict(signature.dims)["n"] for signature in choices]
     assert lengths == sorted(lengths)
 
@@ -113,7 +113,7 @@ def test_new_lengths_keep_to_what_a_dim_admits() -> None:
     dim: dict[str, Any]
     for dim in (dict(block=8, multiple_of=4, minimum=8, maximum=20), dict(values=(3, 5)), dict(block=16)):
         axis = kt.dim(**dim)
-        assert all(axis.admits(dict(s.dims)["n"]) for s in signature_pool(paired(double, **dim), "standard"))
+        assert all(axis.admits(dict(s.dims)["n"]) for s in signature_pool(make_pairing(double, **dim), "standard"))
 
 
 def _everything() -> kt.Pairing:
@@ -131,7 +131,7 @@ def _everything() -> kt.Pairing:
 
 
 def test_values_are_free_but_for_what_the_declaration_forbids() -> None:
-    drawn = _drawn(_everything(), 200)
+    drawn = _draw(_everything(), 200)
 
     def seen(path: str) -> np.ndarray:
         return np.concatenate([case.arguments[path].reshape(-1).astype(np.float64) for case in drawn])
@@ -157,14 +157,14 @@ def test_values_are_free_but_for_what_the_declaration_forbids() -> None:
 
 
 def test_a_case_has_an_id_of_its_bits() -> None:
-    (one, *_), (other, *_) = _drawn(doubled(), 5), _drawn(doubled(), 5)
+    (one, *_), (other, *_) = _draw(doubled(), 5), _draw(doubled(), 5)
     assert one.id == other.id
     negative = ExplicitCase(one.pairing_id, one.signature, {"x": -one.arguments["x"]})
     assert negative.id != one.id
 
 
 def test_bad_input_is_said() -> None:
-    (case, *_) = _drawn(doubled(), 2)
+    (case, *_) = _draw(doubled(), 2)
     with pytest.raises(ValueError, match="unknown depth 'shallow'; known are quick"):
         kt.cases(doubled(), depth="shallow")
     with pytest.raises(ValueError, match="lower:sm_90 computes no values; choose interpret"):

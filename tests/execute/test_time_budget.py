@@ -18,7 +18,7 @@ from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
-from kerneltest.execute.time_budget import Budget, breadth_first, worth
+from kerneltest.execute.time_budget import TimeBudget, breadth_first, group_weight
 from kerneltest.records.run_plan import Plan, PlannedItem
 from kerneltest.records.runs import RunRecords, reconcile
 from kerneltest.records.schema import Record
@@ -36,20 +36,24 @@ class Clock:
         return self.now
 
 
-def _paired() -> kt.Pairing:
+def _make_pairing() -> kt.Pairing:
     dims = dict(n=kt.dim(values=(3, 5, 8)))
     return kt.oracle_for(double, x=kt.array("n", "float32"), dims=dims, tolerance=kt.tolerance.exact())(lambda x: 2 * x)
 
 
 def _items() -> list[Item]:
     """All parts of one item on `interpret`."""
-    return list(plan_pairing(_paired(), "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")).items)
+    return list(
+        plan_pairing(_make_pairing(), "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")).items
+    )
 
 
-def _budgeted(items: list[Item], seconds: float, budget: float, monkeypatch: pytest.MonkeyPatch) -> Cache:
+def _run_with_budget(items: list[Item], seconds: float, budget: float, monkeypatch: pytest.MonkeyPatch) -> Cache:
     """A run with a budget, in which every case takes a given number of seconds."""
     clock = Clock()
-    state = ProcessState(budget=Budget(budget, {item.group.name: worth(item.cases()) for item in items}, clock))
+    state = ProcessState(
+        budget=TimeBudget(budget, {item.group.name: group_weight(item.cases()) for item in items}, clock)
+    )
     cache = Cache(process=state)
 
     def slowly(*given: Any) -> Any:
@@ -63,7 +67,7 @@ def _budgeted(items: list[Item], seconds: float, budget: float, monkeypatch: pyt
 
 def _ran(seconds: float, budget: float, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Item], list[Record]]:
     items = _items()
-    cache = _budgeted(items, seconds, budget, monkeypatch)
+    cache = _run_with_budget(items, seconds, budget, monkeypatch)
     return items, [outcome.record for item in items for outcome in run_item(item, cache)]
 
 
@@ -96,9 +100,11 @@ def test_every_group_has_its_share_and_families_go_before_repeats(monkeypatch: p
 @pytest.mark.parametrize(("budget", "signatures"), [(1.0, 1), (1e6, 3)])
 def test_nothing_is_compiled_that_is_left_out(budget: float, signatures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     items = list(
-        plan_pairing(_paired(), "suite.py::doubled", resolve(["simulate:sm_90"]), RunSettings(depth="quick")).items
+        plan_pairing(
+            _make_pairing(), "suite.py::doubled", resolve(["simulate:sm_90"]), RunSettings(depth="quick")
+        ).items
     )
-    cache = _budgeted(items[:1], 100.0, budget, monkeypatch)
+    cache = _run_with_budget(items[:1], 100.0, budget, monkeypatch)
     list(run_item(items[0], cache))
     assert len(cache.prepared) == signatures
 
@@ -136,20 +142,22 @@ def test_the_same_costs_leave_out_the_same(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_compilation_is_expected_where_a_signature_is_new() -> None:
     clock = Clock()
-    (item, *_) = plan_pairing(_paired(), "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")).items
+    (item, *_) = plan_pairing(
+        _make_pairing(), "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")
+    ).items
     cases = breadth_first(item.cases())
     first = next(case for case in cases if case.signature == cases[0].signature)
     repeat = next(case for case in cases[1:] if case.signature == first.signature)
     other = next(case for case in cases if case.signature != first.signature)
-    budget = Budget(20.0, {item.group.name: 1}, clock)
-    budget.turn_to(item.group.name)
-    assert budget.why_not(first) == ""
-    budget.ran(first, 12.0, compared=True)
+    budget = TimeBudget(20.0, {item.group.name: 1}, clock)
+    budget.begin_group(item.group.name)
+    assert budget.skip_reason(first) == ""
+    budget.add_cost(first, 12.0, compared=True)
     clock.now = 12.0
-    assert budget.why_not(repeat) == ""
-    budget.ran(repeat, 1.0, compared=True)
-    assert "a case takes 12 s here" in budget.why_not(other)
-    assert budget.why_not(repeat) == ""
+    assert budget.skip_reason(repeat) == ""
+    budget.add_cost(repeat, 1.0, compared=True)
+    assert "a case takes 12 s here" in budget.skip_reason(other)
+    assert budget.skip_reason(repeat) == ""
 
 
 def _run_of(records: tuple[Record, ...], budget: int) -> RunRecords:

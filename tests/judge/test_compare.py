@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kerneltest.core.dtypes import parse_dtype
-from kerneltest.judge.compare import compare, describe, ulp_histogram
+from kerneltest.judge.compare import compare, describe_element, ulp_histogram
 
 INF, NAN = np.inf, np.nan
 LARGEST = float(np.finfo(np.float32).max)
@@ -97,15 +97,15 @@ USED = [
 @pytest.mark.parametrize(("got", "expected", "bound", "used"), USED)
 def test_how_much_of_the_bound_was_used(got: float, expected: float, bound: float, used: float) -> None:
     pair = np.array([got, 7.0], np.float32), np.array([expected, 7.0]), np.array([bound, 1.0])
-    assert compare(*pair, signed_zeros=False).used == pytest.approx(used, rel=1e-6)
+    assert compare(*pair, signed_zeros=False).bound_fraction == pytest.approx(used, rel=1e-6)
 
 
 def test_the_largest_fraction_of_a_bound_counts() -> None:
     actual = np.array([1 + ULP, 1 + 2 * ULP, NAN, 9, INF], np.float32)
     expected, bound = np.array([1, 1, NAN, 1, INF]), np.array([2.5 * ULP, 2.5 * ULP, 1.0, INF, 1.0])
-    assert compare(actual, expected, bound, signed_zeros=False).used == pytest.approx(0.75)
+    assert compare(actual, expected, bound, signed_zeros=False).bound_fraction == pytest.approx(0.75)
     exact = compare(np.ones(2, np.float32), np.ones(2), np.zeros(2), signed_zeros=False)
-    assert exact.used is None
+    assert exact.bound_fraction is None
 
 
 # got, expected, others, wrong
@@ -128,22 +128,22 @@ def test_integers_may_equal_any_alternative(
         np.array(expected),
         np.zeros(3),
         signed_zeros=False,
-        others=[np.array(each) for each in others],
+        alternatives=[np.array(each) for each in others],
     )
     assert found.wrong.tolist() == [bool(each) for each in wrong]
-    assert (found.compared, found.used) == (3, None)
+    assert (found.compared, found.bound_fraction) == (3, None)
 
 
 def test_booleans_may_equal_any_alternative_or_anything_if_the_bound_is_infinite() -> None:
     got, expected, bound = np.array([True, True, False]), np.array([False, False, True]), np.array([0.0, 0.0, INF])
-    found = compare(got, expected, bound, signed_zeros=False, others=[np.array([True, False, True])])
+    found = compare(got, expected, bound, signed_zeros=False, alternatives=[np.array([True, False, True])])
     assert found.wrong.tolist() == [False, True, False]
     assert found.compared == 2
 
 
 def test_alternatives_do_not_apply_to_floats() -> None:
     other = [np.array([9.0])]
-    found = compare(np.array([9.0], np.float32), np.ones(1), np.zeros(1), signed_zeros=False, others=other)
+    found = compare(np.array([9.0], np.float32), np.ones(1), np.zeros(1), signed_zeros=False, alternatives=other)
     assert found.wrong.all()
 
 
@@ -182,6 +182,8 @@ def test_integers_wrap_around(name: str, expected: int, stored: int) -> None:
 def test_the_worst_element_is_a_difference_in_class_before_a_large_error() -> None:
     actual = np.array([5.0, NAN, 1e6, 0.0], np.float32)
     found = compare(actual, np.zeros(4), np.zeros(4), signed_zeros=False)
-    assert found.worst == (1,)
-    assert describe(found, (2,)) == "got 1000000, expected 0"
-    assert describe(compare(actual, np.zeros(4), np.ones(4), signed_zeros=False), (0,)) == "got 5, expected 0 ± 1"
+    assert found.worst_index == (1,)
+    assert describe_element(found, (2,)) == "got 1000000, expected 0"
+    assert (
+        describe_element(compare(actual, np.zeros(4), np.ones(4), signed_zeros=False), (0,)) == "got 5, expected 0 ± 1"
+    )

@@ -9,21 +9,21 @@ import pytest
 import kerneltest as kt
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
-from kerneltest.judge.locate import Axis, Location, axes_of, locate
 from kerneltest.judge.mismatch_evidence import input_windows, output_window
+from kerneltest.judge.mismatch_location import MismatchLocation, OutputAxis, locate_mismatch, match_axes
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.evidence import Pattern, PatternKind
 from tests.found import findings
 from tests.sample import double
 
-AXES = (Axis("m", 20, 8), Axis("n", 21, 8))
+AXES = (OutputAxis("m", 20, 8), OutputAxis("n", 21, 8))
 EXPECTED = np.arange(20 * 21, dtype=np.float64).reshape(20, 21)
 
 
-def _located(change: Callable[[np.ndarray], None], expected: np.ndarray = EXPECTED) -> Location:
+def _locate(change: Callable[[np.ndarray], None], expected: np.ndarray = EXPECTED) -> MismatchLocation:
     actual = expected.astype(np.float32)
     change(actual)
-    return locate(compare(actual, expected, np.zeros(expected.shape), signed_zeros=False), AXES)
+    return locate_mismatch(compare(actual, expected, np.zeros(expected.shape), signed_zeros=False), AXES)
 
 
 def _tail(a: np.ndarray) -> None:
@@ -64,7 +64,7 @@ def _scattered(a: np.ndarray) -> None:
 def test_a_pattern_is_named_or_nothing_is_claimed(
     change: Callable[[np.ndarray], None], pattern: str, blocks: tuple[int, int]
 ) -> None:
-    found = _located(change)
+    found = _locate(change)
     assert (found.pattern.text() if found.pattern else "", found.wrong_blocks) == (pattern, blocks)
 
 
@@ -73,7 +73,7 @@ def test_the_worst_element_is_named_with_its_block() -> None:
         a[9, 17] += 100
         a[0, 0] += 1
 
-    found = _located(change)
+    found = _locate(change)
     assert found.index == (9, 17)
     assert found.block == "m=1 n=2"
 
@@ -82,15 +82,15 @@ def test_constant_values_are_not_taken_for_a_shifted_block() -> None:
     def change(a: np.ndarray) -> None:
         a[:, 8:16] = 0
 
-    found = _located(change, np.full((20, 21), 5.0))
+    found = _locate(change, np.full((20, 21), 5.0))
     assert found.pattern == Pattern(PatternKind.ONE_BLOCK, "n", 1, 3)
 
 
 def test_axes_are_known_by_their_lengths_over_signatures() -> None:
     shapes = [(8, 8), (8, 9)]
     dims = [{"m": 8, "n": 8}, {"m": 8, "n": 9}]
-    assert axes_of(shapes, dims) == ("m", "n")
-    assert axes_of(shapes[:1], dims[:1]) == ("", "")
+    assert match_axes(shapes, dims) == ("m", "n")
+    assert match_axes(shapes[:1], dims[:1]) == ("", "")
 
 
 def _wrong_at(shape: tuple[int, ...], index: tuple[int, ...]) -> Comparison:
@@ -118,7 +118,7 @@ PARTS = [
 def test_the_window_contains_the_worst_element(
     shape: tuple[int, ...], index: tuple[int, ...], origin: tuple[int, ...], extent: tuple[int, int]
 ) -> None:
-    found = output_window(_wrong_at(shape, index), index, [Axis(f"a{i}", n, 16) for i, n in enumerate(shape)])
+    found = output_window(_wrong_at(shape, index), index, [OutputAxis(f"a{i}", n, 16) for i, n in enumerate(shape)])
     assert (found.origin, found.extent, found.shape) == (origin, extent, shape)
     assert len(found.values) == len(found.expected) == len(found.bound) == len(found.wrong) == extent[0] * extent[1]
     assert found.wrong.count("1") == 1
@@ -132,10 +132,10 @@ def test_the_window_contains_the_worst_element(
 
 def test_windows_have_special_values_and_integers_unchanged() -> None:
     found = output_window(compare(np.array([np.nan, np.inf, -0.0], np.float32), np.zeros(3), np.zeros(3),
-                                  signed_zeros=False), (0,), [Axis("n", 3, None)])  # fmt: skip
+                                  signed_zeros=False), (0,), [OutputAxis("n", 3, None)])  # fmt: skip
     assert repr(found.values) == "(nan, inf, -0.0)"
     integers = compare(np.array([2**31 - 1], np.int32), np.zeros(1, np.int64), np.zeros(1), signed_zeros=False)
-    assert output_window(integers, (0,), [Axis("n", 1, None)]).values == (2**31 - 1,)
+    assert output_window(integers, (0,), [OutputAxis("n", 1, None)]).values == (2**31 - 1,)
 
 
 def test_windows_of_arguments_are_around_the_element() -> None:
@@ -191,17 +191,17 @@ def _pairing(name: str) -> kt.Pairing:
     return kt.oracle_for(_product, **arrays, dims=DIMS, tolerance=kt.tolerance.dot("k"))(_product)
 
 
-def _diagnosed(name: str, arguments: dict[str, Any], actual: np.ndarray) -> str:
+def _diagnose(name: str, arguments: dict[str, Any], actual: np.ndarray) -> str:
     pairing = _pairing(name)
     expected = np.asarray(pairing(**{k: v.astype(np.float64) if v.dtype != bool else v for k, v in arguments.items()}))
     comparison = compare(actual, expected, np.zeros(expected.shape), signed_zeros=False)
     assert comparison.wrong.any()
-    axes = (Axis("m", M, None), Axis("n", N, 4))
+    axes = (OutputAxis("m", M, None), OutputAxis("n", N, 4))
     signature = signatures(pairing, "quick")[0]
     return diagnose(MismatchContext(pairing, signature, arguments, 0, comparison, axes))
 
 
-def _lacking(block: slice, factor: float = 0) -> np.ndarray:
+def _without_block(block: slice, factor: float = 0) -> np.ndarray:
     x = X.copy()
     x[:, block] *= factor
     return x @ Y
@@ -220,10 +220,10 @@ COPY = dict(x=A, mask=np.ones((M, N), bool))
 @pytest.mark.parametrize(
     ("name", "arguments", "actual", "words"),
     [
-        ("dot", DOTS, _lacking(slice(16, 20)), "the sum omits the last block of k (from 16 to 20)"),
-        ("dot", DOTS, _lacking(slice(0, 8)), "the sum omits the first block of k (from 0 to 8)"),
-        ("dot", DOTS, _lacking(slice(16, 20), 2), "the sum counts twice the last block of k (from 16 to 20)"),
-        ("dot", DOTS, _lacking(slice(8, 16)), ""),
+        ("dot", DOTS, _without_block(slice(16, 20)), "the sum omits the last block of k (from 16 to 20)"),
+        ("dot", DOTS, _without_block(slice(0, 8)), "the sum omits the first block of k (from 0 to 8)"),
+        ("dot", DOTS, _without_block(slice(16, 20), 2), "the sum counts twice the last block of k (from 16 to 20)"),
+        ("dot", DOTS, _without_block(slice(8, 16)), ""),
         ("dot", DOTS, _with(X @ Y, 3, np.nan), ""),
         ("masked", dict(x=A, mask=MASK), A, "only where mask is false"),
         ("masked", dict(x=A, mask=MASK), np.where(MASK, A + 1, 5).astype(np.float32), ""),
@@ -240,7 +240,7 @@ COPY = dict(x=A, mask=np.ones((M, N), bool))
 def test_a_mistake_is_named_or_nothing_is_claimed(
     name: str, arguments: dict[str, Any], actual: np.ndarray, words: str
 ) -> None:
-    found = _diagnosed(name, arguments, actual)
+    found = _diagnose(name, arguments, actual)
     assert found.startswith(words)
     assert bool(found) is bool(words)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kerneltest.judge.contents import special_inputs
+from kerneltest.judge.special_values import find_special_inputs
 
 NAN, INF = float("nan"), float("inf")
 
@@ -26,7 +26,7 @@ NAN, INF = float("nan"), float("inf")
     ids=str,
 )
 def test_special_values_are_named(values: list[list[float]], phrases: list[str]) -> None:
-    assert [each.text() for each in special_inputs({"x": np.array(values, np.float32)})] == phrases
+    assert [each.text() for each in find_special_inputs({"x": np.array(values, np.float32)})] == phrases
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_special_values_are_named(values: list[list[float]], phrases: list[str])
     ],
 )
 def test_masks_of_false_are_special(mask: list[list[bool]], phrases: list[str]) -> None:
-    assert [each.text() for each in special_inputs({"mask": np.array(mask)})] == phrases
+    assert [each.text() for each in find_special_inputs({"mask": np.array(mask)})] == phrases
 
 
 def test_integers_are_never_special() -> None:
-    assert special_inputs({"x": np.array([-(2**31), 2**31 - 1], np.int32)}) == ()
+    assert find_special_inputs({"x": np.array([-(2**31), 2**31 - 1], np.int32)}) == ()

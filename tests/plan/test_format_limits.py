@@ -12,7 +12,7 @@ from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
 from kerneltest.declare.dims import Dim
-from kerneltest.execute.values import affordable_long
+from kerneltest.execute.value_groups import affordable_long_signatures
 from kerneltest.plan.format_limits import excessive_work, long_signatures
 from kerneltest.plan.signatures import Signature
 from suites import test_matmul, test_softmax
@@ -153,6 +153,6 @@ def test_an_array_of_more_than_a_16_bit_index_holds_is_planned_where_no_dim_is_t
 
 def test_a_kernel_that_takes_long_gets_shorter_ones() -> None:
     everything = long_signatures(test_matmul.tiled, "quick")
-    affordable = affordable_long(test_matmul.tiled, "quick")
+    affordable = affordable_long_signatures(test_matmul.tiled, "quick")
     assert [each.dtype for each in affordable] == [each.dtype for each in everything]
     assert max(max(each.values()) for each in lengths(affordable)) == 2_049

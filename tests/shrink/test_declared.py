@@ -9,7 +9,7 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from tests.sample import double
-from tests.shrink.test_shrinker import smallest
+from tests.shrink.test_shrinker import shrink_first_finding
 
 FLOATS = kt.array("m n", "float32", domain=(-9, 9))
 
@@ -21,13 +21,13 @@ def _off(x: jax.Array, wrong: Any) -> jax.Array:
 
 def test_a_relation_holds() -> None:
     pairing = kt.oracle_for(lambda x: _off(x, x.shape[1] > 6), x=FLOATS, where=lambda m, n: n == 2 * m)(_twice)
-    assert smallest(pairing).case.signature.dims == (("m", 4), ("n", 8))
+    assert shrink_first_finding(pairing).case.signature.dims == (("m", 4), ("n", 8))
 
 
 def test_axes_made_of_dims_are_cut_together() -> None:
     x = kt.array("m 2*h", "float32", domain=(-9, 9))
     pairing = kt.oracle_for(lambda x: _off(x, x.shape[1] > 6), x=x)(_twice)
-    case = smallest(pairing).case
+    case = shrink_first_finding(pairing).case
     assert (case.signature.dims, case.arguments["x"].shape) == ((("m", 1), ("h", 4)), (1, 8))
 
 
@@ -39,7 +39,7 @@ def test_irrelevant_optional_arguments_are_absent() -> None:
         return 2 * x
 
     optional = kt.optional(kt.array("n", "float32"))
-    case = smallest(kt.oracle_for(kernel, x=FLOATS, bias=optional, shift=optional)(oracle)).case
+    case = shrink_first_finding(kt.oracle_for(kernel, x=FLOATS, bias=optional, shift=optional)(oracle)).case
     assert case.signature.statics == (("bias", "absent"), ("shift", "given"))
     assert list(case.arguments) == ["x", "shift"]
 
@@ -49,7 +49,7 @@ def test_a_partition_stays_a_partition() -> None:
         return _off(x, (sizes > 2).any())
 
     pairing = kt.oracle_for(kernel, x=FLOATS, sizes=kt.partition("g", of="n"))(lambda x, sizes: 2 * x)
-    case = smallest(pairing).case
+    case = shrink_first_finding(pairing).case
     assert case.arguments["sizes"].sum() == dict(case.signature.dims)["n"] == 3
     assert case.arguments["sizes"].tolist() == [3]
 
@@ -59,7 +59,7 @@ def test_only_lengths_that_matter_stay() -> None:
         return _off(x, (lengths == 5).any())
 
     declared = dict(x=FLOATS, lengths=kt.lengths("b", up_to="n"), dims=dict(b=kt.dim(values=(3,))))
-    found = smallest(kt.oracle_for(kernel, **declared)(lambda x, lengths: 2 * x)).case.arguments["lengths"]
+    found = shrink_first_finding(kt.oracle_for(kernel, **declared)(lambda x, lengths: 2 * x)).case.arguments["lengths"]
     assert sorted(found.tolist()) == [0, 0, 5]
 
 
@@ -68,7 +68,7 @@ def test_derived_arguments_follow_the_others() -> None:
         return _off(x, top > 4)
 
     top = kt.derived("", lambda x: x.max(initial=-9), dtypes="float32")
-    case = smallest(kt.oracle_for(kernel, x=FLOATS, top=top)(lambda x, top: 2 * x)).case
+    case = shrink_first_finding(kt.oracle_for(kernel, x=FLOATS, top=top)(lambda x, top: 2 * x)).case
     assert case.arguments["top"] == case.arguments["x"].max() > 4
     assert case.arguments["x"].size == 1
 

@@ -17,20 +17,20 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.details import Access, MemoryFault, Mismatch, Race, Raised, Visit
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_case, run_item
 from kerneltest.execute.settings import RunSettings
-from kerneltest.execute.variations import INVARIANTS
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record
-from kerneltest.shrink import engine as module
-from kerneltest.shrink.engine import ShrinkResult, minimize
+from kerneltest.shrink import shrinker as module
 from kerneltest.shrink.same_failure import resembles
-from kerneltest.shrink.shapes import fillings
+from kerneltest.shrink.shrinker import ShrinkResult, minimize
+from kerneltest.shrink.smaller_signatures import candidate_arguments
 from tests.execute.test_invariants import WRONG
 from tests.sample import double, elementwise
 from tests.written import case as recorded
@@ -137,7 +137,7 @@ def beside(x: jax.Array, y: jax.Array) -> jax.Array:
     return pl.pallas_call(body, grid=x.shape, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, y)
 
 
-def paired(kernel: Callable[..., Any], oracle: Callable[..., Any], **more: Any) -> kt.Pairing:
+def make_pairing(kernel: Callable[..., Any], oracle: Callable[..., Any], **more: Any) -> kt.Pairing:
     given = dict(x=kt.array("n", "float32"), dims=dict(n=kt.dim(block=BLOCK)), tolerance=kt.tolerance.exact())
     made = kt.oracle_for(kernel, **{**given, **more})(oracle)
     assert isinstance(made, kt.Pairing)
@@ -148,7 +148,9 @@ def same(x: np.ndarray) -> np.ndarray:
     return x
 
 
-def found(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> tuple[Item, AnyCase, Record, Cache]:
+def first_finding(
+    pairing: kt.Pairing, backend: str = "interpret", **wanted: str
+) -> tuple[Item, AnyCase, Record, Cache]:
     """The first finding of a run with these fields in its record."""
     cache = Cache()
     for item in plan_pairing(pairing, "p", resolve([backend]), RunSettings(depth="quick", fuzz=20)).items:
@@ -160,8 +162,8 @@ def found(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> tup
     raise AssertionError(f"no finding with {wanted}")
 
 
-def smallest(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> ShrinkResult:
-    item, case, record, cache = found(pairing, backend, **wanted)
+def shrink_first_finding(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> ShrinkResult:
+    item, case, record, cache = first_finding(pairing, backend, **wanted)
     made = minimize(item, case, record, cache, LONG)
     assert made is not None
     assert made.complete
@@ -173,114 +175,114 @@ def smallest(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> 
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SmallestCase:
     """A broken kernel, and the smallest case of its first finding that has `fields`."""
 
     pairing: kt.Pairing
     signature: str
-    unusual: int
+    nontrivial: int
     arguments: dict[str, list[Any]] = field(default_factory=dict)
     fields: dict[str, str] = field(default_factory=dict)
 
 
 ROWS = dict(m=kt.dim(values=(3, 1, 5)), n=kt.dim(block=BLOCK))
 CASES = {
-    "a masked row": Wanted(
-        paired(softmax_unguarded, softmax, x=kt.array("m n", "float32"), dims=ROWS, tolerance=None),
+    "a masked row": SmallestCase(
+        make_pairing(softmax_unguarded, softmax, x=kt.array("m n", "float32"), dims=ROWS, tolerance=None),
         "m=1,n=1,float32",
         1,
         {"x": [[-math.inf]]},
         {"family": "all_masked_row"},
     ),
-    "a tail": Wanted(paired(first_block, same), "n=9,float32", 0, {"x": [0] * 8 + [1]}),
-    "more than one in the batch": Wanted(
-        paired(first_of_batch, np.add, x=kt.array("b n", "float32"), y=kt.array("b n", "float32"),
+    "a tail": SmallestCase(make_pairing(first_block, same), "n=9,float32", 0, {"x": [0] * 8 + [1]}),
+    "more than one in the batch": SmallestCase(
+        make_pairing(first_of_batch, np.add, x=kt.array("b n", "float32"), y=kt.array("b n", "float32"),
                dims=dict(b=kt.dim(values=(1, 2, 5)), n=kt.dim(block=BLOCK))),
         "b=2,n=1,float32", 0, {"x": [[0], [0]], "y": [[0], [1]]},
     ),
-    "operands swapped": Wanted(
-        paired(swapped, np.subtract, y=kt.array("n", "float32")), "n=1,float32", 0, {"x": [0], "y": [1]}
+    "operands swapped": SmallestCase(
+        make_pairing(swapped, np.subtract, y=kt.array("n", "float32")), "n=1,float32", 0, {"x": [0], "y": [1]}
     ),
-    "the first bug of two": Wanted(
-        paired(two_bugs, same), "n=1,float32", 1, {"x": [math.nan]}, {"family": "nan_first"}
+    "the first bug of two": SmallestCase(
+        make_pairing(two_bugs, same), "n=1,float32", 1, {"x": [math.nan]}, {"family": "nan_first"}
     ),
-    "the second bug of two": Wanted(
-        paired(two_bugs, same), "n=5,float32", 0, {"x": [0] * 4 + [1]}, {"verdict": "mismatch"}
+    "the second bug of two": SmallestCase(
+        make_pairing(two_bugs, same), "n=5,float32", 0, {"x": [0] * 4 + [1]}, {"verdict": "mismatch"}
     ),
-    "a domain without 0 and 1": Wanted(
-        paired(none_above_three, same, x=kt.array("n", "float32", domain=(2, 5))), "n=1,float32", 1, {"x": [5]}
+    "a domain without 0 and 1": SmallestCase(
+        make_pairing(none_above_three, same, x=kt.array("n", "float32", domain=(2, 5))), "n=1,float32", 1, {"x": [5]}
     ),
-    "one dtype and one option": Wanted(
-        paired(scaled, lambda x, mode, factor: x * factor, x=kt.array("n"), mode=kt.static("early", "late"),
+    "one dtype and one option": SmallestCase(
+        make_pairing(scaled, lambda x, mode, factor: x * factor, x=kt.array("n"), mode=kt.static("early", "late"),
                factor=kt.static(1, 2)),
         "n=1,bfloat16,mode=late,factor=1", 0, {"x": [0]},
     ),
-    "any dtype and option": Wanted(
-        paired(doubled_wrong, lambda x, mode, factor: x * factor, x=kt.array("n", ("bfloat16", "float32")),
+    "any dtype and option": SmallestCase(
+        make_pairing(doubled_wrong, lambda x, mode, factor: x * factor, x=kt.array("n", ("bfloat16", "float32")),
                mode=kt.static("early", "late"), factor=kt.static(1, 2)),
         "n=1,float32,mode=early,factor=1", 0, {"x": [0]}, {"dtype": "bfloat16"},
     ),
-    "lengths that are not planned": Wanted(paired(wrong_between, same), "n=3,float32", 0, {"x": [0, 0, 0]}),
-    "lengths of a multiple": Wanted(
-        paired(wrong_past_ten, same, dims=dict(n=kt.dim(block=BLOCK, multiple_of=4))), "n=12,float32", 0
+    "lengths that are not planned": SmallestCase(make_pairing(wrong_between, same), "n=3,float32", 0, {"x": [0, 0, 0]}),
+    "lengths of a multiple": SmallestCase(
+        make_pairing(wrong_past_ten, same, dims=dict(n=kt.dim(block=BLOCK, multiple_of=4))), "n=12,float32", 0
     ),
-    "dims in step": Wanted(
-        paired(together, same, x=kt.array("m n", "float32"), dims=dict(m=kt.dim(block=8), n=kt.dim(block=8))),
+    "dims in step": SmallestCase(
+        make_pairing(together, same, x=kt.array("m n", "float32"), dims=dict(m=kt.dim(block=8), n=kt.dim(block=8))),
         "m=5,n=5,float32", 0, {"x": np.zeros((5, 5)).tolist()},
     ),
-    "one element in the middle": Wanted(
-        paired(wrong_at_one_number, same), "n=1,float32", 1, {"x": [-121]}, {"family": "position_coded"}
+    "one element in the middle": SmallestCase(
+        make_pairing(wrong_at_one_number, same), "n=1,float32", 1, {"x": [-121]}, {"family": "position_coded"}
     ),
-    "one element of a sum": Wanted(
-        paired(sums_without_large_ones, lambda x: x.sum(keepdims=True)), "n=1,float32", 1, {},
+    "one element of a sum": SmallestCase(
+        make_pairing(sums_without_large_ones, lambda x: x.sum(keepdims=True)), "n=1,float32", 1, {},
         {"family": "small_integers"},
     ),
-    "booleans": Wanted(paired(conjunction, same, x=kt.array("n", "bool")), "n=1,bool", 0, {"x": [True]}),
-    "negative": Wanted(
-        paired(lambda x: elementwise(lambda v: jnp.where(v < 0, 0, v), x), same), "n=1,float32", 1, {"x": [-1]}
+    "booleans": SmallestCase(make_pairing(conjunction, same, x=kt.array("n", "bool")), "n=1,bool", 0, {"x": [True]}),
+    "negative": SmallestCase(
+        make_pairing(lambda x: elementwise(lambda v: jnp.where(v < 0, 0, v), x), same), "n=1,float32", 1, {"x": [-1]}
     ),
-    "an index": Wanted(
-        paired(taken, lambda x, i: x[i], i=kt.indices("q", into="n")), "n=4,q=1,float32", 1, {"i": [3]}
+    "an index": SmallestCase(
+        make_pairing(taken, lambda x, i: x[i], i=kt.indices("q", into="n")), "n=4,q=1,float32", 1, {"i": [3]}
     ),
-    "a mask": Wanted(
-        paired(all_masked_is_one, lambda x, keep: np.where(keep, x, 0), x=kt.array("m n", "float32"),
+    "a mask": SmallestCase(
+        make_pairing(all_masked_is_one, lambda x, keep: np.where(keep, x, 0), x=kt.array("m n", "float32"),
                keep=kt.mask("m n"), dims=ROWS),
         "m=1,n=1,float32", 0, {"x": [[0]], "keep": [[False]]}, {"group": "masks"},
     ),
-    "a number": Wanted(
-        paired(sums_below_a_row, same), "n=1,float32", 1, {"x": [64]}, {"family": "small_integers"}
+    "a number": SmallestCase(
+        make_pairing(sums_below_a_row, same), "n=1,float32", 1, {"x": [64]}, {"family": "small_integers"}
     ),
-    "drawn": Wanted(
-        paired(two_bugs, same), "n=1,float32", 1, {"x": [math.nan]},
+    "drawn": SmallestCase(
+        make_pairing(two_bugs, same), "n=1,float32", 1, {"x": [math.nan]},
         {"group": "fuzz", "verdict": "special_mismatch"},
     ),
-    "an invariant": Wanted(WRONG["alone"][0], "m=3,n=1,float32", 0, {}, {"family": "alone"}),
-    "a gradient": Wanted(WRONG["gradient"][0], "n=1,float32", 0, {"x": [1]}, {"family": "gradient"}),
+    "an invariant": SmallestCase(WRONG["alone"][0], "m=3,n=1,float32", 0, {}, {"family": "alone"}),
+    "a gradient": SmallestCase(WRONG["gradient"][0], "n=1,float32", 0, {"x": [1]}, {"family": "gradient"}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_smallest_case_cannot_be_simpler(name: str) -> None:
     wanted = CASES[name]
-    made = smallest(wanted.pairing, **wanted.fields)
-    assert (str(made.case.signature), made.nontrivial) == (wanted.signature, wanted.unusual)
+    made = shrink_first_finding(wanted.pairing, **wanted.fields)
+    assert (str(made.case.signature), made.nontrivial) == (wanted.signature, wanted.nontrivial)
     for path, values in wanted.arguments.items():
         np.testing.assert_array_equal(made.case.arguments[path].astype(np.float64), values)
     assert made.outcome.arguments is not None
 
 
 def test_an_access_outside_keeps_its_line_and_a_kernel_that_does_not_lower_has_no_values() -> None:
-    pairing = paired(beside, np.add, y=kt.array("n", "float32"))
-    made = smallest(pairing, "simulate:sm_90", verdict="out_of_bounds")
+    pairing = make_pairing(beside, np.add, y=kt.array("n", "float32"))
+    made = shrink_first_finding(pairing, "simulate:sm_90", verdict="out_of_bounds")
     assert (str(made.case.signature), made.nontrivial) == ("n=1,float32", 0)
     assert "load at y_ref" in made.outcome.record.message.splitlines()[0]
-    made = smallest(paired(double, lambda x: 2 * x), "lower:sm_90")
+    made = shrink_first_finding(make_pairing(double, lambda x: 2 * x), "lower:sm_90")
     assert (str(made.case.signature), made.case.arguments, made.nontrivial) == ("n=3,float32", {}, 0)
     assert made.outcome.record.verdict == "compile_error"
 
 
 def test_the_time_limit_is_checked_before_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
+    item, case, record, cache = first_finding(make_pairing(two_bugs, same), verdict="mismatch")
     assert minimize(item, case, record, cache, 0.0) is None
     clock = itertools.count()
     monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(clock)))
@@ -295,8 +297,8 @@ def test_the_time_limit_is_checked_before_each_attempt(monkeypatch: pytest.Monke
 
 
 def test_a_case_that_does_not_fail_again_has_no_smallest_case() -> None:
-    item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
-    mended = replace(item, pairing=paired(lambda x: elementwise(lambda v: v, x), same))
+    item, case, record, cache = first_finding(make_pairing(two_bugs, same), verdict="mismatch")
+    mended = replace(item, pairing=make_pairing(lambda x: elementwise(lambda v: v, x), same))
     assert minimize(mended, case, record, Cache(), LONG) is None
     assert minimize(item, case, replace(record, verdict=Verdict.SPECIAL_MISMATCH), cache, LONG) is None
 
@@ -304,7 +306,7 @@ def test_a_case_that_does_not_fail_again_has_no_smallest_case() -> None:
 def test_a_case_that_passes_when_it_is_judged_again_is_replaced_by_the_one_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    item, case, record, cache = found(paired(double, same))
+    item, case, record, cache = first_finding(make_pairing(double, same))
     steady = minimize(item, case, record, cache, LONG)
     assert steady is not None
     assert steady.case.signature.dims == (("n", 1),)
@@ -328,17 +330,19 @@ def test_cases_that_crashed_or_have_no_values_are_not_run_again(monkeypatch: pyt
         raise AssertionError("it was tried")
 
     monkeypatch.setattr(module, "run_case", never)
-    item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
+    item, case, record, cache = first_finding(make_pairing(two_bugs, same), verdict="mismatch")
     for verdict in (Verdict.HANG, Verdict.CRASH):
         assert minimize(item, case, replace(record, verdict=verdict), cache, LONG) is None
     refusal = kt.rejects("short", dims=dict(n=1), raises=ValueError, match="short")
-    item, case, record, cache = found(paired(lambda x: elementwise(lambda v: v, x), same, rejects=[refusal]))
+    item, case, record, cache = first_finding(
+        make_pairing(lambda x: elementwise(lambda v: v, x), same, rejects=[refusal])
+    )
     assert record.group == "rejects"
     assert minimize(item, case, record, cache, LONG) is None
 
 
 def test_nothing_is_left_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
+    item, case, record, cache = first_finding(make_pairing(two_bugs, same), verdict="mismatch")
     stores = ("traces", "prepared", "expectations", "variation_traces")
     before = {name: set(getattr(cache, name)) for name in stores}
 
@@ -355,17 +359,17 @@ def test_nothing_is_left_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_invariant_runs_only_for_signatures_to_which_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
     pairing = WRONG["plain_call"][0]
-    assert smallest(pairing, family="plain_call").case.signature.dims == (("n", 1),)
+    assert shrink_first_finding(pairing, family="plain_call").case.signature.dims == (("n", 1),)
     whole = INVARIANTS["plain_call"]
     monkeypatch.setitem(
         INVARIANTS, "plain_call", replace(whole, applies=lambda pairing, signature: dict(signature.dims)["n"] > 4)
     )
-    assert smallest(pairing, family="plain_call").case.signature.dims == (("n", 5),)
+    assert shrink_first_finding(pairing, family="plain_call").case.signature.dims == (("n", 5),)
 
 
 def test_the_candidate_arguments_of_a_shorter_signature() -> None:
     more = dict(i=kt.indices("q", into="n"), k=kt.lengths("q", up_to="n"))
-    pairing = paired(lambda x, i, k: taken(x, i), lambda x, i, k: x[i], **more)
+    pairing = make_pairing(lambda x, i, k: taken(x, i), lambda x, i, k: x[i], **more)
     signature = signatures(pairing, "quick")[0]
     long, short = (replace(signature, dims=(("n", n), ("q", 3))) for n in (9, 3))
     arguments = {
@@ -375,15 +379,15 @@ def test_the_candidate_arguments_of_a_shorter_signature() -> None:
     }
     family = FAMILIES["nan_first"]
     case = ExplicitCase("p", long, arguments, family=family, target="x")
-    parts = list(fillings(pairing, case, short, {"n": 4}, 0))
+    parts = list(candidate_arguments(pairing, case, short, {"n": 4}, 0))
     assert [part["x"].tolist() for part in parts[:-1]] == [[0, 1, 2], [6, math.inf, 8], [4, 5, 6], [6, math.inf, 8]]
     assert [part["i"].tolist() for part in parts[:-1]] == [[0, 2, 2], [0, 0, 2], [0, 0, 2], [0, 0, 2]]
     assert [part["k"].tolist() for part in parts[:-1]] == [[0, 3, 3], [0, 0, 3], [0, 1, 3], [0, 0, 3]]
     assert np.isnan(parts[-1]["x"]).tolist() == [True, False, False]  # as the family fills the signature
     plain = replace(case, arguments={path: np.zeros_like(value) for path, value in arguments.items()})
-    assert len(list(fillings(pairing, plain, short, {}, 0))) == 4  # the family has no simpler values
+    assert len(list(candidate_arguments(pairing, plain, short, {}, 0))) == 4  # the family has no simpler values
     assert (
-        len(list(fillings(pairing, replace(case, family=DRAWN_FAMILY), short, {}, 0))) == 4
+        len(list(candidate_arguments(pairing, replace(case, family=DRAWN_FAMILY), short, {}, 0))) == 4
     )  # the family applies to no argument
 
 
@@ -403,7 +407,7 @@ def _race(buffer: str, element: str) -> Record:
     return recorded(verdict="race", message=detail.text(), detail=detail)
 
 
-def _raised(said: str, line: int) -> Record:
+def _exception(said: str, line: int) -> Record:
     detail = Raised("the kernel", "ValueError", said, "while traced for n=1", f"k.py:{line}")
     return recorded(verdict="runtime_error", message=detail.text(), detail=detail)
 
@@ -425,9 +429,9 @@ def _raised(said: str, line: int) -> Record:
         (_fault("o_ref", "[24]", (0,), 5), _fault("o_ref", "[24]", (0,), 5, Access.LOAD), False),
         (_race("o_ref", "[0]"), _race("o_ref", "[7]"), True),
         (_race("o_ref", "[0]"), _race("s_ref", "[0]"), False),
-        (_raised("shape (1, 2)\nand more", 3), _raised("shape (7, 9)\nand less", 3), True),
-        (_raised("shape (1, 2)", 3), _raised("shape (7, 9)", 4), False),
-        (_raised("shape (1, 2)", 3), _raised("dtype (1, 2)", 3), False),
+        (_exception("shape (1, 2)\nand more", 3), _exception("shape (7, 9)\nand less", 3), True),
+        (_exception("shape (1, 2)", 3), _exception("shape (7, 9)", 4), False),
+        (_exception("shape (1, 2)", 3), _exception("dtype (1, 2)", 3), False),
         (recorded(verdict="unwritten"), recorded(verdict="uninitialised"), False),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from kerneltest.declare.domains import EVERYTHING, Interval
 from kerneltest.plan.families import Slot
-from kerneltest.shrink import elements
+from kerneltest.shrink import simpler_values
 
 FLOATS = dict(dtype=np.dtype(np.float32))
 
@@ -16,28 +16,35 @@ FLOATS = dict(dtype=np.dtype(np.float32))
 @pytest.mark.parametrize(
     ("make", "given", "before", "after"),
     [
-        (elements.zero, FLOATS, [0, 1, -0.0, 7.5, np.nan], [0, 1, -0.0, 0, 0]),
-        (elements.one, FLOATS, [0, 1, -0.0, 7.5, np.nan], [0, 1, -0.0, 1, 1]),
-        (elements.plain, FLOATS, [0, 1, -0.0, 7.5, np.nan], [0, 0, 0, 0, 0]),
-        (elements.two, FLOATS, [0, 1, -1, 2, 0.5, 7.5, np.inf], [0, 1, -1, 2, 0.5, 2, np.inf]),
-        (elements.minus_one, FLOATS, [0.25, -7.5, 2, np.nan], [-1, -1, 2, np.nan]),
-        (elements.power_of_two, FLOATS, [7.5, -77, 3, 0.3], [4, -64, 2, 0.25]),
-        (elements.one_digit, FLOATS, [7.5, -77, 128, 1234, 0.3], [7, -70, 128, 1000, 0.3]),
-        (elements.rounded, FLOATS, [7.5, -77.2, 0.3], [8, -77, 0]),
-        (elements.zero, dict(FLOATS, domain=Interval(2, 5)), [3, 5], [2, 2]),
-        (elements.minus_one, dict(FLOATS, domain=Interval(0, 9)), [7.5], [7.5]),
-        (elements.one_digit, dict(dtype=np.dtype(ml_dtypes.float8_e4m3fn)), [448], [448]),  # 400 is not representable
-        (elements.zero, dict(dtype=np.dtype(ml_dtypes.float8_e8m0fnu)), [8], [1]),
-        (elements.minus_one, dict(dtype=np.dtype(np.uint8)), [200], [200]),
-        (elements.power_of_two, dict(dtype=np.dtype(np.int64)), [2**40 + 1], [2**40]),
-        (elements.plain, dict(dtype=np.dtype(bool), role="mask"), [False, True], [True, True]),
-        (elements.plain, dict(dtype=np.dtype(bool)), [False, True], [False, False]),
-        (elements.minus_one, dict(dtype=np.dtype(np.int32), role="index", end=5), [4], [4]),
-        (elements.one, dict(dtype=np.dtype(np.int32), role="index", end=5), [4], [1]),
-        (elements.two, dict(dtype=np.dtype(np.int32), role="length", end=5), [5], [2]),
+        (simpler_values.to_zero, FLOATS, [0, 1, -0.0, 7.5, np.nan], [0, 1, -0.0, 0, 0]),
+        (simpler_values.to_one, FLOATS, [0, 1, -0.0, 7.5, np.nan], [0, 1, -0.0, 1, 1]),
+        (simpler_values.to_simplest, FLOATS, [0, 1, -0.0, 7.5, np.nan], [0, 0, 0, 0, 0]),
+        (simpler_values.to_two, FLOATS, [0, 1, -1, 2, 0.5, 7.5, np.inf], [0, 1, -1, 2, 0.5, 2, np.inf]),
+        (simpler_values.to_minus_one, FLOATS, [0.25, -7.5, 2, np.nan], [-1, -1, 2, np.nan]),
+        (simpler_values.to_power_of_two, FLOATS, [7.5, -77, 3, 0.3], [4, -64, 2, 0.25]),
+        (simpler_values.to_one_digit, FLOATS, [7.5, -77, 128, 1234, 0.3], [7, -70, 128, 1000, 0.3]),
+        (simpler_values.to_integer, FLOATS, [7.5, -77.2, 0.3], [8, -77, 0]),
+        (simpler_values.to_zero, dict(FLOATS, domain=Interval(2, 5)), [3, 5], [2, 2]),
+        (simpler_values.to_minus_one, dict(FLOATS, domain=Interval(0, 9)), [7.5], [7.5]),
+        (
+            simpler_values.to_one_digit,
+            dict(dtype=np.dtype(ml_dtypes.float8_e4m3fn)),
+            [448],
+            [448],
+        ),  # 400 is not representable
+        (simpler_values.to_zero, dict(dtype=np.dtype(ml_dtypes.float8_e8m0fnu)), [8], [1]),
+        (simpler_values.to_minus_one, dict(dtype=np.dtype(np.uint8)), [200], [200]),
+        (simpler_values.to_power_of_two, dict(dtype=np.dtype(np.int64)), [2**40 + 1], [2**40]),
+        (simpler_values.to_simplest, dict(dtype=np.dtype(bool), role="mask"), [False, True], [True, True]),
+        (simpler_values.to_simplest, dict(dtype=np.dtype(bool)), [False, True], [False, False]),
+        (simpler_values.to_minus_one, dict(dtype=np.dtype(np.int32), role="index", end=5), [4], [4]),
+        (simpler_values.to_one, dict(dtype=np.dtype(np.int32), role="index", end=5), [4], [1]),
+        (simpler_values.to_two, dict(dtype=np.dtype(np.int32), role="length", end=5), [5], [2]),
     ],
 )
-def test_simpler_values(make: elements.Make, given: dict[str, Any], before: list[Any], after: list[Any]) -> None:
+def test_simpler_values(
+    make: simpler_values.Simplifier, given: dict[str, Any], before: list[Any], after: list[Any]
+) -> None:
     more: dict[str, Any] = dict(role="data", domain=EVERYTHING, order=0, end=0, limit=lambda: 1, blocks=(None,))
     slot = Slot(shape=(len(before),), **{**more, **given})
     made = make(slot, np.array(before).astype(slot.dtype))

@@ -16,7 +16,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.group_registry import register_group
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.execute.xfails import quarantined
+from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.extensions.sanitizer import SANITIZE
 from kerneltest.extensions.sanitizer.kernel_export import write_kernel
 from kerneltest.extensions.sanitizer.sanitized_process import (
@@ -152,7 +152,9 @@ class SanitizedGroup(Group):
 
 
 def _is_quarantined(item: Item, case: AnyCase) -> bool:
-    return bool(quarantined(item.pairing.xfail, item.backend.id, item.dtype, case.family.name, str(case.signature)))
+    return bool(
+        quarantine_reason(item.pairing.xfail, item.backend.id, item.dtype, case.family.name, str(case.signature))
+    )
 
 
 def _setup(tool: str, platform: str) -> ToolSetup:

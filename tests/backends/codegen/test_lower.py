@@ -23,7 +23,7 @@ from kerneltest.backends.codegen.gpu_lowering import lower
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
-from kerneltest.execute.values import affordable_long
+from kerneltest.execute.value_groups import affordable_long_signatures
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import Traced, trace
 from tests import elsewhere
@@ -220,6 +220,6 @@ def test_one_record_a_signature_and_target() -> None:
     )(lambda x, y: x @ y)
     result = kt.check(pairing, backends=["lower:*"], depth="quick")
     assert result.ok
-    planned = (*signatures(pairing, "quick"), *affordable_long(pairing, "quick"))
+    planned = (*signatures(pairing, "quick"), *affordable_long_signatures(pairing, "quick"))
     assert result.cases == len(TARGETS) * len(planned)
     assert {record.compared for record in result.records} == {1}

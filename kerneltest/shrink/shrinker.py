@@ -15,34 +15,41 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.runner import run_case
-from kerneltest.execute.values import SignatureGroup
-from kerneltest.execute.variations import INVARIANTS
+from kerneltest.execute.value_groups import SignatureGroup
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record
-from kerneltest.shrink.elements import (
-    Arguments,
-    Make,
-    changed,
-    made,
-    minus_one,
-    one,
-    one_digit,
-    plain,
-    power_of_two,
-    rounded,
-    two,
-    unusual,
-    zero,
-)
 from kerneltest.shrink.same_failure import resembles
-from kerneltest.shrink.shapes import between, fillings, not_plain, plainer, telling_lengths, with_lengths
+from kerneltest.shrink.simpler_values import (
+    Arguments,
+    Simplifier,
+    count_nontrivial,
+    simplifiable,
+    simplify,
+    to_integer,
+    to_minus_one,
+    to_one,
+    to_one_digit,
+    to_power_of_two,
+    to_simplest,
+    to_two,
+    to_zero,
+)
+from kerneltest.shrink.smaller_signatures import (
+    candidate_arguments,
+    candidate_lengths,
+    middle_length,
+    simplifiable_choices,
+    simplify_choices,
+    with_lengths,
+)
 
-_SHARE = 0.6  # of the time, for signatures before values have had their turn
-_IN_VAIN = 100  # consecutive failed attempts after which smaller chunks of elements are not tried
+_SIGNATURE_SHARE = 0.6  # of the time, for signatures before values have had their turn
+_MAX_FAILED_ATTEMPTS = 100  # consecutive failed attempts after which smaller chunks of elements are not tried
 _ENDS_PROCESSES = (Verdict.HANG, Verdict.CRASH)
 
 
@@ -100,10 +107,10 @@ def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: f
     with suppress(_TimeIsUp):
         if not search.fails(case.signature, arguments):
             return None
-        search.go_on_until(_SHARE * seconds)
+        search.set_deadline(_SIGNATURE_SHARE * seconds)
         with suppress(_TimeIsUp):
             search.shorten()
-        search.go_on_until(seconds)
+        search.set_deadline(seconds)
         search.simplify()
         while search.shorten() or search.simplify():
             continue
@@ -116,7 +123,7 @@ class _Search:
 
     Attributes:
       case: the last failing case, which is the smallest so far.
-      tries: number of cases judged.
+      attempts: number of cases judged.
     """
 
     def __init__(self, item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> None:
@@ -133,14 +140,14 @@ class _Search:
         self._seconds = seconds
         self._seen: set[str] = set()
         self._failing: list[tuple[ExplicitCase, Outcome]] = []
-        self._make = ExplicitCase(item.pairing_id, case.signature, {}, family=case.family, target=case.target)
-        self.tries = 0
+        self._template = ExplicitCase(item.pairing_id, case.signature, {}, family=case.family, target=case.target)
+        self.attempts = 0
 
     @property
     def case(self) -> ExplicitCase:
         return self._failing[-1][0]
 
-    def go_on_until(self, seconds: float) -> None:
+    def set_deadline(self, seconds: float) -> None:
         """Sets the time limit of the next step, in seconds since the search began."""
         self._seconds = seconds
 
@@ -150,20 +157,20 @@ class _Search:
         Raises:
           _TimeIsUp: the time was over before the attempt.
         """
-        case = replace(self._make, signature=signature, arguments=arguments)
+        case = replace(self._template, signature=signature, arguments=arguments)
         if case.id in self._seen:
             return False
         if time.perf_counter() - self._started >= self._seconds:
             raise _TimeIsUp
         self._seen.add(case.id)
-        outcome = self._judged(case)
+        outcome = self._judge(case)
         if resembles(self._record, outcome.record):
             self._failing.append((case, outcome))
             return True
         return False
 
-    def _judged(self, case: ExplicitCase) -> Outcome:
-        self.tries += 1
+    def _judge(self, case: ExplicitCase) -> Outcome:
+        self.attempts += 1
         outcome = run_case(replace(self._item, dtype=case.signature.dtype), case, self._cache)
         self._cache.expectations.clear()
         return outcome
@@ -172,58 +179,58 @@ class _Search:
         """Returns the smallest case that fails again when it is judged once more; None if none does."""
         while self._failing:
             case, _ = self._failing.pop()
-            outcome = self._judged(case)
+            outcome = self._judge(case)
             if resembles(self._record, outcome.record):
                 seconds = time.perf_counter() - self._started
-                return ShrinkResult(case, outcome, unusual(case.arguments), self.tries, seconds, complete)
+                return ShrinkResult(case, outcome, count_nontrivial(case.arguments), self.attempts, seconds, complete)
         return None
 
     def shorten(self) -> bool:
         """Searches for a plainer and shorter signature; returns whether it found one."""
         before = self.case
         pairing = self._item.pairing
-        names = not_plain(pairing, self.case.signature)
-        plainest = plainer(pairing, self.case.signature, names)
+        names = simplifiable_choices(pairing, self.case.signature)
+        plainest = simplify_choices(pairing, self.case.signature, names)
         shorter = {
             name: lengths
             for name, length in self.case.signature.dims
-            if (lengths := telling_lengths(pairing.dims[name], length))
+            if (lengths := candidate_lengths(pairing.dims[name], length))
         }
         least = {name: lengths[0] for name, lengths in shorter.items()}
-        if self._at(with_lengths(pairing, plainest, least)):
+        if self._try_signature(with_lengths(pairing, plainest, least)):
             return True
-        if not self._at(plainest):
+        if not self._try_signature(plainest):
             for name in names:
-                self._at(plainer(pairing, self.case.signature, [name]))
-        if self._at_lengths(least):
+                self._try_signature(simplify_choices(pairing, self.case.signature, [name]))
+        if self._try_lengths(least):
             return True
         if not sum(map(self._shorten_dim, shorter)):
             # Some failures need several dims of equal length.
             steps = itertools.zip_longest(*shorter.values())
             together = ({name: n for name, n in zip(shorter, step, strict=True) if n} for step in steps)
-            any(map(self._at_lengths, together))
+            any(map(self._try_lengths, together))
         return self.case is not before
 
     def _shorten_dim(self, name: str) -> bool:
         """Shortens one dim by trying candidate lengths, then by bisection; returns whether that succeeded."""
         dim, low = self._item.pairing.dims[name], 0
         before = self.case
-        for length in telling_lengths(dim, self._length(name)):
-            if self._at_lengths({name: length}):
+        for length in candidate_lengths(dim, self._length(name)):
+            if self._try_lengths({name: length}):
                 break
             low = length
-        while (middle := between(dim, low, self._length(name))) is not None:
-            if not self._at_lengths({name: middle}):
+        while (middle := middle_length(dim, low, self._length(name))) is not None:
+            if not self._try_lengths({name: middle}):
                 low = middle
         return self.case is not before
 
     def _length(self, name: str) -> int:
         return dict(self.case.signature.dims)[name]
 
-    def _at_lengths(self, lengths: Mapping[str, int]) -> bool:
-        return self._at(with_lengths(self._item.pairing, self.case.signature, lengths))
+    def _try_lengths(self, lengths: Mapping[str, int]) -> bool:
+        return self._try_signature(with_lengths(self._item.pairing, self.case.signature, lengths))
 
-    def _at(self, signature: Signature) -> bool:
+    def _try_signature(self, signature: Signature) -> bool:
         """Checks whether a signature fails with any of the arguments proposed for it."""
         invariant = INVARIANTS.get(self.case.family.name)
         pairing = self._item.pairing
@@ -231,10 +238,10 @@ class _Search:
             return False
         if not pairing.admits(dict(signature.dims), dict(signature.statics)):
             return False
-        candidates = fillings(pairing, self.case, signature, self._worst(), self._item.seed)
+        candidates = candidate_arguments(pairing, self.case, signature, self._worst_place(), self._item.seed)
         return any(self.fails(signature, arguments) for arguments in candidates)
 
-    def _worst(self) -> dict[str, int]:
+    def _worst_place(self) -> dict[str, int]:
         """Returns the index of the worst element along each dim whose length an axis of the output has."""
         _, outcome = self._failing[-1]
         evidence = outcome.record.evidence or Evidence()
@@ -246,27 +253,27 @@ class _Search:
     def simplify(self) -> bool:
         """Searches for simpler values; returns whether it found any."""
         before = self.case
-        self._reduce([zero, one])
-        self._reduce([plain])
-        self._reduce([two, minus_one, power_of_two, one_digit, rounded])
+        self._reduce([to_zero, to_one])
+        self._reduce([to_simplest])
+        self._reduce([to_two, to_minus_one, to_power_of_two, to_one_digit, to_integer])
         return self.case is not before
 
-    def _reduce(self, makes: Sequence[Make]) -> None:
+    def _reduce(self, simplifiers: Sequence[Simplifier]) -> None:
         """Replaces as many elements as possible: whole arguments first, then chunks of halving size."""
         for number in range(len(self.case.arguments)):
-            self._turned(makes, self._changed(makes)[number])
-        size, in_vain = sum(map(len, self._changed(makes))), 0
-        while size and in_vain < _IN_VAIN:
-            left = np.concatenate(self._changed(makes))
+            self._simplify_chunk(simplifiers, self._simplifiable(simplifiers)[number])
+        size, in_vain = sum(map(len, self._simplifiable(simplifiers))), 0
+        while size and in_vain < _MAX_FAILED_ATTEMPTS:
+            left = np.concatenate(self._simplifiable(simplifiers))
             size = min(size, len(left))
             for start in range(0, len(left), max(size, 1)):
-                in_vain = 0 if self._turned(makes, left[start : start + size]) else in_vain + 1
+                in_vain = 0 if self._simplify_chunk(simplifiers, left[start : start + size]) else in_vain + 1
             size //= 2
 
-    def _changed(self, makes: Sequence[Make]) -> list[Array]:
-        return changed(self._item.pairing, self.case, makes)
+    def _simplifiable(self, simplifiers: Sequence[Simplifier]) -> list[Array]:
+        return simplifiable(self._item.pairing, self.case, simplifiers)
 
-    def _turned(self, makes: Sequence[Make], chunk: Array) -> bool:
+    def _simplify_chunk(self, simplifiers: Sequence[Simplifier], chunk: Array) -> bool:
         """Replaces a chunk of elements by the first of the simpler values that fail; returns whether any do."""
         case = self.case
-        return any(self.fails(case.signature, made(self._item.pairing, case, make, chunk)) for make in makes)
+        return any(self.fails(case.signature, simplify(self._item.pairing, case, make, chunk)) for make in simplifiers)

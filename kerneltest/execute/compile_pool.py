@@ -10,13 +10,13 @@ _T = TypeVar("_T")
 _Arguments = TypeVarTuple("_Arguments")
 
 
-class Pool:
+class CompilePool:
     """A thread pool whose threads do not keep the process alive, unlike those of `concurrent.futures`.
 
     A compilation that never returns therefore cannot prevent the process from exiting.
 
     Attributes:
-      under_way: number of calls that have not ended.
+      pending: number of calls that have not ended.
     """
 
     def __init__(self, threads: int) -> None:
@@ -24,7 +24,7 @@ class Pool:
         self._slots = threading.Semaphore(threads)
         self._closed = False
         self._counting = threading.Lock()
-        self.under_way = 0
+        self.pending = 0
 
     def submit(self, function: Callable[[*_Arguments], _T], *arguments: *_Arguments) -> "Future[_T]":
         """Calls a function in a thread of its own, as soon as there is a free slot."""
@@ -35,7 +35,7 @@ class Pool:
         threading.Thread(target=self._run, args=(future, call), daemon=True).start()
         return future
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Frees the slot of a call that does not end."""
         self._slots.release()
 
@@ -45,7 +45,7 @@ class Pool:
 
     def _count(self, more: int) -> None:
         with self._counting:
-            self.under_way += more
+            self.pending += more
 
     def _run(self, future: "Future[_T]", call: Callable[[], _T]) -> None:
         with self._slots:

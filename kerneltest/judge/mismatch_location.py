@@ -14,7 +14,7 @@ _FEW = 64  # wrong elements to test before all of them
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class OutputAxis:
     """One axis of an output.
 
     Attributes:
@@ -34,7 +34,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class MismatchLocation:
     """The location of the wrong elements of one output.
 
     Attributes:
@@ -50,24 +50,26 @@ class Location:
     pattern: Pattern | None
 
 
-def locate(comparison: Comparison, axes: Sequence[Axis]) -> Location:
+def locate_mismatch(comparison: Comparison, axes: Sequence[OutputAxis]) -> MismatchLocation:
     """Returns the location of a comparison's wrong elements, of which there is at least one."""
-    index = comparison.worst
+    index = comparison.worst_index
     named = [f"{axis.name}={i // axis.block}" for i, axis in zip(index, axes, strict=True) if axis.block]
     touched = _blocks_with(comparison.wrong, axes)
     patterns = (rule(comparison, axes) for rule in _RULES)
-    return Location(index, " ".join(named), (int(touched.sum()), touched.size), next(filter(None, patterns), None))
+    return MismatchLocation(
+        index, " ".join(named), (int(touched.sum()), touched.size), next(filter(None, patterns), None)
+    )
 
 
-def axes_of(
-    shapes: Sequence[tuple[int, ...]], dims: Sequence[dict[str, int]], extents: Sequence[AxisExpression] = ()
+def match_axes(
+    shapes: Sequence[tuple[int, ...]], dims: Sequence[dict[str, int]], expressions: Sequence[AxisExpression] = ()
 ) -> tuple[str, ...]:
     """Returns the dim of each axis of an output: the one that has the axis's length in every signature.
 
     Args:
       shapes: shapes of the output, one for each signature.
       dims: lengths by dim, for the same signatures.
-      extents: expressions such as `2*h`, for axes that no dim fits.
+      expressions: expressions such as `2*h`, for axes that no dim fits.
 
     Returns:
       A dim or an expression for each axis; "" if none or several dims fit.
@@ -81,14 +83,14 @@ def axes_of(
         ]
         made = [
             str(extent)
-            for extent in extents
+            for extent in expressions
             if all(extent.length(lengths) == shape[axis] for shape, lengths in zip(shapes, dims, strict=True))
         ]
         names.append(fitting[0] if len(fitting) == 1 else made[0] if made and not fitting else "")
     return tuple(names)
 
 
-def _blocks_with(wrong: Array, axes: Sequence[Axis]) -> Array:
+def _blocks_with(wrong: Array, axes: Sequence[OutputAxis]) -> Array:
     """Returns an array with one element for each block: True if the block has a wrong element."""
     touched = np.zeros([axis.blocks for axis in axes], bool)
     touched[
@@ -97,7 +99,7 @@ def _blocks_with(wrong: Array, axes: Sequence[Axis]) -> Array:
     return touched
 
 
-def _past_the_last_full_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
+def _past_the_last_full_block(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
     """All wrong elements are in the incomplete last block of an axis."""
     for place, axis in enumerate(axes):
         if not axis.block or axis.length < axis.block or axis.length % axis.block == 0:
@@ -108,7 +110,7 @@ def _past_the_last_full_block(comparison: Comparison, axes: Sequence[Axis]) -> P
     return None
 
 
-def _shifted_by_a_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
+def _shifted_by_a_block(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
     """The wrong elements have the expected values of elements a whole number of blocks further along one axis."""
     rounded = cast(comparison.expected, comparison.actual.dtype)
     where = np.argwhere(comparison.wrong)
@@ -136,7 +138,7 @@ def _shifted_by_a_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern
     return None
 
 
-def _one_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
+def _one_block(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
     """All wrong elements are in one block of an axis."""
     for place, axis in enumerate(axes):
         if axis.blocks < 2 or not axis.block:
@@ -147,7 +149,7 @@ def _one_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
     return None
 
 
-def _one_line(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
+def _one_line(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
     """All wrong elements have one index along an axis, such as one row."""
     for place, axis in enumerate(axes):
         at = np.unique(np.nonzero(comparison.wrong)[place])
@@ -156,11 +158,11 @@ def _one_line(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
     return None
 
 
-def _everywhere(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
+def _everywhere(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
     """All of several elements are wrong."""
     everywhere = comparison.wrong.all() and comparison.wrong.size > 1
     return Pattern(PatternKind.EVERYWHERE) if everywhere else None
 
 
-Rule = Callable[[Comparison, Sequence[Axis]], Pattern | None]
+Rule = Callable[[Comparison, Sequence[OutputAxis]], Pattern | None]
 _RULES: tuple[Rule, ...] = (_shifted_by_a_block, _past_the_last_full_block, _one_line, _one_block, _everywhere)

@@ -13,8 +13,8 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.execute.strategies import from_pool, hypothesis
-from kerneltest.execute.values import judge_values, prepare_ahead
+from kerneltest.execute.strategies import import_hypothesis, strategy_for
+from kerneltest.execute.value_groups import judge_values, prepare_ahead
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase, ExplicitCase, signature_pool
 
 _MAX_SHRINKS = 400  # cases judged to shrink one; a count rather than a time, so that every machine finds the same case
@@ -24,7 +24,9 @@ JudgeCase = Callable[[AnyCase], Outcome]
 
 
 @functools.lru_cache(maxsize=1)  # the backends of a pairing come one after another, with the same cases
-def draws(pairing: Pairing, pairing_id: str, dtype: str, depth: str, seed: int, count: int) -> tuple[ExplicitCase, ...]:
+def draw_cases(
+    pairing: Pairing, pairing_id: str, dtype: str, depth: str, seed: int, count: int
+) -> tuple[ExplicitCase, ...]:
     """Draws `count` cases for one dtype of a pairing. They depend only on the arguments.
 
     If there are fewer distinct cases, they repeat with other numbers.
@@ -40,7 +42,7 @@ def draws(pairing: Pairing, pairing_id: str, dtype: str, depth: str, seed: int, 
         # Hypothesis calls this again for the case at which it stops, and needs the same answer.
         return len(distinct) == count and case.id == next(reversed(distinct))
 
-    _find(pairing, pairing_id, dtype, depth, seed, count, is_last)
+    _find_example(pairing, pairing_id, dtype, depth, seed, count, is_last)
     cases = itertools.islice(itertools.cycle(distinct.values()), count)
     return tuple(replace(case, number=number) for number, case in enumerate(cases))
 
@@ -51,7 +53,7 @@ class FuzzGroup(Group):
     name = GroupName.DRAWN
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        return iter(draws(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.settings.fuzz))
+        return iter(draw_cases(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.settings.fuzz))
 
     def families(self, item: Item) -> Mapping[str, int]:
         return {DRAWN_FAMILY.name: item.settings.fuzz}
@@ -80,7 +82,7 @@ class FuzzGroup(Group):
             assert isinstance(case, ExplicitCase)
             outcome = judge_case(case)
             verdict = outcome.record.verdict
-            verdicts[_content(case)] = verdict
+            verdicts[_content_id(case)] = verdict
             if verdict in shrunk:
                 outcome = replace(outcome, arguments=None)
             elif verdict.is_finding:
@@ -105,7 +107,7 @@ def _shrink(
     attempts_left = [_MAX_SHRINKS]
 
     def has_verdict(smaller: ExplicitCase) -> bool:
-        key = _content(smaller)
+        key = _content_id(smaller)
         if key not in verdicts:
             if not attempts_left[0]:
                 return False
@@ -115,18 +117,20 @@ def _shrink(
         return verdicts[key] == verdict
 
     # The same seed draws the same cases again, up to this one, at which Hypothesis now stops and shrinks.
-    smallest = _find(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.settings.fuzz, has_verdict)
+    smallest = _find_example(
+        item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.settings.fuzz, has_verdict
+    )
     if smallest is None or judge_case(smallest).record.verdict != verdict:
         return case
     return replace(smallest, number=case.number)
 
 
-def _content(case: ExplicitCase) -> str:
+def _content_id(case: ExplicitCase) -> str:
     """Returns an id that is equal for draws of equal values."""
     return replace(case, number=0).id
 
 
-def _find(
+def _find_example(
     pairing: Pairing,
     pairing_id: str,
     dtype: str,
@@ -136,7 +140,7 @@ def _find(
     condition: Callable[[ExplicitCase], bool],
 ) -> ExplicitCase | None:
     """Draws `count` cases, and shrinks the first that fulfils a condition; returns None if none does."""
-    package = hypothesis()
+    package = import_hypothesis()
     from hypothesis.internal.conjecture.providers import HypothesisProvider
 
     digest = hashlib.sha256(f"{seed}|{pairing.name}|{dtype}|{depth}".encode()).digest()
@@ -156,7 +160,7 @@ def _find(
     with without_constants:
         try:
             smallest: ExplicitCase = package.find(
-                from_pool(pairing, pairing_id, signature_pool(pairing, depth, dtype)),
+                strategy_for(pairing, pairing_id, signature_pool(pairing, depth, dtype)),
                 condition,
                 settings=settings,
                 random=random.Random(int.from_bytes(digest[:8], "big")),

@@ -15,13 +15,13 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.batching import expect_batch, is_queued, leaves_of, run_batched
+from kerneltest.execute.batching import expect_batch, kernel_inputs, may_queue, run_batched
 from kerneltest.execute.cache import REPEATED, Cache
-from kerneltest.execute.claims import BIT_FOR_BIT, Claim, format_tolerance, judge_claims
-from kerneltest.execute.fast_path import checked_executable, covers, keep_pass, run_on_fast_path
+from kerneltest.execute.fast_path import checked_executable, covers, outcome_if_pass, run_on_fast_path
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.execute.time_budget import brings
-from kerneltest.execute.xfails import quarantined
+from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
+from kerneltest.execute.time_budget import new_coverage
+from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
@@ -43,7 +43,7 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
     begun: set[Signature] = set()
     for case in planned if cache.process.compiles_ahead else ():
         place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
-        if case.signature in begun or quarantined(item.pairing.xfail, *place):
+        if case.signature in begun or quarantine_reason(item.pairing.xfail, *place):
             continue
         begun.add(case.signature)
         cache.begin_case(item.name, case)
@@ -64,7 +64,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
       Failure: the outputs could not be compared, or the two runs differ (`nondeterministic`).
     """
     pairing = item.pairing
-    if case.signature in affordable_long(pairing, item.depth):
+    if case.signature in affordable_long_signatures(pairing, item.depth):
         cache.enter_phase(Phase.EXPECTING)
         if reason := excessive_work(pairing, case.signature):
             raise Failure(Verdict.UNAVAILABLE, reason)
@@ -75,7 +75,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
 
     def judge(outputs: Sequence[Array], precision: Precision, *, with_evidence: bool = True) -> Outcome:
         cache.enter_phase(Phase.EXPECTING)
-        claim = Claim(
+        claim = CallOutputs(
             outputs,
             expectation.values,
             expectation.all_bounds(outputs, precision),
@@ -83,23 +83,23 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             BIT_FOR_BIT if bitwise else format_tolerance(pairing.tolerance, expectation.note(precision)),
             defined=expectation.defined,
             alternatives=expectation.all_alternatives(precision),
-            shares=lambda output: expectation.shares(output, precision),
+            error_shares=lambda output: expectation.shares(output, precision),
         )
-        return judge_claims(item, case, arguments, [claim], cache, with_evidence=with_evidence)
+        return judge_outputs(item, case, arguments, [claim], cache, with_evidence=with_evidence)
 
     def judge_on_fast_path() -> Outcome:
         fast = checked_executable(item, case, cache, traced, expectation)
         return judge(run_on_fast_path(item, case, cache, fast), fast.precision, with_evidence=False)
 
-    if outcome := keep_pass(judge_on_fast_path):
+    if outcome := outcome_if_pass(judge_on_fast_path):
         return outcome
     executable = cache.executable(item.backend, traced)
     key = id(executable), case.id  # targets whose code is equal share an executable
     _, passed = cache.passes.get(key, (None, None))
     if passed is not None and passed.backend != item.backend.id:
         return _reuse_pass(item, case, cache, passed)
-    leaves = leaves_of(item, case, cache)
-    if is_queued(item, cache) and isinstance(executable, BatchExecutable):
+    leaves = kernel_inputs(item, case, cache)
+    if may_queue(item, cache) and isinstance(executable, BatchExecutable):
         outputs = run_batched(item, case, cache, executable)
     else:
         outputs = executable.run(leaves)
@@ -120,7 +120,7 @@ def _reuse_pass(item: Item, case: AnyCase, cache: Cache, record: Record) -> Outc
 
 
 @functools.lru_cache(maxsize=256)
-def affordable_long(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
+def affordable_long_signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
     """Returns the long signatures of a pairing, those past a number format's limit, that run fast enough."""
 
     def affordable(signature: Signature) -> bool:
@@ -141,9 +141,11 @@ class ValueGroup(Group):
     def cases(self, item: Item) -> Iterator[AnyCase]:
         """Returns the planned cases. A costly backend gets only those that add a family, a target or a signature."""
         costly = item.backend.costly
-        long = () if costly or self.name != GroupName.STRUCTURAL else affordable_long(item.pairing, item.depth)
-        planned = _planned(item.pairing, item.pairing_id, item.dtype, self.name, item.seed, item.depth, long)
-        return _each_once(planned) if costly else iter(planned)
+        long = (
+            () if costly or self.name != GroupName.STRUCTURAL else affordable_long_signatures(item.pairing, item.depth)
+        )
+        planned = _value_cases(item.pairing, item.pairing_id, item.dtype, self.name, item.seed, item.depth, long)
+        return _skip_covered(planned) if costly else iter(planned)
 
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         prepare_ahead(item, planned, cache)
@@ -162,7 +164,7 @@ class SignatureGroup(Group):
         return not backend.tier.gives_values
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        long = affordable_long(item.pairing, item.depth) if item.backend.tier is Tier.LOWER else ()
+        long = affordable_long_signatures(item.pairing, item.depth) if item.backend.tier is Tier.LOWER else ()
         for signature in (*signatures(item.pairing, item.depth), *long):
             if signature.dtype == item.dtype:
                 yield Case(item.pairing_id, item.pairing.name, signature, self._family, "", item.seed)
@@ -182,17 +184,17 @@ class SignatureGroup(Group):
 
 
 @functools.lru_cache(maxsize=32)  # the groups and dtypes of a pairing, for all backends in turn
-def _planned(
+def _value_cases(
     pairing: Pairing, pairing_id: str, dtype: str, group: str, seed: int, depth: str, long: tuple[Signature, ...]
 ) -> tuple[Case, ...]:
     return tuple(value_cases(pairing, pairing_id, dtype, group, seed, depth, long=long))
 
 
-def _each_once(planned: Iterable[Case]) -> Iterator[Case]:
+def _skip_covered(planned: Iterable[Case]) -> Iterator[Case]:
     """Yields the cases that cover something no earlier case covers."""
     seen: set[object] = set()
     for case in planned:
-        if not (covered := brings(case)) <= seen:
+        if not (covered := new_coverage(case)) <= seen:
             seen |= covered
             yield case
 

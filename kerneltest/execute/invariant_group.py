@@ -14,10 +14,10 @@ from kerneltest.backends.base import Backend
 from kerneltest.core.group_names import GroupName
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.claims import BIT_FOR_BIT, Claim, format_tolerance, judge_claims
-from kerneltest.execute.fast_path import Prepare, checked_executable, is_trusted, keep_pass, unchecked_executable
+from kerneltest.execute.fast_path import Prepare, checked_executable, is_trusted, outcome_if_pass, unchecked_executable
 from kerneltest.execute.invariant_context import ExpectedOutputs, InvariantContext, OutputCheck, Outputs, Variation
 from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
@@ -49,7 +49,7 @@ class Invariant:
     rewrites: bool
     once: bool
 
-    def is_asked_of(self, backend: Backend) -> bool:
+    def applies_to(self, backend: Backend) -> bool:
         """Returns whether cases of this invariant run on a backend."""
         return backend.tier.gives_values and (backend.runs_jaxpr or not self.rewrites)
 
@@ -102,7 +102,7 @@ class InvariantGroup(Group):
         """Yields cases of each invariant for the first few signatures to which it applies, without empty dims."""
         own = [s for s in signatures(item.pairing, item.depth) if s.dtype == item.dtype and all(n for _, n in s.dims)]
         for each in INVARIANTS.values():
-            if each.is_asked_of(item.backend):
+            if each.applies_to(item.backend):
                 fitting = [signature for signature in own if each.applies(item.pairing, signature)]
                 for signature in fitting[: 1 if each.once else _SIGNATURES[item.depth]]:
                     yield Case(item.pairing_id, item.pairing.name, signature, each.family, "", item.seed)
@@ -114,21 +114,21 @@ class InvariantGroup(Group):
         asked = InvariantContext(item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
 
         def judge(prepare: Prepare, *, with_evidence: bool = True) -> Outcome:
-            claims = _claims(INVARIANTS[case.family.name], asked, prepare)
-            return judge_claims(item, case, arguments, claims, cache, with_evidence=with_evidence)
+            claims = _run_variations(INVARIANTS[case.family.name], asked, prepare)
+            return judge_outputs(item, case, arguments, claims, cache, with_evidence=with_evidence)
 
         def judge_on_fast_path() -> Outcome:
             checked_executable(item, case, cache, traced, expectation)
             return judge(functools.partial(unchecked_executable, item.backend, cache), with_evidence=False)
 
-        if outcome := keep_pass(judge_on_fast_path):
+        if outcome := outcome_if_pass(judge_on_fast_path):
             return outcome
         if not is_trusted(item.backend, cache, traced):
             cache.executable(item.backend, traced)  # if the plain call does not compile, this is the failure to report
         return judge(functools.partial(cache.executable, item.backend))
 
 
-def _claims(invariant: Invariant, asked: InvariantContext, prepare: Prepare) -> Iterator[Claim]:
+def _run_variations(invariant: Invariant, asked: InvariantContext, prepare: Prepare) -> Iterator[CallOutputs]:
     """Runs each variation of a call, and yields its outputs with their expected values."""
     for variation in tuple(invariant.vary(asked)):
         executable = prepare(variation.traced)
@@ -138,7 +138,7 @@ def _claims(invariant: Invariant, asked: InvariantContext, prepare: Prepare) -> 
             part = share.take(outputs)
             wanted = share.wanted(part, executable.precision)
             _check_shapes(share, part, wanted)
-            yield Claim(
+            yield CallOutputs(
                 part,
                 wanted.values,
                 wanted.bounds,

@@ -13,10 +13,10 @@ from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.plan.signatures import Signature, dtype_groups
 from kerneltest.plan.slots import Slot, fill_derived
-from kerneltest.shrink.elements import Arguments, unusual
+from kerneltest.shrink.simpler_values import Arguments, count_nontrivial
 
 
-def not_plain(pairing: Pairing, signature: Signature) -> list[str]:
+def simplifiable_choices(pairing: Pairing, signature: Signature) -> list[str]:
     """Returns the static arguments and the dtypes that are not the plainest.
 
     Static arguments are given by name, a dtype that several leaves share by the path of the first of them.
@@ -24,21 +24,21 @@ def not_plain(pairing: Pairing, signature: Signature) -> list[str]:
     chosen = dict(signature.dtypes)
     first = {pairing.leaves[path].dtypes: path for path, _ in reversed(signature.dtypes)}
     dtypes = [path for group, path in first.items() if chosen[path] != _plainest(group)]
-    return [name for name, option in signature.statics if option != _first(pairing, name)] + sorted(dtypes)
+    return [name for name, option in signature.statics if option != _first_option(pairing, name)] + sorted(dtypes)
 
 
-def plainer(pairing: Pairing, signature: Signature, names: Collection[str]) -> Signature:
+def simplify_choices(pairing: Pairing, signature: Signature, names: Collection[str]) -> Signature:
     """Returns the signature with the first option of some static arguments, and the plainest dtype of some leaves.
 
     Args:
       pairing, signature: the signature to make plainer.
-      names: names of static arguments and paths of leaves, as `not_plain` returns them.
+      names: names of static arguments and paths of leaves, as `simplifiable_choices` returns them.
     """
     groups = {leaf.dtypes for path, leaf in pairing.leaves.items() if path in names}
     chosen = dict.fromkeys(dtype_groups(pairing)[:1], signature.dtype)
     chosen |= {pairing.leaves[path].dtypes: dtype for path, dtype in signature.dtypes}
     chosen |= {group: _plainest(group) for group in groups}
-    statics = {name: _first(pairing, name) if name in names else option for name, option in signature.statics}
+    statics = {name: _first_option(pairing, name) if name in names else option for name, option in signature.statics}
     return Signature.from_choices(pairing, dict(signature.dims), statics, chosen)
 
 
@@ -46,7 +46,7 @@ def _plainest(dtypes: Sequence[str]) -> str:
     return "float32" if "float32" in dtypes else dtypes[0]
 
 
-def _first(pairing: Pairing, static: str) -> str:
+def _first_option(pairing: Pairing, static: str) -> str:
     return ABSENT if static in pairing.optionals else pairing.options()[static][0]
 
 
@@ -62,7 +62,7 @@ def with_lengths(pairing: Pairing, signature: Signature, lengths: Mapping[str, i
     return replace(signature, dims=tuple(fitted.items()))
 
 
-def telling_lengths(dim: Dim, length: int) -> list[int]:
+def candidate_lengths(dim: Dim, length: int) -> list[int]:
     """Returns admitted lengths below a given one, shortest first: 1, 2^i + 1, and those around one and two blocks.
 
     0 is left out, since a case without elements shows little.
@@ -73,17 +73,17 @@ def telling_lengths(dim: Dim, length: int) -> list[int]:
     return sorted({each for each in wanted if dim.admits(each) and 0 < each < length})
 
 
-def between(dim: Dim, low: int, high: int) -> int | None:
+def middle_length(dim: Dim, low: int, high: int) -> int | None:
     """Returns the admitted length halfway between two lengths; None if there is none.
 
-    A dim with explicit `values` has none, since `telling_lengths` returns all of them.
+    A dim with explicit `values` has none, since `candidate_lengths` returns all of them.
     """
     step = dim.multiple_of
     middle = -(-(low + high) // 2 // step) * step
     return middle if low < middle < high and dim.admits(middle) and not dim.values else None
 
 
-def fillings(
+def candidate_arguments(
     pairing: Pairing, case: ExplicitCase, signature: Signature, worst: Mapping[str, int], seed: int
 ) -> Iterator[Arguments]:
     """Yields arguments for a shorter signature: parts of the case's own, then the family's own values if there are any.
@@ -97,7 +97,7 @@ def fillings(
       seed: the run's seed.
     """
     old, new = dict(case.signature.dims), dict(signature.dims)
-    notable = _notable(pairing, case)
+    notable = _notable_place(pairing, case)
     starts: list[Callable[[str], int]] = [
         lambda name: 0,
         lambda name: old[name] - new[name],
@@ -110,11 +110,11 @@ def fillings(
     slots = signature_slots(pairing, signature)
     if case.arguments and any(case.family.applies(slots[path]) for path in slots if case.target in ("", path)):
         made = filled.fill(pairing)
-        if unusual(made) <= unusual(case.arguments):
+        if count_nontrivial(made) <= count_nontrivial(case.arguments):
             yield made
 
 
-def _notable(pairing: Pairing, case: ExplicitCase) -> dict[str, int]:
+def _notable_place(pairing: Pairing, case: ExplicitCase) -> dict[str, int]:
     """Returns the index of the most notable element along each dim: the first NaN or infinity, or the largest one."""
     found: dict[str, int] = {}
     for path, values in sorted(case.arguments.items(), key=lambda each: each[0] != case.target):
@@ -127,17 +127,17 @@ def _notable(pairing: Pairing, case: ExplicitCase) -> dict[str, int]:
     return found
 
 
-def _part(pairing: Pairing, case: ExplicitCase, signature: Signature, kept: Mapping[str, Array]) -> Arguments:
+def _part(pairing: Pairing, case: ExplicitCase, signature: Signature, positions: Mapping[str, Array]) -> Arguments:
     """Returns the case's arguments at some indices of each dim, in the signature's dtypes."""
     parts: dict[str, Array] = {}
     old = dict(case.signature.dims)
     for path, slot in signature_slots(pairing, signature).items() if case.arguments else ():
         leaf, values = pairing.leaves[path], case.arguments[path]
         for place, axis in enumerate(leaf.shape):
-            if any(len(kept[name]) != old[name] for name in dims_in(axis)):
-                values = values.take(positions_along(axis, old, kept), place)
+            if any(len(positions[name]) != old[name] for name in dims_in(axis)):
+                values = values.take(positions_along(axis, old, positions), place)
         if leaf.kind.pointwise and isinstance(leaf.bounded_by, str):
-            values = np.searchsorted(kept[leaf.bounded_by], values)  # so that it still points at the same element
+            values = np.searchsorted(positions[leaf.bounded_by], values)  # so that it still points at the same element
         elif leaf.kind.is_data:
             values = _convert(values, slot, exact=case.family.structural)
         parts[path] = slot.repair(values) if slot.shape == values.shape else slot.canonical()

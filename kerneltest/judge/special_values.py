@@ -8,7 +8,7 @@ from kerneltest.core.dtypes import Array, float_format, is_float
 from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 
 
-def special_inputs(arguments: Mapping[str, Array]) -> tuple[SpecialInput, ...]:
+def find_special_inputs(arguments: Mapping[str, Array]) -> tuple[SpecialInput, ...]:
     """Returns the special values in array arguments, which are keyed by path."""
     return tuple(SpecialInput(path, *found) for path, values in arguments.items() for found in _special_values(values))
 

@@ -12,7 +12,7 @@ from kerneltest.declare.error_model import Tolerance
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.compare import Comparison, compare
-from kerneltest.judge.mismatch_evidence import mismatch
+from kerneltest.judge.mismatch_evidence import mismatch_record
 from kerneltest.numerics.error_budget import ErrorShare
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.error_budget_text import budget_parts, vacuous_bound_note
@@ -27,7 +27,7 @@ class WrongOutputError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class CallOutputs:
     """Outputs with their expected values. All sequences have one entry for each output.
 
     Attributes:
@@ -40,7 +40,7 @@ class Claim:
       gradient_of: the leaf with respect to which each output is a gradient; () for outputs that are not gradients.
       alternatives: arrays whose integers and booleans are as right as `values`; () if there are none.
       defined: True for the elements whose value the oracle defines; () if it defines all.
-      shares: returns the error budget of the output of a number, the largest share first; () if it is unknown.
+      error_shares: returns the error budget of the output of a number, the largest share first; () if it is unknown.
     """
 
     outputs: Sequence[Array]
@@ -52,7 +52,7 @@ class Claim:
     gradient_of: tuple[str, ...] = ()
     defined: Sequence[Array] = ()
     alternatives: Sequence[Sequence[Array]] = ()
-    shares: Callable[[int], tuple[ErrorShare, ...]] = lambda output: ()
+    error_shares: Callable[[int], tuple[ErrorShare, ...]] = lambda output: ()
 
     @property
     def element_counts(self) -> tuple[int, int]:
@@ -65,7 +65,7 @@ class Claim:
         """Compares each output; `noise` is the absolute error that the oracle's own rounding may leave in a zero."""
         alternatives = self.alternatives or [()] * len(self.outputs)
         return [
-            compare(actual, value, bound, signed_zeros=self.signed_zeros, noise=noise, others=others)
+            compare(actual, value, bound, signed_zeros=self.signed_zeros, noise=noise, alternatives=others)
             for actual, value, bound, others in zip(self.outputs, self.values, self.bounds, alternatives, strict=True)
         ]
 
@@ -75,11 +75,11 @@ def format_tolerance(tolerance: Tolerance, note: str) -> str:
     return f"{tolerance}: {note}" if note else str(tolerance)
 
 
-def judge_claims(
+def judge_outputs(
     item: Item,
     case: AnyCase,
     arguments: Mapping[str, Array],
-    claims: Iterable[Claim],
+    calls: Iterable[CallOutputs],
     cache: Cache,
     *,
     with_evidence: bool = True,
@@ -89,7 +89,7 @@ def judge_claims(
     Args:
       item, case: whose outputs they are.
       arguments: the case's array arguments by path.
-      claims: the outputs of each call with their expected values, made one at a time.
+      calls: the outputs of each call with their expected values, made one at a time.
       cache: the cache of the pairing.
       with_evidence: whether to collect evidence of a wrong output, which takes longer than everything else.
 
@@ -103,11 +103,11 @@ def judge_claims(
     noise = cache.noise(case, arguments)
     why_not = ""
 
-    def shares(claim: Claim, number: int) -> tuple[ErrorShare, ...]:
+    def shares(claim: CallOutputs, number: int) -> tuple[ErrorShare, ...]:
         cache.enter_phase(Phase.EXPECTING)  # evaluates the oracle again
-        return claim.shares(number)
+        return claim.error_shares(number)
 
-    for claim in claims:
+    for claim in calls:
         cache.enter_phase(Phase.JUDGING)
         comparisons = claim.compare(noise)
         defined, undefined = claim.element_counts
@@ -122,7 +122,7 @@ def judge_claims(
             if comparison.verdict.is_finding:
                 if not with_evidence:
                     raise WrongOutputError
-                finding = mismatch(
+                finding = mismatch_record(
                     record,
                     item.pairing,
                     case.signature,
@@ -137,7 +137,9 @@ def judge_claims(
                     gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
                 )
                 return Outcome(replace(finding, error_budget=budget_parts(shares(claim, number))), arguments)
-        used, number = max(((c.used, i) for i, c in enumerate(comparisons) if c.used is not None), default=(0.0, 0))
+        used, number = max(
+            ((c.bound_fraction, i) for i, c in enumerate(comparisons) if c.bound_fraction is not None), default=(0.0, 0)
+        )
         if cache.exceeds_earlier_use(item.backend, case.family.name, used):
             record = replace(record, error_budget=budget_parts(shares(claim, number)))
         too_wide = [i for i, each in enumerate(comparisons) if each.vacuous or np.isinf(each.bound).any()]
@@ -152,7 +154,7 @@ def judge_claims(
 
 def _add_comparisons(record: Record, comparisons: Sequence[Comparison]) -> Record:
     """Returns a record with the counts, the bound fraction and the ulps of comparisons added to its own."""
-    used = [u for u in (record.bound_fraction, *(c.used for c in comparisons)) if u is not None]
+    used = [u for u in (record.bound_fraction, *(c.bound_fraction for c in comparisons)) if u is not None]
     ulps = zip_longest(record.ulps, *(c.ulps for c in comparisons), fillvalue=0)
     return replace(
         record,

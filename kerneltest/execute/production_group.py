@@ -18,9 +18,9 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.claims import BIT_FOR_BIT
-from kerneltest.execute.input_dependencies import check_needs, derived_output
+from kerneltest.execute.input_dependencies import check_needs, find_derived_axis
 from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.output_comparison import BIT_FOR_BIT
 from kerneltest.judge.compare import compare
 from kerneltest.judge.mismatch_evidence import output_dims
 from kerneltest.oracle.evaluation import expect
@@ -75,7 +75,7 @@ class ProductionGroup(Group):
         if reason:
             raise Failure(Verdict.UNAVAILABLE, reason)
         prepared = item.backend.prepare_at_scale(traced)
-        derived = derived_output(pairing, item.dtype, item.depth, traced.outputs)
+        derived = find_derived_axis(pairing, item.dtype, item.depth, traced.outputs)
         if not derived:
             check_needs(pairing, item.dtype, item.depth)
         inputs = position_coded_arrays(pairing, case.signature)
@@ -170,7 +170,7 @@ class SampledOutput:
             bounds,
             signed_zeros=self.item.pairing.signed_zeros,
             noise=max(row[3] for row in rows),
-            others=others,
+            alternatives=others,
         )
         if comparison.verdict.is_finding:
             wrong = np.flatnonzero(comparison.wrong)
@@ -189,7 +189,7 @@ class SampledOutput:
                 },
             )
             raise Failure(comparison.verdict, detail)
-        used = [each for each in (record.bound_fraction, comparison.used) if each is not None]
+        used = [each for each in (record.bound_fraction, comparison.bound_fraction) if each is not None]
         record = replace(record, compared=record.compared + comparison.compared, bound_fraction=max(used, default=None))
         if comparison.compared:
             return record

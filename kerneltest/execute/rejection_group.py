@@ -35,7 +35,7 @@ class RejectionGroup(Group):
             base = next(each for each in signatures(pairing, item.depth) if each.dtype == item.dtype)
             for rejection in pairing.rejects:
                 family = marker_family(f"rejects_{rejection.name}", self.name)
-                signature = _signature(pairing, base, rejection)
+                signature = _rejected_signature(pairing, base, rejection)
                 yield Case(item.pairing_id, pairing.name, signature, family, "", item.seed)
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
@@ -50,7 +50,9 @@ class RejectionGroup(Group):
         pairing = item.pairing
         (rejection,) = (each for each in pairing.rejects if f"rejects_{each.name}" == case.family.name)
         try:
-            item.backend.prepare(trace(_altered(pairing, rejection), case.signature, item.backend.platform))
+            item.backend.prepare(
+                trace(_with_rejected_arguments(pairing, rejection), case.signature, item.backend.platform)
+            )
         except Failure as raised:
             if rejection.matches(raised):
                 return Outcome(item.record(Verdict.PASS, case=case, compared=1))
@@ -64,7 +66,7 @@ class RejectionGroup(Group):
         )
 
 
-def _altered(pairing: Pairing, rejection: Rejection) -> Pairing:
+def _with_rejected_arguments(pairing: Pairing, rejection: Rejection) -> Pairing:
     """Returns the pairing with the arguments of a rejection."""
     changed: dict[str, Argument] = {}
     for name, value in rejection.arguments.items():
@@ -75,9 +77,9 @@ def _altered(pairing: Pairing, rejection: Rejection) -> Pairing:
     return replace(pairing, arguments={**pairing.arguments, **changed}, rejects=())
 
 
-def _signature(pairing: Pairing, base: Signature, rejection: Rejection) -> Signature:
+def _rejected_signature(pairing: Pairing, base: Signature, rejection: Rejection) -> Signature:
     """Returns a signature with the lengths, dtypes and static arguments of a rejection."""
-    leaves = _altered(pairing, rejection).leaves
+    leaves = _with_rejected_arguments(pairing, rejection).leaves
     names = dict(base.dtypes)
     return replace(
         base,

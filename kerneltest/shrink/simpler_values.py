@@ -1,6 +1,6 @@
 """Simpler values: 0 and 1 if the case still fails with them, else small and round numbers.
 
-A `Make` proposes one simpler value for each element of an argument. It leaves elements alone that are simple
+A `Simplifier` proposes one simpler value for each element of an argument. It leaves elements alone that are simple
 already, and returns only values that the argument may have.
 """
 
@@ -15,76 +15,78 @@ from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.plan.slots import Slot, fill_derived
 
 Arguments = Mapping[str, Array]  # array arguments by path
-Make = Callable[[Slot, Array], Array]  # takes an argument's values, returns simpler ones of the same shape and dtype
+Simplifier = Callable[
+    [Slot, Array], Array
+]  # takes an argument's values, returns simpler ones of the same shape and dtype
 
 
-def unusual(arguments: Arguments) -> int:
+def count_nontrivial(arguments: Arguments) -> int:
     """Returns the number of elements that are neither 0 nor 1."""
-    return sum(int(_is_unusual(values).sum()) for values in arguments.values())
+    return sum(int(_is_nontrivial(values).sum()) for values in arguments.values())
 
 
-def _is_unusual(values: Array) -> Array:
+def _is_nontrivial(values: Array) -> Array:
     wide = widen(values)
     return np.asarray((wide != 0) & (wide != 1))
 
 
-def plain(slot: Slot, values: Array) -> Array:
+def to_simplest(slot: Slot, values: Array) -> Array:
     """Returns an argument's simplest values: zeros, a mask that hides nothing, equal parts, indices in order."""
     return slot.kind.simplify(slot, values)
 
 
-def zero(slot: Slot, values: Array) -> Array:
+def to_zero(slot: Slot, values: Array) -> Array:
     """Replaces numbers other than 0 and 1 by 0, or by the nearest number that the argument may have."""
-    return np.where(_usual(slot, values), values, slot.nearest(0))
+    return np.where(_is_trivial(slot, values), values, slot.nearest(0))
 
 
-def one(slot: Slot, values: Array) -> Array:
+def to_one(slot: Slot, values: Array) -> Array:
     """Replaces numbers other than 0 and 1 by 1, or by the nearest number that the argument may have."""
-    return np.where(_usual(slot, values), values, slot.nearest(1))
+    return np.where(_is_trivial(slot, values), values, slot.nearest(1))
 
 
-def _usual(slot: Slot, values: Array) -> Array:
+def _is_trivial(slot: Slot, values: Array) -> Array:
     return np.asarray((values == slot.nearest(0)) | (values == slot.nearest(1)))
 
 
-def two(slot: Slot, values: Array) -> Array:
+def to_two(slot: Slot, values: Array) -> Array:
     """Replaces numbers that are harder to read than 2 by 2."""
-    return _simpler(slot, values, np.full(values.shape, 2.0))
+    return _replace_harder(slot, values, np.full(values.shape, 2.0))
 
 
-def minus_one(slot: Slot, values: Array) -> Array:
+def to_minus_one(slot: Slot, values: Array) -> Array:
     """Replaces numbers that are harder to read than -1 by -1."""
-    return _simpler(slot, values, np.full(values.shape, -1.0))
+    return _replace_harder(slot, values, np.full(values.shape, -1.0))
 
 
-def power_of_two(slot: Slot, values: Array) -> Array:
+def to_power_of_two(slot: Slot, values: Array) -> Array:
     """Replaces numbers by the next power of two towards zero, if that is easier to read."""
     wide = np.asarray(widen(values), np.float64)
     with np.errstate(all="ignore"):
-        return _simpler(slot, values, np.copysign(np.exp2(np.floor(np.log2(np.abs(wide)))), wide))
+        return _replace_harder(slot, values, np.copysign(np.exp2(np.floor(np.log2(np.abs(wide)))), wide))
 
 
-def one_digit(slot: Slot, values: Array) -> Array:
+def to_one_digit(slot: Slot, values: Array) -> Array:
     """Replaces all decimal digits but the first by zeros, if the result is easier to read: 77 becomes 70."""
     wide = np.asarray(widen(values), np.float64)
     with np.errstate(all="ignore"):
         scale = 10.0 ** np.floor(np.log10(np.abs(wide)))
-        return _simpler(slot, values, np.trunc(wide / scale) * scale)
+        return _replace_harder(slot, values, np.trunc(wide / scale) * scale)
 
 
-def rounded(slot: Slot, values: Array) -> Array:
+def to_integer(slot: Slot, values: Array) -> Array:
     """Replaces fractions by the nearest integer."""
-    return _simpler(slot, values, np.rint(np.asarray(widen(values), np.float64)))
+    return _replace_harder(slot, values, np.rint(np.asarray(widen(values), np.float64)))
 
 
-def _simpler(slot: Slot, values: Array, wanted: Array) -> Array:
+def _replace_harder(slot: Slot, values: Array, wanted: Array) -> Array:
     """Replaces numbers by wanted ones that are easier to read, if the argument may have these."""
     wide = np.asarray(widen(values), np.float64)
     low, high = (widen(slot.nearest(end)) for end in (-np.inf, np.inf))
     with np.errstate(all="ignore"):
         # No number grows, so that sums of small integers stay exact.
         fits = (wanted >= low) & (wanted <= high) & (np.abs(wanted) <= np.ceil(np.abs(wide)))
-        better = ~_usual(slot, values) & np.isfinite(wide) & np.isfinite(wanted) & (_rank(wanted) < _rank(wide))
+        better = ~_is_trivial(slot, values) & np.isfinite(wide) & np.isfinite(wanted) & (_rank(wanted) < _rank(wide))
         made = np.where(fits & better, wanted, 0.0).astype(values.dtype)
     return np.where(fits & better & (widen(made) == wanted), made, values)
 
@@ -105,12 +107,12 @@ def _rank(numbers: Array) -> Array:
     return np.select(kinds, range(len(kinds)), len(kinds))
 
 
-def changed(pairing: Pairing, case: ExplicitCase, makes: Sequence[Make]) -> list[Array]:
+def simplifiable(pairing: Pairing, case: ExplicitCase, simplifiers: Sequence[Simplifier]) -> list[Array]:
     """Returns the elements that at least one of some functions would change.
 
     Args:
       pairing, case: the case with the arguments.
-      makes: functions that simplify values.
+      simplifiers: functions that simplify values.
 
     Returns:
       For each argument, indices into all arguments laid end to end.
@@ -119,7 +121,7 @@ def changed(pairing: Pairing, case: ExplicitCase, makes: Sequence[Make]) -> list
     found: list[Array] = []
     start = 0
     for path, values in case.arguments.items():
-        differs = [_bits(_of(slots[path], make, values)) != _bits(values) for make in makes]
+        differs = [_bits(_apply(slots[path], make, values)) != _bits(values) for make in simplifiers]
         found.append(start + np.flatnonzero(np.any(differs, axis=0)))
         start += values.size
     return found
@@ -129,13 +131,13 @@ def _bits(values: Array) -> Array:
     return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}").reshape(values.shape)
 
 
-def made(pairing: Pairing, case: ExplicitCase, make: Make, chunk: Array) -> Arguments:
+def simplify(pairing: Pairing, case: ExplicitCase, simplifier: Simplifier, chunk: Array) -> Arguments:
     """Returns the case's arguments with some elements replaced.
 
     Args:
       pairing, case: the case with the arguments.
-      make: simplifies the values.
-      chunk: the elements to replace, as indices from `changed`.
+      simplifier: simplifies the values.
+      chunk: the elements to replace, as indices from `simplifiable`.
     """
     slots = signature_slots(pairing, case.signature)
     arguments: dict[str, Array] = {}
@@ -144,17 +146,17 @@ def made(pairing: Pairing, case: ExplicitCase, make: Make, chunk: Array) -> Argu
         inside = chunk[(chunk >= start) & (chunk < start + values.size)] - start
         start += values.size
         if inside.size and slots[path].kind.jointly_constrained:
-            values = _of(slots[path], make, values)  # as a whole, since its elements depend on each other
+            values = _apply(slots[path], simplifier, values)  # as a whole, since its elements depend on each other
         elif inside.size:
             flat = values.reshape(-1).copy()
-            flat[inside] = _of(slots[path], make, values).reshape(-1)[inside]
+            flat[inside] = _apply(slots[path], simplifier, values).reshape(-1)[inside]
             values = flat.reshape(values.shape)
         arguments[path] = values
     return fill_derived(pairing, case.signature, arguments)
 
 
-def _of(slot: Slot, make: Make, values: Array) -> Array:
-    """Returns an argument's simpler values. If its elements depend on each other, only `plain` changes them."""
-    if slot.kind.jointly_constrained and make is not plain:
+def _apply(slot: Slot, simplifier: Simplifier, values: Array) -> Array:
+    """Returns an argument's simpler values. If its elements depend on each other, only `to_simplest` changes them."""
+    if slot.kind.jointly_constrained and simplifier is not to_simplest:
         return values
-    return slot.repair(make(slot, values))
+    return slot.repair(simplifier(slot, values))
