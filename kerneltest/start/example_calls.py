@@ -139,7 +139,7 @@ def example_from_text(kernel: KernelFunction, text: str) -> Example:
     """
     seen: list[Example] = []
 
-    def stand_in(*args: Any, **kwargs: Any) -> None:
+    def stand_in(*args: object, **kwargs: object) -> None:
         seen.append(example_from_call(kernel, args, kwargs))
 
     names = {"jax": jax, "jnp": jnp, "np": np, "pl": pl, **vars(sys.modules[kernel.module])}
@@ -192,7 +192,7 @@ def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Map
     return Example(leaves, trees, statics, ranges)
 
 
-def _is_array(leaf: Any) -> bool:
+def _is_array(leaf: object) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
 
 
@@ -207,7 +207,7 @@ def _value_range(leaf: Any) -> tuple[int, int] | None:
     return int(leaf.min()), int(leaf.max())
 
 
-def _is_default(value: Any, default: Any) -> bool:
+def _is_default(value: object, default: object) -> bool:
     """Returns whether an argument has its default value; False if the two cannot be compared."""
     try:
         return value is default or bool(type(value) is type(default) and value == default)
