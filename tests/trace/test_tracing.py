@@ -210,15 +210,19 @@ def test_an_older_jax_is_named_before_anything_is_missed_in_it(tmp_path: Path) -
 
 
 UNAVAILABLE = """
+import jax
 import kerneltest as kt
 from kernels.vector_add import vector_add
-from kerneltest.trace.tracing import jax_environment
 
 pairing = kt.oracle_for(vector_add, x=kt.array("n"), y=kt.array("n"))(lambda x, y: x + y)
 result = kt.check(pairing, backends=["interpret", "interpret-tpu", "lower:sm_90", "simulate:gfx942"], depth="quick")
 assert not result.ok and not result.findings, result.findings
-assert result.unavailable.keys() == {"interpret", "lower:sm_90", "simulate:gfx942"}, result
-print(jax_environment()["devices"], *result.unavailable.values(), sep=chr(10))
+assert result.unavailable.keys() >= {"interpret", "simulate:gfx942"}, result
+try:
+    jax.devices()
+except BaseException:
+    assert "lower:sm_90" in result.unavailable, result
+print(*result.unavailable.values(), sep=chr(10))
 """
 
 
@@ -226,9 +230,9 @@ print(jax_environment()["devices"], *result.unavailable.values(), sep=chr(10))
     ("platform", "why"),
     [("cuda", "JAX_PLATFORMS is 'cuda'"), ("tpu", "initialize backend 'tpu'"), ("bogus", "initialize backend 'bogus'")],
 )
-def test_without_the_platform_that_was_asked_for_all_is_unavailable(platform: str, why: str) -> None:
+def test_without_a_cpu_device_what_computes_on_one_is_unavailable(platform: str, why: str) -> None:
     lines = _in_a_process(UNAVAILABLE, JAX_PLATFORMS=platform).splitlines()
-    assert len(lines) == 4
+    assert len(lines) in (2, 3)  # a machine with that platform still lowers
     assert all(line.startswith("JAX finds no ") and why in line for line in lines), lines
 
 

@@ -27,7 +27,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.evaluator import evaluate
 from kerneltest.trace.partial_arrays import PartialArray, require_defined
 from kerneltest.trace.runnable import CallArray, call_arrays
-from kerneltest.trace.tracing import Call, Traced, kernel_device
+from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
 from kerneltest.trace.walk import computes_outside_calls
 
 
@@ -50,6 +50,9 @@ class Simulate(Backend):
     @property
     def platform(self) -> str:
         return self.target.platform
+
+    def unavailable(self) -> str:
+        return device_problem("cpu")  # XLA computes what surrounds the Pallas calls
 
     def lowering_backend(self) -> str:
         return f"{Tier.LOWER}:{self.target}"
