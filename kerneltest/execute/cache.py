@@ -22,6 +22,7 @@ from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import SpecialInput
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
+from kerneltest.trace.jaxpr_digest import JaxprDigest
 from kerneltest.trace.tracing import Traced, trace, without_debugging
 
 # Families whose cases are evaluated and run twice: in each group, those most sensitive to the order of operations. The
@@ -52,6 +53,8 @@ class Cache:
       batch_inputs: inputs of cases that are to run in a batch.
       group_cases: the cases of the current group, by signature.
       passes: the executable and the record of cases that passed, by the executable's identity and the case.
+      jaxpr_digests: the digest of each traced function whose verdicts may be reused.
+      case_digests: the digest of the inputs and the expectation of such cases.
       largest_fraction: the largest error / bound so far, by backend and family.
       pool: compiles in threads.
       process: the state of the process that runs the cases.
@@ -68,6 +71,8 @@ class Cache:
     group_cases: dict[Signature, list[AnyCase]] = field(default_factory=dict)
     batch_inputs: dict[str, Mapping[str, Array]] = field(default_factory=dict)
     passes: dict[tuple[int, str], tuple[Executable, Record]] = field(default_factory=dict)
+    jaxpr_digests: dict[Traced, JaxprDigest] = field(default_factory=dict)
+    case_digests: dict[str, str] = field(default_factory=dict)
     largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
     pool: CompilePool = field(default_factory=lambda: CompilePool(_compiler_threads()))
     process: ProcessState = field(default_factory=ProcessState)
@@ -79,6 +84,8 @@ class Cache:
             self.owner = owner
             for store in (self.traces, self.prepared, self.expectations, self.variation_traces, self.largest_fraction):
                 store.clear()
+            self.jaxpr_digests.clear()
+            self.case_digests.clear()
             self.expectation_bytes = 0
             for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes):
                 other.clear()

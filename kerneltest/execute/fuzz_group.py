@@ -15,6 +15,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.strategies import import_hypothesis, strategy_for
 from kerneltest.execute.value_groups import judge_values, prepare_ahead
+from kerneltest.execute.verdict_digests import digest_values
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase, ExplicitCase, signature_pool
 
 _MAX_SHRINKS = 400  # cases judged to shrink one; a count rather than a time, so that every machine finds the same case
@@ -67,6 +68,9 @@ class FuzzGroup(Group):
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         return judge_values(item, case, cache)
+
+    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
+        return digest_values(item.pairing, case, item.backend, cache)
 
     def outcomes(
         self, item: Item, planned: Sequence[AnyCase], cache: Cache, judge_case: JudgeCase

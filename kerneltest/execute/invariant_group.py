@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.backends.base import Backend
+from kerneltest.core.failures import Failure
 from kerneltest.core.group_names import GroupName
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
@@ -18,6 +19,7 @@ from kerneltest.execute.fast_path import Prepare, checked_executable, is_trusted
 from kerneltest.execute.invariant_context import ExpectedOutputs, InvariantContext, OutputCheck, Outputs, Variation
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
+from kerneltest.execute.verdict_digests import NotReusableError, digest_function, digest_texts, digest_values
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
@@ -41,6 +43,8 @@ class Invariant:
       applies: whether a signature of a pairing can be varied in this way.
       rewrites: whether it rewrites the traced function, so that only backends that run this function unchanged use it.
       once: whether it has one case for each pairing and dtype, rather than one for each of several signatures.
+      follows: whether what it runs follows from the kernel's jaxpr, unless that has rules of its own for derivatives or
+        batches.
     """
 
     family: Family
@@ -48,6 +52,12 @@ class Invariant:
     applies: Condition
     rewrites: bool
     once: bool
+    follows: bool = False
+
+    @property
+    def is_built_in(self) -> bool:
+        """True if the generator is kerneltest's own."""
+        return self.vary.__module__.startswith("kerneltest.")
 
     def applies_to(self, backend: Backend) -> bool:
         """Returns whether cases of this invariant run on a backend."""
@@ -58,7 +68,11 @@ INVARIANTS: dict[str, Invariant] = {}
 
 
 def invariant(
-    *, applies: Condition = lambda pairing, signature: True, rewrites: bool = False, once: bool = False
+    *,
+    applies: Condition = lambda pairing, signature: True,
+    rewrites: bool = False,
+    once: bool = False,
+    follows: bool = False,
 ) -> Callable[[Vary], Vary]:
     """Registers a generator `(asked) -> variations` as an invariant; in a `conftest.py`, for every suite.
 
@@ -76,6 +90,8 @@ def invariant(
       rewrites: whether it traces something other than calls of the kernel, such as a rewritten jaxpr. Then only
         backends that run the traced function unchanged use it.
       once: one case for each pairing and dtype, rather than one for each of several signatures.
+      follows: for kerneltest's own, whose verdicts are reused: what it runs follows from the kernel's jaxpr, unless that
+        has rules of its own for derivatives or batches.
 
     Raises:
       ValueError: another module has registered the name.
@@ -87,7 +103,7 @@ def invariant(
         if known is not None and known.vary.__module__ != vary.__module__:
             raise ValueError(f"invariant: the name {name!r} is taken by {known.vary.__module__}")
         family = Family(name, GroupName.INVARIANTS, normal_values, lambda slot: slot.is_float_data, False, True)
-        INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once)
+        INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once, follows)
         return vary
 
     return register
@@ -106,6 +122,24 @@ class InvariantGroup(Group):
                 fitting = [signature for signature in own if each.applies(item.pairing, signature)]
                 for signature in fitting[: 1 if each.once else _SIGNATURES[item.depth]]:
                     yield Case(item.pairing_id, item.pairing.name, signature, each.family, "", item.seed)
+
+    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
+        """Returns the digest of the plain call and of the functions that the invariant traces in addition."""
+        invariant, pairing = INVARIANTS[case.family.name], item.pairing
+        if not invariant.is_built_in:
+            raise NotReusableError(f"the verdicts of the invariant {case.family.name} are not reused")
+        plain = digest_values(pairing, case, item.backend, cache)
+        try:
+            traced = cache.trace_for(pairing, case.signature, item.backend)
+            if invariant.rewrites or (invariant.follows and not digest_function(traced, cache).has_rules):
+                return plain
+            expectation, _ = cache.expect(pairing, case, traced)
+            arguments = cache.arguments(pairing, case)
+            asked = InvariantContext(pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
+            variations = tuple(invariant.vary(asked))
+        except Failure as failure:
+            return digest_texts((plain, str(failure.verdict), str(failure)))
+        return digest_texts((plain, *(digest_function(each.traced, cache).text for each in variations)))
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         traced = cache.trace_for(item.pairing, case.signature, item.backend)

@@ -42,7 +42,7 @@ def plain_call(asked: InvariantContext) -> Iterator[Variation]:
     yield Variation(traced, asked.leaves, shares)
 
 
-@invariant(applies=_has_arrays)
+@invariant(applies=_has_arrays, follows=True)
 def vmapped(asked: InvariantContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch gives the same outputs as by itself."""
     pairing, signature = asked.pairing, asked.case.signature
@@ -161,7 +161,7 @@ def alone(asked: InvariantContext) -> Iterator[Variation]:
                 yield Variation(asked.traced, inputs, (OutputCheck(label, wanted),))
 
 
-@invariant(applies=lambda pairing, signature: pairing.grad)
+@invariant(applies=lambda pairing, signature: pairing.grad, follows=True)
 def gradient(asked: InvariantContext) -> Iterator[Variation]:
     """The gradient is the oracle's, as `grad=True` declares. Undefined elements of outputs have no weight in it."""
     traced = asked.traced

@@ -13,6 +13,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.settings import RunSettings
+from kerneltest.execute.verdict_digests import NotReusableError
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
 from kerneltest.records.evidence import Evidence
@@ -163,6 +164,14 @@ class Group(ABC):
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         """Starts slow work, such as compilations, before the first case."""
         return
+
+    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
+        """Returns a digest of all that the verdict of a case follows from, under which it may be reused.
+
+        Raises:
+          NotReusableError: the verdict must not be reused; by default always.
+        """
+        raise NotReusableError(f"the verdicts of the group {self.name} are not reused")
 
     @abstractmethod
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:

@@ -4,6 +4,7 @@ The arguments are position-coded arrays that are computed where they are read. F
 on only the part of the arguments on which the element depends, as `batch_dims=` and `needs=` declare it.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,13 +15,14 @@ from kerneltest.core.details import Stated, Undefined
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.group_names import GroupName
-from kerneltest.core.precision import Precision
+from kerneltest.core.precision import TPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.input_dependencies import check_needs, find_derived_axis
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT
+from kerneltest.execute.verdict_digests import digest_arrays, digest_kernel, digest_texts
 from kerneltest.judge.compare import compare
 from kerneltest.judge.mismatch_evidence import output_dims
 from kerneltest.oracle.evaluation import expect
@@ -40,8 +42,10 @@ from kerneltest.plan.production_sizes import (
     production_signatures,
     required_part,
 )
+from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.partial_arrays import format_element
+from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual_arrays import axis_indices
 
 _MAX_EVALUATED = {True: 2**27, False: 2**24}  # elements in the parts of all samples, by whether arithmetic is exact
@@ -64,6 +68,18 @@ class ProductionGroup(Group):
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
         return None
+
+    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
+        """Returns the digest of the kernel, and of the oracle's values for a few elements of each output."""
+        kernel = digest_kernel(item.pairing, case.signature, item.backend, cache)
+        if not item.backend.supports_scale:
+            return kernel
+        try:
+            traced = cache.trace_for(item.pairing, case.signature, item.backend)
+            cache.enter_phase(Phase.EXPECTING)
+            return digest_texts((kernel, *_digest_elements(item, case, traced)))
+        except Failure as failure:
+            return digest_texts((kernel, str(failure)))
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         pairing, traced = item.pairing, cache.trace_for(item.pairing, case.signature, item.backend)
@@ -90,6 +106,20 @@ class ProductionGroup(Group):
             output = SampledOutput(item, case, inputs, number, traced.outputs, traced.exact)
             record = output.judge(samples, record, prepared.precision)
         return Outcome(record)
+
+
+def _digest_elements(item: Item, case: AnyCase, traced: Traced) -> Iterator[str]:
+    """Yields what the oracle makes of the first, the middle and the last element of each output."""
+    if derived := find_derived_axis(item.pairing, item.dtype, item.depth, traced.outputs):
+        yield derived
+        return
+    check_needs(item.pairing, item.dtype, item.depth)
+    inputs = position_coded_arrays(item.pairing, case.signature)
+    for number, output in enumerate(traced.outputs):
+        sampled = SampledOutput(item, case, inputs, number, traced.outputs, traced.exact)
+        size = math.prod(output.shape)
+        for offset in sorted({0, size // 2, size - 1}) if size else ():
+            yield sampled.digest_element(output.shape, offset)
 
 
 def _check_defined(number: int, samples: OutputSamples) -> None:
@@ -137,6 +167,14 @@ class SampledOutput:
     number: int
     outputs: Sequence[ShapeDtype]
     exact: bool
+
+    def digest_element(self, shape: tuple[int, ...], offset: int) -> str:
+        """Returns the digest of the oracle's value and bound of an element, unless it needs too large a part."""
+        part = self._part(shape, offset)
+        if part.elements > (MOST_EXACT if self.exact else MOST_BOUNDED):
+            return f"{part.elements} elements"
+        value, bound, others, _ = self._expect(part, shape, offset, TPU)
+        return digest_arrays((value, bound, *others))
 
     def judge(self, samples: OutputSamples, record: Record, precision: Precision) -> Record:
         """Compares samples with the oracle's values; returns the record with this output's counts added.

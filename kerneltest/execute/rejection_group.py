@@ -13,10 +13,12 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rejects import Rejection
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.verdict_digests import digest_function, digest_texts
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
 from kerneltest.plan.signatures import Signature, signature_dtypes, signatures
+from kerneltest.records.journal import Phase
 from kerneltest.trace.tracing import trace
 
 
@@ -41,6 +43,15 @@ class RejectionGroup(Group):
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
         return None
 
+    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
+        (rejection,) = _rejections(item, case)
+        cache.enter_phase(Phase.TRACING)
+        try:
+            rejected = trace(_with_rejected_arguments(item.pairing, rejection), case.signature, item.backend.platform)
+        except Failure as failure:
+            return digest_texts(("rejected", format_exception(failure.__cause__ or failure)))
+        return digest_function(rejected, cache).text
+
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         """Passes a case if tracing or preparing the call raises the declared exception.
 
@@ -48,7 +59,7 @@ class RejectionGroup(Group):
           Failure: `runtime_error` for another exception, `xpass` for none.
         """
         pairing = item.pairing
-        (rejection,) = (each for each in pairing.rejects if f"rejects_{each.name}" == case.family.name)
+        (rejection,) = _rejections(item, case)
         try:
             item.backend.prepare(
                 trace(_with_rejected_arguments(pairing, rejection), case.signature, item.backend.platform)
@@ -64,6 +75,10 @@ class RejectionGroup(Group):
         raise Failure(
             Verdict.XPASS, Stated("expected {expected}, but nothing was raised", {"expected": rejection.expected})
         )
+
+
+def _rejections(item: Item, case: AnyCase) -> list[Rejection]:
+    return [each for each in item.pairing.rejects if f"rejects_{each.name}" == case.family.name]
 
 
 def _with_rejected_arguments(pairing: Pairing, rejection: Rejection) -> Pairing:

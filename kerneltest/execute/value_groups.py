@@ -21,6 +21,7 @@ from kerneltest.execute.fast_path import checked_executable, covers, outcome_if_
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
 from kerneltest.execute.time_budget import new_coverage
+from kerneltest.execute.verdict_digests import digest_kernel, digest_texts, digest_values
 from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.explicit import AnyCase
@@ -64,10 +65,8 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
       Failure: the outputs could not be compared, or the two runs differ (`nondeterministic`).
     """
     pairing = item.pairing
-    if case.signature in affordable_long_signatures(pairing, item.depth):
-        cache.enter_phase(Phase.EXPECTING)
-        if reason := excessive_work(pairing, case.signature):
-            raise Failure(Verdict.UNAVAILABLE, reason)
+    if reason := _work_problem(item, case, cache):
+        raise Failure(Verdict.UNAVAILABLE, reason)
     traced = cache.trace_for(pairing, case.signature, item.backend)
     expect_batch(item, case, cache, traced)
     expectation, bitwise = cache.expect(pairing, case, traced)
@@ -111,6 +110,14 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     return outcome
 
 
+def _work_problem(item: Item, case: AnyCase, cache: Cache) -> str:
+    """Returns the reason why an oracle would take too long for a long signature, or ""."""
+    if case.signature not in affordable_long_signatures(item.pairing, item.depth):
+        return ""
+    cache.enter_phase(Phase.EXPECTING)
+    return excessive_work(item.pairing, case.signature)
+
+
 def _reuse_pass(item: Item, case: AnyCase, cache: Cache, record: Record) -> Outcome:
     """Returns the outcome of a case that the same executable has passed for another backend."""
     cache.process.journal.counts[f"reused for {item.backend.id}"] += 1
@@ -150,6 +157,11 @@ class ValueGroup(Group):
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         prepare_ahead(item, planned, cache)
 
+    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
+        if reason := _work_problem(item, case, cache):
+            return digest_texts((digest_kernel(item.pairing, case.signature, item.backend, cache), reason))
+        return digest_values(item.pairing, case, item.backend, cache)
+
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         return judge_values(item, case, cache)
 
@@ -174,6 +186,9 @@ class SignatureGroup(Group):
 
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         prepare_ahead(item, planned, cache)
+
+    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
+        return digest_kernel(item.pairing, case.signature, item.backend, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         artifact = cache.wait_prepared(item.backend, cache.trace_for(item.pairing, case.signature, item.backend))

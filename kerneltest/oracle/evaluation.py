@@ -43,10 +43,10 @@ def evaluator(pairing: Pairing, signature: Signature, outputs: Sequence[ShapeDty
       signature: the lengths and static arguments.
       outputs: the kernel's outputs; an output that the oracle ignores gets their shape.
     """
-    return lambda wide: _evaluate(pairing, signature, wide, outputs)[0]
+    return lambda wide: evaluate_oracle(pairing, signature, wide, outputs)[0]
 
 
-def _evaluate(
+def evaluate_oracle(
     pairing: Pairing, signature: Signature, wide: Mapping[str, Array], like: Sequence[ShapeDtype]
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """Returns the oracle's outputs, and for each where it is defined."""
@@ -111,7 +111,7 @@ def expect(
     evaluate = evaluator(pairing, signature, outputs)
     wide = {path: widen(value) for path, value in leaves.items()}
     with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
-        values, asked = _evaluate(pairing, signature, wide, outputs)
+        values, asked = evaluate_oracle(pairing, signature, wide, outputs)
         again = evaluate(wide) if repeat else values
         sampled = isinstance(pairing.tolerance, Rounding) and not bitwise  # its samples flush themselves
         flat = leaves if sampled else {path: flush_subnormals(value) for path, value in leaves.items()}

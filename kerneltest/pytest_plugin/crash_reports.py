@@ -1,7 +1,7 @@
 """Processes that died while they ran an item: the failure, the record of the case, and what remains of the item."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from kerneltest.core.details import Crashed, DeviceLost, Hung
@@ -86,24 +86,21 @@ def prior_attempts(
     shard: str,
     *,
     is_retry: bool = False,
-    resumed: Mapping[str, Sequence[Record]] | None = None,
 ) -> tuple[PriorAttempts | None, list[Record]]:
-    """Returns what was done of an item by processes that died while running it, or by a run that is resumed.
+    """Returns what was done of an item by processes that died while running it.
 
     Args:
       folder: of the run.
       item: its name.
       shard: of this process, which is alive.
       is_retry: whether the item was begun before.
-      resumed: in a resumed run, the records from before the interruption, by item.
 
     Returns:
       The cases that need not run again, or None without any; and the records of the item.
     """
     dead = [activity for activity in read_orphaned(folder) if activity.item == item and activity.shard != shard]
     if not dead and not is_retry:
-        records = list((resumed or {}).get(item, ()))
-        return PriorAttempts(records) if records else None, records
+        return None, []
     records = [record for record in read_records(folder) if record.item == item]
     return PriorAttempts(records, [(activity, failure_from_crash(folder, activity)) for activity in dead]), records
 

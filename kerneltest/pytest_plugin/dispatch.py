@@ -76,6 +76,12 @@ class Dispatcher:
         backends = tuple(resolve(self._settings.backends, self._settings.orders))
         return self.cluster.wrap_backends(backends) if self.cluster is not None else backends
 
+    @property
+    def records_are_complete(self) -> bool:
+        """True if records hold all results of an item: no files belong to them, and no time limit applied."""
+        settings = self._settings
+        return not (settings.artifacts or settings.budget or settings.resume or self.cluster is not None)
+
     def setup(self, shard: str) -> WorkerSetup:
         """Returns the setup of a worker process named `shard`."""
         return WorkerSetup(
@@ -85,6 +91,7 @@ class Dispatcher:
             settings=self._settings,
             named_backends=self._settings.named_backends(),
             executables=self._reuse.cache_folder,
+            results=self._reuse.results_folder if self.records_are_complete else None,
             root=self._config.rootpath,
             shows_cases=self._config.option.verbose > 0,
         )

@@ -42,6 +42,7 @@ class WorkerSetup:
       settings: of the run.
       named_backends: backends that must be available.
       executables: folder that keeps executables between runs; None to keep none.
+      results: folder of the green items of earlier runs, whose records may be reused; None to run everything.
       root: of the session; paths in messages are relative to it.
       shows_cases: whether failures also show single cases.
       published_folder: the run's folder in paths that files of the run hold; None if that is `folder`.
@@ -56,6 +57,7 @@ class WorkerSetup:
     root: Path
     shows_cases: bool
     published_folder: Path | None = None
+    results: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,16 +66,11 @@ class KernelItem(pytest.Item):
             raise FindingsError(self._result.headline, self._result.message)
 
     def _run_once(self) -> ItemResult:
-        run = self.config.stash[RUN]
-        dispatcher = run.dispatcher
+        dispatcher = self.config.stash[RUN].dispatcher
         request = dispatcher.request(self.item, self.nodeid, is_retry=self._was_begun)
-        is_first, self._was_begun = not self._was_begun, True
+        self._was_begun = True
         try:
-            result = None
-            if is_first and run.records_are_complete:
-                result = run.reuse.take_over(self.item, self.nodeid, dispatcher.worker)
-            if result is None:
-                result = dispatcher.executor_of(self.item).run(self.items, request, self._check_alarm)
+            result = dispatcher.executor_of(self.item).run(self.items, request, self._check_alarm)
         except TimeIsUp as time_is_up:
             advice = (
                 f"It was {time_is_up}.",

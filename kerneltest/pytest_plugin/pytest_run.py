@@ -107,12 +107,6 @@ class PytestRun:
         """True once the plan of this run is written."""
         return self.plan.is_written or (self.role.is_controller and self.plan.is_written_by_worker())
 
-    @property
-    def records_are_complete(self) -> bool:
-        """True if records hold all results of an item: no files belong to them, and no time limit applied."""
-        settings = self.settings
-        return not (settings.artifacts or settings.budget or settings.resume or self.dispatcher.cluster is not None)
-
     def close(self) -> None:
         """Ends the processes of the run and releases its folder."""
         self.dispatcher.close()

@@ -1,4 +1,4 @@
-"""Results of earlier runs that this run may take over."""
+"""The folders in pytest's cache that keep results of a run for the next one."""
 
 from __future__ import annotations
 
@@ -9,25 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerneltest.pytest_plugin.executor import ItemResult
-
 if TYPE_CHECKING:
-    from kerneltest.execute.item import Item
-    from kerneltest.pytest_plugin.worker import ItemWorker
     from kerneltest.records.result_cache import ResultCache
 
 
 class ResultReuse:
-    """Green items of earlier runs.
-
-    Attributes:
-      digests: of all that the verdicts of an item follow from, by node id; "" if some of that cannot be read.
-    """
+    """What is kept between runs: compiled code, and green items."""
 
     def __init__(self, config: pytest.Config) -> None:
         """Initialises the instance for the cache of a session."""
         self._cache: pytest.Cache | None = getattr(config, "cache", None)
-        self.digests: dict[str, str] = {}
 
     @functools.cached_property
     def cache_folder(self) -> Path | None:
@@ -39,32 +30,13 @@ class ResultReuse:
             return None
 
     @property
+    def results_folder(self) -> Path | None:
+        """The folder of green items; None without pytest's cache."""
+        return None if self.cache_folder is None else self.cache_folder / "green"
+
+    @property
     def store(self) -> ResultCache | None:
         """The store of green items; None without pytest's cache."""
         from kerneltest.records.result_cache import ResultCache
 
-        return None if self.cache_folder is None else ResultCache(self.cache_folder / "green")
-
-    def take_over(self, item: Item, node_id: str, worker: ItemWorker) -> ItemResult | None:
-        """Copies the records of an item from the run that judged it, if nothing has changed since.
-
-        Devices always run again: the device itself may have changed.
-
-        Args:
-          item: one group of the pytest item.
-          node_id: of the pytest item.
-          worker: of this process, which writes the records.
-
-        Returns:
-          The earlier result; None if the item has to run.
-        """
-        from kerneltest.core.targets import Tier
-        from kerneltest.core.verdicts import Verdict
-
-        digest, store = self.digests.get(node_id), self.store
-        if not digest or store is None or item.backend.tier is Tier.DEVICE:
-            return None
-        if (known := store.records(node_id, digest)) is None:
-            return None
-        worker.writer.copy(known.lines)
-        return ItemResult(str(Verdict.PASS), known.families)
+        return None if self.results_folder is None else ResultCache(self.results_folder)

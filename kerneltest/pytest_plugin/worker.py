@@ -1,8 +1,7 @@
 """Runs items in this process, one after another, and writes their records."""
 
-import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -16,18 +15,17 @@ from kerneltest.core.verdicts import Gap, Verdict, worst
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.process_state import ProcessState
-from kerneltest.execute.runner import run_item
+from kerneltest.execute.runner import PriorAttempts, run_item
 from kerneltest.execute.time_budget import TimeBudget, group_weight
 from kerneltest.pytest_plugin.crash_log import CrashLog, CrashReason, FileCrashLog
 from kerneltest.pytest_plugin.crash_reports import device_is_lost, prior_attempts
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, WorkerSetup
+from kerneltest.pytest_plugin.item_reuse import ItemReuse
 from kerneltest.pytest_plugin.suspect_tracker import SuspectTracker
 from kerneltest.pytest_plugin.watchdog import Watchdog, exit_with_report
 from kerneltest.records.artifacts import save_artifacts
-from kerneltest.records.interning import intern_records
 from kerneltest.records.journal import Activity, Journal
-from kerneltest.records.record_files import RecordWriter, read_shard
-from kerneltest.records.resume import SHARD
+from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.schema import Record
 from kerneltest.report.text.item_failure import format_failure, headline
 from kerneltest.reproduce.script_writer import save_reproduction
@@ -64,6 +62,7 @@ class ItemWorker:
         self._suspects = SuspectTracker(setup.folder, setup.settings.minimize, setup.published_folder)
         self._kinds: set[tuple[Verdict, str]] = set()  # of the findings of the running item
         self._writer: RecordWriter | None = None
+        self._reuse = ItemReuse(setup)
         self._console, self._before_exit = console, before_exit
         self._log: CrashLog | None = None
         self._watchdog: Watchdog | None = None
@@ -92,16 +91,6 @@ class ItemWorker:
         self._patch.undo()
         if (log := self._log or self._console) is not None:
             log.close()
-
-    @functools.cached_property
-    def _resumed_records(self) -> Mapping[str, Sequence[Record]] | None:
-        """The records of the interrupted run, by item; None unless this run resumes one."""
-        if not self.setup.settings.resume:
-            return None
-        records: dict[str, list[Record]] = {}
-        for record in intern_records(read_shard(self.setup.folder, SHARD)):
-            records.setdefault(record.item, []).append(record)
-        return records
 
     @contextmanager
     def supervise(self) -> Iterator[None]:
@@ -155,13 +144,14 @@ class ItemWorker:
     def _run(self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None]) -> ItemResult:
         self.judged_cases, process = 0, self.cache.process
         process.budget = _budget(parts, request.budget)
-        before, records = prior_attempts(
-            self.setup.folder,
-            request.name,
-            self.setup.shard,
-            is_retry=request.is_retry,
-            resumed=self._resumed_records,
-        )
+        before, records = prior_attempts(self.setup.folder, request.name, self.setup.shard, is_retry=request.is_retry)
+        key = self._reuse.find_key(parts, self.cache) if before is None else ""  # a crash may be of tracing
+        self._reuse.write_key(request.name, key)
+        if key and (known := self._reuse.take_over(parts[0], request.name, key)) is not None:
+            self.writer.copy(known.lines)
+            return ItemResult(str(Verdict.PASS), known.families)
+        if before is None and (records := self._reuse.resume(request.name, key)):
+            before = PriorAttempts(records)
         findings: list[Record] = []
         self._kinds.clear()
         for record in records:

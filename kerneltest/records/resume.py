@@ -1,15 +1,17 @@
 """Resuming an interrupted run: its records stay, everything else that it left is removed."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.files import RecordError, open_inside
-from kerneltest.records.record_files import line_of, read_plan, read_records, shard_files
+from kerneltest.records.item_keys import BEFORE, read_keys, replace_keys
+from kerneltest.records.record_files import line_of, read_plan, read_records, read_shard, shard_files
 from kerneltest.records.run_plan import CellKey, Plan
+from kerneltest.records.schema import Record
 
-SHARD = "before"  # holds the records of the interrupted run
 _OWN = ("run", "started")  # fields in which any two plans differ
 _REMOVED = (
     "end.json", "running-*.txt", "crash-*.jsonl", "died-*.txt", "said-*.txt", "costs-*.json", "report.html"
@@ -48,25 +50,44 @@ def resume_obstacles(before: Plan, now: Plan) -> Iterator[str]:
 
 
 def prepare_resume(folder: Path) -> None:
-    """Prepares a folder for resuming: joins the records of cases in one shard, and removes all other files.
+    """Prepares a folder for resuming: puts the records of each item into a shard of its own, and removes other files.
 
     Records of whole families whose process died are dropped, since their cases run now.
 
     Raises:
       RecordError: a record cannot be read.
     """
-    before, old = folder / f"records-{SHARD}.jsonl", shard_files(folder)
+    old, keys = shard_files(folder), read_keys(folder)
     seen: set[tuple[CellKey, str]] = set()
-    with open_inside(folder, "resumed.tmp", "wb") as file:
-        for record in read_records(folder):
-            whole = not record.case and record.verdict in (Verdict.CRASH, Verdict.HANG)
-            if not whole and (record.cell, record.case) not in seen:  # duplicates are left by an interrupted resume
-                seen.add((record.cell, record.case))
-                file.write(line_of(record) + b"\n")
-    (folder / "resumed.tmp").replace(before)
+    written: dict[str, Path] = {}
+    for record in read_records(folder):
+        whole = not record.case and record.verdict in (Verdict.CRASH, Verdict.HANG)
+        if whole or (record.cell, record.case) in seen:  # duplicates are left by an interrupted resume
+            continue
+        seen.add((record.cell, record.case))
+        name = f"{_shard_of(record.item)}.tmp"
+        with open_inside(folder, name, "ab") as file:
+            file.write(line_of(record) + b"\n")
+        written[record.item] = folder / name
     for path in old:
-        if path != before:
-            path.unlink()
+        path.unlink()
+    for item, path in written.items():
+        path.replace(folder / f"records-{_shard_of(item)}.jsonl")
+    replace_keys(folder, keys)
     for pattern in _REMOVED:
         for path in folder.glob(pattern):
             path.unlink()
+
+
+def read_item(folder: Path, item: str) -> list[Record]:
+    """Returns the records of an item in the run that is resumed."""
+    return list(read_shard(folder, _shard_of(item)))
+
+
+def discard_item(folder: Path, item: str) -> None:
+    """Deletes the records of an item in the run that is resumed, since the item has changed."""
+    (folder / f"records-{_shard_of(item)}.jsonl").unlink(missing_ok=True)
+
+
+def _shard_of(item: str) -> str:
+    return f"{BEFORE}-{hashlib.sha256(item.encode()).hexdigest()[:16]}"

@@ -1,0 +1,109 @@
+"""The key of an item: a digest of all that its verdicts follow from. Verdicts are reused only under the same key."""
+
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+
+import jax
+from threadpoolctl import threadpool_limits
+
+from kerneltest.core.runtime import throttle_gc
+from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Item
+from kerneltest.execute.verdict_digests import NotReusableError, digest_texts
+from kerneltest.records.package_contents import contents_of_libraries
+from kerneltest.trace.tracing import jax_environment, without_debugging
+
+# Environment variables that compilers and JAX read; what kernels and oracles read shows in their traces and values.
+_VARIABLES = ("XLA_", "JAX_", "LIBTPU_", "TPU_", "TRITON_", "PTXAS_", "MLIR_", "LLVM_", "MOSAIC_", "NVIDIA_TF32_")
+_PLACES = re.compile("compilation_cache|persistent_cache|dump_ir_to")  # settings of JAX that only name folders
+
+
+def verdict_key(parts: Sequence[Item], cache: Cache, *, every_case: bool = True) -> str:
+    """Returns the key of a pytest item.
+
+    The kernel is traced for each signature, and the oracle is evaluated once on each case; nothing is compiled or run.
+
+    Args:
+      parts: the groups of the item.
+      cache: that the item runs with.
+      every_case: whether to evaluate the oracle on all cases, rather than on the first of each signature and group.
+
+    Raises:
+      NotReusableError: not all that the verdicts follow from can be told.
+    """
+    first = parts[0]
+    if reason := first.backend.unavailable():
+        raise NotReusableError(reason)
+    if not type(first.backend).__module__.startswith("kerneltest."):
+        raise NotReusableError(f"the backend {first.backend.id} is not kerneltest's own")
+    texts = [*_circumstances(first, cache), *_declaration(first.pairing)]
+    cache.switch_to(first.pairing, first.dtype)
+    journal = cache.process.journal
+    journal.start(first.name)
+    try:
+        with without_debugging(), throttle_gc(), threadpool_limits(1, "blas"):
+            for part in parts:
+                seen: set[object] = set()
+                for case in part.cases():
+                    if every_case or case.signature not in seen:
+                        seen.add(case.signature)
+                        cache.begin_case(part.name, case)
+                        texts += (part.group.name, case.id, part.group.case_digest(part, case, cache))
+    finally:
+        journal.stop()
+    return digest_texts(texts)
+
+
+def pairing_keys(items: Sequence[Item]) -> dict[str, str]:
+    """Returns a digest of each pairing's kernels and oracle, by which runs of the same code are recognised.
+
+    Args:
+      items: all groups of all items of a run.
+
+    Returns:
+      The digests by pairing; "" if one cannot be told.
+    """
+    parts: dict[tuple[str, str, str], list[Item]] = {}
+    for item in items:
+        if not item.backend.unavailable():
+            parts.setdefault((item.pairing_id, item.dtype, item.backend.id), []).append(item)
+    cache = Cache()
+    found: dict[str, list[str]] = {}
+    try:
+        for (pairing, _, _), groups in sorted(parts.items(), key=lambda entry: entry[0]):
+            try:
+                key = verdict_key(groups, cache, every_case=False)
+            except NotReusableError as error:
+                key = str(error)
+            found.setdefault(pairing, []).append(key)
+    finally:
+        cache.pool.close()
+    return {pairing: digest_texts(keys) for pairing, keys in found.items()}
+
+
+def _circumstances(item: Item, cache: Cache) -> Iterator[str]:
+    """Yields what all items of a run have in common, and the backend's side."""
+    yield contents_of_libraries()
+    yield f"{sys.version} {sys.flags.optimize} {sys.platform}"
+    yield repr(sorted((name, str(value)) for name, value in item.settings.plan_fields().items()))
+    yield repr((item.backend.id, item.dtype, sorted((k, str(v)) for k, v in item.backend.environment().items())))
+    yield str((item.pairing_id, item.backend.lowering_backend(), item.dtype) in cache.process.planned)
+    yield repr(sorted(jax_environment().items()))
+    settings = {name: str(getattr(jax.config, name)) for name in jax.config.values}  # type: ignore[attr-defined]
+    yield repr(sorted((name, value) for name, value in settings.items() if not _PLACES.search(name)))
+    yield repr(sorted(each for each in os.environ.items() if each[0].startswith(_VARIABLES)))
+    raising = [each for each in warnings.filters if each[0] == "error"]
+    yield repr([(getattr(text, "pattern", text), kind.__name__) for _, text, kind, _, _ in raising])
+
+
+def _declaration(pairing: Pairing) -> Iterator[str]:
+    """Yields what a pairing declares beyond its cases and their bounds."""
+    yield f"{pairing.name} {pairing.tolerance} {pairing.signed_zeros} {pairing.all_masked} {pairing.grad}"
+    yield repr((pairing.batch_dims, pairing.invariant_to, pairing.backends, sorted(pairing.needs)))
+    yield repr(pairing.xfail)
+    yield repr([(each.name, each.raises.__qualname__, each.match) for each in pairing.rejects])
+    yield repr([(path, leaf.role, leaf.dtypes, str(leaf.shape)) for path, leaf in pairing.leaves.items()])
