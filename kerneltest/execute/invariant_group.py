@@ -90,8 +90,8 @@ def invariant(
       rewrites: whether it traces something other than calls of the kernel, such as a rewritten jaxpr. Then only
         backends that run the traced function unchanged use it.
       once: one case for each pairing and dtype, rather than one for each of several signatures.
-      follows: for kerneltest's own, whose verdicts are reused: what it runs follows from the kernel's jaxpr, unless that
-        has rules of its own for derivatives or batches.
+      follows: for kerneltest's own, whose verdicts are reused: what it runs follows from the kernel's jaxpr, unless
+        that has rules of its own for derivatives or batches.
 
     Raises:
       ValueError: another module has registered the name.

@@ -1,4 +1,4 @@
-"""Digests of what the verdict of a case follows from: the kernel's jaxpr, the inputs, and the oracle's values and bounds.
+"""Digests of what the verdict of a case follows from: the kernel's jaxpr, the inputs, the oracle's values and bounds.
 
 They are made of what ran, never of which files were imported: a kernel is traced and an oracle evaluated, and nothing
 is compiled.

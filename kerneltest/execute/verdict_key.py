@@ -93,11 +93,11 @@ def _circumstances(item: Item, cache: Cache) -> Iterator[str]:
     yield repr((item.backend.id, item.dtype, sorted((k, str(v)) for k, v in item.backend.environment().items())))
     yield str((item.pairing_id, item.backend.lowering_backend(), item.dtype) in cache.process.planned)
     yield repr(sorted(jax_environment().items()))
-    settings = {name: str(getattr(jax.config, name)) for name in jax.config.values}  # type: ignore[attr-defined]
+    settings = {name: str(getattr(jax.config, name, value)) for name, value in jax.config.values.items()}
     yield repr(sorted((name, value) for name, value in settings.items() if not _PLACES.search(name)))
     yield repr(sorted(each for each in os.environ.items() if each[0].startswith(_VARIABLES)))
     raising = [each for each in warnings.filters if each[0] == "error"]
-    yield repr([(getattr(text, "pattern", text), kind.__name__) for _, text, kind, _, _ in raising])
+    yield repr([(getattr(text, "pattern", text), str(kind)) for _, text, kind, _, _ in raising])
 
 
 def _declaration(pairing: Pairing) -> Iterator[str]:

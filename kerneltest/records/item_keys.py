@@ -1,4 +1,4 @@
-"""The keys of a run's items: digests of all that their verdicts follow from, as the processes that ran them wrote them."""
+"""The keys of a run's items, as the processes that ran them wrote them: digests of all that verdicts follow from."""
 
 import json
 from collections.abc import Iterator

@@ -180,7 +180,7 @@ class _Encoder:
         self._parts += known
 
     def _array(self, value: Any) -> None:
-        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):  # type: ignore[attr-defined, unused-ignore]
             self._parts.append(f"key {value.dtype}")
             value = jax.random.key_data(value)
         array = np.asarray(value)
