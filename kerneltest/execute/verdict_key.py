@@ -19,6 +19,7 @@ from kerneltest.trace.tracing import jax_environment, without_debugging
 
 # Environment variables that compilers and JAX read; what kernels and oracles read shows in their traces and values.
 _VARIABLES = ("XLA_", "JAX_", "LIBTPU_", "TPU_", "TRITON_", "PTXAS_", "MLIR_", "LLVM_", "MOSAIC_", "NVIDIA_TF32_")
+_SET_BY_JAX = "MOSAIC_GPU_CUDA_ROOT"  # on first use of Mosaic GPU
 _PLACES = re.compile("compilation_cache|persistent_cache|dump_ir_to")  # settings of JAX that only name folders
 
 
@@ -95,7 +96,8 @@ def _circumstances(item: Item, cache: Cache) -> Iterator[str]:
     yield repr(sorted(jax_environment().items()))
     settings = {name: str(getattr(jax.config, name, value)) for name, value in jax.config.values.items()}
     yield repr(sorted((name, value) for name, value in settings.items() if not _PLACES.search(name)))
-    yield repr(sorted(each for each in os.environ.items() if each[0].startswith(_VARIABLES)))
+    variables = [each for each in os.environ.items() if each[0].startswith(_VARIABLES) and each[0] != _SET_BY_JAX]
+    yield repr(sorted(variables))
     raising = [each for each in warnings.filters if each[0] == "error"]
     yield repr([(getattr(text, "pattern", text), str(kind)) for _, text, kind, _, _ in raising])
 
