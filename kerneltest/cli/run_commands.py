@@ -106,29 +106,37 @@ def _merge(chosen: argparse.Namespace) -> int:
     from kerneltest.pytest_plugin.run_folder import FolderError, RunFolder
     from kerneltest.pytest_plugin.summary import finish
     from kerneltest.records.files import RecordError
-    from kerneltest.records.merge_shards import JoinError, copy_files, merge_plans
+    from kerneltest.records.merge_shards import JoinError, copy_files, failed_tests, merge_plans
     from kerneltest.records.record_files import write_plan
     from kerneltest.records.runs import read_all
     from kerneltest.report.text.tables import for_terminal
 
     try:
         runs = read_all(chosen.runs)
-        plan = merge_plans(runs)
+        plan, failed = merge_plans(runs), failed_tests(runs)
+        if any(run.folder.resolve() == chosen.output.resolve() for run in runs):
+            raise JoinError(f"-o names the shard {chosen.output}: name another folder for the merged run")
         home = RunFolder.claim(chosen.output)
         try:
-            home.clear()
-            for run in runs:
-                copy_files(run, home.path)
-            write_plan(home.path, replace(plan, run=home.run))
-            del runs, run  # `finish` reads them again as one run
-            ended = finish(home.path, report=str(chosen.output))
+            beside = home.open_beside()
+            try:
+                for run in runs:
+                    copy_files(run, beside.path)
+                write_plan(beside.path, replace(plan, run=home.run))
+                del runs, run  # `finish` reads them again as one run
+                ended = finish(beside.path, report=str(chosen.output), failed_tests=failed)
+                home.take_files(beside)
+            finally:
+                beside.release()
         finally:
             home.release()
     except (RecordError, JoinError, FolderError, OSError) as error:
         return refuse("merge", error)
     for line, _ in ended.lines:
-        print(for_terminal(line))
-    return 0 if ended.green else 1
+        print(for_terminal(line.replace(str(beside.path), str(home.path))))
+    for name in failed:
+        print(for_terminal(f"failed, and is no pairing: {name}"))
+    return 0 if ended.green and not failed else 1
 
 
 def _add_diff_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,9 +7,8 @@ is compiled.
 import hashlib
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
 from kerneltest.backends.base import Backend
+from kerneltest.core.array_digest import digest_array
 from kerneltest.core.dtypes import Array, ShapeDtype, widen
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import TPU
@@ -42,14 +41,7 @@ def digest_texts(texts: Iterable[str]) -> str:
 
 def digest_arrays(arrays: Iterable[Array]) -> str:
     """Returns a digest of the dtypes, shapes and bytes of arrays."""
-    digest = hashlib.sha256()
-    for each in map(np.asarray, arrays):
-        digest.update(f"{each.dtype}{each.shape}".encode())
-        if each.dtype == object:
-            digest.update(repr(each.tolist()).encode())
-        else:
-            digest.update(np.ascontiguousarray(each).data.cast("B") if each.dtype.kind in "fiubc" else each.tobytes())
-    return digest.hexdigest()[:32]
+    return digest_texts(map(digest_array, arrays))
 
 
 def digest_function(traced: Traced, cache: Cache) -> JaxprDigest:

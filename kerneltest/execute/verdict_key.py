@@ -23,7 +23,7 @@ _SET_BY_JAX = "MOSAIC_GPU_CUDA_ROOT"  # on first use of Mosaic GPU
 _PLACES = re.compile("compilation_cache|persistent_cache|dump_ir_to")  # settings of JAX that only name folders
 
 
-def verdict_key(parts: Sequence[Item], cache: Cache, *, every_case: bool = True) -> str:
+def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
     """Returns the key of a pytest item.
 
     The kernel is traced for each signature, and the oracle is evaluated once on each case; nothing is compiled or run.
@@ -31,7 +31,6 @@ def verdict_key(parts: Sequence[Item], cache: Cache, *, every_case: bool = True)
     Args:
       parts: the groups of the item.
       cache: that the item runs with.
-      every_case: whether to evaluate the oracle on all cases, rather than on the first of each signature and group.
 
     Raises:
       NotReusableError: not all that the verdicts follow from can be told.
@@ -48,42 +47,12 @@ def verdict_key(parts: Sequence[Item], cache: Cache, *, every_case: bool = True)
     try:
         with without_debugging(), throttle_gc(), threadpool_limits(1, "blas"):
             for part in parts:
-                seen: set[object] = set()
                 for case in part.cases():
-                    if every_case or case.signature not in seen:
-                        seen.add(case.signature)
-                        cache.begin_case(part.name, case)
-                        texts += (part.group.name, case.id, part.group.case_digest(part, case, cache))
+                    cache.begin_case(part.name, case)
+                    texts += (part.group.name, case.id, part.group.case_digest(part, case, cache))
     finally:
         journal.stop()
     return digest_texts(texts)
-
-
-def pairing_keys(items: Sequence[Item]) -> dict[str, str]:
-    """Returns a digest of each pairing's kernels and oracle, by which runs of the same code are recognised.
-
-    Args:
-      items: all groups of all items of a run.
-
-    Returns:
-      The digests by pairing; "" if one cannot be told.
-    """
-    parts: dict[tuple[str, str, str], list[Item]] = {}
-    for item in items:
-        if not item.backend.unavailable():
-            parts.setdefault((item.pairing_id, item.dtype, item.backend.id), []).append(item)
-    cache = Cache()
-    found: dict[str, list[str]] = {}
-    try:
-        for (pairing, _, _), groups in sorted(parts.items(), key=lambda entry: entry[0]):
-            try:
-                key = verdict_key(groups, cache, every_case=False)
-            except NotReusableError as error:
-                key = str(error)
-            found.setdefault(pairing, []).append(key)
-    finally:
-        cache.pool.close()
-    return {pairing: digest_texts(keys) for pairing, keys in found.items()}
 
 
 def _circumstances(item: Item, cache: Cache) -> Iterator[str]:

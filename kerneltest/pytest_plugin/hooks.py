@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import kerneltest
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, is_unwritten
+from kerneltest.pytest_plugin.failed_tests import FailedTests
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UnwrittenItem
 from kerneltest.pytest_plugin.options import add_options, resolve_path
@@ -24,7 +26,7 @@ from kerneltest.pytest_plugin.sharding import ShardPlugin, seconds_by_item
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
 
-_SHARDING, _INCREMENTAL = "kerneltest-sharding", "kerneltest-incremental"
+_SHARDING, _INCREMENTAL, _FAILED_TESTS = "kerneltest-sharding", "kerneltest-incremental", "kerneltest-failed-tests"
 PROGRESS = "kerneltest-progress"
 _MAX_RESTARTS = "200"  # xdist's default of 4 restarts per worker can be used up by a single crashing item
 
@@ -47,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
         plugins.register(ShardPlugin(run.settings.shard, _balance_with(config, run.settings.durations)), _SHARDING)
     if plugins.hasplugin("cacheprovider") and not collects_only:
         plugins.register(IncrementalPlugin(run), _INCREMENTAL)
+    if not run.role.is_worker:
+        plugins.register(FailedTests(run.reporter.failed_tests), _FAILED_TESTS)
     if not run.role.is_worker and not collects_only and (terminal := open_terminal(config)) is not None:
         reporter = plugins.getplugin("terminalreporter")
         line = ProgressLine(reporter, run.plan.cases_by_item, run.dispatcher.progress, terminal)
@@ -157,6 +161,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     has_idle_pairing = any(not each.plan.items for each in run.collection.pairings)
     if not (items or has_idle_pairing) or session.config.option.collectonly:
         return
+    from kerneltest.execute.code_digests import digest_pairings
     from kerneltest.execute.planning import build_plan
     from kerneltest.records.merge_shards import part_of_plan
     from kerneltest.records.record_files import write_plan
@@ -172,6 +177,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         problems=tuple(run.collection.problems(whole_folders=collects_whole_folders(session.config))),
     )
     if sharding is not None:
+        digests = digest_pairings([item for item, _ in items])
+        pairings = {name: replace(each, digest=digests[name]) for name, each in plan.pairings.items()}
+        plan = replace(plan, pairings=pairings)
         plan = part_of_plan(plan, {item.nodeid for item in kernel_items}, str(sharding.shard))
     if not run.role.is_worker:
         run.plan.begin_run(plan)

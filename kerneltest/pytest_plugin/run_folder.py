@@ -78,6 +78,22 @@ class RunFolder:
         folder._temporary = True
         return folder
 
+    def open_beside(self) -> "RunFolder":
+        """Creates a folder next to this one, in which to write what `take_files` moves here; deleted on release."""
+        path = self.path.resolve()
+        folder = RunFolder(Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent)), self.run)
+        folder._temporary = True
+        return folder
+
+    def take_files(self, other: "RunFolder") -> None:
+        """Replaces what an earlier run wrote here by the files of another folder; the plan comes last."""
+        self.clear()
+        files = [path for path in other.path.rglob("*") if path.is_file()]
+        for path in sorted(files, key=lambda path: path.name == "plan.json"):
+            target = self.path / path.relative_to(other.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+
     def clear(self) -> None:
         """Deletes what an earlier run wrote, except for its plan, which is overwritten."""
         for pattern in _WRITTEN:

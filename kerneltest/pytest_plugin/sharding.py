@@ -82,10 +82,10 @@ def balance(costs: Mapping[Part, float], count: int) -> dict[Part, int]:
       costs: of the parts, in any unit.
       count: number of shards.
     """
-    loads = [0.0] * count
+    loads = [0.0] * min(count, len(costs))  # the other shards are empty
     shard_of: dict[Part, int] = {}
     for part in sorted(costs, key=lambda part: (-costs[part], part)):
-        lowest = min(range(count), key=lambda shard: (loads[shard], shard))
+        lowest = min(range(len(loads)), key=lambda shard: (loads[shard], shard))
         loads[lowest] += costs[part]
         shard_of[part] = lowest + 1
     return shard_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ class Summary:
     run: RecordedRun | None = None
 
 
-def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
+def finish(folder: Path, *, report: str, width: int | None = None, failed_tests: Iterable[str] = ()) -> Summary:
     """Reconciles a run with its plan and writes its report.
 
     A folder that cannot be read makes the run incomplete and raises nothing, so that earlier output stays visible.
@@ -40,6 +41,7 @@ def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
       folder: of the run.
       report: the folder as the user named it, for the run's page; "" to write none.
       width: of the terminal, in columns; None for lines of any length.
+      failed_tests: node ids of what failed, pairings included.
     """
     from kerneltest.core.runtime import throttle_gc
     from kerneltest.records.files import RecordError
@@ -53,7 +55,8 @@ def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
             return Summary(False, False, ((f"INCOMPLETE: {error}", "red"),))
         shown = list(summary_lines(run, width, report))
         try:
-            end_run(run)
+            pairings = {item.item for item in run.plan.items}
+            end_run(run, tuple(name for name in failed_tests if name not in pairings))
             if report:
                 from kerneltest.report.html.render_page import write_html
 
@@ -69,6 +72,7 @@ class Reporter:
 
     Attributes:
       summary: of the run; None before its end.
+      failed_tests: node ids of what failed, pairings included, in order.
       console: file descriptor of standard error, duplicated before pytest captures that.
     """
 
@@ -80,17 +84,18 @@ class Reporter:
           report: the folder as the user named it, or "".
         """
         self.summary: Summary | None = None
+        self.failed_tests: dict[str, None] = {}
         self.console = os.dup(2)
         self._folder, self._report = folder, report
 
     def finish(self, *, width: int | None) -> Summary:
         """Ends the run and returns its summary; `width` is the terminal's, or None."""
-        self.summary = finish(self._folder.path, report=self._report, width=width)
+        self.summary = finish(self._folder.path, report=self._report, width=width, failed_tests=self.failed_tests)
         return self.summary
 
     def abandon_run(self, activity: Activity, failure: Failure) -> None:
         """Writes the summary to the console and releases the folder, since this process is about to be ended."""
-        summary = finish(self._folder.path, report=self._report)
+        summary = finish(self._folder.path, report=self._report, failed_tests=self.failed_tests)
         lines = [
             f"kerneltest ended this process: {failure}",
             f"It was {activity}.",

@@ -1,15 +1,21 @@
 """Merging the shards of a run: they must be complete and belong to one plan."""
 
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from kerneltest.records.files import RecordError, open_inside
-from kerneltest.records.run_plan import Plan, digest_ids, plan_differences
+from kerneltest.records.record_files import read_end
+from kerneltest.records.run_plan import Plan, PlannedItem, digest_ids, plan_differences
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.strict_json import dumps
+
+_SHARD = re.compile(r"[1-9]\d{0,17}/([1-9]\d{0,17})")
+_MOST_NAMED = 8  # missing shards
 
 # Files that a merged run takes over from its shards.
 _COPIED = ("records-*.jsonl*", "smallest-*.jsonl*", "cases/*", "artifacts/*/*")
@@ -28,13 +34,17 @@ def part_of_plan(plan: Plan, items: Iterable[str], shard: str) -> Plan:
       shard: its name, such as `2/3`.
     """
     mine = frozenset(items)
-    whole = digest_ids([*map(dumps, plan.items), *map(dumps, plan.pairings.values())])
     kept = tuple(item for item in plan.items if item.item in mine)
-    return replace(plan, items=kept, shard=shard, whole=whole)
+    others = tuple(item for item in plan.items if item.item not in mine)
+    return replace(plan, items=kept, elsewhere=others, shard=shard, whole=_digest_of_whole(plan, plan.items))
+
+
+def _digest_of_whole(plan: Plan, items: Iterable[PlannedItem]) -> str:
+    return digest_ids([*map(dumps, items), *map(dumps, plan.pairings.values())])
 
 
 def merge_plans(runs: Sequence[RunRecords]) -> Plan:
-    """Returns the plan of the run whose shards are given.
+    """Returns the plan of the run whose shards are given. Items that no shard ran become gaps.
 
     Raises:
       JoinError: a shard is missing or given twice, a run is not a shard, or two shards belong to different runs.
@@ -45,26 +55,42 @@ def merge_plans(runs: Sequence[RunRecords]) -> Plan:
     if whole := [name for run, name in zip(runs, names, strict=True) if not run.plan.shard]:
         raise JoinError(f"{whole[0]} is a whole run, not a shard: kerneltest report and summary take it as it is")
     first = runs[0]
-    for run, name in zip(runs[1:], names[1:], strict=True):
+    for run, name in zip(runs, names, strict=True):
         if told := "; ".join(_differences(first.plan, run.plan)):
             raise JoinError(f"{names[0]} and {name} belong to different runs: {told}")
-    count = int(first.plan.shard.partition("/")[2])
+        if _digest_of_whole(run.plan, (*run.plan.items, *run.plan.elsewhere)) != run.plan.whole:
+            raise JoinError(f"{name} does not list all items of its run: run this shard again with this kerneltest")
+    count = _shard_count(first.plan, names[0])
     by_shard: dict[str, str] = {}
     for run, name in zip(runs, names, strict=True):
         if run.plan.shard in by_shard:
             raise JoinError(f"{by_shard[run.plan.shard]} and {name} are both shard {run.plan.shard}")
         by_shard[run.plan.shard] = name
-    if missing := [f"{i}/{count}" for i in range(1, count + 1) if f"{i}/{count}" not in by_shard]:
-        raise JoinError(f"shard{'s' * (len(missing) > 1)} {', '.join(missing)} missing: run it, or name its folder")
+    if (lacking := count - len(by_shard)) > 0:
+        absent = (f"{i}/{count}" for i in range(1, count + 1) if f"{i}/{count}" not in by_shard)
+        more = f" and {lacking - _MOST_NAMED} more" if lacking > _MOST_NAMED else ""
+        named = f"{', '.join(islice(absent, _MOST_NAMED))}{more}"
+        raise JoinError(f"shard{'s' * (lacking > 1)} {named} missing: run it, or name its folder")
     places = {name: place for place, name in enumerate(first.plan.pairings)}
-    items = sorted((item for run in runs for item in run.plan.items), key=lambda item: places[item.pairing])
+    items = sorted((*first.plan.items, *first.plan.elsewhere), key=lambda item: places[item.pairing])
     problems = dict.fromkeys(problem for run in runs for problem in run.plan.problems)
     started = min(run.plan.started for run in runs)
     environment = {key: value for run in runs for key, value in run.plan.environment.items()}
     return replace(
-        first.plan, items=tuple(items), shard="", whole="", problems=tuple(problems), started=started,
+        first.plan, items=tuple(items), shard="", whole="", elsewhere=(), problems=tuple(problems), started=started,
         environment=environment,
     )  # fmt: skip
+
+
+def _shard_count(plan: Plan, name: str) -> int:
+    """Returns the number of shards of a run.
+
+    Raises:
+      JoinError: the plan of a shard names none.
+    """
+    if not (match := _SHARD.fullmatch(plan.shard)):
+        raise JoinError(f"{name} has no number of a shard, but {plan.shard!a}")
+    return int(match[1])
 
 
 def _differences(one: Plan, other: Plan) -> list[str]:
@@ -79,6 +105,16 @@ def _differences(one: Plan, other: Plan) -> list[str]:
     names = dict.fromkeys([*one.pairings, *other.pairings])
     unlike = [name for name in names if one.pairings.get(name) != other.pairings.get(name)]
     return [f"{name} is declared or written differently" for name in unlike] or ["they planned different cases"]
+
+
+def failed_tests(runs: Sequence[RunRecords]) -> tuple[str, ...]:
+    """Returns the tests other than pairings that failed in some shards.
+
+    Raises:
+      RecordError: the end of a shard cannot be read.
+    """
+    ends = [read_end(run.folder) for run in runs]
+    return tuple(dict.fromkeys(name for end in ends if end is not None for name in end.failed_tests))
 
 
 def copy_files(run: RunRecords, folder: Path) -> None:

@@ -74,10 +74,12 @@ class End:
     Attributes:
       run: the run's id, as in its plan.
       records: number of records written.
+      failed_tests: tests other than pairings that failed, and files that could not be collected.
     """
 
     run: str
     records: Count
+    failed_tests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +103,14 @@ class PairingSummary:
       declaration: arguments, dims and semantics by name, in words.
       kernel, oracle: their sources.
       blocks: the kernel's block length by dim, in elements.
+      digest: of the kernel's jaxprs and of the oracle's values, by which shards are recognised; "" in a whole run.
     """
 
     declaration: Mapping[str, str]
     kernel: FunctionSource
     oracle: FunctionSource
     blocks: Mapping[str, Count] = field(default_factory=dict)
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ class Plan:
       budget: seconds for each pairing and backend, beyond which cases are left out; 0 for no limit.
       shard: the part of a run that it is, as `2/3`; "" for a whole run.
       whole: for a shard, a digest of the items of all shards.
+      elsewhere: for a shard, the items of the other shards.
       run: the run's id.
       problems: errors in the collection, such as a pairing that no module holds.
       started: start time in UTC in ISO 8601; "" if unknown. It orders the runs of a report.
@@ -147,6 +152,7 @@ class Plan:
     budget: Count = 0
     shard: str = ""
     whole: str = ""
+    elsewhere: tuple[PlannedItem, ...] = ()
     run: str = ""
     problems: tuple[str, ...] = ()
     started: str = ""

@@ -134,9 +134,15 @@ class RunRecords:
 def read_runs(folder: Path) -> tuple[RunRecords, ...]:
     """Reads the run in a folder or, if it holds none, the runs in the folders below it, ordered by name.
 
+    A shard without the other shards of its run is incomplete.
+
     Raises:
       RecordError: there is no run, or a run lacks its plan or cannot be read; names the folder or file.
     """
+    return _require_other_shards(_read_folder(folder))
+
+
+def _read_folder(folder: Path) -> tuple[RunRecords, ...]:
     if not folder.is_dir():
         raise RecordError(f"{folder}: no such folder")
     if (folder / "plan.json").exists():
@@ -157,12 +163,34 @@ def read_all(folders: Sequence[Path]) -> tuple[RunRecords, ...]:
         return read_runs(folders[0])
     runs: dict[str, RunRecords] = {}
     for folder in folders:
-        for run in read_runs(folder):
+        for run in _read_folder(folder):
             name = f"{folder.name}/{run.name}" if run.name else folder.name
             if name in runs:
                 raise RecordError(f"{run.folder} and {runs[name].folder} are both named {name}")
             runs[name] = replace(run, name=name)
-    return tuple(runs.values())
+    return _require_other_shards(tuple(runs.values()))
+
+
+def absent_cells(runs: Sequence[RunRecords]) -> frozenset[CellKey]:
+    """Returns the cells of shards that are not among some runs, though other shards of the same run are."""
+    there = {(run.plan.whole, cell) for run in runs for cell in run.reconciled.cells}
+    planned = {(run.plan.whole, cell) for run in runs for item in run.plan.elsewhere for cell in item.cells}
+    return frozenset(cell for _, cell in planned - there)
+
+
+def _require_other_shards(runs: tuple[RunRecords, ...]) -> tuple[RunRecords, ...]:
+    """Returns runs in which a shard has a problem if cells of other shards are absent."""
+    if not (absent := absent_cells(runs)):
+        return runs
+
+    def checked(run: RunRecords) -> RunRecords:
+        count = sum(cell in absent for item in run.plan.elsewhere for cell in item.cells)
+        if not count:
+            return run
+        problem = f"shard {run.plan.shard} lacks {count} cells of other shards: name the folders of all shards"
+        return replace(run, reconciled=replace(run.reconciled, problems=(*run.reconciled.problems, problem)))
+
+    return tuple(map(checked, runs))
 
 
 def read_running(folder: Path, name: str = "") -> RunRecords:
@@ -175,13 +203,17 @@ def read_running(folder: Path, name: str = "") -> RunRecords:
     return RunRecords(name, folder, plan, records, reconcile(plan, records), tuple(read_reproducers(folder)))
 
 
-def end_run(run: RunRecords) -> None:
+def end_run(run: RunRecords, failed_tests: tuple[str, ...] = ()) -> None:
     """Marks a run as complete.
+
+    Args:
+      run: that has ended.
+      failed_tests: tests other than pairings that failed.
 
     Raises:
       OSError: the mark cannot be written; the run stays unfinished.
     """
-    write_end(run.folder, End(run.plan.run, len(run.records)))
+    write_end(run.folder, End(run.plan.run, len(run.records), failed_tests))
 
 
 def _read(folder: Path, name: str) -> RunRecords:

@@ -10,7 +10,7 @@ from kerneltest.core.group_names import GroupName
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.overlay import superseded_backends
 from kerneltest.records.run_plan import Plan
-from kerneltest.records.runs import RunRecords
+from kerneltest.records.runs import RunRecords, absent_cells
 from kerneltest.records.schema import Record
 from kerneltest.triage.attribution import lowering_bugs
 
@@ -93,7 +93,7 @@ def count_cells(runs: Sequence[RunRecords], suspects: int = 0, legs: Sequence[st
         failed=sum(n for ending, n in endings.items() if isinstance(ending, Verdict) and ending.is_finding),
         unavailable=endings[Verdict.UNAVAILABLE],
         undefined=endings[Gap.NOTHING_ASKED],
-        gaps=endings[Gap.MISSING] + endings[Gap.NOTHING_COMPARED],
+        gaps=endings[Gap.MISSING] + endings[Gap.NOTHING_COMPARED] + len(absent_cells(runs)),
         problems=tuple(f"{run.name}: {each}" if run.name else each for run in runs for each in run.reconciled.problems),
         not_run=tuple(leg for leg in dict.fromkeys(legs) if leg not in there),
         suspects=suspects,

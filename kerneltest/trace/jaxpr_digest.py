@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from kerneltest.core.array_digest import digest_array
 from kerneltest.trace.jax_compat.jaxpr_types import (
     AbstractValue,
     Atom,
@@ -51,15 +52,19 @@ class JaxprDigest:
     has_rules: bool
 
 
-def digest_jaxpr(jaxpr: ClosedJaxpr) -> JaxprDigest:
+def digest_jaxpr(jaxpr: ClosedJaxpr, *, approximate: bool = False) -> JaxprDigest:
     """Returns the digest of a jaxpr: its operations, their parameters, and the bytes of its constants.
 
     Names of variables and source lines do not count.
 
+    Args:
+      jaxpr: to digest.
+      approximate: whether constants that differ by a few roundings, as between machines, count as equal.
+
     Raises:
       OpaqueError: it has side effects, calls back into Python, or has a parameter whose content is unknown.
     """
-    encoder = _Encoder()
+    encoder = _Encoder(approximate)
     encoder.add(jaxpr)
     return JaxprDigest(encoder.digest(), encoder.has_rules)
 
@@ -71,8 +76,9 @@ class _Encoder:
       has_rules: whether the value has derivatives or batching rules of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, approximate: bool = False) -> None:
         self.has_rules = False
+        self._approximate = approximate
         self._parts: list[str] = []
         self._numbers: dict[int, int] = {}  # of variables and jaxprs, by identity, in the order in which they occur
         self._types: dict[Hashable, list[str]] = {}
@@ -187,8 +193,7 @@ class _Encoder:
         if array.dtype == object:
             self._sequence(f"objects {array.shape}", array.ravel().tolist())
             return
-        content = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-        self._parts.append(f"array {array.dtype} {array.shape} {content}")
+        self._parts.append(f"array {digest_array(array, approximate=self._approximate)}")
 
     def _object(self, value: Any) -> None:
         if _is_code(value):
