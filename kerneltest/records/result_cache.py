@@ -1,4 +1,4 @@
-"""Cache of green items between runs: a fingerprint of what each item follows from, and its records."""
+"""Cache of green items between runs: the key under which each item was green, and its records."""
 
 import gzip
 import hashlib
@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kerneltest.core.verdicts import Verdict
+from kerneltest.records.files import open_inside
 from kerneltest.records.record_files import line_of
 from kerneltest.records.schema import Record
 
 _INDEX = "index.json"
 _LEVEL = 3  # of gzip; the highest level takes three times as long
 _MOST = 2**28  # bytes of records of all items
+_MOST_INDEX = 2**26  # bytes of the index, and of the head of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class CachedResult:
 
 
 class ResultCache:
-    """A folder with an index of fingerprints and one file of records for each green item.
+    """A folder with an index of keys and one file of records for each green item.
 
     Several runs may use it at once: files are replaced atomically, and unreadable files count as missing.
     """
@@ -42,29 +44,31 @@ class ResultCache:
         self.folder = folder
 
     def green(self) -> dict[str, str]:
-        """Returns the fingerprint of each item when it was last green, by node id."""
+        """Returns the key of each item when it was last green, by node id."""
         try:
-            found = json.loads((self.folder / _INDEX).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            with open_inside(self.folder, _INDEX) as file:
+                found = json.loads(file.read(_MOST_INDEX))
+        except (OSError, ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        entries = found.items() if isinstance(found, dict) else ()
+        return {name: made for name, made in entries if isinstance(made, str)}
 
     def records(self, item: str, made: str) -> CachedResult | None:
-        """Returns the records of an item whose fingerprint is still `made`; None if there are none."""
+        """Returns the records of an item whose key is still `made`; None if there are none."""
         path = self._path(item)
         try:
-            with gzip.open(path, "rb") as file:
-                head = json.loads(file.readline())
+            with open_inside(self.folder, path.name) as packed, gzip.open(packed, "rb") as file:
+                head = json.loads(file.readline(_MOST_INDEX))
                 if head["made"] != made:
                     return None
-                kept = CachedResult(file.read(), tuple(head["families"]))
+                lines, families = file.read(_MOST), tuple(map(str, head["families"]))
             os.utime(path)  # the least recently used files are dropped first
-        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError):
             return None
-        return kept
+        return CachedResult(lines, families) if lines.endswith(b"\n") else None
 
     def update(self, items: Mapping[str, str | None]) -> None:
-        """Stores the fingerprints of green items; removes items that are not green (None) with their records."""
+        """Stores the keys of green items; removes items that are not green (None) with their records."""
         green = {**self.green(), **items}
         for name in (name for name, made in items.items() if not made):
             with suppress(OSError):
@@ -92,7 +96,8 @@ class ResultCache:
         for _, size, path in sorted(found, reverse=True):
             most -= size
             if most < 0:
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink()
 
     def _path(self, item: str) -> Path:
         return self.folder / f"{hashlib.sha256(item.encode()).hexdigest()[:16]}.jsonl.gz"
@@ -101,10 +106,13 @@ class ResultCache:
         written = self.folder / f"{name}.{os.getpid()}.tmp"
         try:
             self.folder.mkdir(exist_ok=True)
-            written.write_bytes(content)
+            written.unlink(missing_ok=True)
+            with open_inside(self.folder, written.name, "xb") as file:
+                file.write(content)
             written.replace(self.folder / name)
         except OSError:  # the next run then runs everything, as without a cache
-            written.unlink(missing_ok=True)
+            with suppress(OSError):
+                written.unlink(missing_ok=True)
 
 
 def _has_files(record: Record) -> bool:

@@ -116,8 +116,17 @@ def test_what_a_pairing_imports_counts_and_a_failure_is_run_until_it_is_mended(g
     assert not _taken(run)
 
 
+FAMILY = """
+import kerneltest as kt
+
+@kt.family(group="numeric", applies=lambda slot: slot.is_float_data)
+def far_above_zero(slot, rng):
+    return slot.cast(rng.standard_normal(slot.shape) + 200)
+"""
+
+
 def test_families_of_a_conftest_are_a_change(green: Path) -> None:
-    (green / "conftest.py").write_text("import kerneltest\n", encoding="utf-8")
+    (green / "conftest.py").write_text(FAMILY, encoding="utf-8")
     try:
         assert "2 passed" in _run(green, "--kt-changed").stdout
     finally:
