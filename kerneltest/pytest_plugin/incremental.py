@@ -45,7 +45,6 @@ class IncrementalPlugin:
             return
         from kerneltest.execute.cache import Cache
         from kerneltest.execute.process_state import ProcessState
-        from kerneltest.execute.verdict_digests import NotReusableError
         from kerneltest.execute.verdict_key import verdict_key
 
         planned = frozenset((p.pairing_id, p.backend.id, p.dtype) for item in items for p in item.items)
@@ -55,10 +54,11 @@ class IncrementalPlugin:
                 if (known := green.get(item.nodeid)) is None:
                     continue
                 try:
-                    if verdict_key(item.items, cache) == known:
-                        yield item.nodeid
-                except NotReusableError:
+                    is_unchanged = verdict_key(item.items, cache) == known
+                except Exception:  # a `NotReusableError`, or what the item itself reports when it runs
                     continue
+                if is_unchanged:
+                    yield item.nodeid
         finally:
             cache.pool.close()
 

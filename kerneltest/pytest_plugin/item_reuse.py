@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from kerneltest.core.targets import Tier
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
-from kerneltest.execute.verdict_digests import NotReusableError
 from kerneltest.execute.verdict_key import verdict_key
 from kerneltest.pytest_plugin.executor import WorkerSetup
 from kerneltest.records.item_keys import KeyWriter, keys_before
@@ -26,7 +25,9 @@ class ItemReuse:
         """Returns the key of an item; "" if its verdicts must not be reused."""
         try:
             return verdict_key(parts, cache)
-        except NotReusableError:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException:  # a `NotReusableError`, or what the case itself reports when it runs
             return ""
 
     def write_key(self, name: str, key: str) -> None:

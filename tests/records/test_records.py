@@ -142,7 +142,9 @@ def _default(each: Field[Any]) -> Any:
         *FINDING.error_budget,
         EVIDENCE,
         WINDOW,
-        replace(PLAN, problems=("a pairing is held nowhere",), budget=60, shard="1/2", whole="ab", elsewhere=PLAN.items),
+        replace(
+            PLAN, problems=("a pairing is held nowhere",), budget=60, shard="1/2", whole="ab", elsewhere=PLAN.items
+        ),
     ],
     ids=lambda filled: type(filled).__name__,
 )

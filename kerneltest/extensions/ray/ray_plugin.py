@@ -21,6 +21,10 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             "--kt-ray and -n cannot be combined: the cluster has its own workers. Omit -n or use -n0"
         )
+    if run.settings.resume:
+        raise pytest.UsageError(
+            "--kt-ray and --kt-resume cannot be combined: nodes do not tell with which code an item ran"
+        )
     if run.settings.isolate == "never":
         raise pytest.UsageError(
             "--kt-ray cannot be combined with --kt-isolate never or --pdb: each item runs in a process on some node"
