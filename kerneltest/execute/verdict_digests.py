@@ -31,7 +31,7 @@ _MODELS = (Exact, Rounding, Conditioned, Dot, Reduction, Ulp)  # error models th
 
 
 class NotReusableError(Exception):
-    """What a verdict follows from cannot be told, so it must not be reused; says why."""
+    """A verdict that must not be reused, since not all that it follows from can be told; says why."""
 
 
 def digest_texts(texts: Iterable[str]) -> str:

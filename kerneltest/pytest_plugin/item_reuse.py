@@ -1,4 +1,4 @@
-"""What a worker reuses of earlier runs: items that were green under the same key, and records of the run it resumes."""
+"""Reuse by a worker: of items that were green under the same key, and of the records of a run that it resumes."""
 
 import functools
 from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ResultReuse:
-    """What is kept between runs: compiled code, and green items."""
+    """The parts of pytest's cache for compiled code and for green items."""
 
     def __init__(self, config: pytest.Config) -> None:
         """Initialises the instance for the cache of a session."""

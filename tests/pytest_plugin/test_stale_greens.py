@@ -1,0 +1,59 @@
+"""A green item is not reused once its kernel or its oracle has become wrong, however that came about."""
+
+import os
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests import forked
+from tests.plugins import PLUGINS
+from tests.pytest_plugin.stale_greens import WAYS, Stale
+
+QUICK = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0", "-q")
+
+
+def _run(folder: Path, *options: str, **variables: str) -> CompletedProcess[str]:
+    known = {**os.environ, "PYTHONPATH": str(forked.ROOT), **variables}
+    return forked.run(folder, "pytest", *PLUGINS, *QUICK, *options, environment=known)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_a_second_run_is_red_once_the_code_is_wrong(tmp_path: Path, way: Stale) -> None:
+    way.write(tmp_path)
+    first = _run(tmp_path, *way.first)
+    assert "1 passed" in first.stdout, first.stdout
+    way.change(tmp_path)
+    second = _run(tmp_path, *way.options, **way.variables)
+    assert "1 failed" in second.stdout, second.stdout
+
+
+@pytest.mark.parametrize("name", ["a helper", "an installed package of the same version", "an environment variable"])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "with a worker"])
+def test_changed_items_are_not_left_out(tmp_path: Path, name: str, workers: tuple[str, ...]) -> None:
+    way = WAYS[name]
+    way.write(tmp_path)
+    assert "1 passed" in _run(tmp_path).stdout
+    unchanged = _run(tmp_path, "--kt-changed", *workers)
+    assert "--kt-changed left out 1 item" in unchanged.stdout
+    way.change(tmp_path)
+    assert "1 failed" in _run(tmp_path, "--kt-changed", *workers, *way.options, **way.variables).stdout
+
+
+@pytest.mark.parametrize("name", ["a helper", "a data file", "the oracle's helper", "a callback"])
+def test_an_unchanged_item_is_reused_unless_it_calls_back(tmp_path: Path, name: str) -> None:
+    WAYS[name].write(tmp_path)
+    assert "1 passed" in _run(tmp_path).stdout
+    second = _run(tmp_path)
+    assert "1 passed" in second.stdout
+    assert ("judged by earlier runs" in second.stdout) is (name != "a callback")
+
+
+def test_other_comments_and_names_of_variables_are_no_change(tmp_path: Path) -> None:
+    way = WAYS["a helper"]
+    way.write(tmp_path)
+    assert "1 passed" in _run(tmp_path).stdout
+    suite = tmp_path / "test_suite.py"
+    text = suite.read_text(encoding="utf-8").replace("o_ref", "out").replace("def scale", "# doubles\n\ndef scale")
+    suite.write_text(text, encoding="utf-8")
+    assert "judged by earlier runs" in _run(tmp_path).stdout
