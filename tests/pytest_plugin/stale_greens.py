@@ -33,10 +33,7 @@ def doubled(x):
 """
 HELPER = "import helper\nFACTOR = helper.FACTOR"
 TWO, THREE = "FACTOR = 2.0\n", "FACTOR = 3.0\n"
-LIBRARY = {
-    "site/library-1.0.dist-info/METADATA": "Name: library\nVersion: 1.0\n",
-    "site/library-1.0.dist-info/RECORD": "",
-}
+LIBRARY = {"site/library-1.0.dist-info/METADATA": "Name: library\nVersion: 1.0\n"}
 
 _LATER = itertools.count(0, 10**9)  # nanoseconds
 
@@ -156,14 +153,13 @@ def pytest_configure(config):
     os.environ["SUITE_FACTOR"] = config.getoption("--factor")
 """
 ENVIRON = "import os\nFACTOR = float(os.environ.get('SUITE_FACTOR', '2'))"
-LIBRARY_HEAD = (
-    "import sys, pathlib\nsys.path.insert(0, str(pathlib.Path(__file__).parent / 'site'))\nfrom library import FACTOR"
-)
+SITE = "import sys, pathlib\nsys.path.insert(0, str(pathlib.Path(__file__).parent / 'site'))\n"
+LIBRARY_HEAD = SITE + "from library import FACTOR"
 WARNS = "import warnings\ndef factor():\n    warnings.warn('old', UserWarning)\n    return 2.0"
 RANKS = "(x_ref[...] + jnp.zeros((1, 3), jnp.float32)).reshape(3) * FACTOR"
 GLOBAL = "import helper\nFACTOR = 2.0\ndef change(): pass\nhelper.patch(globals())"
 PATCH = "def patch(names):\n    names['FACTOR'] = {}\n"
-NUMPY = "import numpy as np\nbefore = np.multiply\nnp.multiply = lambda x, y: before(x, {} * y)\n"
+NUMPY = "import numpy as np\nbefore = np.positive\nnp.positive = lambda x: {} * before(x)\n"
 SAVES = "import pathlib\ndef pytest_collection_finish():\n    pathlib.Path('helper.py').write_text('FACTOR = 3.00')\n"
 SECOND_WORKER = """
 import os, helper
@@ -269,7 +265,7 @@ WAYS: dict[str, Stale] = {
     "a patch of NumPy": Stale(
         writes("conftest.py", NUMPY.format(1.5)),
         kernel="x_ref[...] * 2",
-        oracle="np.multiply(x, 2)",
+        oracle="2 * np.positive(x)",
         files={"helper.py": TWO, "conftest.py": NUMPY.format(1.0)},
     ),
     "the same size and time": Stale(
