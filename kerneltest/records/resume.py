@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import groupby
 from pathlib import Path
 
 from kerneltest.core.verdicts import Verdict
@@ -60,15 +61,16 @@ def prepare_resume(folder: Path) -> None:
     old, keys = shard_files(folder), read_keys(folder)
     seen: set[tuple[CellKey, str]] = set()
     written: dict[str, Path] = {}
-    for record in read_records(folder):
-        whole = not record.case and record.verdict in (Verdict.CRASH, Verdict.HANG)
-        if whole or (record.cell, record.case) in seen:  # duplicates are left by an interrupted resume
-            continue
-        seen.add((record.cell, record.case))
-        name = f"{_shard_of(record.item)}.tmp"
-        with open_inside(folder, name, "ab") as file:
-            file.write(line_of(record) + b"\n")
-        written[record.item] = folder / name
+    for path in folder.glob(f"{BEFORE}-*.tmp"):  # left by one that was interrupted here
+        path.unlink()
+    for item, records in groupby(read_records(folder), key=lambda record: record.item):
+        written[item] = folder / f"{_shard_of(item)}.tmp"
+        with open_inside(folder, written[item].name, "ab") as file:
+            for record in records:
+                whole = not record.case and record.verdict in (Verdict.CRASH, Verdict.HANG)
+                if not whole and (record.cell, record.case) not in seen:  # an interrupted resume leaves duplicates
+                    seen.add((record.cell, record.case))
+                    file.write(line_of(record) + b"\n")
     for path in old:
         path.unlink()
     for item, path in written.items():

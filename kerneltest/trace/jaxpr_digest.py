@@ -109,6 +109,8 @@ class _Encoder:
             self._array(value)
         elif isinstance(value, (np.dtype, type)):
             self._parts.append(f"type:{getattr(value, '__module__', '')}.{value}")
+        elif isinstance(value, tuple):  # a named one
+            self._sequence(f"{kind.__module__}.{kind.__qualname__}", value)
         elif isinstance(value, Enum):
             self._parts.append(f"{kind.__qualname__}.{value.name}")
         else:
@@ -224,10 +226,10 @@ class _Encoder:
             self._sequence("partial", (value.func, value.args, value.keywords))
             return
         module = getattr(value, "__module__", "") or ""
-        if not (isinstance(value, FunctionType) and module.startswith(("jax.", "jax._src."))):
+        if not module.startswith("jax.") or not hasattr(value, "__qualname__"):
             raise OpaqueError(f"it holds Python code ({getattr(value, '__qualname__', type(value).__qualname__)})")
         self._parts.append(f"function {module}.{value.__qualname__}")
-        self._sequence("closure", [cell.cell_contents for cell in value.__closure__ or ()])
+        self._sequence("closure", [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()])
 
 
 def _is_code(value: Any) -> bool:

@@ -148,3 +148,38 @@ def test_what_was_recorded_of_a_family_because_its_process_died_is_run_after_all
     assert not list(folder.glob("running-*"))
     prepare_resume(folder)  # again, as after a second kill
     assert [record.case for record in read_running(folder).records] == ["c1"]
+
+
+CHANGING = """
+import kerneltest as kt
+from kernels.vector_add import vector_add
+import importlib
+
+def paired(name, factor):
+    def oracle(x, y):
+        return x + factor * y
+    oracle.__name__ = name
+    floats = kt.array("n", "float32")
+    return kt.oracle_for(vector_add, x=floats, y=floats, dims=dict(n=kt.dim(values=(3,))))(oracle)
+
+first, second = paired("first", importlib.import_module("helper").FACTOR), paired("second", 1)
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_records_of_other_code_are_dropped_and_their_items_run_again(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    (tmp_path / "test_suite.py").write_text(CHANGING, encoding="utf-8")
+    (tmp_path / "helper.py").write_text("FACTOR = 1", encoding="utf-8")
+    assert "2 passed" in _start(tmp_path, *workers).said(120)
+    before = read_running(tmp_path / "out").records
+    (tmp_path / "out" / "end.json").unlink()  # as of a run that was killed at its end
+    (tmp_path / "helper.py").write_text("FACTOR = 2.5", encoding="utf-8")
+    for _ in range(2):
+        said = _start(tmp_path, "--kt-resume", *workers).said(120)
+        assert "1 failed, 1 passed" in said, said
+        (run,) = read_runs(tmp_path / "out")
+        assert run.reconciled.complete, run.reconciled.problems
+        kept = [record for record in before if record in run.records]
+        assert {record.pairing for record in kept} == {"test_suite.py::second"}
+        assert len(kept) == len(before) // 2
+        (tmp_path / "out" / "end.json").unlink()

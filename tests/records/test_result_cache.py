@@ -1,5 +1,6 @@
 """Records of green items between runs: what comes back, and what doesn't."""
 
+import gzip
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -86,3 +87,41 @@ def test_what_is_not_green_is_forgotten(store: ResultCache) -> None:
     assert [bool(_records(store, item, "1")) for item in ("one", "two")] == [True, False]
     (store.folder / "index.json").write_text("[", encoding="utf-8")
     assert store.green() == {}
+
+
+@pytest.mark.parametrize(
+    "index",
+    [None, "[" * 200_000, '{"a": ' * 100_000, '{"one": [], "two": 3}', "[]", "nonsense"],
+    ids=["a pipe", "deep lists", "deep objects", "no texts", "a list", "no JSON"],
+)
+def test_an_index_of_anything_neither_hangs_nor_raises(store: ResultCache, index: str | None) -> None:
+    store.folder.mkdir()
+    path = store.folder / "index.json"
+    if index is None:
+        os.mkfifo(path)
+    else:
+        path.write_text(index, encoding="utf-8")
+    assert store.green() == {}
+    store.update({"one": "1"})
+    assert store.green() == {"one": "1"}
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "a symlink", "a deep head"])
+def test_records_of_anything_neither_hang_nor_raise(store: ResultCache, kind: str) -> None:
+    store.keep("item", "1", [case(case="a")], NOW)
+    (path,) = store.folder.glob("*.gz")
+    path.rename(other := path.with_suffix(".other"))
+    match kind:
+        case "a pipe":
+            os.mkfifo(path)
+        case "a folder":
+            path.mkdir()
+        case "a symlink":
+            path.symlink_to(other)
+        case _:
+            path.write_bytes(gzip.compress(b"[" * 200_000 + b"\n"))
+    assert store.records("item", "1") is None
+    store.prune(most=0)
+    os.mkfifo(store.folder / f"{path.name}.{os.getpid()}.tmp")
+    store.keep("item", "1", [case(case="a")], NOW)
+    assert bool(store.records("item", "1")) is (kind != "a folder")

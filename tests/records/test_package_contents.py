@@ -1,0 +1,61 @@
+"""What changes the digest of an installed package, and what does not."""
+
+from pathlib import Path
+
+import pytest
+
+from kerneltest.records.package_contents import contents_of_libraries, contents_of_module
+
+RECORD = "some/__init__.py,sha256=aaa,10\nsome-1.0.dist-info/INSTALLER,sha256=bbb,4\nsome/__pycache__/x.pyc,,\n"
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in {"some/__init__.py": "", "some/native.so": "1", "some/deep/part.py": "A = 1"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def _write(site: Path, name: str, text: str) -> None:
+    (site / name).parent.mkdir(parents=True, exist_ok=True)
+    (site / name).write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "changes"),
+    [
+        ("some/deep/part.py", "A = 2", True),
+        ("some/native.so", "2", True),
+        ("some/data.json", "{}", True),
+        ("some/__pycache__/part.pyc", "x", False),
+        ("other/__init__.py", "", False),
+    ],
+)
+def test_a_checkout_is_told_by_its_files(site: Path, name: str, text: str, changes: bool) -> None:
+    before = contents_of_module("some")
+    _write(site, name, text)
+    assert (contents_of_module("some") != before) is changes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"), [("aaa", "ccc", True), ("bbb", "ddd", False), ("x.pyc", "y.pyc", False)]
+)
+def test_an_installation_is_told_by_its_record(site: Path, old: str, new: str, changes: bool) -> None:
+    _write(site, "some-1.0.dist-info/RECORD", RECORD)
+    before = contents_of_module("some")
+    _write(site, "some-1.0.dist-info/RECORD", RECORD.replace(old, new))
+    assert (contents_of_module("some") != before) is changes
+
+
+def test_a_record_of_an_editable_installation_says_nothing(site: Path) -> None:
+    _write(site, "some-1.0.dist-info/RECORD", "some.pth,sha256=aaa,10\n")
+    before = contents_of_module("some")
+    _write(site, "some/deep/part.py", "A = 2")
+    assert contents_of_module("some") != before
+
+
+def test_what_is_not_installed_has_none() -> None:
+    assert contents_of_module("no_such_package") == ""
+    assert contents_of_libraries() == contents_of_libraries()
