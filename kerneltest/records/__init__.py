@@ -4,5 +4,5 @@
 the last one. `io` writes and reads them as strict JSON lines; `schema_10` reads what the version before wrote.
 `journal` holds what each process is doing. `runs` reads a folder and reconciles its records with its plan, `overlay`
 lays several runs over each other, `merge_shards` joins the shards of one run. `result_cache` keeps green items between
-runs under a `fingerprint` of what they follow from. Nothing here judges, groups or explains a finding.
+runs under a key of all that they follow from. Nothing here judges, groups or explains a finding.
 """
