@@ -92,6 +92,7 @@ class Dispatcher:
             named_backends=self._settings.named_backends(),
             executables=self._reuse.cache_folder,
             results=self._reuse.results_folder if self.records_are_complete else None,
+            writes_keys=self.cluster is None and bool(self._settings.report or self._reuse.cache_folder),
             root=self._config.rootpath,
             shows_cases=self._config.option.verbose > 0,
         )

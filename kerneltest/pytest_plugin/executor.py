@@ -43,6 +43,7 @@ class WorkerSetup:
       named_backends: backends that must be available.
       executables: folder that keeps executables between runs; None to keep none.
       results: folder of the green items of earlier runs, whose records may be reused; None to run everything.
+      writes_keys: whether a later run may reuse results of this one, so that items need keys.
       root: of the session; paths in messages are relative to it.
       shows_cases: whether failures also show single cases.
       published_folder: the run's folder in paths that files of the run hold; None if that is `folder`.
@@ -58,6 +59,7 @@ class WorkerSetup:
     shows_cases: bool
     published_folder: Path | None = None
     results: Path | None = None
+    writes_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)

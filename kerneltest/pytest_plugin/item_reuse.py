@@ -22,7 +22,9 @@ class ItemReuse:
         self._keys = KeyWriter(setup.folder, setup.shard)
 
     def find_key(self, parts: Sequence[Item], cache: Cache) -> str:
-        """Returns the key of an item; "" if its verdicts must not be reused."""
+        """Returns the key of an item; "" if its verdicts must not be reused, or if no run can."""
+        if not self._setup.writes_keys:
+            return ""
         try:
             return verdict_key(parts, cache)
         except (KeyboardInterrupt, GeneratorExit):
@@ -32,7 +34,8 @@ class ItemReuse:
 
     def write_key(self, name: str, key: str) -> None:
         """Notes the key with which an item runs, for the end of the run and for one that resumes it."""
-        self._keys.write(name, key)
+        if self._setup.writes_keys:
+            self._keys.write(name, key)
 
     def take_over(self, item: Item, name: str, key: str) -> CachedResult | None:
         """Returns the records of an item that was green under a key; None if it has to run.
