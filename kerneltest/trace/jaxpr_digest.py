@@ -111,6 +111,8 @@ class _Encoder:
             self._parts.append(f"type:{getattr(value, '__module__', '')}.{value}")
         elif isinstance(value, tuple):  # a named one
             self._sequence(f"{kind.__module__}.{kind.__qualname__}", value)
+        elif kind is object:  # a sentinel, which has no content
+            self._parts.append(f"object {self._number(value)}")
         elif isinstance(value, Enum):
             self._parts.append(f"{kind.__qualname__}.{value.name}")
         else:
