@@ -8,6 +8,10 @@ from kerneltest.core.source_location import location_of_exception
 from kerneltest.core.verdicts import Verdict
 
 
+class DeclarationError(ValueError):
+    """Something that a user declares is wrong; the message names it and the fix."""
+
+
 class Failure(Exception):  # noqa: N818 - a verdict that is not always an error
     """The end of a case before its values could be compared.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
+    from kerneltest.core.details import InternalError
     from kerneltest.declare.pairing import Pairing
     from kerneltest.execute.item import Item
     from kerneltest.execute.planning import PairingPlan
@@ -45,11 +46,13 @@ class Collection:
     Attributes:
       pairings: all that were collected, in order. One pairing may be collected under several names.
       selected: what the run does.
+      internal_errors: exceptions of kerneltest while it planned pairings.
     """
 
     def __init__(self) -> None:
         self.pairings: list[CollectedPairing] = []
         self.selected: frozenset[PlannedPart] = frozenset()
+        self.internal_errors: list[InternalError] = []
         self._dtypes: Counter[tuple[str, str]] = Counter()  # by pairing and backend
         declared = sys.modules.get("kerneltest.declare.pairing")
         self._made_before = len(declared.ALL_PAIRINGS) if declared is not None else 0

@@ -16,6 +16,7 @@ from kerneltest.pytest_plugin.collection import junit_properties, unwritten_mess
 from kerneltest.pytest_plugin.pytest_run import RUN
 
 if TYPE_CHECKING:
+    from kerneltest.core.failures import Failure
     from kerneltest.declare.pairing import Pairing
     from kerneltest.execute.item import Item
     from kerneltest.pytest_plugin.executor import ItemResult
@@ -141,6 +142,20 @@ class UnwrittenItem(pytest.Item):
 
     def runtest(self) -> None:
         pytest.fail(unwritten_message(self.pairing), pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, self.name
+
+
+class UnplannedItem(pytest.Item):
+    """A pairing that kerneltest failed to plan: one failure in place of one for each case."""
+
+    def __init__(self, *, failure: Failure, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.failure = failure
+
+    def runtest(self) -> None:
+        pytest.fail(str(self.failure), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, self.name
