@@ -3,12 +3,13 @@
 import ast
 import functools
 import hashlib
-import importlib.util
 import site
 import sys
 import sysconfig
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -95,13 +96,27 @@ def _digest_file(path: Path, name: str) -> tuple[str, tuple[str, ...]]:
 
 def _origin(name: str) -> Path | None:
     """Returns the file of a module; None if it has none."""
-    module = sys.modules.get(name)
-    try:
-        spec = getattr(module, "__spec__", None) or importlib.util.find_spec(name)
-    except (ImportError, ValueError, AttributeError):
-        spec = None
-    origin = getattr(module, "__file__", None) or (spec.origin if spec else None)
+    origin = getattr(sys.modules.get(name), "__file__", None)
+    if origin is None and (spec := _find_spec(name)):
+        origin = spec.origin
     return Path(origin).resolve() if origin and origin.endswith(".py") else None
+
+
+def _find_spec(name: str) -> ModuleSpec | None:
+    """Returns the spec of a module without importing the packages around it, which `importlib.util.find_spec` does."""
+    loaded: ModuleSpec | None = getattr(sys.modules.get(name), "__spec__", None)
+    if loaded is not None:
+        return loaded
+    parent = name.rpartition(".")[0]
+    around = _find_spec(parent) if parent else None
+    if parent and (around is None or around.submodule_search_locations is None):
+        return None
+    folders = list(around.submodule_search_locations or ()) if around else None
+    for finder in list(sys.meta_path):
+        with suppress(Exception):  # a finder of the user's may raise anything
+            if spec := finder.find_spec(name, folders, None):
+                return spec
+    return None
 
 
 def _with_parents(name: str) -> Iterator[str]:

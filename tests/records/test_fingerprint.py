@@ -67,6 +67,21 @@ def test_an_import_within_a_function_counts(home: Path) -> None:
     assert Fingerprint().digest(("home.kernel",)) != before
 
 
+@pytest.mark.parametrize("raised", ["RuntimeError('types only')", "SystemExit(1)", "NameError", "KeyboardInterrupt"])
+def test_a_package_that_only_type_checkers_import_is_read_and_not_imported(home: Path, raised: str) -> None:
+    types = home / "only_types"
+    types.mkdir()
+    (types / "__init__.py").write_text(f"raise {raised}\n", encoding="utf-8")
+    kernel = home / "home" / "kernel.py"
+    imported = "\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from only_types.inner import Float\n"
+    kernel.write_text(kernel.read_text(encoding="utf-8") + imported, encoding="utf-8")
+    before = Fingerprint().digest(("home.kernel",))
+    (types / "inner.py").write_text("Float = float\n", encoding="utf-8")
+    assert before
+    assert Fingerprint().digest(("home.kernel",)) != before
+    assert "only_types" not in sys.modules
+
+
 def test_installed_packages_are_told_by_their_versions() -> None:
     assert Fingerprint().digest(("numpy", "jax", "pathlib")) == Fingerprint().digest(())
     assert installed_versions() == installed_versions()
