@@ -13,7 +13,7 @@ from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
 
 from kerneltest.core.details import Access, Hung, MemoryFault, Race, Raised, Stated, Visit
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.interpreter_threads import (
@@ -63,9 +63,10 @@ def run(call: Callable[..., Any], operands: Sequence[Any], evaluate: EvaluateThr
       evaluate: runs the kernel's threads if the interpreter is not compiled.
 
     Raises:
-      Failure: the interpreter found a fault. Its state is reset for the next kernel.
+      Failure: the interpreter found a fault.
     """
-    with exclusive_interpreter(_WAITS, _describe_wait, evaluate) as (detector, printed):
+    reset = gpu_callbacks.reset_gpu_interpret_mode_state
+    with exclusive_interpreter(_WAITS, _describe_wait, evaluate, reset) as (detector, printed):
         try:
             outputs = [np.asarray(output) for output in call(*operands)]
             races = gpu_callbacks._races
@@ -74,9 +75,7 @@ def run(call: Callable[..., Any], operands: Sequence[Any], evaluate: EvaluateThr
         except Failure:
             raise
         except Exception as error:
-            raise _failure(str(error), detector.deadlock) from error
-        finally:
-            gpu_callbacks.reset_gpu_interpret_mode_state()
+            raise _failure(exception_text(error), detector.deadlock) from error
     return outputs
 
 
