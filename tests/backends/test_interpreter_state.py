@@ -43,10 +43,13 @@ def traced(*, fails: bool, parallel: bool) -> Traced:
 @pytest.mark.parametrize("parallel", [False, True])
 def test_a_failure_does_not_reach_the_next_kernel(by: str, parallel: bool) -> None:
     (backend,) = resolve(["interpret-tpu"])
-    with pytest.raises((Failure, jax.errors.JaxRuntimeError), match="refused"):
+
+    def fail() -> None:
         if by == "a kernel under test":
             backend.prepare(traced(fails=True, parallel=parallel)).run([X])
-        else:
-            np.asarray(doubled(X, fails=True, parallel=parallel, interpret=pltpu.InterpretParams()))
+        np.asarray(doubled(X, fails=True, parallel=parallel, interpret=pltpu.InterpretParams()))
+
+    with pytest.raises((Failure, jax.errors.JaxRuntimeError), match="refused"):
+        fail()
     (output,) = backend.prepare(traced(fails=False, parallel=not parallel)).run([X])
     assert np.array_equal(np.asarray(output), 2 * X)
