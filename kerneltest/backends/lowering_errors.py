@@ -3,10 +3,14 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import jax
 
 from kerneltest.backends.hints import lowering_hint
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.failures import Failure
+from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.source_lines import equations_being_lowered, line_of_nested
 
@@ -33,6 +37,8 @@ class Excess:
 # pattern, or a function of the groups.
 Rule = tuple[re.Pattern[str], Verdict, str | Callable[..., str | Excess]]
 
+_JAX = str(Path(jax.__file__).parent)
+_LINE = re.compile(r'"([^"]+\.py)":(\d+)')
 _MISSING = re.compile(r"unimplemented primitive in pallas (?:\w+ )?lowering(?: for [^:]+)?: ([\w-]+)", re.IGNORECASE)
 
 
@@ -98,3 +104,9 @@ def lowering_failure(error: Exception, name: str, rules: Sequence[Rule], line: s
         return Failure(found.verdict, detail)
     verdict = Verdict.UNIMPLEMENTED if isinstance(error, NotImplementedError) else Verdict.COMPILE_ERROR
     return Failure(verdict, NotBuilt(Stage.LOWER, name, kind, text, stopped_at, source=source))
+
+
+def user_place(text: str) -> str:
+    """Returns FILE:LINE of the user's code that a compiler's message names, or ""."""
+    lines = ((path, line) for path, line in _LINE.findall(text) if not path.startswith(_JAX))
+    return next((f"{relative_path(path)}:{line}" for path, line in lines), "")

@@ -15,8 +15,8 @@ from jax.experimental import pallas as pl
 
 from kerneltest.backends.compile_cache import Answer, cached_compile
 from kerneltest.backends.kernel_names import prefix
-from kerneltest.backends.lowering_errors import match_rule
-from kerneltest.backends.tpu.tpu_errors import COMPILING, user_place
+from kerneltest.backends.lowering_errors import match_rule, user_place
+from kerneltest.backends.tpu.tpu_errors import COMPILING
 from kerneltest.backends.tpu.tpu_lowering import MosaicModule, lower
 from kerneltest.backends.tpu.vmem import format_size, tile_advice, vmem_limit, windows
 from kerneltest.backends.workers import Workers

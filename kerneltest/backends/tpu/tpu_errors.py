@@ -1,13 +1,9 @@
 """Errors of JAX, Mosaic and XLA about TPU kernels, explained to the kernels' authors."""
 
 import re
-from pathlib import Path
-
-import jax
 
 from kerneltest.backends.lowering_errors import Excess, Rule
 from kerneltest.backends.tpu.vmem import LANES, SUBLANES
-from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 
 
@@ -166,9 +162,6 @@ LOWERING: tuple[Rule, ...] = (
     ),
 )
 
-_JAX = str(Path(jax.__file__).parent)
-_LINE = re.compile(r'"([^"]+\.py)":(\d+)')
-
 COMPILING: tuple[Rule, ...] = (
     (
         re.compile(r"Could not convert JSON string to proto"),
@@ -259,9 +252,3 @@ COMPILING: tuple[Rule, ...] = (
         "an argument is {0}, and TPU kernels have no 64-bit types: convert before the call",
     ),
 )
-
-
-def user_place(text: str) -> str:
-    """Returns FILE:LINE of the user's code that a message of Mosaic names, or ""."""
-    lines = ((path, line) for path, line in _LINE.findall(text) if not path.startswith(_JAX))
-    return next((f"{relative_path(path)}:{line}" for path, line in lines), "")
