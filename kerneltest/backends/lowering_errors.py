@@ -9,7 +9,7 @@ import jax
 
 from kerneltest.backends.hints import lowering_hint
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.source_lines import equations_being_lowered, line_of_nested
@@ -86,7 +86,7 @@ def lowering_failure(error: Exception, name: str, rules: Sequence[Rule], line: s
       rules: to explain the exception by.
       line: the user's line, in case the exception does not point to a nearer one.
     """
-    text = str(error) or type(error).__name__
+    text = exception_text(error) or type(error).__name__
     first, kind = text.splitlines()[0], type(error).__name__
     equations = equations_being_lowered(error)
     source = line_of_nested(equations) or line

@@ -52,7 +52,9 @@ def exception_text(error: BaseException) -> str:
     """Returns the text of an exception, even if its `__str__` raises."""
     try:
         return str(error)
-    except Exception as other:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as other:  # SystemExit and pytest's outcomes included
         return f"(its text raised {type(other).__name__})"
 
 

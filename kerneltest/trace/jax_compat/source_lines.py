@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 from jax._src import source_info_util
 
+from kerneltest.core.failures import exception_text, format_exception
 from kerneltest.core.source_location import location_of_exception, relative_path
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Jaxpr, SourceInfo
 
@@ -127,7 +128,7 @@ def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
     """
     if user_line(error):
         return False
-    return not (checks and isinstance(error, ValueError)) or bool(_OWN_LIMIT.search(str(error)))
+    return not (checks and isinstance(error, ValueError)) or bool(_OWN_LIMIT.search(exception_text(error)))
 
 
 def describe_limitation(error: BaseException, what: str) -> str:
@@ -138,4 +139,4 @@ def describe_limitation(error: BaseException, what: str) -> str:
       what: a predicate, such as `cannot interpret this`.
     """
     place = user_line(error) or line_being_processed(error)
-    return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {type(error).__name__}: {error}{place}"
+    return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {format_exception(error)}{place}"

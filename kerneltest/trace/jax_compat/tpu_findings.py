@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.core.details import Access, Hung, MemoryFault, Race, Raised, Stated, Visit
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.interpreter_threads import Wait
@@ -43,7 +43,7 @@ def failure(error: Exception, deadlock: Hung | None, memory: TrackedSharedMemory
     cause = (memory.first if memory is not None else None) or error
     if isinstance(cause, MisuseError):
         return Failure(cause.verdict, cause.detail)
-    text, name = str(cause), type(cause).__name__
+    text, name = exception_text(cause), type(cause).__name__
     if memory is None:
         return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, text))
     if "RACE DETECTED" in text:
