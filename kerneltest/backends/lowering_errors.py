@@ -39,7 +39,9 @@ Rule = tuple[re.Pattern[str], Verdict, str | Callable[..., str | Excess]]
 
 _JAX = str(Path(jax.__file__).parent)
 _LINE = re.compile(r'"([^"]+\.py)":(\d+)')
-_MISSING = re.compile(r"unimplemented primitive in pallas (?:\w+ )?lowering(?: for [^:]+)?: ([\w-]+)", re.IGNORECASE)
+_MISSING = re.compile(
+    r"unimplemented primitive in pallas (?:\w+ )?lowering(?: for [^:]{1,200})?: ([\w-]+)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,9 +99,12 @@ def _error_of(detail: Detail) -> tuple[object, ...]:
     return (detail,)
 
 
+_LONGEST = 1000  # characters of an error that are compared
+
+
 def _words(text: str) -> frozenset[str]:
     """Returns the words of JAX's error, without numbers, quoted names, shapes, brackets, and the dump after it."""
-    said = re.sub(r'"[^"]*"|(?<=<)(?:\d+x)+', "", "\n".join(text.splitlines()[:2]))
+    said = re.sub(r'"[^"]*"|(?<=<)(?:\d+x)+', "", "\n".join(text.splitlines()[:2])[:_LONGEST])
     brackets = 1
     while brackets:
         said, brackets = re.subn(r"\([^()]*\)", "", said)

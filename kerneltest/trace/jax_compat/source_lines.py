@@ -39,13 +39,10 @@ def line_of_nested(equations: list[Equation]) -> str:
     return line
 
 
-_DEFINED_AT = re.compile(r" at (.+):(\d+)$")  # JAX's text
-
-
 def line_of_function(jaxpr: Jaxpr) -> str:
     """`FILE:LINE` at which the user's function behind a jaxpr is defined, or ""."""
-    found = _DEFINED_AT.search(_function_source(jaxpr))
-    return f"{relative_path(found.group(1))}:{found.group(2)}" if found and not found.group(1).startswith(_JAX) else ""
+    file, _, line = _function_source(jaxpr).partition(" at ")[2].rpartition(":")
+    return f"{relative_path(file)}:{line}" if file and line.isdigit() and not file.startswith(_JAX) else ""
 
 
 def is_of_jax(jaxpr: Jaxpr) -> bool:
