@@ -175,7 +175,7 @@ def _add_repro_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _repro(chosen: argparse.Namespace) -> int:
-    from kerneltest.report.text.tables import for_terminal
+    from kerneltest.report.text.tables import lines_for_terminal
     from kerneltest.reproduce.rerun import ReproductionError, judge_again
 
     try:
@@ -183,7 +183,7 @@ def _repro(chosen: argparse.Namespace) -> int:
     except ReproductionError as error:
         return refuse("repro", error)
     text = f"{record.verdict} on {record.backend}: {record.family}, {record.signature}\n{record.message}".strip()
-    print("\n".join(map(for_terminal, text.split("\n"))))
+    print(lines_for_terminal(text))
     return int(record.verdict.is_finding)
 
 
