@@ -1,4 +1,4 @@
-"""What a kernel, an oracle or a backend says reaches the terminal as text: no escape sequence, and all of its letters."""
+"""Texts of kernels, oracles and backends reach the terminal without control characters, and with all letters."""
 
 import unicodedata
 from pathlib import Path
@@ -69,5 +69,5 @@ def test_no_escape_sequence_reaches_the_terminal(tmp_path: Path, workers: str) -
         shown = forked.run(tmp_path, "kerneltest", *words)
         said[name] = shown.stdout + shown.stderr
     said["markdown"] += (tmp_path / "page.md").read_text(encoding="utf-8")
-    assert {name: _controls(text) for name, text in said.items()} == dict.fromkeys(said, set())
+    assert {name: _controls(text) for name, text in said.items()} == {name: set() for name in said}
     assert all(letter in said[name] for name in ("pytest", "summary", "markdown") for letter in LETTERS.split())
