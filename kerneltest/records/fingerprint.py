@@ -13,6 +13,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
+from kerneltest.core.syntax import parse_source
+
 _HOMES = tuple(
     str(Path(home).resolve())
     for home in {
@@ -85,13 +87,18 @@ def installed_versions() -> str:
 def _digest_file(path: Path, name: str) -> tuple[str, tuple[str, ...]]:
     """Returns the digest of a file's code, and the modules that it imports under that module name."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        source = path.read_bytes()
+    except OSError:
         return "unreadable", ()
+    tree = parse_source(source)
+    if tree is None:
+        return hashlib.sha256(source).hexdigest()[:16], ()
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     imported = tuple(dict.fromkeys(each for found in _imports(tree, package) for each in _with_parents(found)))
     _drop_docstrings(tree)
-    return hashlib.sha256(ast.dump(tree, annotate_fields=False).encode()).hexdigest()[:16], imported
+    with suppress(RecursionError):  # of a long sum, or a chain of `elif`
+        source = ast.dump(tree, annotate_fields=False).encode()
+    return hashlib.sha256(source).hexdigest()[:16], imported
 
 
 def _origin(name: str) -> Path | None:

@@ -47,6 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("__init__.py", '"""A package."""', "VERSION = 2", True),
         ("other.py", "1", "2", False),
         ("helper.py", "x + x", "x + ", True),
+        ("helper.py", "x + x", " + ".join(["x"] * 600), True),  # deeper than Python recurses
         ("kernel.py", "return", "import home.late\n    return", True),
     ],
 )
