@@ -1,4 +1,4 @@
-"""What the page shows of made runs, in a real browser: many suspects or none, hostile text, history, sources, bounds."""
+"""The page of made runs in a real browser: many suspects or none, hostile text, history, sources, bounds."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,10 @@ from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import FaultLocation, Reproducer
 from kerneltest.report.html.render_page import write_html
-from tests.browsing import open_page
+from tests.browsing import needs_browser, open_page
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
+
+pytestmark = needs_browser
 
 
 def test_of_many_suspects_the_first_are_open_and_the_others_drawn_when_they_are(page: Any, tmp_path: Path) -> None:
