@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from kerneltest.core.syntax import parse_source
+from kerneltest.core.syntax import parse_file
 
 _ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
 
@@ -75,13 +75,9 @@ class SourceModule:
 
 def read_module(path: Path) -> SourceModule:
     """Reads one file."""
-    module = SourceModule(path)
-    try:
-        tree = parse_source(path.read_bytes())
-    except OSError:
-        tree = None
+    tree = parse_file(path)
+    module = SourceModule(path, is_read=tree is not None)
     if tree is None:
-        module.is_read = False
         return module
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -202,9 +198,8 @@ class Program:
         """Returns the module with a dotted name, or one whose name has it as its end, as in a src layout; or None."""
         candidates = self._by_name.get(dotted.rpartition(".")[2], [])
         exact = [each for each in candidates if each.dotted == dotted]
-        loose = [
-            e for e in candidates if f".{dotted}".endswith(f".{e.dotted}") or f".{e.dotted}".endswith(f".{dotted}")
-        ]
+        ends = [(f".{dotted}", f".{each.dotted}", each) for each in candidates]
+        loose = [each for wanted, own, each in ends if wanted.endswith(own) or own.endswith(wanted)]
         return next(iter([*exact, *loose]), None)
 
     def resolve(
