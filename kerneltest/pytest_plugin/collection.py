@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kerneltest.core.syntax import parse_source
+
 if TYPE_CHECKING:
     import pytest
 
@@ -109,9 +111,12 @@ def collects_whole_folders(config: pytest.Config) -> bool:
 def is_unwritten(pairing: Pairing) -> bool:
     """Returns whether the oracle only raises NotImplementedError, as `kerneltest init` generates it."""
     try:
-        (function,) = ast.parse(textwrap.dedent(inspect.getsource(pairing.oracle))).body
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return False  # a lambda, a ufunc, or code without a file
+        tree = parse_source(textwrap.dedent(inspect.getsource(pairing.oracle)))
+    except (OSError, TypeError, SyntaxError):
+        return False  # a ufunc, or code without a file
+    if tree is None or len(tree.body) != 1:
+        return False  # part of an expression
+    (function,) = tree.body
     body = getattr(function, "body", None)
     if isinstance(body, list) and len(body) > 1 and ast.get_docstring(function) is not None:  # type: ignore[arg-type]
         body = body[1:]

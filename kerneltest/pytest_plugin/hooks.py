@@ -61,11 +61,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def _balance_with(config: pytest.Config, durations: str) -> dict[str, float]:
     """Returns the seconds that items took in an earlier run, by which shards are balanced; {} without one."""
     from kerneltest.records.files import RecordError
+    from kerneltest.report.text.tables import lines_for_terminal
 
     try:
         return seconds_by_item(resolve_path(config, "durations", durations)) if durations else {}
     except RecordError as error:
-        raise pytest.UsageError(f"--kt-durations: {error}") from error
+        raise pytest.UsageError(lines_for_terminal(f"--kt-durations: {error}")) from error
 
 
 @pytest.hookimpl(trylast=True)  # once pytest has looked for fixtures in the plugins

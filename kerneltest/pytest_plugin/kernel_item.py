@@ -61,10 +61,14 @@ class KernelItem(pytest.Item):
         """
         if self._result is None or (self._result.verdict == Gap.MISSING and not self._activity_at_alarm):
             self._result = self._run_once()
+        if not (self._result.skipped or self._result.headline):
+            return
+        from kerneltest.report.text.tables import for_terminal, lines_for_terminal
+
+        message = lines_for_terminal(self._result.message)
         if self._result.skipped:
-            raise pytest.skip.Exception(self._result.message)
-        if self._result.headline:
-            raise FindingsError(self._result.headline, self._result.message)
+            raise pytest.skip.Exception(message)
+        raise FindingsError(for_terminal(self._result.headline), message)
 
     def _run_once(self) -> ItemResult:
         run = self.config.stash[RUN]
