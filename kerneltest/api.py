@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -56,6 +57,7 @@ class Result:
       not_applicable: backends that do not apply to the kernel, with the reason.
       records: one for each case.
       suspects: presumed bugs, the most telling first; the findings of one bug form one suspect.
+      internal_errors: cases in which kerneltest itself failed, which says nothing about the kernel.
     """
 
     findings: tuple[Finding, ...]
@@ -65,11 +67,12 @@ class Result:
     not_applicable: Mapping[str, str]
     records: tuple[Record, ...]
     suspects: tuple[Suspect, ...]
+    internal_errors: tuple[Record, ...]
 
     @property
     def ok(self) -> bool:
-        """True if something was compared and there are no findings."""
-        return not self.findings and any(record.compared for record in self.records)
+        """True if something was compared, there are no findings, and kerneltest itself did not fail."""
+        return not self.findings and not self.internal_errors and any(record.compared for record in self.records)
 
 
 def check(
@@ -125,7 +128,8 @@ def check(
     not_applicable = {each.backend: each.reason for each in planned.not_applicable}
     count = sum(1 for record in records if record.case)
     seconds = time.perf_counter() - started
-    return Result(findings, count, seconds, unavailable, not_applicable, records, found)
+    internal = tuple(record for record in records if record.verdict is Verdict.INTERNAL_ERROR)
+    return Result(findings, count, seconds, unavailable, not_applicable, records, found, internal)
 
 
 def _find_suspects(
@@ -157,6 +161,7 @@ def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str
 
     Raises:
       AssertionError: the case has a finding, or a backend is unavailable; the message says which and why.
+      Failure: kerneltest itself failed (`internal_error`).
       ValueError: a backend is unknown or computes no values.
     """
     if case.pairing_id != pairing.name:
@@ -172,6 +177,8 @@ def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str
         cache.expectations.clear()  # there may be thousands of examples, and they rarely recur
         if record.verdict is Verdict.UNAVAILABLE:
             raise AssertionError(f"{backend.id} unavailable: {record.message}")
+        if record.verdict is Verdict.INTERNAL_ERROR and record.detail is not None:
+            raise Failure(record.verdict, record.detail)
         if record.verdict.is_finding:
             raise AssertionError(f"{record.verdict} on {backend.id}, {record.signature}: {record.message}")
 

@@ -150,7 +150,17 @@ def poisons_device(said: str) -> bool:
 
 def compile_failure(error: Exception) -> Failure:
     """Returns the failure for an exception of a compilation, with the user's line."""
-    said, name, source = exception_text(error), type(error).__name__, user_line(error).strip(" ()")
+    return describe_compile_failure(type(error).__name__, exception_text(error), user_line(error).strip(" ()"))
+
+
+def describe_compile_failure(name: str, said: str, source: str) -> Failure:
+    """Returns the failure for an exception of a compilation.
+
+    Args:
+      name: the exception's type.
+      said: its text.
+      source: FILE:LINE of the user's source, or "".
+    """
     verdict = next((v for v, words in _COMPILING if words.search(said.lower())), Verdict.COMPILE_ERROR)
     if poisons_device(said):
         return Failure(verdict, DeviceLost(name, said))

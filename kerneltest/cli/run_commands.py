@@ -92,7 +92,7 @@ def _summary(chosen: argparse.Namespace) -> int:
     for line, _ in shown:
         print(for_terminal(line))
     print(for_terminal(str(counts)))
-    return int(bool(counts.failed) or not counts.complete)
+    return counts.exit_code
 
 
 def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,22 +118,19 @@ def _merge(chosen: argparse.Namespace) -> int:
             raise JoinError(f"-o names the shard {chosen.output}: name another folder for the merged run")
         home = RunFolder.claim(chosen.output)
         try:
-            beside = home.open_beside()
-            try:
+            with home.folder_beside() as beside:
                 for run in runs:
-                    copy_files(run, beside.path)
-                write_plan(beside.path, replace(plan, run=home.run))
+                    copy_files(run, beside)
+                write_plan(beside, replace(plan, run=home.run))
                 del runs, run  # `finish` reads them again as one run
-                ended = finish(beside.path, report=str(chosen.output), failed_tests=failed)
+                ended = finish(beside, report=str(chosen.output), failed_tests=failed)
                 home.take_files(beside)
-            finally:
-                beside.release()
         finally:
             home.release()
     except (RecordError, JoinError, FolderError, OSError) as error:
         return refuse("merge", error)
     for line, _ in ended.lines:
-        print(for_terminal(line.replace(str(beside.path), str(home.path))))
+        print(for_terminal(line.replace(str(beside), str(home.path))))
     for name in failed:
         print(for_terminal(f"failed, and is no pairing: {name}"))
     return 0 if ended.green and not failed else 1
@@ -183,7 +180,9 @@ def _add_repro_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _repro(chosen: argparse.Namespace) -> int:
-    from kerneltest.report.text.tables import for_terminal
+    from kerneltest.core.verdicts import Verdict
+    from kerneltest.report.counts import INTERNAL_ERROR_CODE
+    from kerneltest.report.text.tables import lines_for_terminal
     from kerneltest.reproduce.rerun import ReproductionError, judge_again
 
     try:
@@ -191,8 +190,8 @@ def _repro(chosen: argparse.Namespace) -> int:
     except ReproductionError as error:
         return refuse("repro", error)
     text = f"{record.verdict} on {record.backend}: {record.family}, {record.signature}\n{record.message}".strip()
-    print("\n".join(map(for_terminal, text.split("\n"))))
-    return int(record.verdict.is_finding)
+    print(lines_for_terminal(text))
+    return INTERNAL_ERROR_CODE if record.verdict is Verdict.INTERNAL_ERROR else int(record.verdict.is_finding)
 
 
 register_command(

@@ -1,14 +1,17 @@
 """The cache of a process: traces, expectations and executables that the cases of a pairing share."""
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kerneltest.backends.base import Artifact, Backend, Executable, FastPath
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, convert_exceptions
+from kerneltest.core.guard import Guard
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -35,6 +38,9 @@ _MORE = 1.5  # an error budget costs as much as several bounds
 
 _MAX_BYTES = 2**28  # of expectations
 
+_EVIDENCE_SECONDS = 20.0  # for the findings of a pairing in one dtype
+_MOST_EVIDENCE_SECONDS = 1.0  # for one finding
+
 _INTERRUPTIBLE = 0.5  # seconds: Python cannot raise into a thread that waits for a lock
 
 _Answer = TypeVar("_Answer", Traced, Expectation)
@@ -56,6 +62,7 @@ class Cache:
       jaxpr_digests: the digest of each traced function whose verdicts may be reused.
       case_digests: the digest of the inputs and the expectation of such cases.
       largest_fraction: the largest error / bound so far, by backend and family.
+      evidence_seconds: time left for evidence of findings.
       pool: compiles in threads.
       process: the state of the process that runs the cases.
     """
@@ -74,6 +81,7 @@ class Cache:
     jaxpr_digests: dict[Traced, JaxprDigest] = field(default_factory=dict)
     case_digests: dict[str, str] = field(default_factory=dict)
     largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
+    evidence_seconds: float = _EVIDENCE_SECONDS
     pool: CompilePool = field(default_factory=lambda: CompilePool(_compiler_threads()))
     process: ProcessState = field(default_factory=ProcessState)
 
@@ -86,7 +94,7 @@ class Cache:
                 store.clear()
             self.jaxpr_digests.clear()
             self.case_digests.clear()
-            self.expectation_bytes = 0
+            self.expectation_bytes, self.evidence_seconds = 0, _EVIDENCE_SECONDS
             for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes):
                 other.clear()
 
@@ -216,6 +224,15 @@ class Cache:
         if more:
             self.largest_fraction[place] = fraction
         return more
+
+    @contextmanager
+    def guard_evidence(self) -> Iterator[Guard]:
+        """Returns the guard for the evidence of one finding, which has a share of the time that is left for all."""
+        started = time.monotonic()
+        try:
+            yield Guard(self.process.internal_failures, min(_MOST_EVIDENCE_SECONDS, self.evidence_seconds))
+        finally:
+            self.evidence_seconds -= time.monotonic() - started
 
     def later_cases(self, case: AnyCase) -> Sequence[AnyCase]:
         """Returns the later cases of the same signature that may run in one batch with a case."""

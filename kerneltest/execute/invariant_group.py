@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import DeclarationError, Failure
 from kerneltest.core.group_names import GroupName
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
@@ -189,7 +189,7 @@ def _run_variations(invariant: Invariant, asked: InvariantContext, prepare: Prep
 def _check_shapes(share: OutputCheck, part: Outputs, wanted: ExpectedOutputs) -> None:
     outputs, values, bounds = ([np.shape(each) for each in arrays] for arrays in (part, wanted.values, wanted.bounds))
     if outputs != values or outputs != bounds:
-        raise ValueError(
+        raise DeclarationError(
             f"the share {share.label!r} has outputs of shapes {outputs}, expected values of shapes {values} and bounds "
             f"of shapes {bounds}, which must be equal"
         )

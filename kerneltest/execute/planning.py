@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
+from kerneltest.core.details import InternalError
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing, matches_backend
 from kerneltest.execute.cache import Cache
@@ -135,6 +136,7 @@ def build_plan(
     *,
     run: str,
     problems: tuple[str, ...] = (),
+    internal_errors: tuple[InternalError, ...] = (),
 ) -> Plan:
     """Returns the plan of a run.
 
@@ -145,6 +147,7 @@ def build_plan(
       settings: of the run.
       run: the run's id.
       problems: of the collection.
+      internal_errors: of the planning.
     """
     backends = {item.backend.id: item.backend for item in items}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
@@ -178,6 +181,7 @@ def build_plan(
         },
         run=run,
         problems=problems,
+        internal_errors=internal_errors,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         pairings={name: describe_pairing(pairing) for name, pairing in pairings.items()},
         **settings.plan_fields(),

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat, is_float
+from kerneltest.core.failures import format_exception
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.bounds import Limit, OracleCase
 from kerneltest.numerics.error_budget import ErrorShare, error_shares
@@ -205,7 +206,7 @@ class OracleSamples:
                 if not self.is_tracked(outputs):
                     raise ValueError("on tracked arrays it computes something else")
             except Exception as error:  # oracles may raise anything when given arrays other than NumPy's
-                way, why = way + 1, f"{type(error).__name__}: {error}".splitlines()[0]
+                way, why = way + 1, format_exception(error).splitlines()[0]
                 if isinstance(error, (TypeError, AttributeError)):  # from its code, whatever the values are
                     _first_way[case.oracle] = way, why
                 continue

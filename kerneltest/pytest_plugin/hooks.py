@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kerneltest
+from kerneltest.core.blame import assign_blame
+from kerneltest.core.details import InternalError
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, is_unwritten
 from kerneltest.pytest_plugin.failed_tests import FailedTests
+from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
-from kerneltest.pytest_plugin.kernel_item import KernelItem, UnwrittenItem
+from kerneltest.pytest_plugin.kernel_item import KernelItem, UnplannedItem, UnwrittenItem
 from kerneltest.pytest_plugin.options import add_options, resolve_path
 from kerneltest.pytest_plugin.progress import ProgressLine, open_terminal
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
@@ -62,11 +65,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def _balance_with(config: pytest.Config, durations: str) -> dict[str, float]:
     """Returns the seconds that items took in an earlier run, by which shards are balanced; {} without one."""
     from kerneltest.records.files import RecordError
+    from kerneltest.report.text.tables import lines_for_terminal
 
     try:
         return seconds_by_item(resolve_path(config, "durations", durations)) if durations else {}
     except RecordError as error:
-        raise pytest.UsageError(f"--kt-durations: {error}") from error
+        raise pytest.UsageError(lines_for_terminal(f"--kt-durations: {error}")) from error
 
 
 @pytest.hookimpl(trylast=True)  # once pytest has looked for fixtures in the plugins
@@ -120,20 +124,29 @@ def pytest_pycollect_makeitem(
     run.dispatcher.prestart()
     module = collector.getparent(pytest.Module)
     module_name = module.obj.__name__ if module else ""
-    unwritten: list[pytest.Item | pytest.Collector] = []
+    others: list[pytest.Item | pytest.Collector] = []
     parts: dict[str, list[Item]] = {}
     for label, pairing in pairings:
         if is_unwritten(pairing):
             run.collection.pairings.append(CollectedPairing(pairing, module_name, label, PairingPlan((), ())))
-            unwritten.append(UnwrittenItem.from_parent(collector, name=label, pairing=pairing))
+            others.append(UnwrittenItem.from_parent(collector, name=label, pairing=pairing))
             continue
-        plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
+        try:
+            plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
+        except Exception as error:
+            failure = assign_blame(error, f"planning {label}")
+            if not isinstance(failure.detail, InternalError):
+                raise
+            run.collection.internal_errors.append(failure.detail)
+            run.collection.pairings.append(CollectedPairing(pairing, module_name, label, PairingPlan((), ())))
+            others.append(UnplannedItem.from_parent(collector, name=label, failure=failure))
+            continue
         run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan))
         for item in plan.items:
             parts.setdefault(item.name.removeprefix(f"{collector.nodeid}::"), []).append(item)
     # Since pytest 9.2, a node id derived from the name does not equal the one that --lf has read; text does.
     return [
-        *unwritten,
+        *others,
         *(
             KernelItem.from_parent(collector, name=name, nodeid=f"{collector.nodeid}::{name}", items=tuple(items))
             for name, items in parts.items()
@@ -174,6 +187,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         [node_id for _, node_id in items],
         run.settings,
         run=run.folder.run,
+        internal_errors=tuple(run.collection.internal_errors),
         problems=tuple(run.collection.problems(whole_folders=collects_whole_folders(session.config))),
     )
     if sharding is not None:
@@ -246,7 +260,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         incremental.store_green_items(summary.run)
     if run.settings.shard is not None and collected_none:
         session.exitstatus = exitstatus = pytest.ExitCode.OK  # an empty shard
-    if not summary.complete and exitstatus == pytest.ExitCode.OK:
+    if summary.run is not None and summary.run.reconciled.internal_errors:
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+    elif not summary.complete and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -266,3 +282,6 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     terminalreporter.section("kerneltest")
     for line, colour in summary.lines:
         terminalreporter.write_line(line, **({colour: True} if colour else {}))
+
+
+guard_hooks(globals())

@@ -46,12 +46,13 @@ class PlanFile:
             return cls(folder, None)
         from kerneltest.records.files import RecordError
         from kerneltest.records.resume import load_previous_plan
+        from kerneltest.report.text.tables import lines_for_terminal
 
         try:
             return cls(folder, load_previous_plan(folder.path))
         except RecordError as error:
             folder.release()
-            raise pytest.UsageError(f"--kt-resume: {error}") from error
+            raise pytest.UsageError(lines_for_terminal(f"--kt-resume: {error}")) from error
 
     def begin_run(self, plan: Plan | None = None) -> None:
         """Clears the folder of an earlier run, or prepares that run to be resumed.

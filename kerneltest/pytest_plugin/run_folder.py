@@ -5,11 +5,14 @@ import os
 import socket
 import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from shutil import rmtree
 
 from filelock import FileLock, Timeout
+
+from kerneltest.pytest_plugin.temporary_folders import TemporaryFolder
 
 MARKER = ".kerneltest"  # kerneltest may clear folders that contain it
 _LOCK = ".kerneltest.lock"
@@ -37,7 +40,7 @@ class RunFolder:
         self.path = path
         self.run = run
         self._lock: FileLock | None = None
-        self._temporary = False
+        self._temporary: TemporaryFolder | None = None
 
     @classmethod
     def claim(cls, path: Path) -> "RunFolder":
@@ -74,23 +77,24 @@ class RunFolder:
     @classmethod
     def temporary(cls) -> "RunFolder":
         """Creates a folder that is deleted when it is released."""
-        folder = cls(Path(tempfile.mkdtemp(prefix="kerneltest-")), uuid.uuid4().hex)
-        folder._temporary = True
+        temporary = TemporaryFolder()
+        folder = cls(temporary.path, uuid.uuid4().hex)
+        folder._temporary = temporary
         return folder
 
-    def open_beside(self) -> "RunFolder":
-        """Creates a folder next to this one, in which to write what `take_files` moves here; deleted on release."""
+    @contextmanager
+    def folder_beside(self) -> Iterator[Path]:
+        """Yields a folder next to this one, in which to write what `take_files` moves here; deleted at the end."""
         path = self.path.resolve()
-        folder = RunFolder(Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent)), self.run)
-        folder._temporary = True
-        return folder
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent, ignore_cleanup_errors=True) as made:
+            yield Path(made)
 
-    def take_files(self, other: "RunFolder") -> None:
+    def take_files(self, other: Path) -> None:
         """Replaces what an earlier run wrote here by the files of another folder; the plan comes last."""
         self.clear()
-        files = [path for path in other.path.rglob("*") if path.is_file()]
+        files = [path for path in other.rglob("*") if path.is_file()]
         for path in sorted(files, key=lambda path: path.name == "plan.json"):
-            target = self.path / path.relative_to(other.path)
+            target = self.path / path.relative_to(other)
             target.parent.mkdir(parents=True, exist_ok=True)
             path.replace(target)
 
@@ -108,8 +112,8 @@ class RunFolder:
         """Unlocks the folder for other runs."""
         if self._lock is not None:
             self._lock.release()
-        if self._temporary:
-            rmtree(self.path, ignore_errors=True)
+        if self._temporary is not None:
+            self._temporary.remove()
 
 
 def _describe_owner(path: Path) -> str:

@@ -74,11 +74,12 @@ def merge_plans(runs: Sequence[RunRecords]) -> Plan:
     places = {name: place for place, name in enumerate(first.plan.pairings)}
     items = sorted((*first.plan.items, *first.plan.elsewhere), key=lambda item: places[item.pairing])
     problems = dict.fromkeys(problem for run in runs for problem in run.plan.problems)
+    internal = dict.fromkeys(error for run in runs for error in run.plan.internal_errors)
     started = min(run.plan.started for run in runs)
     environment = {key: value for run in runs for key, value in run.plan.environment.items()}
     return replace(
         first.plan, items=tuple(items), shard="", whole="", elsewhere=(), problems=tuple(problems), started=started,
-        environment=environment,
+        environment=environment, internal_errors=tuple(internal),
     )  # fmt: skip
 
 

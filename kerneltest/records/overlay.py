@@ -28,8 +28,9 @@ class OverlayRow:
     ending: Ending
 
     @property
-    def is_finding(self) -> bool:
-        return self.ending.is_finding
+    def needs_attention(self) -> bool:
+        """True unless it is green."""
+        return not self.ending.is_green
 
 
 @dataclass(frozen=True, slots=True)

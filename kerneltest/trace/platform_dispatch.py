@@ -9,7 +9,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.core.details import Stated
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, Jaxpr
@@ -129,7 +129,7 @@ def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
 
 def required_device(error: Exception) -> str:
     """The device for which tracing would not have raised, or ""."""
-    if "TPU device kind" in str(error):  # raised by `pltpu.emit_pipeline`
+    if "TPU device kind" in exception_text(error):  # raised by `pltpu.emit_pipeline`
         return INTERPRETED_TPU
     # Raised by a kernel that starts one program on each multiprocessor.
     return _SMALL_GPU if getattr(error, "name", None) == "core_count" else ""

@@ -15,7 +15,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised
 from kerneltest.core.dtypes import ShapeDtype, parse_dtype
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -187,13 +187,14 @@ _TOO_LARGE = re.compile(r"-?\d{10,}")
 
 def _error_text(error: Exception) -> str:
     """The text of an error; for an integer that overflows, of which JAX only names its own argument, an explanation."""
-    number = _TOO_LARGE.search(str(error)) if isinstance(error, OverflowError) else None
+    said = exception_text(error)
+    number = _TOO_LARGE.search(said) if isinstance(error, OverflowError) else None
     if number is None:
-        return str(error)
+        return said
     return (
         f"{int(number[0]):,} does not fit into 32 bits, the size of integers here: keep it between -2^31 and 2^31 - 1 "
         "(split a longer axis, for example by x.reshape(rows, columns), and index both parts), or compute in 64 bits "
-        f"(jax_enable_x64, jnp.int64): {error}"
+        f"(jax_enable_x64, jnp.int64): {said}"
     )
 
 

@@ -8,9 +8,10 @@ import jax
 from kerneltest.backends.lowering_errors import lowering_failure
 from kerneltest.backends.tpu.tpu_errors import LOWERING
 from kerneltest.core.targets import Tpu
+from kerneltest.trace.jax_compat.device_free_compilation import module_bytes
 from kerneltest.trace.jax_compat.mlir import custom_calls
 from kerneltest.trace.jax_compat.source_lines import line_of
-from kerneltest.trace.jax_compat.tpu_compilation import TPU_CUSTOM_CALL, module_bytes, mosaic_module, mosaic_text
+from kerneltest.trace.jax_compat.tpu_compilation import TPU_CUSTOM_CALL, mosaic_module, mosaic_text
 from kerneltest.trace.platform_dispatch import abstract_platform
 from kerneltest.trace.runnable import call_as_function
 from kerneltest.trace.tracing import Call, Traced

@@ -1,7 +1,7 @@
 """Failures as data: one frozen dataclass for each kind, from which its text is rendered. Nothing parses that text."""
 
 from kerneltest.core.details.build_failures import NotBuilt, ResourceExceeded, Stage
-from kerneltest.core.details.exceptions import Raised, Stated, Unavailable
+from kerneltest.core.details.exceptions import ISSUES, InternalError, Raised, Stated, Unavailable
 from kerneltest.core.details.memory_faults import (
     Access,
     IndexOverflow,
@@ -25,6 +25,7 @@ Detail = (
     | NotBuilt
     | ResourceExceeded
     | Raised
+    | InternalError
     | Stated
     | Unavailable
     | Crashed
@@ -33,6 +34,7 @@ Detail = (
 )
 
 __all__ = [
+    "ISSUES",
     "Access",
     "Crashed",
     "Detail",
@@ -40,6 +42,7 @@ __all__ = [
     "Hung",
     "IndexOverflow",
     "InputModified",
+    "InternalError",
     "MemoryFault",
     "Mismatch",
     "Nondeterministic",

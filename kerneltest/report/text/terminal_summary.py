@@ -9,6 +9,7 @@ from kerneltest.report.counts import (
     clock_warning,
     gaps,
     inapplicable_backends,
+    internal_error_remarks,
     lowering_remarks,
     reuse_remarks,
     slow_remarks,
@@ -57,7 +58,7 @@ def _matrix(matrix: Matrix, width: int | None) -> Iterator[tuple[str, str]]:
 
 
 def _colour(endings: set[Ending]) -> str:
-    if any(ending.is_finding for ending in endings):
+    if any(not ending.is_green for ending in endings):
         return "red"
     return "green" if Verdict.PASS in endings else "yellow"
 
@@ -82,6 +83,7 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     if wrong := gaps(run):
         yield f"INCOMPLETE: {len(missing)} of {len(cells)} planned cells have cases without a record", "red"
         yield from _with_colour("red", (f"  {line}" for line in wrong[:_MOST]))
+    yield from _with_colour("red", internal_error_remarks(run))
     idle = [cell for cell, status in cells.items() if status.verdict is Gap.NOTHING_COMPARED]
     yield from _with_colour("red", (f"nothing compared: {' / '.join(cell)}" for cell in idle[:_MOST]))
     yield from _with_colour("yellow", budget_remarks(run))

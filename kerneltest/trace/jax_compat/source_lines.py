@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 from jax._src import source_info_util
 
+from kerneltest.core.failures import exception_text, format_exception
 from kerneltest.core.source_location import location_of_exception, relative_path
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Jaxpr, SourceInfo
 
@@ -38,13 +39,10 @@ def line_of_nested(equations: list[Equation]) -> str:
     return line
 
 
-_DEFINED_AT = re.compile(r" at (.+):(\d+)$")  # JAX's text
-
-
 def line_of_function(jaxpr: Jaxpr) -> str:
     """`FILE:LINE` at which the user's function behind a jaxpr is defined, or ""."""
-    found = _DEFINED_AT.search(_function_source(jaxpr))
-    return f"{relative_path(found.group(1))}:{found.group(2)}" if found and not found.group(1).startswith(_JAX) else ""
+    file, _, line = _function_source(jaxpr).partition(" at ")[2].rpartition(":")
+    return f"{relative_path(file)}:{line}" if file and line.isdigit() and not file.startswith(_JAX) else ""
 
 
 def is_of_jax(jaxpr: Jaxpr) -> bool:
@@ -127,7 +125,7 @@ def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
     """
     if user_line(error):
         return False
-    return not (checks and isinstance(error, ValueError)) or bool(_OWN_LIMIT.search(str(error)))
+    return not (checks and isinstance(error, ValueError)) or bool(_OWN_LIMIT.search(exception_text(error)))
 
 
 def describe_limitation(error: BaseException, what: str) -> str:
@@ -138,4 +136,4 @@ def describe_limitation(error: BaseException, what: str) -> str:
       what: a predicate, such as `cannot interpret this`.
     """
     place = user_line(error) or line_being_processed(error)
-    return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {type(error).__name__}: {error}{place}"
+    return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {format_exception(error)}{place}"
