@@ -199,6 +199,10 @@ class Backend(ABC):
         """Returns why it is not applicable to a kernel, whatever the values, or ""."""
         return ""
 
+    def unavailable_for(self, traced: Traced) -> str:
+        """Returns why it cannot run a kernel on this machine, though it runs others, or ""."""
+        return traced.not_local if self.tier.gives_values else traced.exchange  # calls are compiled one by one
+
     @property
     def platform(self) -> str:
         return ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.backends.base import Backend, Executable, Outputs
-from kerneltest.backends.jitted import compile_for
+from kerneltest.backends.jitted import compile_for, mesh_problem
 from kerneltest.backends.numpy_path import NumpyExecutable, NumpyPath
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
@@ -38,6 +38,10 @@ class Interpret(Backend):
             )
         return ""
 
+    def unavailable_for(self, traced: Traced) -> str:
+        # Devices that exchange values around the calls can be interpreted together, on as many devices.
+        return traced.not_local and (traced.exchange or mesh_problem(traced, "cpu"))
+
     def prepare(self, traced: Traced) -> Executable:
         calls = calls_with_index_maps(traced)
         _check_blocks(calls)
@@ -53,7 +57,7 @@ class Interpret(Backend):
 
 def evaluate(traced: Traced) -> NumpyExecutable | None:
     """Returns the evaluation of a kernel in NumPy; None if it needs a compiler."""
-    if traced.eager:  # such a call tests JAX itself
+    if traced.eager or traced.not_local:  # an eager call tests JAX itself
         return None
     calls = calls_with_index_maps(traced)
     try:

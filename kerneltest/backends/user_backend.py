@@ -57,9 +57,16 @@ class UserBackend(DelegatingBackend):
         except Exception:
             return ""  # `prepare` reports it for each case
 
+    def unavailable_for(self, traced: Traced) -> str:
+        try:
+            return self.wrapped.unavailable_for(traced)
+        except Exception:
+            return ""  # `prepare` reports it for each case
+
     def prepare(self, traced: Traced) -> Executable | Artifact:
         with _convert_exceptions(self.id):
             self.wrapped.unsupported_reason(traced)
+            self.wrapped.unavailable_for(traced)
             prepared = self.wrapped.prepare(traced)
         if self.tier.gives_values:
             return _checked(self.id, prepared, traced)

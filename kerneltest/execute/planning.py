@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 
 import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
+from kerneltest.backends.delegating import UnavailableBackend
 from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing, matches_backend
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
@@ -80,36 +82,49 @@ def plan_pairing(
     not_applicable: list[NotApplicable] = []
     for backend in backends:
         declared = pairing.on(backend.id)
-        kernel = _trace_first(declared, settings.depth, backend.platform) if traced and traced.by_platform else traced
+        own = isinstance(traced, Traced) and traced.by_platform
+        kernel = _trace_first(declared, settings.depth, backend.platform) if own else traced
         reason = _unsupported_reason(backend, kernel)
         if pairing.backends and not matches_backend(pairing.backends, backend.id):
             reason = f"declared only for {', '.join(pairing.backends)}"
         count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], settings))
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
-        elif backend.unavailable():
-            name = f"{pairing_id}[{backend.id}]"
-            absent.append(Item(name, declared, pairing_id, backend, ANY, UnavailableGroup(count), settings))
+        elif reason := _absence(backend, kernel):
+            name, missing = f"{pairing_id}[{backend.id}]", UnavailableBackend(backend, reason)
+            absent.append(Item(name, declared, pairing_id, missing, ANY, UnavailableGroup(count), settings))
         else:
             available.append(backend)
     items = (*_items(pairing, pairing_id, available, settings), *absent)
     return PairingPlan(items, tuple(not_applicable))
 
 
-def _unsupported_reason(backend: Backend, traced: Traced | None) -> str:
-    if traced is not None and not traced.calls:
+def _unsupported_reason(backend: Backend, traced: Traced | Failure | None) -> str:
+    if not isinstance(traced, Traced):
+        return ""
+    if not traced.calls:
         return "the traced function contains no Pallas call, so there is no kernel to test"
-    return backend.unsupported_reason(traced) if traced is not None else ""
+    return backend.unsupported_reason(traced)
 
 
-def _trace_first(pairing: Pairing, depth: str, platform: str = "") -> Traced | None:
-    """Traces a kernel for its first signature, or the next two if that fails; returns None if all fail."""
+def _absence(backend: Backend, kernel: Traced | Failure | None) -> str:
+    """Returns why this machine cannot run a kernel on a backend, or ""."""
+    if reason := backend.unavailable():
+        return reason
+    if isinstance(kernel, Failure):
+        return str(kernel) if kernel.verdict is Verdict.UNAVAILABLE else ""
+    return backend.unavailable_for(kernel) if kernel is not None else ""
+
+
+def _trace_first(pairing: Pairing, depth: str, platform: str = "") -> Traced | Failure | None:
+    """Traces a kernel for its first signature, or the next two if that fails; returns the last failure if all fail."""
+    failed: Failure | None = None
     for signature in signatures(pairing, depth)[:3]:
         try:
             return trace(pairing, signature, platform)
-        except Failure:
-            continue
-    return None
+        except Failure as failure:
+            failed = failure
+    return failed
 
 
 def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings) -> Iterator[Item]:
@@ -146,7 +161,8 @@ def build_plan(
       run: the run's id.
       problems: of the collection.
     """
-    backends = {item.backend.id: item.backend for item in items}
+    served = sorted(items, key=lambda item: not isinstance(item.group, UnavailableGroup))  # the last one counts
+    backends = {item.backend.id: item.backend for item in served}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
     pairings = {item.pairing_id: item.pairing.origin for item in items}

@@ -1,20 +1,22 @@
 """Kernels that choose an implementation by platform, traced for a platform that this machine does not have."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 from jax.extend.core import jaxpr_as_fun
-from jax.sharding import AbstractDevice, AbstractMesh
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from kerneltest.core.details import Stated
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.abstract_devices import answer_for_devices
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, Jaxpr
 from kerneltest.trace.jax_compat.patches import report_platform
-from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.jax_compat.source_lines import line_of, source_of, user_line
 from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
 from kerneltest.trace.walk import iter_equations
 
@@ -102,7 +104,8 @@ _SMALL_GPU = "a GPU of two multiprocessors"  # few enough for an interpreter to 
 _GPUS = {"cuda": ("NVIDIA H200", 132), "rocm": ("gfx942", 304), _SMALL_GPU: ("NVIDIA H200", 2)}
 
 
-def abstract_platform(platform: str) -> AbstractContextManager[Any]:
+@contextmanager
+def abstract_platform(platform: str) -> Iterator[None]:
     """A context in which a kernel is traced, lowered or interpreted for a platform that this machine does not have.
 
     Kernels may query the device, and JAX's caches keep its traces apart.
@@ -116,9 +119,10 @@ def abstract_platform(platform: str) -> AbstractContextManager[Any]:
         kind, cores = _GPUS[platform]
         device = AbstractDevice(device_kind=kind, num_cores=cores, platform="gpu")
     else:
-        return nullcontext()
-    mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
-    return mesh
+        yield
+        return
+    with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)), answer_for_devices():
+        yield
 
 
 def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
@@ -127,9 +131,43 @@ def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
         return function(*leaves)
 
 
+def missing_devices(error: Exception) -> str:
+    """The reason why a function that makes a mesh cannot be traced here: this machine has too few devices; or ""."""
+    line = user_line(error)
+    found = _TOO_FEW.search(str(error))
+    if not found and not (_NOT_THERE.search(str(error)) and "devices" in source_of(line)):
+        return ""
+    count, kind = jax.device_count(), jax.default_backend()
+    more = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes N" if kind == "cpu" else ""
+    return (
+        f"the function around the kernel makes a mesh of more devices than JAX finds here, {count} of {kind}{line}"
+        f"{more}: {error}"
+    )
+
+
+# JAX's text, and the texts of NumPy and Python for a list of devices that is too short.
+_TOO_FEW = re.compile(r"Number of devices \d+ must (?:be >=|equal) the product")
+_NOT_THERE = re.compile(r"cannot reshape array of size \d+ into shape|list index out of range")
+
+
+# The device that has an attribute: `pltpu.create_tensorcore_mesh` asks for the cores of a TPU, and a kernel that starts
+# one program on each multiprocessor for those of a GPU.
+_OWNERS = {"num_cores": INTERPRETED_TPU, "core_count": _SMALL_GPU, "compute_capability": _SMALL_GPU}
+
+
+_LANGUAGES = {
+    INTERPRETED_TPU: ("mosaic_tpu", "it asks for the properties of a TPU"),
+    _SMALL_GPU: ("triton", "it asks for the properties of a GPU"),
+}
+
+
+def language_for(device: str) -> tuple[str, str]:
+    """The language of a kernel that asks for a device, and the evidence for it."""
+    return _LANGUAGES[device]
+
+
 def required_device(error: Exception) -> str:
     """The device for which tracing would not have raised, or ""."""
-    if "TPU device kind" in str(error):  # raised by `pltpu.emit_pipeline`
+    if "TPU device kind" in str(error):  # raised by `pltpu.emit_pipeline` and `pltpu.get_tpu_info`
         return INTERPRETED_TPU
-    # Raised by a kernel that starts one program on each multiprocessor.
-    return _SMALL_GPU if getattr(error, "name", None) == "core_count" else ""
+    return _OWNERS.get(getattr(error, "name", None) or "", "")

@@ -22,12 +22,16 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Var
 from kerneltest.trace.jax_compat.patches import keep_jax_frames
+from kerneltest.trace.jax_compat.sharded_jaxprs import communicates
 from kerneltest.trace.jax_compat.source_lines import user_line
 from kerneltest.trace.languages import language_of
+from kerneltest.trace.local_kernels import NotLocalError, exchange_in, localize, shard_maps
 from kerneltest.trace.platform_dispatch import (
     PLATFORMS,
     call_on,
     is_platform_dependent,
+    language_for,
+    missing_devices,
     queries_platform,
     required_device,
     resolve_platform,
@@ -78,6 +82,9 @@ class Traced:
       named_dots: the dtype, narrower than TF32, that such a product or JAX's default matmul precision names; or "".
       by_platform: whether it may be traced differently for another platform.
       eager: whether it must be called outside of `jax.jit`.
+      sharded: for a kernel under `jax.shard_map`, the jaxpr for all devices of its mesh. `jaxpr` is then for one device,
+        which does the work of each in turn.
+      not_local: the reason why there is no such jaxpr for one device, or "". `jaxpr` is then the one for all devices.
     """
 
     function: Callable[..., Any]
@@ -90,12 +97,19 @@ class Traced:
     named_dots: str = ""
     by_platform: bool = False
     eager: bool = False
+    sharded: ClosedJaxpr | None = None
+    not_local: str = ""
 
     def adapt_precision(self, row: Precision) -> Precision:
         """Adapts a machine's precision to the precision that the kernel requests for its matrix products."""
         if not self.reduced_dots:
             return row.with_exact_dots()
         return row.with_dots_in(self.named_dots) if self.named_dots else row
+
+    @property
+    def exchange(self) -> str:
+        """The reason why only all devices of its mesh together can run it: they communicate inside a call; or ""."""
+        return next((exchange_in(call.equation) for call in self.calls if communicates(call.equation)), "")
 
     @property
     def dialects(self) -> frozenset[str]:
@@ -138,13 +152,13 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
         return jax.tree_util.tree_leaves(pairing.call_kernel(values))
 
     def traced_for(each: str) -> Traced:
-        function = functools.partial(call_on, each, flat)  # a new object, since it is part of the key of JAX's traces
         with simulate_platform(each, pairing.kernel):
-            traced = trace_function(function, inputs, f"for {signature}")
+            traced = trace_function(flat, inputs, f"for {signature}", each)
         by_platform = is_platform_dependent(traced.jaxpr)
         if not (by_platform or queries_platform(pairing.kernel)):
             return traced
-        resolved = resolve_platform(traced.jaxpr, each) if by_platform else traced.jaxpr
+        whole = traced.jaxpr if traced.sharded is None else traced.sharded
+        resolved = resolve_platform(whole, each) if by_platform else whole
         # Calling `flat` again could choose another implementation.
         return replace(analyze(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
 
@@ -154,32 +168,44 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
     return next((each for each in map(traced_for, PLATFORMS) if each.calls), traced)
 
 
-def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], purpose: str) -> Traced:
+def trace_function(
+    function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], purpose: str, platform: str = ""
+) -> Traced:
     """Traces a function of arrays that returns a list of arrays.
 
     Args:
       function: to trace.
       inputs: shape and dtype of each argument.
       purpose: the purpose, for the message of an error, such as `for m=1,n=3`.
+      platform: whose abstract device the function finds; "" for the one that it asks for, if any.
 
     Raises:
-      Failure: the function raised; the detail names the user's line.
+      Failure: the function raised; the detail names the user's line. `unavailable` if it needs more devices.
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
+    device = platform
     try:
         with keep_jax_frames():
             try:
-                closed = jax.make_jaxpr(function)(*shapes)
+                closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
             except (ValueError, AttributeError) as error:
                 if not (device := required_device(error)):
                     raise
-                function = functools.partial(call_on, device, function)
-                closed = jax.make_jaxpr(function)(*shapes)
+                closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
     except Exception as error:
+        if reason := missing_devices(error):
+            raise Failure(Verdict.UNAVAILABLE, reason) from error
         line = user_line(error).strip(" ()")
         detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {purpose}", line)
         raise Failure(Verdict.RUNTIME_ERROR, detail) from error
-    return analyze(closed, function, inputs)
+    traced = analyze(closed, on_device, inputs)
+    return traced if device == platform else _for_language(traced, *language_for(device))
+
+
+def _for_language(traced: Traced, dialect: str, evidence: str) -> Traced:
+    """Returns a kernel whose calls fit only the devices that the function around them asks for."""
+    calls = (replace(c, dialect=dialect, evidence=evidence) if c.dialect == "any" else c for c in traced.calls)
+    return replace(traced, calls=tuple(calls))
 
 
 _TOO_LARGE = re.compile(r"-?\d{10,}")
@@ -205,6 +231,13 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
       function: the same, untraced.
       inputs: shape and dtype of each argument.
     """
+    sharded, not_local = closed if shard_maps(closed) else None, ""
+    try:
+        if sharded is not None:
+            closed = localize(sharded)
+            function = jaxpr_as_fun(closed)
+    except NotLocalError as error:
+        not_local = str(error)
     # A jitted function that is called twice is one jaxpr, so both calls have the same equations.
     unique = {
         id(equation): equation
@@ -220,6 +253,8 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
         exact=is_exact(closed.jaxpr),
         reduced_dots=has_reduced_dots(closed.jaxpr),
         named_dots=named_dot_dtype(closed.jaxpr),
+        sharded=sharded,
+        not_local=not_local,
     )
 
 

@@ -62,6 +62,9 @@ class XlaCompile(Backend):
     def unsupported_reason(self, traced: Traced) -> str:
         return unsupported_on(traced, self.target)
 
+    def unavailable_for(self, traced: Traced) -> str:
+        return traced.not_local  # it compiles whole functions, for one device
+
     def prepare(self, traced: Traced) -> Artifact:
         place = jax.sharding.SingleDeviceSharding(_device())
         shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype, sharding=place) for i in traced.inputs]

@@ -1,5 +1,6 @@
 """Source lines behind equations and errors, and whether an error is due to JAX or to the kernel."""
 
+import linecache
 import re
 import traceback
 from collections.abc import Iterator
@@ -77,6 +78,12 @@ def propagate_call_lines(equation: Equation, caller: Equation | None = None) -> 
 def user_line(error: BaseException) -> str:
     """` (FILE:LINE)` of the last frame outside JAX and kerneltest, or ""."""
     return location_of_exception(error, _JAX)
+
+
+def source_of(line: str) -> str:
+    """The text of a source line, given as ` (FILE:LINE)`."""
+    path, _, number = line.strip(" ()").rpartition(":")
+    return linecache.getline(path, int(number)) if number.isdigit() else ""
 
 
 def raised_in_jax(error: BaseException | None) -> bool:
