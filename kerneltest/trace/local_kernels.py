@@ -24,9 +24,7 @@ from kerneltest.trace.walk import PALLAS_PRIMITIVES, iter_equations, primitive_n
 _ROWS = "devices"
 _CASTS = frozenset({"pvary", "pcast", "vary_unreduced_cast"})  # of types, which only a mesh has
 _PLACEMENTS = frozenset({"reshard", "mesh_cast", "sharding_constraint"})  # of arrays on the devices of a mesh
-_CALLS = frozenset(
-    {"jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_vjp_call", "custom_jvp_call"}
-)
+_CALLS = frozenset("jit pjit closed_call core_call remat2 checkpoint custom_jvp_call custom_vjp_call".split())
 
 Values = list[list[JaxArray]]  # of each device
 
@@ -51,7 +49,7 @@ def exchange_in(call: Equation) -> str:
 
 def mesh_size(sharded: ClosedJaxpr) -> int:
     """The number of devices that a jaxpr with `jax.shard_map` needs."""
-    return max(math.prod(equation.params["mesh"].shape.values()) for equation in shard_maps(sharded))
+    return max(int(equation.params["mesh"].size) for equation in shard_maps(sharded))
 
 
 def on_devices(sharded: ClosedJaxpr, devices: Sequence[Any]) -> tuple[ClosedJaxpr, Any]:
@@ -97,7 +95,8 @@ def localize(closed: ClosedJaxpr) -> ClosedJaxpr:
         return inline_equations(local, equation.invars, equation.outvars)
 
     try:
-        return rewrite_jaxpr(without_mesh(closed), rule)
+        local: ClosedJaxpr = rewrite_jaxpr(without_mesh(closed), rule)
+        return local
     except NotLocalError:
         raise
     except Exception as error:

@@ -82,8 +82,8 @@ class Traced:
       named_dots: the dtype, narrower than TF32, that such a product or JAX's default matmul precision names; or "".
       by_platform: whether it may be traced differently for another platform.
       eager: whether it must be called outside of `jax.jit`.
-      sharded: for a kernel under `jax.shard_map`, the jaxpr for all devices of its mesh. `jaxpr` is then for one device,
-        which does the work of each in turn.
+      sharded: for a kernel under `jax.shard_map`, the jaxpr for all devices of its mesh. `jaxpr` is then for a single
+        device, which does the work of each in turn.
       not_local: the reason why there is no such jaxpr for one device, or "". `jaxpr` is then the one for all devices.
     """
 

@@ -7,7 +7,7 @@ from jax._src import core
 from jax._src.lax import parallel
 from jax._src.mesh import empty_concrete_mesh
 from jax._src.pallas import core as pallas_core
-from jax._src.sharding_impls import UNSPECIFIED
+from jax._src.sharding_impls import UNSPECIFIED  # type: ignore[attr-defined, unused-ignore]
 from jax.extend.core import Primitive
 
 from kerneltest.trace.jax_compat.jaxpr_types import (
@@ -88,7 +88,7 @@ def _without_mesh(aval: AbstractValue) -> AbstractValue:
         return aval.update(inner_aval=_without_mesh(aval.inner_aval))
     if type(aval) is not core.ShapedArray:
         return aval
-    return core.ShapedArray(aval.shape, aval.dtype, aval.weak_type, memory_space=aval.memory_space)  # type: ignore[no-untyped-call]
+    return core.ShapedArray(aval.shape, aval.dtype, aval.weak_type, memory_space=aval.memory_space)
 
 
 def _plain_params(params: Params) -> dict[str, Any]:
