@@ -33,6 +33,7 @@ from kerneltest.trace.mosaic_rewrites import rewrite_for_interpreter
 from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN, PartialArray, require_defined
 from kerneltest.trace.platform_dispatch import INTERPRETED_TPU, abstract_platform
 from kerneltest.trace.rewrite import Fill
+from kerneltest.trace.runnable import outer_references, uses_outer_references
 from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
 
 Equation = Any  # jax.core.JaxprEqn, which JAX keeps private
@@ -92,12 +93,8 @@ class InterpretMosaic(Backend):
     def _rewrite(self, call: Call) -> Equation:
         """Returns a call's equation with the parameter that asks for the interpreter."""
         equation = call.equation
-        if any(hasattr(v.aval, "inner_aval") for v in equation.invars):
-            raise Failure(
-                Verdict.UNAVAILABLE,
-                f"{call.name or 'a kernel'} uses references from outside (pl.run_state), which kerneltest does not "
-                "follow: call it by pl.kernel, which takes arrays",
-            )
+        if uses_outer_references(call):
+            raise Failure(Verdict.UNAVAILABLE, outer_references(call))
         on_a_gpu = self.dialect == "mosaic_gpu"
         if not on_a_gpu and (name := overhanging_alias(equation)):
             raise Failure(

@@ -77,6 +77,7 @@ def vmapped(asked: InvariantContext) -> Iterator[Variation]:
                 lambda outputs: tuple(o[1] for o in outputs),
             ),
         ),
+        transformation="jax.vmap",
     )
 
 

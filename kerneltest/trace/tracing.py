@@ -38,12 +38,10 @@ from kerneltest.trace.platform_dispatch import (
     simulate_platform,
 )
 from kerneltest.trace.walk import (
-    PALLAS_PRIMITIVES,
     has_reduced_dots,
     is_exact,
-    iter_equations,
+    iter_calls,
     named_dot_dtype,
-    primitive_name,
 )
 
 
@@ -239,11 +237,7 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
     except NotLocalError as error:
         not_local = str(error)
     # A jitted function that is called twice is one jaxpr, so both calls have the same equations.
-    unique = {
-        id(equation): equation
-        for equation, _ in iter_equations(closed.jaxpr)
-        if primitive_name(equation) in PALLAS_PRIMITIVES
-    }
+    unique = {id(equation): equation for equation in iter_calls(closed.jaxpr)}
     return Traced(
         function=function,
         jaxpr=closed,

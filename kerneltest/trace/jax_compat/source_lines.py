@@ -120,7 +120,14 @@ def _equations_in_frames(error: BaseException) -> Iterator[tuple[Equation, str]]
 
 
 # A `ValueError` of JAX's about its own limits.
-_OWN_LIMIT = re.compile(r"Cannot lower jaxpr with effects")
+_OWN_LIMIT = re.compile(
+    r"Cannot lower jaxpr with effects|not (?:currently |yet )?support|[Uu]nsupported|does not have trivial BlockSpec"
+)
+
+
+def is_limit_text(error: str, said: str) -> bool:
+    """Returns whether an exception's type and text name a limit of one of JAX's interpreters."""
+    return error == "NotImplementedError" or (error == "ValueError" and bool(_OWN_LIMIT.search(said)))
 
 
 def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
@@ -134,7 +141,7 @@ def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
     """
     if user_line(error):
         return False
-    return not (checks and isinstance(error, ValueError)) or bool(_OWN_LIMIT.search(str(error)))
+    return not (checks and isinstance(error, ValueError)) or is_limit_text("ValueError", str(error))
 
 
 def describe_limitation(error: BaseException, what: str) -> str:
@@ -145,4 +152,9 @@ def describe_limitation(error: BaseException, what: str) -> str:
       what: a predicate, such as `cannot interpret this`.
     """
     place = user_line(error) or line_being_processed(error)
-    return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {type(error).__name__}: {error}{place}"
+    return limitation_text(what, type(error).__name__, f"{error}{place}")
+
+
+def limitation_text(what: str, error: str, said: str) -> str:
+    """The same, from the exception's type and its text."""
+    return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {error}: {said}"

@@ -11,6 +11,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.interpreter_threads import Wait
+from kerneltest.trace.jax_compat.source_lines import is_limit_text, limitation_text
 from kerneltest.trace.jax_compat.tpu_memory import PIPELINE_CODE, Leftover, MisuseError, TrackedSharedMemory, place_of
 
 _FIRST_COPY = 100  # JAX numbers devices from 0, and copies from here
@@ -44,6 +45,8 @@ def failure(error: Exception, deadlock: Hung | None, memory: TrackedSharedMemory
     if isinstance(cause, MisuseError):
         return Failure(cause.verdict, cause.detail)
     text, name = str(cause), type(cause).__name__
+    if is_limit_text(name, text):
+        return Failure(Verdict.UNAVAILABLE, limitation_text("cannot interpret this", name, text))
     if memory is None:
         return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, text))
     if "RACE DETECTED" in text:
@@ -52,8 +55,6 @@ def failure(error: Exception, deadlock: Hung | None, memory: TrackedSharedMemory
         return Failure(Verdict.OUT_OF_BOUNDS, _block_outside(block, memory))
     if (again := _REVISITED.search(text)) is not None:
         return Failure(Verdict.RUNTIME_ERROR, _revisited_block(again, memory))
-    if isinstance(cause, NotImplementedError):
-        return Failure(Verdict.UNIMPLEMENTED, Raised("JAX's interpreter of TPU kernels", name, text))
     if text.startswith("Out-of-bounds"):
         return Failure(Verdict.OUT_OF_BOUNDS, MemoryFault("", Visit(Access.LOAD), "", "", text))
     return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, text))
