@@ -19,7 +19,6 @@ from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.batched_kernel import NumpyInterpretedCall
-from kerneltest.trace.batched_interpreter.batched_values import UnknownError
 from kerneltest.trace.cpu_options import fast_compile_options
 from kerneltest.trace.evaluator import evaluate
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter as gpu
@@ -76,16 +75,13 @@ class InterpretMosaic(Backend):
         """Returns the kernel with the operations of JAX's interpreter in NumPy; None if it needs a compiler."""
         if self.unsupported_reason(traced):
             return None
-        try:
-            return InterpretedInNumpy(traced, self._prepare_calls(traced, self._evaluate), XLA_CPU)
-        except (Failure, UnknownError):
-            return None
+        return InterpretedInNumpy(traced, self._prepare_calls(traced, self._evaluate), XLA_CPU)
 
     def _prepare_calls(self, traced: Traced, prepare: Callable[[Call, Equation], "_Run"]) -> dict[int, "_Run"]:
         try:
             with jax.default_device(kernel_device("cpu")), self._place(), patch_interpreters():
                 return {id(call.equation): prepare(call, self._rewrite(call)) for call in traced.calls}
-        except (Failure, UnknownError):
+        except Failure:
             raise
         except Exception as error:
             raise interpreting_failure(error, checks=True) from error

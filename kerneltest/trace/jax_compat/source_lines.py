@@ -125,6 +125,15 @@ _OWN_LIMIT = re.compile(
 )
 
 
+# Exceptions that no check of an interpreter's raises on purpose.
+_UNINTENDED = (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError)
+
+
+def is_defect_of_jax(error: BaseException) -> bool:
+    """Returns whether a line of JAX's raised an exception by mistake, while it ran a kernel."""
+    return isinstance(error, _UNINTENDED) and raised_in_jax(error)
+
+
 def is_limit_text(error: str, said: str) -> bool:
     """Returns whether an exception's type and text name a limit of one of JAX's interpreters."""
     return error == "NotImplementedError" or (error == "ValueError" and bool(_OWN_LIMIT.search(said)))
@@ -152,7 +161,15 @@ def describe_limitation(error: BaseException, what: str) -> str:
       what: a predicate, such as `cannot interpret this`.
     """
     place = user_line(error) or line_being_processed(error)
-    return limitation_text(what, type(error).__name__, f"{error}{place}")
+    return limitation_text(what, type(error).__name__, f"{text_of(error)}{place}")
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception of JAX's; the line of JAX's that raised it, if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if str(error) or not frames:
+        return str(error)
+    return f"in {frames[-1].filename.removeprefix(f'{Path(_JAX).parent}/')}:{frames[-1].lineno}"
 
 
 def limitation_text(what: str, error: str, said: str) -> str:
