@@ -1,5 +1,6 @@
 """Planning: the items of a pairing, the backends that do not apply to it, and the plan of a run."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -7,6 +8,7 @@ from datetime import UTC, datetime
 import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
 from kerneltest.backends.delegating import UnavailableBackend
+from kerneltest.core.details import Raised
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing, matches_backend
@@ -20,6 +22,7 @@ from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import signature_dtypes, signatures
 from kerneltest.records.run_plan import ANY, NotApplicable, Plan, PlannedItem, digest_ids
 from kerneltest.records.sources import describe_pairing
+from kerneltest.trace.jax_compat.source_lines import source_of
 from kerneltest.trace.tracing import Traced, jax_environment, jax_settings, trace, version_problem, without_debugging
 
 
@@ -84,7 +87,7 @@ def plan_pairing(
         declared = pairing.on(backend.id)
         own = isinstance(traced, Traced) and traced.by_platform
         kernel = _trace_first(declared, settings.depth, backend.platform) if own else traced
-        reason = _unsupported_reason(backend, kernel)
+        reason = _unsupported_reason(backend, kernel) if isinstance(traced, Traced) else ""
         if pairing.backends and not matches_backend(pairing.backends, backend.id):
             reason = f"declared only for {', '.join(pairing.backends)}"
         count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], settings))
@@ -100,11 +103,24 @@ def plan_pairing(
 
 
 def _unsupported_reason(backend: Backend, traced: Traced | Failure | None) -> str:
-    if not isinstance(traced, Traced):
+    if isinstance(traced, Failure):
+        return _refusal(traced)
+    if traced is None:
         return ""
     if not traced.calls:
         return "the traced function contains no Pallas call, so there is no kernel to test"
     return backend.unsupported_reason(traced)
+
+
+_ON_PURPOSE = re.compile(r"\b(?:raise|assert)\b")
+
+
+def _refusal(failure: Failure) -> str:
+    """Returns that a kernel, which asks for the platform and accepts others, refuses this one on purpose, or ""."""
+    detail = failure.detail
+    if not isinstance(detail, Raised) or not _ON_PURPOSE.search(source_of(detail.source)):
+        return ""
+    return f"the kernel refuses the platform: {detail.error}: {detail.said} ({detail.source})"
 
 
 def _absence(backend: Backend, kernel: Traced | Failure | None) -> str:

@@ -31,18 +31,21 @@ def jax_platform_name(platform: str) -> str:
 
 # Part of the key of `jax.jit`'s traces, so that a trace for another platform or kernel is not reused.
 _traced_for = jax.make_user_context(default_value=None)
-_queried_by: set[int] = set()  # ids of kernels that have called `jax.default_backend()`
+_queried_by: set[int] = set()  # ids of kernels that have asked for the platform or the kind of device
 
 
 @contextmanager
 def simulate_platform(platform: str, kernel: object) -> Iterator[None]:
     """Has `jax.default_backend()` name a platform while a kernel is traced; "" stands for the machine's own."""
 
-    def answer() -> str:
+    def note() -> None:
         _queried_by.add(id(kernel))
+
+    def answer() -> str:
+        note()
         return "gpu" if platform in ("cuda", "rocm") else jax_platform_name(platform)
 
-    with report_platform(answer), _traced_for((platform, id(kernel))):
+    with report_platform(answer), answer_for_devices(note), _traced_for((platform, id(kernel))):
         yield
 
 

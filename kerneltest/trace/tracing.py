@@ -4,7 +4,7 @@ import functools
 import platform
 import re
 from collections.abc import Callable, Container, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
@@ -160,7 +160,15 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
         # Calling `flat` again could choose another implementation.
         return replace(analyze(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
 
-    traced = traced_for(platform)
+    try:
+        traced = traced_for(platform)
+    except Failure:
+        if platform or not queries_platform(pairing.kernel):
+            raise
+        for each in PLATFORMS:  # a kernel may refuse every platform but its own
+            with suppress(Failure):
+                return traced_for(each)
+        raise
     if platform or traced.calls or not traced.by_platform:
         return traced
     return next((each for each in map(traced_for, PLATFORMS) if each.calls), traced)

@@ -1,9 +1,13 @@
 """What kernels that ask for the device find while they are traced for one that this machine does not have."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
+import jax
 from jax._src import shard_map
 from jax._src.mesh import AbstractMesh, get_abstract_mesh
 from jax.sharding import AbstractDevice
@@ -11,21 +15,55 @@ from jaxlib.xla_client import Device
 
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
 
-
-def answer_for_devices() -> AbstractContextManager[None]:
-    """Has the abstract device in effect answer for this machine's devices, and for those of a mesh."""
-    return replace_attributes(
-        Replacement(Device, "__getattr__", _attribute), Replacement(shard_map, "_as_manual_mesh", _manual_mesh)
-    )
+_JAX_ITSELF = str(Path(jax.__file__).parent / "_src")
+_on_query: ContextVar[Callable[[], object] | None] = ContextVar("device_query", default=None)
 
 
-_jax_attribute: Any = vars(Device)["__getattr__"]
+@contextmanager
+def answer_for_devices(on_query: Callable[[], object] | None = None) -> Iterator[None]:
+    """Has the abstract device in effect answer for this machine's devices, and for those of a mesh.
+
+    Args:
+      on_query: called whenever code outside of JAX asks a device for its platform or kind; by default the function of
+        the context around this one.
+    """
+    token = _on_query.set(on_query or _on_query.get())
+    try:
+        with replace_attributes(*_replacements()):
+            yield
+    finally:
+        _on_query.reset(token)
+
+
+def _replacements() -> Iterator[Replacement]:
+    yield Replacement(Device, "__getattr__", _attribute)
+    for name in ("platform", "device_kind"):
+        yield Replacement(Device, name, property(_answer(name)))
+    yield Replacement(shard_map, "_as_manual_mesh", _manual_mesh)
+
+
+_jax_attributes: Mapping[str, Any] = {name: vars(Device)[name] for name in ("__getattr__", "platform", "device_kind")}
 _jax_manual_mesh = shard_map._as_manual_mesh
+
+
+def _answer(name: str) -> Callable[[Device], str]:
+    """The getter of a property that code outside of JAX uses to choose an implementation."""
+
+    def get(device: Device) -> str:
+        own: str = _jax_attributes[name].__get__(device)
+        if sys._getframe(1).f_code.co_filename.startswith(_JAX_ITSELF):
+            return own
+        if (on_query := _on_query.get()) is not None:
+            on_query()
+        around = get_abstract_mesh().abstract_device
+        return own if around is None else getattr(around, name)
+
+    return get
 
 
 def _attribute(device: Device, name: str) -> Any:
     try:
-        return _jax_attribute(device, name)
+        return _jax_attributes["__getattr__"](device, name)
     except AttributeError:
         known = _attributes(get_abstract_mesh().abstract_device)
         if name not in known:
