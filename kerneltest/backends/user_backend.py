@@ -60,13 +60,12 @@ class UserBackend(DelegatingBackend):
     def unavailable_for(self, traced: Traced) -> str:
         try:
             return self.wrapped.unavailable_for(traced)
-        except Exception:
-            return ""  # `prepare` reports it for each case
+        except Exception as error:
+            return f"backend {self.id} raised {format_exception(error)} when asked whether it can run the kernel"
 
     def prepare(self, traced: Traced) -> Executable | Artifact:
         with _convert_exceptions(self.id):
             self.wrapped.unsupported_reason(traced)
-            self.wrapped.unavailable_for(traced)
             prepared = self.wrapped.prepare(traced)
         if self.tier.gives_values:
             return _checked(self.id, prepared, traced)

@@ -134,9 +134,18 @@ def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
         return function(*leaves)
 
 
-def missing_devices(error: Exception) -> str:
-    """The reason why a function that makes a mesh cannot be traced here: this machine has too few devices; or ""."""
+def mesh_limit(error: Exception) -> str:
+    """The reason why a function that makes a mesh cannot be traced here, or "".
+
+    Either this machine has too few devices, or the function takes arrays that are on those devices already.
+    """
     line = user_line(error)
+    if _PLACED.search(str(error)):
+        return (
+            f"the function around the kernel takes arrays that are placed on its mesh{line}, and kerneltest passes "
+            "plain ones: begin it with jax.reshard, or make the mesh with axis_types=(jax.sharding.AxisType.Auto,) for "
+            "each axis"
+        )
     found = _TOO_FEW.search(str(error))
     if not found and not (_NOT_THERE.search(str(error)) and "devices" in source_of(line)):
         return ""
@@ -148,6 +157,7 @@ def missing_devices(error: Exception) -> str:
     )
 
 
+_PLACED = re.compile(r"in_specs passed to shard_map: .* does not match the specs of the input")
 # JAX's text, and the texts of NumPy and Python for a list of devices that is too short.
 _TOO_FEW = re.compile(r"Number of devices \d+ must (?:be >=|equal) the product")
 _NOT_THERE = re.compile(r"cannot reshape array of size \d+ into shape|list index out of range")

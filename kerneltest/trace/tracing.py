@@ -31,7 +31,7 @@ from kerneltest.trace.platform_dispatch import (
     call_on,
     is_platform_dependent,
     language_for,
-    missing_devices,
+    mesh_limit,
     queries_platform,
     required_device,
     resolve_platform,
@@ -199,7 +199,7 @@ def trace_function(
                     raise
                 closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
     except Exception as error:
-        if reason := missing_devices(error):
+        if reason := mesh_limit(error):
             raise Failure(Verdict.UNAVAILABLE, reason) from error
         line = user_line(error).strip(" ()")
         detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {purpose}", line)
