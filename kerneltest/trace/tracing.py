@@ -20,6 +20,7 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
+from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Var
 from kerneltest.trace.jax_compat.patches import keep_jax_frames
 from kerneltest.trace.jax_compat.sharded_jaxprs import communicates
@@ -199,6 +200,7 @@ def trace_function(
                     raise
                 closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
     except Exception as error:
+        hide_own_frame(error)
         if reason := mesh_limit(error):
             raise Failure(Verdict.UNAVAILABLE, reason) from error
         line = user_line(error).strip(" ()")

@@ -67,8 +67,18 @@ def _attribute(device: Device, name: str) -> Any:
     except AttributeError:
         known = _attributes(get_abstract_mesh().abstract_device)
         if name not in known:
-            raise
+            text = f"a device of platform {device.client.platform} has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=device) from None
         return known[name]
+
+
+def hide_own_frame(error: BaseException) -> None:
+    """Has the traceback of an exception end where code asked a device for an attribute, not where that was answered."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code is _attribute.__code__:
+            trace.tb_next = None
+        trace = trace.tb_next
 
 
 def _attributes(device: AbstractDevice | None) -> Mapping[str, Any]:
