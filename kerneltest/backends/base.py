@@ -10,6 +10,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
+from kerneltest.trace.local_kernels import exchange_in
 from kerneltest.trace.tracing import Traced, device_problem
 
 Outputs = tuple[Array, ...]
@@ -201,7 +202,9 @@ class Backend(ABC):
 
     def unavailable_for(self, traced: Traced) -> str:
         """Returns why it cannot run a kernel on this machine, though it runs others, or ""."""
-        return traced.not_local if self.tier.gives_values else traced.exchange  # calls are compiled one by one
+        if self.tier.gives_values:
+            return traced.not_local
+        return exchange_in(call.equation for call in traced.calls)  # they are compiled one by one
 
     @property
     def platform(self) -> str:

@@ -17,6 +17,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel
 from kerneltest.trace.cpu_options import fast_compile_options
 from kerneltest.trace.index_maps import IndexMappedCall, calls_with_index_maps
+from kerneltest.trace.local_kernels import exchange_in
 from kerneltest.trace.runnable import uses_outer_references
 from kerneltest.trace.tracing import Traced, device_problem, kernel_device
 
@@ -48,7 +49,8 @@ class Interpret(Backend):
                 "(pl.run_state): call it by pl.kernel, which takes arrays"
             )
         # Devices that exchange values around the calls can be interpreted together, on as many devices.
-        return traced.not_local and (traced.exchange or mesh_problem(traced, "cpu"))
+        calls = (call.equation for call in traced.calls)
+        return traced.not_local and (exchange_in(calls) or mesh_problem(traced, "cpu"))
 
     def prepare(self, traced: Traced) -> Executable:
         calls = calls_with_index_maps(traced)

@@ -6,7 +6,7 @@ exchange the devices' values. What remains is a kernel for one device, which any
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -38,8 +38,11 @@ def shard_maps(jaxpr: Jaxpr) -> list[Equation]:
     return [equation for equation, _ in iter_equations(jaxpr) if primitive_name(equation) == "shard_map"]
 
 
-def exchange_in(call: Equation) -> str:
-    """Says that the devices of a mesh communicate inside a Pallas call."""
+def exchange_in(calls: Iterable[Equation]) -> str:
+    """Says which of some Pallas calls only all devices of a mesh together can run, as they communicate in it; or ""."""
+    call = next(filter(communicates, calls), None)
+    if call is None:
+        return ""
     line = line_of(call.source_info)
     return (
         f"the kernel{f' called at {line}' if line else ''} sends to other devices of its mesh, or asks for its place "
@@ -205,7 +208,7 @@ class _Lockstep:
         if name in _CASTS:
             return lambda devices: devices
         if name in PALLAS_PRIMITIVES:
-            raise NotLocalError(exchange_in(equation))
+            raise NotLocalError(exchange_in([equation]))
         if name in _CALLS:
             inner = params.get("jaxpr", params.get("call_jaxpr", params.get("fun_jaxpr")))
             return lambda devices: self._call(inner, devices)

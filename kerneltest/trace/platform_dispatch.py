@@ -1,6 +1,5 @@
 """Kernels that choose an implementation by platform, traced for a platform that this machine does not have."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +15,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.abstract_devices import answer_for_devices
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, Jaxpr
 from kerneltest.trace.jax_compat.patches import report_platform
-from kerneltest.trace.jax_compat.source_lines import line_of, source_of, user_line
+from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
 from kerneltest.trace.walk import iter_equations
 
@@ -132,35 +131,6 @@ def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
     """Calls a function for a platform that this machine does not have."""
     with abstract_platform(platform):
         return function(*leaves)
-
-
-def mesh_limit(error: Exception) -> str:
-    """The reason why a function that makes a mesh cannot be traced here, or "".
-
-    Either this machine has too few devices, or the function takes arrays that are on those devices already.
-    """
-    line = user_line(error)
-    if _PLACED.search(str(error)):
-        return (
-            f"the function around the kernel takes arrays that are placed on its mesh{line}, and kerneltest passes "
-            "plain ones: begin it with jax.reshard, or make the mesh with axis_types=(jax.sharding.AxisType.Auto,) for "
-            "each axis"
-        )
-    found = _TOO_FEW.search(str(error))
-    if not found and not (_NOT_THERE.search(str(error)) and "devices" in source_of(line)):
-        return ""
-    count, kind = jax.device_count(), jax.default_backend()
-    more = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes N" if kind == "cpu" else ""
-    return (
-        f"the function around the kernel makes a mesh of more devices than JAX finds here, {count} of {kind}{line}"
-        f"{more}: {error}"
-    )
-
-
-_PLACED = re.compile(r"in_specs passed to shard_map: .* does not match the specs of the input")
-# JAX's text, and the texts of NumPy and Python for a list of devices that is too short.
-_TOO_FEW = re.compile(r"Number of devices \d+ must (?:be >=|equal) the product")
-_NOT_THERE = re.compile(r"cannot reshape array of size \d+ into shape|list index out of range")
 
 
 # The device that has an attribute: `pltpu.create_tensorcore_mesh` asks for the cores of a TPU, and a kernel that starts

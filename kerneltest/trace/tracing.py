@@ -2,7 +2,6 @@
 
 import functools
 import platform
-import re
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -13,31 +12,26 @@ import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from kerneltest.core.details import Raised
 from kerneltest.core.dtypes import ShapeDtype, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
-from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
-from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Var
 from kerneltest.trace.jax_compat.patches import keep_jax_frames
-from kerneltest.trace.jax_compat.sharded_jaxprs import communicates
-from kerneltest.trace.jax_compat.source_lines import user_line
 from kerneltest.trace.languages import language_of
-from kerneltest.trace.local_kernels import NotLocalError, exchange_in, localize, shard_maps
+from kerneltest.trace.local_kernels import NotLocalError, localize, shard_maps
 from kerneltest.trace.platform_dispatch import (
     PLATFORMS,
     call_on,
     is_platform_dependent,
     language_for,
-    mesh_limit,
     queries_platform,
     required_device,
     resolve_platform,
     simulate_platform,
 )
+from kerneltest.trace.tracing_errors import tracing_failure
 from kerneltest.trace.walk import (
     has_reduced_dots,
     is_exact,
@@ -104,11 +98,6 @@ class Traced:
         if not self.reduced_dots:
             return row.with_exact_dots()
         return row.with_dots_in(self.named_dots) if self.named_dots else row
-
-    @property
-    def exchange(self) -> str:
-        """The reason why only all devices of its mesh together can run it: they communicate inside a call; or ""."""
-        return next((exchange_in(call.equation) for call in self.calls if communicates(call.equation)), "")
 
     @property
     def dialects(self) -> frozenset[str]:
@@ -200,35 +189,13 @@ def trace_function(
                     raise
                 closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
     except Exception as error:
-        hide_own_frame(error)
-        if reason := mesh_limit(error):
-            raise Failure(Verdict.UNAVAILABLE, reason) from error
-        line = user_line(error).strip(" ()")
-        detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {purpose}", line)
-        raise Failure(Verdict.RUNTIME_ERROR, detail) from error
+        raise tracing_failure(error, purpose) from error
     traced = analyze(closed, on_device, inputs)
-    return traced if device == platform else _for_language(traced, *language_for(device))
-
-
-def _for_language(traced: Traced, dialect: str, evidence: str) -> Traced:
-    """Returns a kernel whose calls fit only the devices that the function around them asks for."""
+    if device == platform:
+        return traced
+    dialect, evidence = language_for(device)
     calls = (replace(c, dialect=dialect, evidence=evidence) if c.dialect == "any" else c for c in traced.calls)
     return replace(traced, calls=tuple(calls))
-
-
-_TOO_LARGE = re.compile(r"-?\d{10,}")
-
-
-def _error_text(error: Exception) -> str:
-    """The text of an error; for an integer that overflows, of which JAX only names its own argument, an explanation."""
-    number = _TOO_LARGE.search(str(error)) if isinstance(error, OverflowError) else None
-    if number is None:
-        return str(error)
-    return (
-        f"{int(number[0]):,} does not fit into 32 bits, the size of integers here: keep it between -2^31 and 2^31 - 1 "
-        "(split a longer axis, for example by x.reshape(rows, columns), and index both parts), or compute in 64 bits "
-        f"(jax_enable_x64, jnp.int64): {error}"
-    )
 
 
 def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeDtype, ...]) -> Traced:

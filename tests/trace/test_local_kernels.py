@@ -16,6 +16,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun  # type: ignore[attr-defin
 from jax.sharding import AbstractMesh, AxisType
 
 from kerneltest.core.dtypes import ShapeDtype
+from kerneltest.trace.local_kernels import exchange_in
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced, trace_function
 from tests.sharded import SHAPE, P, loop, sharded
@@ -115,4 +116,4 @@ def test_a_kernel_that_asks_for_its_place_is_told() -> None:
     placed = jax.shard_map(call, mesh=MESH, in_specs=P("a"), out_specs=P("a"), check_vma=False)
     traced = trace_function(lambda x: [placed(x)], (_INPUT,), "")
     assert "asks for its place" in traced.not_local
-    assert traced.exchange == traced.not_local
+    assert exchange_in(call.equation for call in traced.calls) == traced.not_local

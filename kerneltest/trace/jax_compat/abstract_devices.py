@@ -1,4 +1,4 @@
-"""What kernels that ask for the device find while they are traced for one that this machine does not have."""
+"""Answers to kernels that ask for the device, while they are traced for one that this machine does not have."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What jaxprs say about meshes: the types that name one, and communication."""
+"""Meshes in jaxprs: the types that name one, and the equations by which its devices communicate."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
