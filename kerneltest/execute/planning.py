@@ -94,7 +94,8 @@ def plan_pairing(
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
         elif reason := _absence(backend, kernel):
-            name, missing = f"{pairing_id}[{backend.id}]", UnavailableBackend(backend, reason)
+            name = f"{pairing_id}[{backend.id}]"
+            missing = backend if backend.unavailable() else UnavailableBackend(backend, reason)
             absent.append(Item(name, declared, pairing_id, missing, ANY, UnavailableGroup(count), settings))
         else:
             available.append(backend)
@@ -177,8 +178,8 @@ def build_plan(
       run: the run's id.
       problems: of the collection.
     """
-    served = sorted(items, key=lambda item: not isinstance(item.group, UnavailableGroup))  # the last one counts
-    backends = {item.backend.id: item.backend for item in served}
+    whole = (i.backend.wrapped if isinstance(i.backend, UnavailableBackend) else i.backend for i in items)
+    backends = {backend.id: backend for backend in whole}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
     pairings = {item.pairing_id: item.pairing.origin for item in items}
