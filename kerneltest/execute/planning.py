@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
 from kerneltest.backends.delegating import UnavailableBackend
+from kerneltest.core.blame import assign_blame
 from kerneltest.core.details import InternalError, Raised
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -139,8 +140,10 @@ def _trace_first(pairing: Pairing, depth: str, platform: str = "") -> Traced | F
     for signature in signatures(pairing, depth)[:3]:
         try:
             return trace(pairing, signature, platform)
-        except Failure as failure:
-            failed = failure
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # reported when a case is judged
+            failed = assign_blame(error, "tracing the kernel")
     return failed
 
 
