@@ -1,6 +1,7 @@
 """The public functions that run a pairing without pytest: `kt.check` and `kt.assert_conforms`."""
 
 import functools
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
+from kerneltest.core.guard import Guard
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -112,7 +114,11 @@ def check(
     cache.process.planned = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in planned.items)
     outcomes = [outcome for item in planned.items for outcome in run_item(item, cache, case)]
     records = tuple(outcome.record for outcome in outcomes)
-    found = _find_suspects(records, planned.items, cache, minimize)
+    guard = Guard(cache.process.internal_failures, math.inf)
+    search = functools.partial(_find_suspects, records, planned.items, cache, minimize)
+    none: tuple[Suspect, ...] = ()
+    found = guard.collect("searching for suspects", search, none)
+    beside = [planned.items[0].record(f.verdict, f.detail) for f in cache.process.take_internal_failures()]
     cache.pool.close()
     if case and not outcomes:
         raise ValueError(
@@ -128,7 +134,7 @@ def check(
     not_applicable = {each.backend: each.reason for each in planned.not_applicable}
     count = sum(1 for record in records if record.case)
     seconds = time.perf_counter() - started
-    internal = tuple(record for record in records if record.verdict is Verdict.INTERNAL_ERROR)
+    internal = tuple(record for record in (*records, *beside) if record.verdict is Verdict.INTERNAL_ERROR)
     return Result(findings, count, seconds, unavailable, not_applicable, records, found, internal)
 
 

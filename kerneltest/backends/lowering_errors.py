@@ -74,7 +74,10 @@ def match_rule(text: str, rules: Sequence[Rule]) -> Meaning | None:
     for pattern, verdict, meaning in rules:
         if match := pattern.search(text):
             groups = [group or "" for group in match.groups()]
-            found = meaning.format(*groups) if isinstance(meaning, str) else meaning(*groups)
+            try:
+                found = meaning.format(*groups) if isinstance(meaning, str) else meaning(*groups)
+            except (LookupError, ValueError):  # a wording that the rule does not know: JAX's own text says enough
+                return None
             return Meaning(verdict, found) if isinstance(found, str) else Meaning(verdict, found.words, found)
     return None
 

@@ -270,7 +270,7 @@ class Cache:
 
 @without_debugging()  # in each thread of the pool
 def _prepare(backend: Backend, traced: Traced) -> Executable | Artifact:
-    reason = backend.unsupported_reason(traced)
+    reason = backend.unsupported_reason(traced) or backend.unavailable_for(traced)
     if reason:
         raise Failure(Verdict.UNAVAILABLE, reason)
     return backend.prepare(traced)

@@ -1,13 +1,17 @@
 """Planning: the items of a pairing, the backends that do not apply to it, and the plan of a run."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
-from kerneltest.core.details import InternalError
+from kerneltest.backends.delegating import UnavailableBackend
+from kerneltest.core.blame import assign_blame
+from kerneltest.core.details import InternalError, Raised
 from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing, matches_backend
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
@@ -19,6 +23,7 @@ from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import signature_dtypes, signatures
 from kerneltest.records.run_plan import ANY, NotApplicable, Plan, PlannedItem, digest_ids
 from kerneltest.records.sources import describe_pairing
+from kerneltest.trace.jax_compat.source_lines import source_of
 from kerneltest.trace.tracing import Traced, jax_environment, jax_settings, trace, version_problem, without_debugging
 
 
@@ -81,36 +86,65 @@ def plan_pairing(
     not_applicable: list[NotApplicable] = []
     for backend in backends:
         declared = pairing.on(backend.id)
-        kernel = _trace_first(declared, settings.depth, backend.platform) if traced and traced.by_platform else traced
-        reason = _unsupported_reason(backend, kernel)
+        own = isinstance(traced, Traced) and traced.by_platform
+        kernel = _trace_first(declared, settings.depth, backend.platform) if own else traced
+        reason = _unsupported_reason(backend, kernel) if isinstance(traced, Traced) else ""
         if pairing.backends and not matches_backend(pairing.backends, backend.id):
             reason = f"declared only for {', '.join(pairing.backends)}"
         count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], settings))
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
-        elif backend.unavailable():
+        elif reason := _absence(backend, kernel):
             name = f"{pairing_id}[{backend.id}]"
-            absent.append(Item(name, declared, pairing_id, backend, ANY, UnavailableGroup(count), settings))
+            missing = backend if backend.unavailable() else UnavailableBackend(backend, reason)
+            absent.append(Item(name, declared, pairing_id, missing, ANY, UnavailableGroup(count), settings))
         else:
             available.append(backend)
     items = (*_items(pairing, pairing_id, available, settings), *absent)
     return PairingPlan(items, tuple(not_applicable))
 
 
-def _unsupported_reason(backend: Backend, traced: Traced | None) -> str:
-    if traced is not None and not traced.calls:
+def _unsupported_reason(backend: Backend, traced: Traced | Failure | None) -> str:
+    if isinstance(traced, Failure):
+        return _refusal(traced)
+    if traced is None:
+        return ""
+    if not traced.calls:
         return "the traced function contains no Pallas call, so there is no kernel to test"
-    return backend.unsupported_reason(traced) if traced is not None else ""
+    return backend.unsupported_reason(traced)
 
 
-def _trace_first(pairing: Pairing, depth: str, platform: str = "") -> Traced | None:
-    """Traces a kernel for its first signature, or the next two if that fails; returns None if all fail."""
+_ON_PURPOSE = re.compile(r"\b(?:raise|assert)\b")
+
+
+def _refusal(failure: Failure) -> str:
+    """Returns that a kernel, which asks for the platform and accepts others, refuses this one on purpose, or ""."""
+    detail = failure.detail
+    if not isinstance(detail, Raised) or not _ON_PURPOSE.search(source_of(detail.source)):
+        return ""
+    return f"the kernel refuses the platform: {detail.error}: {detail.said} ({detail.source})"
+
+
+def _absence(backend: Backend, kernel: Traced | Failure | None) -> str:
+    """Returns why this machine cannot run a kernel on a backend, or ""."""
+    if reason := backend.unavailable():
+        return reason
+    if isinstance(kernel, Failure):
+        return str(kernel) if kernel.verdict is Verdict.UNAVAILABLE else ""
+    return backend.unavailable_for(kernel) if kernel is not None else ""
+
+
+def _trace_first(pairing: Pairing, depth: str, platform: str = "") -> Traced | Failure | None:
+    """Traces a kernel for its first signature, or the next two if that fails; returns the last failure if all fail."""
+    failed: Failure | None = None
     for signature in signatures(pairing, depth)[:3]:
         try:
             return trace(pairing, signature, platform)
-        except Failure:
-            continue
-    return None
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # reported when a case is judged
+            failed = assign_blame(error, "tracing the kernel")
+    return failed
 
 
 def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings) -> Iterator[Item]:
@@ -149,7 +183,8 @@ def build_plan(
       problems: of the collection.
       internal_errors: of the planning.
     """
-    backends = {item.backend.id: item.backend for item in items}
+    whole = (i.backend.wrapped if isinstance(i.backend, UnavailableBackend) else i.backend for i in items)
+    backends = {backend.id: backend for backend in whole}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
     pairings = {item.pairing_id: item.pairing.origin for item in items}

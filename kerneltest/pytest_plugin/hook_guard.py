@@ -24,7 +24,7 @@ def _guard(hook: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
             return hook(*args, **kwargs)
-        except (pytest.UsageError, pytest.Collector.CollectError, OSError):
+        except (pytest.UsageError, pytest.exit.Exception, pytest.Collector.CollectError, OSError):
             raise
         except Exception as error:
             if isinstance(error, Failure) or origin_of(error) is not Origin.KERNELTEST:

@@ -99,6 +99,7 @@ class PlanFile:
         """Returns the number of cases of each item whose backend is available; {} before the plan is written."""
         from kerneltest.records.files import RecordError
         from kerneltest.records.record_files import read_plan
+        from kerneltest.records.run_plan import ANY
 
         try:
             plan = read_plan(self._folder.path)
@@ -106,5 +107,5 @@ class PlanFile:
             return {}
         counts: Counter[str] = Counter()
         for each in plan.items:
-            counts[each.item] += sum(each.families.values()) if each.backend not in plan.unavailable else 0
+            counts[each.item] += sum(each.families.values()) if each.group != ANY else 0
         return +counts

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from kerneltest.backends.delegating import UnavailableBackend
 from kerneltest.backends.device import device_responds
 from kerneltest.backends.disk_cache import disk_cache
 from kerneltest.core.failures import Failure, escape_surrogates
@@ -203,7 +204,8 @@ class ItemWorker:
         if passed or not reason:
             return result
         backend = parts[0].backend
-        if backend.id in self.setup.named_backends and backend.unavailable():
+        lacking = backend.unavailable() and not isinstance(backend, UnavailableBackend)
+        if backend.id in self.setup.named_backends and lacking:
             message = escape_surrogates(f"{backend.id} was requested and is unavailable: {reason}")
             return replace(result, headline=message, message=message)
         return replace(result, skipped=True, message=escape_surrogates(f"{backend.id} unavailable: {reason}"))

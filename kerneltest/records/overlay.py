@@ -126,7 +126,7 @@ def superseded_backends(runs: Sequence[RunRecords]) -> frozenset[tuple[int, str,
     lacked: set[tuple[int, str, str]] = set()
     for number, run in enumerate(runs):
         for item in run.plan.items:
-            if item.backend in run.plan.unavailable:
+            if item.group == ANY:
                 lacked.add((number, item.pairing, item.backend))
             else:
                 served.add((item.pairing, item.backend))

@@ -9,7 +9,7 @@ from kerneltest.core.details import ISSUES, InternalError, Unavailable
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.overlay import superseded_backends
-from kerneltest.records.run_plan import Plan
+from kerneltest.records.run_plan import ANY, Plan
 from kerneltest.records.runs import RunRecords, absent_cells
 from kerneltest.records.schema import Record
 from kerneltest.triage.attribution import lowering_bugs
@@ -180,6 +180,15 @@ def budget_remarks(run: RunRecords) -> list[str]:
             f"--kt-budget {run.plan.budget}: {named}{more}"
         )
     return lines
+
+
+def unserved_remarks(run: RunRecords) -> list[str]:
+    """Lists the pairings that a backend cannot run on this machine, though it runs others, with the reason."""
+    backends: dict[tuple[str, str], dict[str, None]] = {}
+    for record in run.records:
+        if record.family == ANY and record.backend not in run.plan.unavailable:
+            backends.setdefault((record.pairing, record.message), {})[record.backend] = None
+    return [f"{pairing} unavailable on {', '.join(each)}: {why}" for (pairing, why), each in backends.items()]
 
 
 def reuse_remarks(run: RunRecords) -> list[str]:

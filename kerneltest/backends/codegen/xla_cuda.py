@@ -74,6 +74,9 @@ class XlaCompile(Backend):
     def unsupported_reason(self, traced: Traced) -> str:
         return unsupported_on(traced, self.target)
 
+    def unavailable_for(self, traced: Traced) -> str:
+        return traced.not_local  # it compiles whole functions, for one device
+
     def prepare(self, traced: Traced) -> Artifact:
         hlo = _compile(runnable(traced, interpret=False), traced.inputs)
         return Artifact(len(traced.calls), files=lambda: {"optimized.hlo.txt": hlo})

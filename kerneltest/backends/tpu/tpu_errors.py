@@ -10,7 +10,7 @@ from kerneltest.core.verdicts import Verdict
 
 def _nearest(name: str, block: str, whole: str) -> str:
     """Explains a wrong block of two dimensions or more by the nearest block that is allowed."""
-    lengths, lengths_of_array = (tuple(map(int, re.findall(r"\d+", each))) for each in (block, whole))
+    lengths, lengths_of_array = _lengths(block), _lengths(whole)
     nearest = list(lengths)
     for axis, multiple in ((-2, SUBLANES), (-1, LANES)):
         if nearest[axis] % multiple and nearest[axis] != lengths_of_array[axis]:
@@ -20,6 +20,12 @@ def _nearest(name: str, block: str, whole: str) -> str:
         f"{name} has blocks of {list(lengths)}, but on a TPU their last two dimensions must be multiples of "
         f"{SUBLANES} and {LANES} or as long as the array's {list(lengths_of_array)}; the nearest is {nearest}"
     )
+
+
+def _lengths(shape: str) -> tuple[int, ...]:
+    """The lengths in JAX's text for a shape; a squeezed dimension is 1 long."""
+    entries = (re.search(r"\d+", each) for each in shape.split(",") if each.strip())
+    return tuple(int(found[0]) if found else 1 for found in entries)
 
 
 def _nearest_of_rank_1(multiple: str, least: str, name: str, block: str, whole: str) -> str:

@@ -14,6 +14,7 @@ from kerneltest.report.counts import (
     reuse_remarks,
     slow_remarks,
     undefined_remarks,
+    unserved_remarks,
 )
 from kerneltest.report.matrix import Matrix, by_tier
 from kerneltest.report.text.suspect_text import format_suspects
@@ -72,6 +73,7 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
             "yellow",
         )
     yield from _with_colour("", (f"{backend} unavailable: {reason}" for backend, reason in plan.unavailable.items()))
+    yield from _with_colour("", unserved_remarks(run)[:_MOST])
     reasons = inapplicable_backends([run])
     yield from _with_colour("", (f"not applicable on {backends}: {why}" for backends, why in reasons[:_MOST_REASONS]))
     if len(reasons) > _MOST_REASONS:

@@ -41,6 +41,7 @@ def _context() -> Any:
     context = ir.Context()
     triton_dialect.register_dialect(context)
     context.load_all_available_dialects()
+    context.allow_unregistered_dialects = True  # a barrier is an operation of the GPU dialect
     return context
 
 

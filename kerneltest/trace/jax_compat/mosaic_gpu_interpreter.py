@@ -26,7 +26,7 @@ from kerneltest.trace.jax_compat.interpreter_threads import (
     supported_parameters,
 )
 from kerneltest.trace.jax_compat.jaxpr_types import Equation
-from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.jax_compat.source_lines import is_limit_text, limitation_text, line_of
 
 # Before 0.11, copies to global memory, waits for them and `commit_smem` do not take part in the order of events.
 DETECTS_ALL_RACES = jax.__version_info__ >= (0, 11)
@@ -107,8 +107,8 @@ def _failure(text: str, deadlock: Hung | None) -> Failure:
     if name == "IndexError" or "out-of-bounds" in said.lower():
         return Failure(Verdict.OUT_OF_BOUNDS, _outside(said))
     message = _plain(said)
-    if name == "NotImplementedError":
-        return Failure(Verdict.UNIMPLEMENTED, Raised("JAX's interpreter of Mosaic GPU kernels", name, message))
+    if is_limit_text(name, said):
+        return Failure(Verdict.UNAVAILABLE, limitation_text("cannot interpret this", name, message))
     if "read-side operations completed" in said:
         words = (
             "the kernel ends while a copy to global memory is still reading shared memory: end it with "

@@ -1,5 +1,6 @@
 """Source lines behind equations and errors, and whether an error is due to JAX or to the kernel."""
 
+import linecache
 import re
 import traceback
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 import jax
 from jax._src import source_info_util
 
-from kerneltest.core.failures import exception_text, format_exception
+from kerneltest.core.failures import exception_text
 from kerneltest.core.source_location import location_of_exception, relative_path
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Jaxpr, SourceInfo
 
@@ -77,6 +78,12 @@ def user_line(error: BaseException) -> str:
     return location_of_exception(error, _JAX)
 
 
+def source_of(line: str) -> str:
+    """The text of a source line, given as ` (FILE:LINE)`."""
+    path, _, number = line.strip(" ()").rpartition(":")
+    return linecache.getline(path, int(number)) if number.isdigit() else ""
+
+
 def raised_in_jax(error: BaseException | None) -> bool:
     """Returns whether a line of JAX's own raised an error, rather than code that JAX called.
 
@@ -111,7 +118,23 @@ def _equations_in_frames(error: BaseException) -> Iterator[tuple[Equation, str]]
 
 
 # A `ValueError` of JAX's about its own limits.
-_OWN_LIMIT = re.compile(r"Cannot lower jaxpr with effects")
+_OWN_LIMIT = re.compile(
+    r"Cannot lower jaxpr with effects|not (?:currently |yet )?support|[Uu]nsupported|does not have trivial BlockSpec"
+)
+
+
+# Exceptions that no check of an interpreter's raises on purpose.
+_UNINTENDED = (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError)
+
+
+def is_defect_of_jax(error: BaseException) -> bool:
+    """Returns whether a line of JAX's raised an exception by mistake, while it ran a kernel."""
+    return isinstance(error, _UNINTENDED) and raised_in_jax(error)
+
+
+def is_limit_text(error: str, said: str) -> bool:
+    """Returns whether an exception's type and text name a limit of one of JAX's interpreters."""
+    return error == "NotImplementedError" or (error == "ValueError" and bool(_OWN_LIMIT.search(said)))
 
 
 def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
@@ -125,7 +148,7 @@ def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
     """
     if user_line(error):
         return False
-    return not (checks and isinstance(error, ValueError)) or bool(_OWN_LIMIT.search(exception_text(error)))
+    return not (checks and isinstance(error, ValueError)) or is_limit_text("ValueError", exception_text(error))
 
 
 def describe_limitation(error: BaseException, what: str) -> str:
@@ -136,4 +159,17 @@ def describe_limitation(error: BaseException, what: str) -> str:
       what: a predicate, such as `cannot interpret this`.
     """
     place = user_line(error) or line_being_processed(error)
-    return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {format_exception(error)}{place}"
+    return limitation_text(what, type(error).__name__, f"{text_of(error)}{place}")
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception of JAX's; the line of JAX's that raised it, if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if exception_text(error) or not frames:
+        return exception_text(error)
+    return f"in {frames[-1].filename.removeprefix(f'{Path(_JAX).parent}/')}:{frames[-1].lineno}"
+
+
+def limitation_text(what: str, error: str, said: str) -> str:
+    """The same, from the exception's type and its text."""
+    return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {error}: {said}"
