@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
-from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing, matches_backend
+from kerneltest.execute.applicability import Applicability
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.group_registry import registered_groups
@@ -15,10 +15,10 @@ from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.xfails import unmatched_xfails
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.signatures import signature_dtypes, signatures
+from kerneltest.plan.signatures import signature_dtypes
 from kerneltest.records.run_plan import ANY, NotApplicable, Plan, PlannedItem, digest_ids
 from kerneltest.records.sources import describe_pairing
-from kerneltest.trace.tracing import Traced, jax_environment, jax_settings, trace, version_problem, without_debugging
+from kerneltest.trace.tracing import jax_environment, jax_settings, version_problem, without_debugging
 
 
 class UnavailableGroup(Group):
@@ -53,10 +53,12 @@ class PairingPlan:
     Attributes:
       items: in order, with backends innermost, since they share traces and expectations.
       not_applicable: backends that do not apply to its kernel.
+      problem: why there is nothing to test, whatever the backend; "" if there is something.
     """
 
     items: tuple[Item, ...]
     not_applicable: tuple[NotApplicable, ...]
+    problem: str = ""
 
 
 @without_debugging()
@@ -74,16 +76,16 @@ def plan_pairing(
       backends: of the run.
       settings: of the run.
     """
-    traced = _trace_first(pairing, settings.depth)
+    applicability = Applicability(pairing, settings.depth)
     available: list[Backend] = []
     absent: list[Item] = []
     not_applicable: list[NotApplicable] = []
     for backend in backends:
         declared = pairing.on(backend.id)
-        kernel = _trace_first(declared, settings.depth, backend.platform) if traced and traced.by_platform else traced
-        reason = _unsupported_reason(backend, kernel)
         if pairing.backends and not matches_backend(pairing.backends, backend.id):
             reason = f"declared only for {', '.join(pairing.backends)}"
+        else:
+            reason = applicability.unsupported_reason(backend)
         count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], settings))
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
@@ -93,23 +95,7 @@ def plan_pairing(
         else:
             available.append(backend)
     items = (*_items(pairing, pairing_id, available, settings), *absent)
-    return PairingPlan(items, tuple(not_applicable))
-
-
-def _unsupported_reason(backend: Backend, traced: Traced | None) -> str:
-    if traced is not None and not traced.calls:
-        return "the traced function contains no Pallas call, so there is no kernel to test"
-    return backend.unsupported_reason(traced) if traced is not None else ""
-
-
-def _trace_first(pairing: Pairing, depth: str, platform: str = "") -> Traced | None:
-    """Traces a kernel for its first signature, or the next two if that fails; returns None if all fail."""
-    for signature in signatures(pairing, depth)[:3]:
-        try:
-            return trace(pairing, signature, platform)
-        except Failure:
-            continue
-    return None
+    return PairingPlan(items, tuple(not_applicable), applicability.problem())
 
 
 def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings) -> Iterator[Item]:

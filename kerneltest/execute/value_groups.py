@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from kerneltest.backends.base import Artifact, Backend, BatchExecutable
-from kerneltest.core.details import Nondeterministic
+from kerneltest.core.details import NoPallasCall, Nondeterministic
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.group_names import GroupName
@@ -30,7 +30,7 @@ from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.cost_model import estimate_work
-from kerneltest.trace.tracing import trace
+from kerneltest.trace.tracing import Traced, trace
 
 _SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # estimated for one run of a long signature, at most
 
@@ -92,7 +92,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         return judge(run_on_fast_path(item, case, cache, fast), fast.precision, with_evidence=False)
 
     if outcome := outcome_if_pass(judge_on_fast_path):
-        return outcome
+        return _note_missing_call(outcome, case, traced)
     executable = cache.executable(item.backend, traced)
     key = id(executable), case.id  # targets whose code is equal share an executable
     _, passed = cache.passes.get(key, (None, None))
@@ -108,7 +108,15 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     outcome = judge(outputs, executable.precision)
     if outcome.record.verdict is Verdict.PASS:
         cache.passes[key] = executable, outcome.record
-    return outcome
+    return _note_missing_call(outcome, case, traced)
+
+
+def _note_missing_call(outcome: Outcome, case: AnyCase, traced: Traced) -> Outcome:
+    """Returns an outcome; a pass of a signature that reaches no Pallas call is marked as such."""
+    if traced.reaches_kernel or outcome.record.verdict is not Verdict.PASS:
+        return outcome
+    detail = NoPallasCall(str(case.signature))
+    return replace(outcome, record=replace(outcome.record, detail=detail, message=detail.text()))
 
 
 def _reuse_pass(item: Item, case: AnyCase, cache: Cache, record: Record) -> Outcome:
@@ -176,7 +184,10 @@ class SignatureGroup(Group):
         prepare_ahead(item, planned, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        artifact = cache.wait_prepared(item.backend, cache.trace_for(item.pairing, case.signature, item.backend))
+        traced = cache.trace_for(item.pairing, case.signature, item.backend)
+        if not traced.reaches_kernel:
+            raise Failure(Verdict.UNAVAILABLE, NoPallasCall(str(case.signature)))
+        artifact = cache.wait_prepared(item.backend, traced)
         assert isinstance(artifact, Artifact)
         record = item.record(Verdict.PASS, case=case, compared=artifact.kernels)
         record = replace(record, compiler_metrics=artifact.facts, advice=artifact.advice)

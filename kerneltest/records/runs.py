@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kerneltest.core.details import NoPallasCall
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.files import RecordError
@@ -101,7 +102,8 @@ def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> Ce
     if not records or (not unserved and lacks):
         verdict = Gap.MISSING
     else:
-        verdict = worst(verdicts)
+        reached = [record.verdict for record in records if not isinstance(record.detail, NoPallasCall)]
+        verdict = worst(reached or verdicts)
         if verdict is Verdict.PASS and not compared:
             asked, unasked = (sum(counts) for counts in zip(*((r.defined, r.undefined) for r in records), strict=True))
             verdict = Gap.NOTHING_ASKED if unasked and not asked else Gap.NOTHING_COMPARED

@@ -98,6 +98,11 @@ class Traced:
         return row.with_dots_in(self.named_dots) if self.named_dots else row
 
     @property
+    def reaches_kernel(self) -> bool:
+        """True if it makes a Pallas call, or has an empty array, for which it needs none."""
+        return bool(self.calls) or any(0 in each.shape for each in (*self.inputs, *self.outputs))
+
+    @property
     def dialects(self) -> frozenset[str]:
         """The dialects of its calls."""
         return frozenset(call.dialect for call in self.calls)

@@ -1,7 +1,7 @@
 """Failures as data: one frozen dataclass for each kind, from which its text is rendered. Nothing parses that text."""
 
 from kerneltest.core.details.build_failures import NotBuilt, ResourceExceeded, Stage
-from kerneltest.core.details.exceptions import Raised, Stated, Unavailable
+from kerneltest.core.details.exceptions import NoPallasCall, Raised, Stated, Unavailable
 from kerneltest.core.details.memory_faults import (
     Access,
     IndexOverflow,
@@ -27,6 +27,7 @@ Detail = (
     | Raised
     | Stated
     | Unavailable
+    | NoPallasCall
     | Crashed
     | Hung
     | DeviceLost
@@ -42,6 +43,7 @@ __all__ = [
     "InputModified",
     "MemoryFault",
     "Mismatch",
+    "NoPallasCall",
     "Nondeterministic",
     "NotBuilt",
     "Race",

@@ -17,6 +17,7 @@ from kerneltest.report.counts import (
     gaps,
     inapplicable_backends,
     lowering_remarks,
+    missing_call_remarks,
     reuse_remarks,
     slow_remarks,
     undefined_remarks,
@@ -209,7 +210,7 @@ class Page:
             for run in self.merged.runs
             for line in (*budget_remarks(run), *reuse_remarks(run), *slow_remarks(run))
         ]
-        return [*costs, *undefined_remarks(records), *lowering_remarks(records)]
+        return [*costs, *undefined_remarks(records), *missing_call_remarks(records), *lowering_remarks(records)]
 
     @property
     def kinds(self) -> list[FindingKind]:

@@ -10,6 +10,7 @@ from kerneltest.report.counts import (
     gaps,
     inapplicable_backends,
     lowering_remarks,
+    missing_call_remarks,
     reuse_remarks,
     slow_remarks,
     undefined_remarks,
@@ -88,6 +89,7 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     yield from _with_colour("", reuse_remarks(run))
     yield from _with_colour("", slow_remarks(run))
     yield from _with_colour("yellow", undefined_remarks(run.records))
+    yield from _with_colour("yellow", missing_call_remarks(run.records))
     yield from _with_colour("yellow", lowering_remarks(run.records))
 
 
