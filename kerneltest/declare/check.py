@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kerneltest.core.backend_ids import unknown_pattern
 from kerneltest.core.dtypes import is_float, parse_dtype
 from kerneltest.core.failures import format_exception
 from kerneltest.declare.arguments import ArrayArgument, DimSize, Optional, SameAs, Static, Tree, optional_parts
@@ -64,6 +65,9 @@ def check_parts(name: str, kernel: Function, arguments: Mapping[str, object], op
     backends = options["backends"]
     if not isinstance(backends, (str, list, tuple)) or not all(isinstance(each, str) for each in backends):
         raise wrong("backends", f"give patterns of backend ids, as in backends='gpu', not {backends!r}")
+    for pattern in (backends,) if isinstance(backends, str) else backends:
+        if problem := unknown_pattern(pattern):
+            raise wrong("backends", problem)
 
 
 def _wrong(pairing: str) -> MakeError:
@@ -86,6 +90,11 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
     for name in declared:
         if name not in pairing.dims:
             raise wrong(f"dim {name!r}", f"no argument has it; the dims in use are {', '.join(pairing.dims) or 'none'}")
+    patterns = [(f"dim {name!r}", each) for name, dim in pairing.dims.items() for each in dim.on]
+    patterns += [(f"argument {path!r}", each) for path, leaf in pairing.leaves.items() for each in leaf.on]
+    for where, pattern in patterns:
+        if problem := unknown_pattern(pattern):
+            raise wrong(where, f"on=: {problem}")
     check_leaves(pairing, wrong)
     check_axes(pairing, wrong)
     _check_where(pairing, wrong)

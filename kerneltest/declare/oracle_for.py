@@ -1,7 +1,12 @@
 """`oracle_for`: pairs a kernel with its oracle."""
 
 import inspect
+import itertools
+import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, DimSize, SameAs, leaves
@@ -91,9 +96,16 @@ def oracle_for(
         raise DeclarationError(f"kernel {kernel_name!r}, argument {twice[0]!r}: declared twice, as a keyword and in "
                                "arguments=; remove one")  # fmt: skip
 
+    if not declared and not arguments and (needed := _first_required(kernel)):
+        raise DeclarationError(
+            f"oracle_for: {kernel_name!r} needs {needed!r}, and no argument is declared. If it is the oracle, name its "
+            'kernel: @kt.oracle_for(kernel, x=kt.array("n")); if it is the kernel, declare its arguments'
+        )
+
     def pair(oracle: Callable[..., Any]) -> Pairing:
+        UNAPPLIED.pop(key, None)
         given = {**declared, **(arguments or {})}
-        if not hasattr(oracle, "__name__"):
+        if not hasattr(oracle, "__name__") or isinstance(oracle, Pairing):
             raise DeclarationError(f"kernel {kernel_name!r}, oracle: a {type(oracle).__name__} has no name; wrap it in "
                                    "a function, as in def oracle(x): return ...")  # fmt: skip
         check_parts(oracle.__name__, kernel, given, options)
@@ -121,7 +133,52 @@ def oracle_for(
         ALL_PAIRINGS.append(pairing)
         return pairing
 
+    key = next(_COUNTER)
+    UNAPPLIED[key] = Unapplied(kernel_name, _importing_module(), _caller(), weakref.ref(pair))
     return pair
+
+
+@dataclass(frozen=True, slots=True)
+class Unapplied:
+    """A result of `oracle_for` that has decorated no oracle yet.
+
+    Attributes:
+      kernel: the kernel's name.
+      module: the module whose import called `oracle_for`; "" if there is none.
+      place: FILE:LINE of the call.
+      decorator: the result.
+    """
+
+    kernel: str
+    module: str
+    place: str
+    decorator: "weakref.ref[Callable[..., Any]]"
+
+    @property
+    def is_lost(self) -> bool:
+        """True if nothing holds it any more, so that it will never decorate an oracle."""
+        return self.decorator() is None
+
+
+UNAPPLIED: dict[int, Unapplied] = {}
+_COUNTER = itertools.count()
+
+
+def _first_required(kernel: Callable[..., Any]) -> str:
+    """Returns the first parameter that a kernel cannot do without; "" if there is none."""
+    for name, parameter in inspect.signature(kernel).parameters.items():
+        if parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            return name
+    return ""
+
+
+def _caller() -> str:
+    """Returns FILE:LINE of the call of `oracle_for`."""
+    frame = sys._getframe(2)
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def _importing_module() -> str:

@@ -2,13 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from kerneltest.core.backend_ids import HARDWARE_PATTERNS
 from kerneltest.declare.arguments import (
     Argument,
     ArrayArgument,
@@ -32,15 +33,6 @@ ABSENT, GIVEN = "absent", "given"
 # All pairings in order of creation. The plugin reports those that it did not collect.
 ALL_PAIRINGS: "list[Pairing]" = []
 
-# Words for kinds of hardware, with the patterns of backend ids that they stand for.
-HARDWARE_PATTERNS = {
-    "gpu": ("*:sm_*", "*:gfx*", "cuda", "rocm", "interpret-mosaic-gpu"),
-    "nvidia": ("*:sm_*", "cuda", "interpret-mosaic-gpu"),
-    "amd": ("*:gfx*", "rocm"),
-    "tpu": ("*:tpu-*", "tpu", "interpret-tpu"),
-}
-
-
 def matches_backend(patterns: Iterable[str], backend: str) -> bool:
     """Returns whether any pattern of backend ids, or word for hardware, matches a backend's id."""
     return any(
@@ -48,9 +40,11 @@ def matches_backend(patterns: Iterable[str], backend: str) -> bool:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Pairing:
     """A kernel with its oracle and the declaration of its arguments. Calling it calls the oracle.
+
+    It is frozen, except that pytest may add its marks, in `pytestmark` as on a function.
 
     Attributes:
       name: the oracle's name.
@@ -106,6 +100,16 @@ class Pairing:
         object.__setattr__(self, "optionals", absent)
         object.__setattr__(self, "origin", self)
         object.__setattr__(self, "needs", {**dict.fromkeys(self.batch_dims, _slice_at), **self.needs})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in self.__dict__ and name != "pytestmark":
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        object.__setattr__(self, name, value)
+
+    @property
+    def __name__(self) -> str:
+        """The oracle's name, without which pytest's marks do not take it for a function."""
+        return self.name
 
     def __call__(self, *args: Value, **kwargs: Value) -> Value:
         return self.oracle(*args, **kwargs)

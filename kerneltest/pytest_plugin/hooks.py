@@ -13,9 +13,9 @@ import pytest
 import kerneltest
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
-from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, is_unwritten
+from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
-from kerneltest.pytest_plugin.kernel_item import KernelItem, UnwrittenItem
+from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
 from kerneltest.pytest_plugin.options import add_options, resolve_path
 from kerneltest.pytest_plugin.progress import ProgressLine, open_terminal
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
@@ -105,31 +105,33 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_pycollect_makeitem(
     collector: pytest.Module | pytest.Class, name: str, obj: object
 ) -> list[pytest.Item | pytest.Collector] | None:
+    run = collector.config.stash[RUN]
+    module = collector.getparent(pytest.Module)
+    module_name = module.obj.__name__ if module else ""
+    run.collection.modules.add(module_name)
     pairings = list(iter_pairings(name, obj))
     if not pairings:
         return None
     from kerneltest.execute.planning import PairingPlan, plan_pairing
 
-    run = collector.config.stash[RUN]
     if not run.collection.pairings:
         gc.freeze()  # imported modules are permanent; rescanning them costs about 10 % of a run
     run.dispatcher.prestart()
-    module = collector.getparent(pytest.Module)
-    module_name = module.obj.__name__ if module else ""
-    unwritten: list[pytest.Item | pytest.Collector] = []
+    untestable: list[pytest.Item | pytest.Collector] = []
     parts: dict[str, list[Item]] = {}
     for label, pairing in pairings:
-        if is_unwritten(pairing):
-            run.collection.pairings.append(CollectedPairing(pairing, module_name, label, PairingPlan((), ())))
-            unwritten.append(UnwrittenItem.from_parent(collector, name=label, pairing=pairing))
-            continue
-        plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
-        run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan))
+        problem, plan = problem_of(pairing), PairingPlan((), ())
+        if not problem:
+            plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
+            problem = f"{describe(pairing)}: {plan.problem}" if plan.problem else ""
+        run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan, problem))
+        if problem:
+            untestable.append(UntestableItem.from_parent(collector, name=label, pairing=pairing, problem=problem))
         for item in plan.items:
             parts.setdefault(item.name.removeprefix(f"{collector.nodeid}::"), []).append(item)
     # Since pytest 9.2, a node id derived from the name does not equal the one that --lf has read; text does.
     return [
-        *unwritten,
+        *untestable,
         *(
             KernelItem.from_parent(collector, name=name, nodeid=f"{collector.nodeid}::{name}", items=tuple(items))
             for name, items in parts.items()
@@ -154,8 +156,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     incremental: IncrementalPlugin | None = session.config.pluginmanager.getplugin(_INCREMENTAL)
     if incremental is not None:
         incremental.send_to_controller()
+    problems = tuple(run.collection.problems(whole_folders=collects_whole_folders(session.config)))
     has_idle_pairing = any(not each.plan.items for each in run.collection.pairings)
-    if not (items or has_idle_pairing) or session.config.option.collectonly:
+    if not (items or has_idle_pairing or problems) or session.config.option.collectonly:
         return
     from kerneltest.execute.planning import build_plan
     from kerneltest.records.merge_shards import part_of_plan
@@ -169,7 +172,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         [node_id for _, node_id in items],
         run.settings,
         run=run.folder.run,
-        problems=tuple(run.collection.problems(whole_folders=collects_whole_folders(session.config))),
+        problems=problems,
     )
     if sharding is not None:
         plan = part_of_plan(plan, {item.nodeid for item in kernel_items}, str(sharding.shard))
@@ -238,7 +241,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         incremental.store_green_items(summary.run)
     if run.settings.shard is not None and collected_none:
         session.exitstatus = exitstatus = pytest.ExitCode.OK  # an empty shard
-    if not summary.complete and exitstatus == pytest.ExitCode.OK:
+    if not summary.green and session.exitstatus == pytest.ExitCode.OK:  # whatever marks and other plugins made of it
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

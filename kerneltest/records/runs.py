@@ -87,7 +87,9 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
                 problems.append(f"{more} more case{'s' * (more > 1)} recorded than planned: {' / '.join(cell)}")
     problems += [f"recorded but never planned: {' / '.join(cell)}" for cell in by_cell]
     if (cells or plan.not_applicable) and not plan.shard and not any(status.compared for status in cells.values()):
-        problems.append("nothing was compared in the whole run")
+        ended = sum((Counter(status.verdicts) for status in cells.values()), Counter[Verdict]())
+        endings = ", ".join(f"{count} {verdict}" for verdict, count in ended.most_common())
+        problems.append("nothing was compared in the whole run" + (f": its cases ended as {endings}" if ended else ""))
     return Reconciled(cells, tuple(problems))
 
 

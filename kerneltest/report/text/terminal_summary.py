@@ -81,7 +81,8 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     if clock := clock_warning(plan):
         yield clock, "yellow"
     if wrong := gaps(run):
-        yield f"INCOMPLETE: {len(missing)} of {len(cells)} planned cells have cases without a record", "red"
+        lacking = f" {len(missing)} of {len(cells)} planned cells have cases without a record" if missing else ""
+        yield f"INCOMPLETE:{lacking}", "red"
         yield from _with_colour("red", (f"  {line}" for line in wrong[:_MOST]))
     idle = [cell for cell, status in cells.items() if status.verdict is Gap.NOTHING_COMPARED]
     yield from _with_colour("red", (f"nothing compared: {' / '.join(cell)}" for cell in idle[:_MOST]))
