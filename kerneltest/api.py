@@ -71,6 +71,10 @@ class Result:
         """True if something was compared and there are no findings."""
         return not self.findings and any(record.compared for record in self.records)
 
+    def __bool__(self) -> bool:
+        """Returns `ok`, so that `assert kt.check(pairing)` fails where it should."""
+        return self.ok
+
 
 def check(
     pairing: Pairing,

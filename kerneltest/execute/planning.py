@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
+from kerneltest.core.runtime import show_warnings_once
 from kerneltest.declare.pairing import Pairing, matches_backend
 from kerneltest.execute.applicability import Applicability
 from kerneltest.execute.cache import Cache
@@ -62,6 +63,7 @@ class PairingPlan:
 
 
 @without_debugging()
+@show_warnings_once()
 def plan_pairing(
     pairing: Pairing,
     pairing_id: str,

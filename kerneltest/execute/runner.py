@@ -10,7 +10,7 @@ from threadpoolctl import ThreadpoolController
 
 from kerneltest.core.details import Raised, Unavailable
 from kerneltest.core.failures import Failure, exception_text
-from kerneltest.core.runtime import retain_freed_memory, throttle_gc
+from kerneltest.core.runtime import retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.source_location import location_of_exception
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
@@ -94,7 +94,7 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
         cache.process.journal.start(item.name)
         blas = _thread_pools(len(sys.modules))
         retain_freed_memory()
-        with without_debugging(), throttle_gc(), blas.limit(limits=1, user_api="blas"):
+        with without_debugging(), show_warnings_once(), throttle_gc(), blas.limit(limits=1, user_api="blas"):
             yield from _run(item, cache, only, prior or PriorAttempts())
     finally:
         cache.process.journal.stop()
@@ -174,6 +174,7 @@ def _judge_group(
 
 
 @without_debugging()
+@show_warnings_once()
 def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     """Runs and judges one case, planned or not, and applies the declared xfails to its verdict."""
     started = time.perf_counter()

@@ -9,6 +9,7 @@ from kerneltest.backends.codegen.program_reduction import reduce_program
 from kerneltest.core.details import MemoryFault, Race, Visit
 from kerneltest.core.failures import Failure
 from kerneltest.core.group_names import GroupName
+from kerneltest.core.runtime import show_warnings_once
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict, VerdictKind
 from kerneltest.execute.cache import Cache
@@ -46,6 +47,7 @@ class ReducedSuspect:
 
 
 @without_debugging()
+@show_warnings_once()
 def reduce_suspect(
     items: Sequence[Item], findings: Sequence[Record], cache: Cache, seconds: float
 ) -> ReducedSuspect | None:
