@@ -14,6 +14,7 @@ import kerneltest
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
+from kerneltest.pytest_plugin.exit_guard import ExitGuard, refuse_exit
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
 from kerneltest.pytest_plugin.options import add_options, resolve_path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _SHARDING, _INCREMENTAL = "kerneltest-sharding", "kerneltest-incremental"
 PROGRESS = "kerneltest-progress"
+_GUARD, _SESSION = pytest.StashKey[ExitGuard](), pytest.StashKey[pytest.Session]()
 _MAX_RESTARTS = "200"  # xdist's default of 4 restarts per worker can be used up by a single crashing item
 
 
@@ -42,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.maxworkerrestart = _MAX_RESTARTS
     skip_tpu_discovery()
     config.stash[RUN] = run = PytestRun.start(config)
+    if not run.role.is_worker:
+        config.stash[_GUARD] = ExitGuard()
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if run.settings.shard is not None:
         plugins.register(ShardPlugin(run.settings.shard, _balance_with(config, run.settings.durations)), _SHARDING)
@@ -66,13 +70,17 @@ def _balance_with(config: pytest.Config, durations: str) -> dict[str, float]:
 
 
 @pytest.hookimpl(trylast=True)  # once pytest has looked for fixtures in the plugins
-def pytest_sessionstart() -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
     kerneltest._hidden = False
+    session.config.stash[_SESSION] = session
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if RUN in config.stash:
         config.stash[RUN].close()
+    if _GUARD in config.stash:
+        session = config.stash.get(_SESSION, None)  # none if its start failed
+        config.stash[_GUARD].end_session(int(session.exitstatus) if session is not None else 0)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -122,7 +130,8 @@ def pytest_pycollect_makeitem(
     for label, pairing in pairings:
         problem, plan = problem_of(pairing), PairingPlan((), ())
         if not problem:
-            plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
+            with refuse_exit():
+                plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
             problem = f"{describe(pairing)}: {plan.problem}" if plan.problem else ""
         run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan, problem))
         if problem:
