@@ -4,12 +4,13 @@ A function's name is its family in ids and records, and its docstring is shown i
 from here, so that users' invariants always come after the built-in ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import jax
 import numpy as np
 
+from kerneltest.core.details import Stated
 from kerneltest.core.dtypes import ShapeDtype, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -25,7 +26,7 @@ from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Phase
 from kerneltest.trace.grid_rewrites import reverse_grids
-from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax
+from kerneltest.trace.jax_compat.source_lines import describe_limitation, refuses_custom_vmap, raised_in_jax
 from kerneltest.trace.rewrite import Fill, Rule, fill_outputs, fill_padding, rewrite_jaxpr
 from kerneltest.trace.tracing import analyze, trace_function
 
@@ -57,9 +58,10 @@ def vmapped(asked: InvariantContext) -> Iterator[Variation]:
         )
     except Failure as failure:
         error = failure.__cause__
-        if error is None or not raised_in_jax(error):
+        if error is None or not raised_in_jax(error) or refuses_custom_vmap(error):
             raise
         raise Failure(Verdict.UNAVAILABLE, describe_limitation(error, "cannot batch this under jax.vmap")) from failure
+    _check_batched(traced.outputs, asked.traced.outputs)
     yield Variation(
         traced,
         tuple(np.stack([one, arguments[path]]) for (path, _), one in zip(signature.dtypes, asked.leaves, strict=True)),
@@ -76,6 +78,24 @@ def vmapped(asked: InvariantContext) -> Iterator[Variation]:
             ),
         ),
     )
+
+
+def _check_batched(outputs: Sequence[ShapeDtype], single: Sequence[ShapeDtype]) -> None:
+    """Checks that the outputs of a batch of two are those of one call with a new leading axis.
+
+    Raises:
+      Failure: they are not, as the kernel's own `custom_vmap` rule makes them.
+    """
+    for number, (batched, one) in enumerate(zip(outputs, single, strict=True)):
+        wanted = ShapeDtype((2, *one.shape), one.dtype)
+        if batched != wanted:
+            sentence = "output {number} has type {found} under jax.vmap over a new leading axis, expected {wanted}"
+            values: dict[str, int | str] = {"number": number, "found": _type(batched), "wanted": _type(wanted)}
+            raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, values))
+
+
+def _type(array: ShapeDtype) -> str:
+    return f"{array.dtype}{list(array.shape)}"
 
 
 def _has_tail(pairing: Pairing, signature: Signature) -> bool:
