@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from kerneltest.core.details import Stated
-from kerneltest.core.dtypes import ShapeDtype, is_float
+from kerneltest.core.dtypes import Array, ShapeDtype, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.axis_expressions import AxisExpression, dims_in_axes
@@ -20,6 +20,7 @@ from kerneltest.execute.batch_slices import BatchSlices, batch_slices, check_ord
 from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, Variation
 from kerneltest.execute.invariant_group import invariant as invariant
 from kerneltest.oracle.evaluation import evaluator, tracking_evaluator
+from kerneltest.oracle.expectation import Expectation
 from kerneltest.oracle.gradient import expect_gradients
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
@@ -37,19 +38,27 @@ def _has_arrays(pairing: Pairing, signature: Signature) -> bool:
 
 @invariant(applies=_has_arrays, rewrites=True, once=True)
 def plain_call(asked: InvariantContext) -> Iterator[Variation]:
-    """The kernel gives the same outputs when it is called on arrays, outside of `jax.jit`."""
-    shares = (OutputCheck("called outside of jax.jit", asked.by_oracle()),)
+    """The kernel gives the same outputs when it is called on arrays, outside of `jax.jit`, and again on other values."""
     traced = asked.once("eager", lambda: replace(asked.traced, eager=True))
-    yield Variation(traced, asked.leaves, shares)
+    yield Variation(traced, asked.leaves, (OutputCheck("called outside of jax.jit", asked.by_oracle()),))
+    leaves, expectation = _other_values(asked)
+    again = OutputCheck("called outside of jax.jit for the second time, with other values", asked.by_oracle(expectation))
+    yield Variation(traced, leaves, (again,))
+
+
+def _other_values(asked: InvariantContext) -> tuple[tuple[Array, ...], Expectation]:
+    """Returns other values for the same signature, and the oracle's for them."""
+    pairing, signature = asked.pairing, asked.case.signature
+    other = Case(asked.case.pairing_id, pairing.name, signature, FAMILIES["small_integers"], "", asked.seed)
+    expectation, _ = asked.cache.expect(pairing, other, asked.traced)
+    arguments = asked.cache.arguments(pairing, other)
+    return tuple(arguments[path] for path, _ in signature.dtypes), expectation
 
 
 @invariant(applies=_has_arrays)
 def vmapped(asked: InvariantContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch gives the same outputs as by itself."""
-    pairing, signature = asked.pairing, asked.case.signature
-    other = Case(asked.case.pairing_id, pairing.name, signature, FAMILIES["small_integers"], "", asked.seed)
-    expectation, _ = asked.cache.expect(pairing, other, asked.traced)
-    arguments = asked.cache.arguments(pairing, other)
+    leaves, expectation = _other_values(asked)
     inputs = tuple(ShapeDtype((2, *i.shape), i.dtype) for i in asked.traced.inputs)
     try:
         batched = jax.vmap(asked.traced.function)
@@ -64,7 +73,7 @@ def vmapped(asked: InvariantContext) -> Iterator[Variation]:
     _check_batched(traced.outputs, asked.traced.outputs)
     yield Variation(
         traced,
-        tuple(np.stack([one, arguments[path]]) for (path, _), one in zip(signature.dtypes, asked.leaves, strict=True)),
+        tuple(np.stack(pair) for pair in zip(asked.leaves, leaves, strict=True)),
         (
             OutputCheck(
                 "first in a batch of two under jax.vmap",

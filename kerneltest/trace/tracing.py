@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from kerneltest.core.details import Raised
+from kerneltest.core.details import Raised, Stated
 from kerneltest.core.dtypes import ShapeDtype, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
@@ -184,6 +184,9 @@ def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...],
         line = user_line(error).strip(" ()")
         detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {purpose}", line)
         raise Failure(Verdict.RUNTIME_ERROR, detail) from error
+    if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
+        sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"
+        raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"purpose": purpose}))
     return analyze(closed, function, inputs)
 
 
