@@ -19,6 +19,7 @@ from kerneltest.execute.settings import RunSettings
 from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS, reduce_suspect
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.evidence import BudgetPart
+from kerneltest.records.informative import informativeness
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.triage.suspects import Suspect, find_suspects
 
@@ -68,8 +69,9 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """True if something was compared and there are no findings."""
-        return not self.findings and any(record.compared for record in self.records)
+        """True if something informative was compared and there are no findings."""
+        compared = any(record.compared for record in self.records)
+        return not self.findings and compared and not informativeness(self.records).problems()
 
     def __bool__(self) -> bool:
         """Returns `ok`, so that `assert kt.check(pairing)` fails where it should."""

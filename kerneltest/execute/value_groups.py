@@ -28,7 +28,7 @@ from kerneltest.plan.families import marker_family
 from kerneltest.plan.format_limits import excessive_work, long_signatures
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Phase
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import ExpectedValues, Record
 from kerneltest.trace.cost_model import estimate_work
 from kerneltest.trace.tracing import Traced, trace
 
@@ -85,7 +85,8 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             alternatives=expectation.all_alternatives(precision),
             error_shares=lambda output: expectation.shares(output, precision),
         )
-        return judge_outputs(item, case, arguments, [claim], cache, with_evidence=with_evidence)
+        outcome = judge_outputs(item, case, arguments, [claim], cache, with_evidence=with_evidence)
+        return replace(outcome, record=replace(outcome.record, expected=_expected_values(claim)))
 
     def judge_on_fast_path() -> Outcome:
         fast = checked_executable(item, case, cache, traced, expectation)
@@ -109,6 +110,21 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     if outcome.record.verdict is Verdict.PASS:
         cache.passes[key] = executable, outcome.record
     return _note_missing_call(outcome, case, traced)
+
+
+def _expected_values(claim: CallOutputs) -> ExpectedValues:
+    """Returns what the oracle expects of a call."""
+    finite, least, greatest, visible = 0, np.inf, -np.inf, np.inf
+    for value, bound, where in zip(claim.values, claim.bounds, claim.defined, strict=True):
+        compared = np.isfinite(value) & where
+        if not compared.any():
+            continue
+        size = np.abs(value[compared], dtype=np.float64)
+        finite += size.size
+        least, greatest = min(least, float(value[compared].min())), max(greatest, float(value[compared].max()))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            visible = min(visible, float(np.nanmin(bound[compared] / size, initial=np.inf)))
+    return ExpectedValues(finite, least, greatest, visible) if finite else ExpectedValues(0)
 
 
 def _note_missing_call(outcome: Outcome, case: AnyCase, traced: Traced) -> Outcome:

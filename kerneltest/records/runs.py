@@ -9,6 +9,7 @@ from kerneltest.core.details import NoPallasCall
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.files import RecordError
+from kerneltest.records.informative import Informativeness
 from kerneltest.records.interning import intern_records
 from kerneltest.records.journal import read_orphaned
 from kerneltest.records.record_files import read_end, read_plan, read_records, read_reproducers, read_some, write_end
@@ -72,12 +73,14 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
     """Returns exactly one status for each planned cell."""
     by_cell: dict[CellKey, dict[str, Record]] = {}  # and by case
     problems: list[str] = [*plan.problems]
+    informative = Informativeness()
     for record in records:
         found = by_cell.setdefault(record.cell, {})
         if record.case in found:
             problems.append(f"recorded twice: {' / '.join(record.cell)} case {record.case or 'all'}")
             continue
         found[record.case] = record
+        informative.add(record)
     cells: dict[CellKey, CellStatus] = {}
     for item in plan.items:
         for cell in item.cells:
@@ -90,6 +93,8 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
         ended = sum((Counter(status.verdicts) for status in cells.values()), Counter[Verdict]())
         endings = ", ".join(f"{count} {verdict}" for verdict, count in ended.most_common())
         problems.append("nothing was compared in the whole run" + (f": its cases ended as {endings}" if ended else ""))
+    if not plan.shard:
+        problems += [f"{name}: {problem}" for name, problem in informative.problems().items()]
     return Reconciled(cells, tuple(problems))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
+from kerneltest.records.informative import informativeness
 from kerneltest.records.runs import RunRecords
 from kerneltest.report.counts import (
     budget_remarks,
@@ -90,6 +91,7 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     yield from _with_colour("", reuse_remarks(run))
     yield from _with_colour("", slow_remarks(run))
     yield from _with_colour("yellow", undefined_remarks(run.records))
+    yield from _with_colour("yellow", informativeness(run.records).remarks())
     yield from _with_colour("yellow", missing_call_remarks(run.records))
     yield from _with_colour("yellow", lowering_remarks(run.records))
 
