@@ -39,6 +39,7 @@ def oracle_for(
     needs: Mapping[str, Callable[[int], slice]] | None = None,
     where: Callable[..., Any] | None = None,
     backends: str | Sequence[str] = (),
+    returns: str | Sequence[str] = (),
     **declared: Argument | SameAs,
 ) -> Callable[[Callable[..., Any]], Pairing]:
     """Pairs a kernel with the decorated oracle. All other keywords declare the kernel's arguments.
@@ -69,6 +70,8 @@ def oracle_for(
         given.
       backends: the backends that the kernel is for, by patterns of their ids or by `gpu`, `nvidia`, `amd` or `tpu`; all
         by default. It is not applicable to the others.
+      returns: the dtype of each output in order, or one for all: `"float32"`, the name of an array argument that has the
+        same dtype, or `"any"`. By default a result that has 16 bits is a finding if all data is float32.
       declared: declarations by name: `kt.array`, `kt.mask`, `kt.static`, `kt.tree` and so on.
 
     Returns:
@@ -81,6 +84,7 @@ def oracle_for(
         "arguments": arguments, "dims": dims, "tolerance": tolerance, "signed_zeros": signed_zeros, "xfail": xfail,
         "all_masked": all_masked, "batch_dims": batch_dims, "invariant_to": invariant_to, "grad": grad,
         "rejects": rejects, "needs": needs, "where": where, "backends": backends,
+        "returns": returns,
     }  # fmt: skip
     kernel_name = getattr(kernel, "__name__", type(kernel).__name__)
     if not callable(kernel):
@@ -128,6 +132,7 @@ def oracle_for(
             needs=needs or {},
             where=parse_relation(where) if where else None,
             backends=_names(backends),
+            returns=_names(returns),
         )
         check_declaration(pairing, dims or {}, frozenset(options))
         ALL_PAIRINGS.append(pairing)

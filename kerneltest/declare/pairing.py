@@ -28,6 +28,8 @@ from kerneltest.declare.xfail import Xfail
 
 Value = Any  # an argument, a pytree of arguments, or a result: NumPy arrays, JAX arrays, tracers, static values
 
+ANY_DTYPE = "any"  # in `returns`
+
 ABSENT, GIVEN = "absent", "given"
 
 # All pairings in order of creation. The plugin reports those that it did not collect.
@@ -65,6 +67,8 @@ class Pairing:
         `batch_dims` need only the position itself.
       where: a relation that lengths and static arguments must meet; None if `dims` declares everything.
       backends: patterns of the backends that it is for; () for all.
+      returns: the dtype of each output, or the path of an array argument that has the same, or `any`; one for all
+        outputs; () to declare nothing.
       leaves: the arrays among the arguments, by path.
       optionals: by path, the parts that may be absent, with the paths of the arrays in them.
       origin: the pairing as its author declared it: itself, except for pairings returned by `on`.
@@ -87,6 +91,7 @@ class Pairing:
     needs: Mapping[str, Callable[[int], slice]] = field(default_factory=dict)
     where: Relation | None = None
     backends: tuple[str, ...] = ()
+    returns: tuple[str, ...] = ()
     leaves: Mapping[str, ArrayArgument] = field(init=False)
     optionals: Mapping[str, tuple[str, ...]] = field(init=False)
     origin: "Pairing" = field(init=False, repr=False)

@@ -20,6 +20,7 @@ from kerneltest.execute.cache import REPEATED, Cache
 from kerneltest.execute.fast_path import checked_executable, covers, outcome_if_pass, run_on_fast_path
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
+from kerneltest.execute.result_dtypes import check_result_dtypes
 from kerneltest.execute.time_budget import new_coverage
 from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.plan.cases import Case, value_cases
@@ -69,6 +70,9 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         if reason := excessive_work(pairing, case.signature):
             raise Failure(Verdict.UNAVAILABLE, reason)
     traced = cache.trace_for(pairing, case.signature, item.backend)
+    check_result_dtypes(
+        pairing, case.signature, traced, item.depth, lambda other: cache.trace_for(pairing, other, item.backend)
+    )
     expect_batch(item, case, cache, traced)
     expectation, bitwise = cache.expect(pairing, case, traced)
     arguments = cache.arguments(pairing, case)

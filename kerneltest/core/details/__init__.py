@@ -13,10 +13,11 @@ from kerneltest.core.details.memory_faults import (
     Visit,
 )
 from kerneltest.core.details.process_failures import Crashed, DeviceLost, Hung
-from kerneltest.core.details.wrong_values import InputModified, Mismatch, Nondeterministic
+from kerneltest.core.details.wrong_values import InputModified, Mismatch, Nondeterministic, WrongDtype
 
 Detail = (
     Mismatch
+    | WrongDtype
     | Nondeterministic
     | InputModified
     | MemoryFault
@@ -56,4 +57,5 @@ __all__ = [
     "UndefinedCause",
     "UndefinedSource",
     "Visit",
+    "WrongDtype",
 ]
