@@ -35,6 +35,7 @@ ABSENT, GIVEN = "absent", "given"
 # All pairings in order of creation. The plugin reports those that it did not collect.
 ALL_PAIRINGS: "list[Pairing]" = []
 
+
 def matches_backend(patterns: Iterable[str], backend: str) -> bool:
     """Returns whether any pattern of backend ids, or word for hardware, matches a backend's id."""
     return any(

@@ -43,7 +43,7 @@ class Applicability:
         return next((reason for reason in reasons if reason != NO_CALL), NO_CALL if reasons else "")
 
     def problem(self) -> str:
-        """Returns that the kernel never reaches a Pallas call, for any signature or platform; "" if it does or raises."""
+        """Returns a sentence if the kernel reaches no Pallas call for any signature and platform; "" if it may."""
         planned = signatures(self._pairing, self._depth)
         for signature in planned:
             traced = self._trace_on(self._pairing, signature, "")

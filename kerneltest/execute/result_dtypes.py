@@ -1,8 +1,8 @@
 """The dtypes of a kernel's outputs: what the declaration says of them or, if it says nothing, what cannot be right.
 
-An output may be wider than the inputs, as an accumulator is, or of another kind, as indices, masks and quantised numbers
-are. Without `returns=`, only two things are findings: float32 arguments whose result has 16 bits though nothing names
-that dtype, and a float dtype that depends on a length.
+An output may be wider than the inputs, as an accumulator is, or of another kind, as indices, masks and quantised
+numbers are. Without `returns=`, only two things are findings: 16-bit floats from float32 data although no argument
+names that dtype, and a float dtype that depends on a length.
 """
 
 import inspect
@@ -42,7 +42,8 @@ def check_result_dtypes(
         return
     for number, output in enumerate(traced.outputs):
         if _loses_precision(pairing, signature, traced, output):
-            raise _failure(number, str(output.dtype), 'every argument is float32 or wider (declare returns= if this is meant)')
+            why = "all data is float32 or wider; if this is meant, declare it with returns="
+            raise _failure(number, str(output.dtype), why)
     first = next((each for each in signatures(pairing, depth) if _alike(each, signature)), signature)
     if first == signature:
         return
@@ -50,9 +51,9 @@ def check_result_dtypes(
         outputs = trace(first).outputs
     except Failure:
         return  # its own cases report that
-    for number, (found, before) in enumerate(zip(traced.outputs, outputs, strict=False)):
-        if found.dtype != before.dtype and is_float(found.dtype) and is_float(before.dtype):
-            raise _failure(number, str(found.dtype), f"it is {before.dtype} for {first}, where only lengths differ")
+    for number, (here, there) in enumerate(zip(traced.outputs, outputs, strict=False)):
+        if here.dtype != there.dtype and is_float(here.dtype) and is_float(there.dtype):
+            raise _failure(number, str(here.dtype), f"it is {there.dtype} for {first}, where only lengths differ")
 
 
 def _failure(output: int, found: str, why: str) -> Failure:

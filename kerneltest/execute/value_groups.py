@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from kerneltest.backends.base import Artifact, Backend, BatchExecutable
-from kerneltest.core.details import NoPallasCall, Nondeterministic
+from kerneltest.core.details import Nondeterministic, NoPallasCall
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.group_names import GroupName

@@ -138,7 +138,7 @@ def problem_of(pairing: Pairing) -> str:
 _REFUSED_MARKS = {
     "parametrize": "@pytest.mark.parametrize has no effect on a pairing. Declare what varies: kt.static for options, "
     "several dtypes in kt.array, dims=dict(n=kt.dim(values=...)) for lengths; or make several pairings in a list",
-    "usefixtures": "@pytest.mark.usefixtures has no effect on a pairing. Make what it needs when the module is imported",
+    "usefixtures": "@pytest.mark.usefixtures has no effect on a pairing. Do what it needs when the module is imported",
 }
 
 

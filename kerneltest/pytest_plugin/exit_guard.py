@@ -6,7 +6,7 @@ import atexit
 import os
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 _FAILED = 1  # as pytest's own status of a run with failures
@@ -14,7 +14,7 @@ _FAILED = 1  # as pytest's own status of a run with failures
 
 @contextmanager
 def refuse_exit() -> Iterator[None]:
-    """Makes `os._exit` raise, so that a kernel that calls it while it is traced for the plan fails when its case runs."""
+    """Makes `os._exit` raise. A kernel that calls it while it is traced for the plan then fails when its case runs."""
 
     def refuse(status: int) -> NoReturn:
         raise RuntimeError(f"os._exit({status}) was called")
@@ -57,9 +57,8 @@ class ExitGuard:
             status = self._status
             caller = traceback.extract_stack(limit=2)[0]
             when = "after the session failed" if self._is_over else "before the session ended"
-            text = f"\nkerneltest: os._exit(0) was called {when} ({caller.filename}:{caller.lineno}); exit status {status}\n"
-            try:
+            place = f"{caller.filename}:{caller.lineno}"
+            text = f"\nkerneltest: os._exit(0) was called {when} ({place}); exit status {status}\n"
+            with suppress(OSError):  # a closed console; the status says enough
                 os.write(self._console, text.encode("utf-8", "backslashreplace"))
-            except OSError:
-                pass  # closed; the status says enough
         self._original(status)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 _XFAIL_ADVICE = (
-    "\n\npytest.mark.xfail does not apply to a pairing, since it would also hide findings that are new. Declare the known "
-    "ones, as in kt.oracle_for(..., xfail=[kt.xfail(...)])"
+    "\n\npytest.mark.xfail does not apply to a pairing, since it would also hide findings that are new. Declare the "
+    "known ones, as in kt.oracle_for(..., xfail=[kt.xfail(...)])"
 )
 
 

@@ -131,7 +131,7 @@ class ItemWorker:
 
     @contextmanager
     def jax_settings(self) -> Iterator[None]:
-        """Applies JAX's settings for items: the user's, but executables are cached on disk, and neither NaNs nor warnings raise."""
+        """Applies JAX's settings for items: the user's, but executables are cached on disk and no NaN or warning raises."""
         with ExitStack() as stack:
             if self.setup.executables is not None:
                 stack.enter_context(disk_cache(self.setup.executables))

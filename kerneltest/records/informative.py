@@ -1,4 +1,4 @@
-"""How much the comparisons of a pairing could have shown: what no kernel can fail says nothing about this one."""
+"""The questions that a pairing's cases ask: comparisons that no kernel can fail say nothing about this one."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ _COARSE = 0.1  # a relative error that a useful bound does not admit everywhere
 
 @dataclass(slots=True)
 class _Asked:
-    """What the compared cases of a pairing asked.
+    """The range of values that the compared cases of a pairing expect.
 
     Attributes:
       known: whether any record says it.
@@ -62,7 +62,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class Informativeness:
-    """What the records of a run say about how much each pairing was asked. Add all of them first."""
+    """The judgement, from all records of a run, whether each pairing was asked anything."""
 
     _by_pairing: dict[str, _Asked] = field(default_factory=dict)
 

@@ -20,7 +20,7 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
-from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Var
+from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation
 from kerneltest.trace.jax_compat.patches import keep_jax_frames
 from kerneltest.trace.jax_compat.source_lines import user_line
 from kerneltest.trace.languages import language_of
@@ -223,16 +223,12 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
         function=function,
         jaxpr=closed,
         inputs=inputs,
-        outputs=tuple(map(_shape_dtype, closed.jaxpr.outvars)),
+        outputs=tuple(ShapeDtype(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
         calls=tuple(map(call_of, unique.values())),
         exact=is_exact(closed.jaxpr),
         reduced_dots=has_reduced_dots(closed.jaxpr),
         named_dots=named_dot_dtype(closed.jaxpr),
     )
-
-
-def _shape_dtype(variable: Var) -> ShapeDtype:
-    return ShapeDtype(tuple(variable.aval.shape), np.dtype(variable.aval.dtype))
 
 
 def call_of(equation: Equation) -> Call:
