@@ -60,8 +60,8 @@ _shown_warnings: set[tuple[type[Warning], str]] = set()
 def show_warnings_once() -> Iterator[None]:
     """Shows each warning once per process and raises none, whatever the user's filters say; they may still ignore it.
 
-    A filter that makes warnings errors is for the user's tests. Here it would fail a right kernel because JAX warns while
-    it lowers. Filters belong to the process, so use this in its main thread only.
+    A filter that makes warnings errors is for the user's tests. Here it would fail right kernels because JAX warns
+    while it lowers them. Filters belong to the process, so use this in its main thread only.
     """
     show = warnings.showwarning
     if getattr(show, "shows_once", False):

@@ -126,7 +126,7 @@ def _expected_values(claim: CallOutputs) -> ExpectedValues:
         size = np.abs(value[compared], dtype=np.float64)
         finite += size.size
         least, greatest = min(least, float(value[compared].min())), max(greatest, float(value[compared].max()))
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             visible = min(visible, float(np.nanmin(bound[compared] / size, initial=np.inf)))
     return ExpectedValues(finite, least, greatest, visible) if finite else ExpectedValues(0)
 

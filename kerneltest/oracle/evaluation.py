@@ -77,8 +77,8 @@ def _check_numpy(name: str, outputs: Sequence[object]) -> None:
         value = output.values if isinstance(output, Defined) else output
         if isinstance(value, jax.Array):
             raise _oracle_error(
-                "oracle {oracle} returned a jax.Array of {dtype}. An oracle is the reference in float64, and JAX computes "
-                "in its own precision: write it in NumPy, with np.exp for jnp.exp, and use np.asarray on what only JAX has",
+                "oracle {oracle} returned a jax.Array of {dtype}. An oracle is the reference in float64, and JAX has "
+                "another precision: write it in NumPy, with np.exp for jnp.exp, and np.asarray on what only JAX can do",
                 oracle=name,
                 dtype=str(value.dtype),
             )

@@ -91,9 +91,10 @@ class Collection:
             return
         yield from (each.problem for each in self.unique_pairings() if each.problem)
         collected = {id(each.pairing) for each in self.pairings}
+        modules = {each.module for each in self.pairings}
         advice = "Assign it to a name in a test module or class, or put it in a list or dict there"
-        for pairing in declared.ALL_PAIRINGS[self._made_before :]:
-            if id(pairing) not in collected and (whole_folders or pairing.module in self.modules):
+        for pairing in declared.ALL_PAIRINGS[self._made_before :] if self.pairings else ():
+            if id(pairing) not in collected and (whole_folders or pairing.module in modules):
                 creator = f" in {pairing.module}" if pairing.module else ""
                 yield f"{describe(pairing)} was created{creator} but never collected. {advice}"
         for begun in declared.UNAPPLIED.values():

@@ -131,7 +131,7 @@ class ItemWorker:
 
     @contextmanager
     def jax_settings(self) -> Iterator[None]:
-        """Applies JAX's settings for items: the user's, but executables are cached on disk and no NaN or warning raises."""
+        """Applies the settings of JAX: the user's, but executables are cached, and neither NaNs nor warnings raise."""
         with ExitStack() as stack:
             if self.setup.executables is not None:
                 stack.enter_context(disk_cache(self.setup.executables))

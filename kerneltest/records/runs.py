@@ -90,9 +90,10 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
                 problems.append(f"{more} more case{'s' * (more > 1)} recorded than planned: {' / '.join(cell)}")
     problems += [f"recorded but never planned: {' / '.join(cell)}" for cell in by_cell]
     if (cells or plan.not_applicable) and not plan.shard and not any(status.compared for status in cells.values()):
-        ended = sum((Counter(status.verdicts) for status in cells.values()), Counter[Verdict]())
-        endings = ", ".join(f"{count} {verdict}" for verdict, count in ended.most_common())
-        problems.append("nothing was compared in the whole run" + (f": its cases ended as {endings}" if ended else ""))
+        findings = Counter(v for status in cells.values() for v in Counter(status.verdicts).elements() if v.is_finding)
+        endings = ", ".join(f"{count} {verdict}" for verdict, count in findings.most_common())
+        cause = f": its cases ended as {endings}" if endings else ""
+        problems.append(f"nothing was compared in the whole run{cause}")
     if not plan.shard:
         problems += [f"{name}: {problem}" for name, problem in informative.problems().items()]
     return Reconciled(cells, tuple(problems))
