@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from kerneltest.backends.base import Executable as Executable
     from kerneltest.backends.hints import add_lowering_hint as add_lowering_hint
     from kerneltest.backends.registry import backend as backend
+    from kerneltest.core.failures import DeclarationError as DeclarationError
     from kerneltest.core.failures import Failure as Failure
     from kerneltest.core.precision import Precision as Precision
     from kerneltest.core.precision import Ulps as Ulps
     from kerneltest.core.targets import Tier as Tier
     from kerneltest.core.verdicts import Verdict as Verdict
     from kerneltest.declare import tolerance as tolerance
-    from kerneltest.declare.check import DeclarationError as DeclarationError
     from kerneltest.declare.defined import defined as defined
     from kerneltest.declare.defined import ignored as ignored
     from kerneltest.declare.dims import dim as dim
@@ -86,12 +86,11 @@ _HOMES = {
     "kerneltest.backends.base": "Artifact Backend Executable",
     "kerneltest.backends.hints": "add_lowering_hint",
     "kerneltest.backends.registry": "backend",
-    "kerneltest.core.failures": "Failure",
+    "kerneltest.core.failures": "DeclarationError Failure",
     "kerneltest.core.precision": "Precision Ulps",
     "kerneltest.core.targets": "Tier",
     "kerneltest.core.verdicts": "Verdict",
     "kerneltest.declare": "tolerance",
-    "kerneltest.declare.check": "DeclarationError",
     "kerneltest.declare.defined": "defined ignored",
     "kerneltest.declare.dims": "dim",
     "kerneltest.declare.domains": "interval",

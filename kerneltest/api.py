@@ -1,12 +1,15 @@
 """The public functions that run a pairing without pytest: `kt.check` and `kt.assert_conforms`."""
 
 import functools
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
+from kerneltest.core.guard import Guard
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -57,6 +60,7 @@ class Result:
       not_applicable: backends that do not apply to the kernel, with the reason.
       records: one for each case.
       suspects: presumed bugs, the most telling first; the findings of one bug form one suspect.
+      internal_errors: cases in which kerneltest itself failed, which says nothing about the kernel.
     """
 
     findings: tuple[Finding, ...]
@@ -66,12 +70,14 @@ class Result:
     not_applicable: Mapping[str, str]
     records: tuple[Record, ...]
     suspects: tuple[Suspect, ...]
+    internal_errors: tuple[Record, ...]
 
     @property
     def ok(self) -> bool:
-        """True if something informative was compared and there are no findings."""
+        """True if something informative was compared, there are no findings, and kerneltest itself did not fail."""
         compared = any(record.compared for record in self.records)
-        return not self.findings and compared and not informativeness(self.records).problems()
+        wrong = self.findings or self.internal_errors
+        return compared and not wrong and not informativeness(self.records).problems()
 
     def __bool__(self) -> bool:
         """Returns `ok`, so that `assert kt.check(pairing)` fails where it should."""
@@ -115,7 +121,11 @@ def check(
     cache.process.planned = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in planned.items)
     outcomes = [outcome for item in planned.items for outcome in run_item(item, cache, case)]
     records = tuple(outcome.record for outcome in outcomes)
-    found = _find_suspects(records, planned.items, cache, minimize)
+    guard = Guard(cache.process.internal_failures, math.inf)
+    search = functools.partial(_find_suspects, records, planned.items, cache, minimize)
+    none: tuple[Suspect, ...] = ()
+    found = guard.collect("searching for suspects", search, none)
+    beside = [planned.items[0].record(f.verdict, f.detail) for f in cache.process.take_internal_failures()]
     cache.pool.close()
     if case and not outcomes:
         raise ValueError(
@@ -131,7 +141,8 @@ def check(
     not_applicable = {each.backend: each.reason for each in planned.not_applicable}
     count = sum(1 for record in records if record.case)
     seconds = time.perf_counter() - started
-    return Result(findings, count, seconds, unavailable, not_applicable, records, found)
+    internal = tuple(record for record in (*records, *beside) if record.verdict is Verdict.INTERNAL_ERROR)
+    return Result(findings, count, seconds, unavailable, not_applicable, records, found, internal)
 
 
 def _find_suspects(
@@ -163,6 +174,7 @@ def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str
 
     Raises:
       AssertionError: the case has a finding, or a backend is unavailable; the message says which and why.
+      Failure: kerneltest itself failed (`internal_error`).
       ValueError: a backend is unknown or computes no values.
     """
     if case.pairing_id != pairing.name:
@@ -178,6 +190,8 @@ def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str
         cache.expectations.clear()  # there may be thousands of examples, and they rarely recur
         if record.verdict is Verdict.UNAVAILABLE:
             raise AssertionError(f"{backend.id} unavailable: {record.message}")
+        if record.verdict is Verdict.INTERNAL_ERROR and record.detail is not None:
+            raise Failure(record.verdict, record.detail)
         if record.verdict.is_finding:
             raise AssertionError(f"{record.verdict} on {backend.id}, {record.signature}: {record.message}")
 

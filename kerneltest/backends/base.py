@@ -10,6 +10,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
+from kerneltest.trace.local_kernels import exchange_in
 from kerneltest.trace.tracing import Traced, device_problem
 
 Outputs = tuple[Array, ...]
@@ -198,6 +199,12 @@ class Backend(ABC):
     def unsupported_reason(self, traced: Traced) -> str:
         """Returns why it is not applicable to a kernel, whatever the values, or ""."""
         return ""
+
+    def unavailable_for(self, traced: Traced) -> str:
+        """Returns why it cannot run a kernel on this machine, though it runs others, or ""."""
+        if self.tier.gives_values:
+            return traced.not_local
+        return exchange_in(call.equation for call in traced.calls)  # they are compiled one by one
 
     @property
     def platform(self) -> str:

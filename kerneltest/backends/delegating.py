@@ -35,6 +35,9 @@ class DelegatingBackend(Backend):
     def unsupported_reason(self, traced: Traced) -> str:
         return self.wrapped.unsupported_reason(traced)
 
+    def unavailable_for(self, traced: Traced) -> str:
+        return self.wrapped.unavailable_for(traced)
+
     def prepare(self, traced: Traced) -> Executable | Artifact:
         return self.wrapped.prepare(traced)
 
@@ -52,3 +55,19 @@ class DelegatingBackend(Backend):
 
     def environment(self) -> dict[str, Any]:
         return self.wrapped.environment()
+
+
+class UnavailableBackend(DelegatingBackend):
+    """A backend that cannot run one kernel on this machine.
+
+    Args:
+      wrapped: the backend.
+      reason: why it cannot.
+    """
+
+    def __init__(self, wrapped: Backend, reason: str) -> None:
+        super().__init__(wrapped)
+        self._reason = reason
+
+    def unavailable(self) -> str:
+        return self._reason

@@ -10,7 +10,7 @@ import numpy as np
 
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.device_at_scale import DeviceAtScale
-from kerneltest.backends.jitted import compile_for
+from kerneltest.backends.jitted import compile_for, mesh_problem
 from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.trace.tracing import Traced, device_problem, kernel_device
@@ -49,6 +49,9 @@ class Device(Backend):
     def unsupported_reason(self, traced: Traced) -> str:
         foreign = traced.foreign_dialect(self.foreign)
         return f"a kernel written for {foreign} cannot be compiled for {self.id}" if foreign else ""
+
+    def unavailable_for(self, traced: Traced) -> str:
+        return mesh_problem(traced, self.id)
 
     def prepare(self, traced: Traced) -> Executable:
         return compile_for(traced, kernel_device(self.id), self._precision_of(traced), interpret=False)

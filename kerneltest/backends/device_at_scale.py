@@ -46,7 +46,7 @@ class DeviceAtScale:
         self._check_memory(jitted.compiled)
         try:
             with jax.default_device(self.device):
-                inputs = [_materialize(leaf) for leaf in leaves]
+                inputs = [jax.device_put(_materialize(leaf), jitted.placement) for leaf in leaves]
                 outputs = jax.block_until_ready(jitted.compiled(*inputs))
                 for array in inputs:
                     array.delete()

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend, Executable, Outputs
-from kerneltest.backends.jitted import compile_for
+from kerneltest.backends.jitted import compile_for, mesh_problem
 from kerneltest.backends.numpy_path import NumpyExecutable, NumpyPath
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
@@ -14,10 +15,13 @@ from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel
-from kerneltest.trace.batched_interpreter.batched_values import UnknownError
 from kerneltest.trace.cpu_options import fast_compile_options
 from kerneltest.trace.index_maps import IndexMappedCall, calls_with_index_maps
+from kerneltest.trace.local_kernels import exchange_in
+from kerneltest.trace.runnable import uses_outer_references
 from kerneltest.trace.tracing import Traced, device_problem, kernel_device
+
+LOSES_OUTER_WRITES = jax.__version_info__ < (0, 12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,16 @@ class Interpret(Backend):
             )
         return ""
 
+    def unavailable_for(self, traced: Traced) -> str:
+        if LOSES_OUTER_WRITES and (name := next((c.name for c in traced.calls if uses_outer_references(c)), "")):
+            return (
+                f"the interpreter of JAX {jax.__version__} loses what {name} writes to references from outside "
+                "(pl.run_state): call it by pl.kernel, which takes arrays"
+            )
+        # Devices that exchange values around the calls can be interpreted together, on as many devices.
+        calls = (call.equation for call in traced.calls)
+        return traced.not_local and (exchange_in(calls) or mesh_problem(traced, "cpu"))
+
     def prepare(self, traced: Traced) -> Executable:
         calls = calls_with_index_maps(traced)
         _check_blocks(calls)
@@ -52,22 +66,21 @@ class Interpret(Backend):
 
 
 def evaluate(traced: Traced) -> NumpyExecutable | None:
-    """Returns the evaluation of a kernel in NumPy; None if it needs a compiler."""
-    if traced.eager:  # such a call tests JAX itself
+    """Returns the evaluation of a kernel in NumPy; None if it needs a compiler. Raises what an evaluation cannot do."""
+    if traced.eager or traced.not_local:  # an eager call tests JAX itself
         return None
     calls = calls_with_index_maps(traced)
-    try:
-        _check_blocks(calls)
-        return NumpyEvaluation(traced, _rows(traced), [call for call in calls if call.scalars])
-    except (Failure, UnknownError):
-        return None
+    _check_blocks(calls)
+    return NumpyEvaluation(traced, _rows(traced), [call for call in calls if call.scalars])
 
 
 def _rows(traced: Traced) -> BatchedKernel:
     """Returns a kernel in NumPy, by JAX's own interpreter, which is slower, if the batched one lacks an operation."""
     try:
         return BatchedKernel(traced)
-    except UnknownError:
+    except Failure:  # a hang
+        raise
+    except Exception:
         return BatchedKernel(traced, use_jax_interpreter=True)
 
 

@@ -19,7 +19,6 @@ from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.batched_kernel import NumpyInterpretedCall
-from kerneltest.trace.batched_interpreter.batched_values import UnknownError
 from kerneltest.trace.cpu_options import fast_compile_options
 from kerneltest.trace.evaluator import evaluate
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter as gpu
@@ -33,6 +32,7 @@ from kerneltest.trace.mosaic_rewrites import rewrite_for_interpreter
 from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN, PartialArray, require_defined
 from kerneltest.trace.platform_dispatch import INTERPRETED_TPU, abstract_platform
 from kerneltest.trace.rewrite import Fill
+from kerneltest.trace.runnable import outer_references, uses_outer_references
 from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
 
 Equation = Any  # jax.core.JaxprEqn, which JAX keeps private
@@ -75,16 +75,13 @@ class InterpretMosaic(Backend):
         """Returns the kernel with the operations of JAX's interpreter in NumPy; None if it needs a compiler."""
         if self.unsupported_reason(traced):
             return None
-        try:
-            return InterpretedInNumpy(traced, self._prepare_calls(traced, self._evaluate), XLA_CPU)
-        except (Failure, UnknownError):
-            return None
+        return InterpretedInNumpy(traced, self._prepare_calls(traced, self._evaluate), XLA_CPU)
 
     def _prepare_calls(self, traced: Traced, prepare: Callable[[Call, Equation], "_Run"]) -> dict[int, "_Run"]:
         try:
             with jax.default_device(kernel_device("cpu")), self._place(), patch_interpreters():
                 return {id(call.equation): prepare(call, self._rewrite(call)) for call in traced.calls}
-        except (Failure, UnknownError):
+        except Failure:
             raise
         except Exception as error:
             raise interpreting_failure(error, checks=True) from error
@@ -92,12 +89,8 @@ class InterpretMosaic(Backend):
     def _rewrite(self, call: Call) -> Equation:
         """Returns a call's equation with the parameter that asks for the interpreter."""
         equation = call.equation
-        if any(hasattr(v.aval, "inner_aval") for v in equation.invars):
-            raise Failure(
-                Verdict.UNAVAILABLE,
-                f"{call.name or 'a kernel'} uses references from outside (pl.run_state), which kerneltest does not "
-                "follow: call it by pl.kernel, which takes arrays",
-            )
+        if uses_outer_references(call):
+            raise Failure(Verdict.UNAVAILABLE, outer_references(call))
         on_a_gpu = self.dialect == "mosaic_gpu"
         if not on_a_gpu and (name := overhanging_alias(equation)):
             raise Failure(

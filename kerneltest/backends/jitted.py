@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.patches import keep_jax_frames
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, user_line
+from kerneltest.trace.local_kernels import mesh_size, on_devices
 from kerneltest.trace.runnable import run_eagerly, runnable
 from kerneltest.trace.tracing import Traced
 
@@ -47,12 +48,14 @@ class Jitted:
       device: where it runs, as JAX has it.
       precision: the rounding there.
       eager: it is the kernel itself, called outside of `jax.jit`, to which it may donate its arguments.
+      placement: where its arguments are put: on the device, or on each device of a kernel's mesh.
     """
 
     compiled: Callable[..., Any]
     device: Any
     precision: Precision
     eager: bool = False
+    placement: Any = None
 
     def run(self, leaves: Sequence[Array]) -> Outputs:
         (outputs,) = self.run_batch([leaves])
@@ -68,7 +71,7 @@ class Jitted:
             carried = [[leaf.astype(_carrier(leaf.dtype), copy=False) for leaf in leaves] for leaves in cases]
             before = [[leaf.tobytes() for leaf in leaves] for leaves in carried]  # a CPU's arrays may share memory
             copied = [[leaf.copy() for leaf in leaves] for leaves in carried] if self.eager else carried
-            placed = jax.device_put(copied, self.device)
+            placed = jax.device_put(copied, self.placement or self.device)
             with jax.default_device(self.device):
                 outputs = jax.block_until_ready([self.compiled(*leaves) for leaves in placed])
             left = [[None if each.is_deleted() else each for each in leaves] for leaves in placed]
@@ -100,19 +103,34 @@ def compile_for(
       options: for XLA's compiler.
 
     Raises:
-      Failure: the exception and the user's line.
+      Failure: the exception and the user's line; `unavailable` if a kernel's mesh has more devices than there are.
     """
     if traced.eager:
         return Jitted(_carry(run_eagerly(traced.function, interpret=interpret), traced), device, precision, eager=True)
-    place = jax.sharding.SingleDeviceSharding(device)
+    place: jax.sharding.Sharding = jax.sharding.SingleDeviceSharding(device)
+    if traced.sharded is not None and (traced.not_local or not interpret):
+        if reason := mesh_problem(traced, device.platform):
+            raise Failure(Verdict.UNAVAILABLE, reason)
+        jaxpr, place = on_devices(traced.sharded, jax.devices(device.platform))
+        traced = replace(traced, jaxpr=jaxpr)
     arguments = [jax.ShapeDtypeStruct(i.shape, _carrier(i.dtype), sharding=place) for i in traced.inputs]
     try:
         function = _carry(runnable(traced, interpret=interpret), traced)
         with keep_jax_frames():
             lowered = jax.jit(function, out_shardings=place).lower(*arguments)
-        return Jitted(lowered.compile(compiler_options=dict(options) if options else None), device, precision)
+        compiled = lowered.compile(compiler_options=dict(options) if options else None)
+        return Jitted(compiled, device, precision, placement=place)
     except Exception as error:
         raise (interpreting_failure(error) if interpret else compile_failure(error)) from error
+
+
+def mesh_problem(traced: Traced, platform: str) -> str:
+    """Returns why the mesh of a kernel under `jax.shard_map` does not fit this machine, or ""."""
+    needed = 0 if traced.sharded is None else mesh_size(traced.sharded)
+    if needed <= (found := len(jax.devices(platform))):
+        return ""
+    more = f"; XLA_FLAGS=--xla_force_host_platform_device_count={needed} makes as many" if platform == "cpu" else ""
+    return f"the kernel's mesh has {needed} devices, and JAX finds {found} of {platform} here{more}"
 
 
 def _carrier(dtype: DType) -> DType:
@@ -150,7 +168,17 @@ def poisons_device(said: str) -> bool:
 
 def compile_failure(error: Exception) -> Failure:
     """Returns the failure for an exception of a compilation, with the user's line."""
-    said, name, source = exception_text(error), type(error).__name__, user_line(error).strip(" ()")
+    return describe_compile_failure(type(error).__name__, exception_text(error), user_line(error).strip(" ()"))
+
+
+def describe_compile_failure(name: str, said: str, source: str) -> Failure:
+    """Returns the failure for an exception of a compilation.
+
+    Args:
+      name: the exception's type.
+      said: its text.
+      source: FILE:LINE of the user's source, or "".
+    """
     verdict = next((v for v, words in _COMPILING if words.search(said.lower())), Verdict.COMPILE_ERROR)
     if poisons_device(said):
         return Failure(verdict, DeviceLost(name, said))

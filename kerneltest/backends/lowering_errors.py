@@ -3,10 +3,14 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import jax
 
 from kerneltest.backends.hints import lowering_hint
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.source_lines import equations_being_lowered, line_of_nested
 
@@ -33,7 +37,11 @@ class Excess:
 # pattern, or a function of the groups.
 Rule = tuple[re.Pattern[str], Verdict, str | Callable[..., str | Excess]]
 
-_MISSING = re.compile(r"unimplemented primitive in pallas (?:\w+ )?lowering(?: for [^:]+)?: ([\w-]+)", re.IGNORECASE)
+_JAX = str(Path(jax.__file__).parent)
+_LINE = re.compile(r'"([^"]+\.py)":(\d+)')
+_MISSING = re.compile(
+    r"unimplemented primitive in pallas (?:\w+ )?lowering(?: for [^:]{1,200})?: ([\w-]+)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,10 @@ def match_rule(text: str, rules: Sequence[Rule]) -> Meaning | None:
     for pattern, verdict, meaning in rules:
         if match := pattern.search(text):
             groups = [group or "" for group in match.groups()]
-            found = meaning.format(*groups) if isinstance(meaning, str) else meaning(*groups)
+            try:
+                found = meaning.format(*groups) if isinstance(meaning, str) else meaning(*groups)
+            except (LookupError, ValueError):  # a wording that the rule does not know: JAX's own text says enough
+                return None
             return Meaning(verdict, found) if isinstance(found, str) else Meaning(verdict, found.words, found)
     return None
 
@@ -80,7 +91,7 @@ def lowering_failure(error: Exception, name: str, rules: Sequence[Rule], line: s
       rules: to explain the exception by.
       line: the user's line, in case the exception does not point to a nearer one.
     """
-    text = str(error) or type(error).__name__
+    text = exception_text(error) or type(error).__name__
     first, kind = text.splitlines()[0], type(error).__name__
     equations = equations_being_lowered(error)
     source = line_of_nested(equations) or line
@@ -98,3 +109,9 @@ def lowering_failure(error: Exception, name: str, rules: Sequence[Rule], line: s
         return Failure(found.verdict, detail)
     verdict = Verdict.UNIMPLEMENTED if isinstance(error, NotImplementedError) else Verdict.COMPILE_ERROR
     return Failure(verdict, NotBuilt(Stage.LOWER, name, kind, text, stopped_at, source=source))
+
+
+def user_place(text: str) -> str:
+    """Returns FILE:LINE of the user's code that a compiler's message names, or ""."""
+    lines = ((path, line) for path, line in _LINE.findall(text) if not path.startswith(_JAX))
+    return next((f"{relative_path(path)}:{line}" for path, line in lines), "")

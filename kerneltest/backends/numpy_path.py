@@ -9,6 +9,8 @@ from typing import Protocol
 
 from kerneltest.backends.base import Agree, Executable, Inputs
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.tracing import Traced
 
 
@@ -24,7 +26,7 @@ class NumpyPath:
     """Evaluations of the kernels of one pairing in one dtype.
 
     Args:
-      evaluate: returns the evaluation of a kernel; None if a kernel needs a compiler.
+      evaluate: returns the evaluation of a kernel; None, or an exception, if a kernel needs a compiler.
       compiled: returns the compiled kernel.
       count: called for each evaluation that is prepared.
     """
@@ -64,7 +66,18 @@ class NumpyPath:
 
     def prepare_unchecked(self, traced: Traced) -> NumpyExecutable | None:
         if traced not in self._evaluations:
-            evaluation = self._evaluations[traced] = self._evaluate(traced)
+            evaluation = self._evaluations[traced] = self._evaluate_or_none(traced)
             if evaluation is not None:
                 self._count()
         return self._evaluations[traced]
+
+    def _evaluate_or_none(self, traced: Traced) -> NumpyExecutable | None:
+        """Returns the evaluation of a kernel; None if it needs a compiler, which then reports any fault of it."""
+        try:
+            return self._evaluate(traced)
+        except Failure as failure:
+            if failure.verdict is Verdict.HANG:
+                raise
+        except Exception:  # whatever it is, code that JAX compiles does not depend on it
+            pass
+        return None

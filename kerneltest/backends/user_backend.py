@@ -57,6 +57,12 @@ class UserBackend(DelegatingBackend):
         except Exception:
             return ""  # `prepare` reports it for each case
 
+    def unavailable_for(self, traced: Traced) -> str:
+        try:
+            return self.wrapped.unavailable_for(traced)
+        except Exception as error:
+            return f"backend {self.id} raised {format_exception(error)} when asked whether it can run the kernel"
+
     def prepare(self, traced: Traced) -> Executable | Artifact:
         with _convert_exceptions(self.id):
             self.wrapped.unsupported_reason(traced)

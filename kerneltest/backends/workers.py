@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,17 @@ from kerneltest.core.verdicts import Verdict
 
 # The child gets its parent's `sys.path`, which pytest or a script may have changed.
 _RUN = "import json, runpy, sys; sys.path[:] = json.loads(sys.argv[1]); runpy.run_module(sys.argv[2], None, '__main__')"
+
+
+_LOG_PREFIX = re.compile(r"[IWEF]\d{4} [\d:.]{1,20} +\d{1,9} [^\s\]]{1,99}\] ")  # of Google's libraries
+_STACK = ("stack trace:", "Begin stack trace", "Stack dump:")
+
+
+def _last_words(errors: str) -> str:
+    """Returns the last three lines of standard error, joined: those before a stack trace, if there are any."""
+    lines = [line for line in errors.splitlines() if line.strip()]
+    end = next((i for i, line in enumerate(lines) if any(words in line for words in _STACK)), 0) or len(lines)
+    return " | ".join(_LOG_PREFIX.sub("", line, count=1) for line in lines[max(0, end - 3) : end])
 
 
 class Worker:
@@ -80,9 +92,10 @@ class Worker:
         if expired:
             words = f"{self.name} did not answer within {seconds:g} s and was killed"
             raise Failure(Verdict.HANG, Hung(words), errors)
-        last = [text for text in errors.splitlines() if text.strip()][-3:]
-        said = f": {' | '.join(last)}" if last else ""
-        raise Failure(Verdict.CRASH, Crashed("", f"{self.name} died with exit code {code}{said}"), errors)
+        said = _last_words(errors)
+        raise Failure(
+            Verdict.CRASH, Crashed("", f"{self.name} died with exit code {code}{said and f': {said}'}"), errors
+        )
 
     def kill(self) -> None:
         """Kills the child."""

@@ -53,7 +53,7 @@ def registered_commands() -> tuple[Command, ...]:
 
 def refuse(command: str, error: Exception) -> int:
     """Prints why a command cannot do its work; returns its exit status."""
-    from kerneltest.report.text.tables import for_terminal
+    from kerneltest.report.text.tables import lines_for_terminal
 
-    print("\n".join(map(for_terminal, f"kerneltest {command}: {error}".split("\n"))), file=sys.stderr)
+    print(lines_for_terminal(f"kerneltest {command}: {error}"), file=sys.stderr)
     return UNUSABLE_INPUT

@@ -92,7 +92,7 @@ def _summary(chosen: argparse.Namespace) -> int:
     for line, _ in shown:
         print(for_terminal(line))
     print(for_terminal(str(counts)))
-    return int(bool(counts.failed) or not counts.complete)
+    return counts.exit_code
 
 
 def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
@@ -175,7 +175,9 @@ def _add_repro_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _repro(chosen: argparse.Namespace) -> int:
-    from kerneltest.report.text.tables import for_terminal
+    from kerneltest.core.verdicts import Verdict
+    from kerneltest.report.counts import INTERNAL_ERROR_CODE
+    from kerneltest.report.text.tables import lines_for_terminal
     from kerneltest.reproduce.rerun import ReproductionError, judge_again
 
     try:
@@ -183,8 +185,8 @@ def _repro(chosen: argparse.Namespace) -> int:
     except ReproductionError as error:
         return refuse("repro", error)
     text = f"{record.verdict} on {record.backend}: {record.family}, {record.signature}\n{record.message}".strip()
-    print("\n".join(map(for_terminal, text.split("\n"))))
-    return int(record.verdict.is_finding)
+    print(lines_for_terminal(text))
+    return INTERNAL_ERROR_CODE if record.verdict is Verdict.INTERNAL_ERROR else int(record.verdict.is_finding)
 
 
 register_command(

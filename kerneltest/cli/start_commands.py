@@ -44,10 +44,11 @@ def _init(chosen: argparse.Namespace) -> int:
 
 
 def _doctor(chosen: argparse.Namespace) -> int:
+    from kerneltest.report.text.tables import for_terminal
     from kerneltest.start.doctor import doctor_lines, list_backends
 
     backends = list_backends()
-    print("\n".join(doctor_lines(backends)))
+    print("\n".join(map(for_terminal, doctor_lines(backends))))
     return int(all(each.reason for each in backends))
 
 

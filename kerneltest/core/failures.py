@@ -7,6 +7,12 @@ from kerneltest.core.details import Detail, NotBuilt, Raised, ResourceExceeded, 
 from kerneltest.core.source_location import location_of_exception
 from kerneltest.core.verdicts import Verdict
 
+_LONGEST = 20_000  # characters of an exception's text
+
+
+class DeclarationError(ValueError):
+    """Something that a user declares is wrong; the message names it and the fix."""
+
 
 class Failure(Exception):  # noqa: N818 - a verdict that is not always an error
     """The end of a case before its values could be compared.
@@ -49,11 +55,15 @@ def format_exception(error: BaseException) -> str:
 
 
 def exception_text(error: BaseException) -> str:
-    """Returns the text of an exception, even if its `__str__` raises."""
+    """Returns the text of an exception up to a length that a record can hold, even if its `__str__` raises."""
     try:
-        return str(error)
-    except Exception as other:
+        text = str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as other:  # SystemExit and pytest's outcomes included
         return f"(its text raised {type(other).__name__})"
+    more = len(text) - _LONGEST
+    return text if more <= 0 else f"{text[:_LONGEST]}... and {more:,} more characters"
 
 
 @contextmanager

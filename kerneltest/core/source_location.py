@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 
+from kerneltest.core.syntax import parse_source
+
 _PACKAGE = str(Path(__file__).parent.parent)
 
 
@@ -48,10 +50,8 @@ def location_of_argument(location: str, name: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _calls(source: str) -> list[ast.Call]:
-    try:
-        return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    except SyntaxError:
-        return []
+    tree = parse_source(source)
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
 
 
 def location_of_exception(error: BaseException, *libraries: str) -> str:

@@ -17,6 +17,7 @@ class VerdictKind(StrEnum):
     MEMORY = "memory"
     BUILD = "build"
     BROKEN = "broken"
+    INTERNAL = "internal"
 
 
 class Ending(StrEnum):
@@ -40,13 +41,23 @@ class Ending(StrEnum):
 
     @property
     def severity(self) -> int:
-        """The rank from harmless to severe: non-findings, then findings, then gaps in the bookkeeping."""
-        return sorted([*Verdict, *Gap], key=lambda ending: ending.is_finding).index(self)
+        """The rank from harmless to severe: green endings, then findings, then gaps in the bookkeeping."""
+        return sorted([*Verdict, *Gap], key=lambda ending: not ending.is_green).index(self)
+
+    @property
+    def is_green(self) -> bool:
+        """True if nobody has to look at it."""
+        return self.kind in (VerdictKind.PASS, VerdictKind.XFAIL, VerdictKind.UNAVAILABLE)
+
+    @property
+    def is_judgement(self) -> bool:
+        """True if it says something about the kernel or its pairing, good or bad."""
+        return self.kind not in (VerdictKind.UNAVAILABLE, VerdictKind.INTERNAL)
 
     @property
     def is_finding(self) -> bool:
-        """True if a person has to look at it."""
-        return self.kind not in (VerdictKind.PASS, VerdictKind.XFAIL, VerdictKind.UNAVAILABLE)
+        """True if it says something about the kernel or its pairing that somebody has to look at."""
+        return not self.is_green and self.kind is not VerdictKind.INTERNAL
 
 
 class Verdict(Ending):
@@ -59,6 +70,12 @@ class Verdict(Ending):
         "–",
         VerdictKind.UNAVAILABLE,
         "this machine lacks the backend, cannot run this call on it, or had no time left for it",
+    )
+    INTERNAL_ERROR = (
+        "internal_error",
+        "#",
+        VerdictKind.INTERNAL,
+        "kerneltest itself failed, which says nothing about the kernel",
     )
     XPASS = "xpass", "!", VerdictKind.BROKEN, "a declared xfail that did not occur, or a call that was not rejected"
     MISMATCH = "mismatch", "M", VerdictKind.VALUES, "finite values are off by more than the bound"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from kerneltest.core.dtypes import FloatFormat, float_format, parse_dtype
+from kerneltest.core.failures import DeclarationError
 from kerneltest.core.precision import FLOAT32
 from kerneltest.declare.error_model import Dims, Leaves, Measured, Tolerance
 from kerneltest.numerics.bounds import Bound, Limit
@@ -119,7 +120,7 @@ class Dot:
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
         if self.precision and self.precision not in measured.statics:
-            raise ValueError(f"dot(precision={self.precision!r}): the kernel has no static argument of this name")
+            raise DeclarationError(f"dot(precision={self.precision!r}): the kernel has no static argument of this name")
         (value,) = measured.values
         return (
             inner_product_bound(
@@ -153,7 +154,8 @@ class Each:
 
     def bounds(self, measured: Measured) -> tuple[Limit, ...]:
         if len(self.models) != len(measured.values):
-            raise ValueError(f"{self} has {len(self.models)} models, but the oracle {len(measured.values)} outputs")
+            outputs = len(measured.values)
+            raise DeclarationError(f"{self} has {len(self.models)} models, but the oracle {outputs} outputs")
         return tuple(bound for i, model in enumerate(self.models) for bound in model.bounds(_with_output(measured, i)))
 
     def __str__(self) -> str:

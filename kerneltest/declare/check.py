@@ -9,7 +9,7 @@ import numpy as np
 
 from kerneltest.core.backend_ids import unknown_pattern
 from kerneltest.core.dtypes import DtypeError, is_float, parse_dtype
-from kerneltest.core.failures import format_exception
+from kerneltest.core.failures import DeclarationError, format_exception
 from kerneltest.declare.arguments import ArrayArgument, DimSize, Optional, SameAs, Static, Tree, optional_parts
 from kerneltest.declare.axis_expressions import AxisExpression, dims_in
 from kerneltest.declare.check_arrays import MakeError, check_axes, check_leaves
@@ -18,10 +18,6 @@ from kerneltest.declare.pairing import ANY_DTYPE, Pairing
 from kerneltest.declare.rejects import Rejection
 from kerneltest.declare.relations import Function, parse_relation
 from kerneltest.declare.xfail import Xfail
-
-
-class DeclarationError(ValueError):
-    """A pairing does not fit its kernel or oracle; the message names the pairing, the argument and the fix."""
 
 
 def check_parts(name: str, kernel: Function, arguments: Mapping[str, object], options: Mapping[str, Any]) -> None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kerneltest.core.failures import DeclarationError
 from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, DimSize, SameAs, leaves
 from kerneltest.declare.axis_expressions import dims_in_axes
-from kerneltest.declare.check import DeclarationError, check_declaration, check_parts
+from kerneltest.declare.check import check_declaration, check_parts
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.error_model import Tolerance
 from kerneltest.declare.kinds.derivation import copy_of

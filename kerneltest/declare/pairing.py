@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kerneltest.core.backend_ids import HARDWARE_PATTERNS
+from kerneltest.core.blame import raises_for_user
 from kerneltest.declare.arguments import (
     Argument,
     ArrayArgument,
@@ -241,6 +242,7 @@ def _slice_at(position: int) -> slice:
     return slice(position, position + 1)
 
 
+@raises_for_user
 def _call(function: Function, parameters: Mapping[str, inspect.Parameter], values: Mapping[str, Value]) -> Value:
     """Calls a function with as many positional arguments as possible: `vmap` maps keywords, and ufuncs take none."""
     positional: list[Value] = []

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kerneltest.core.failures import exception_text
+
 Replacement = Any  # a static value, or an `ArrayArgument`
 
 
@@ -36,7 +38,7 @@ class Rejection:
         """Returns whether an exception, or one that it was raised from, is the expected one."""
         cause: BaseException | None = error
         while cause is not None:
-            if isinstance(cause, self.raises) and re.search(self.match, str(cause)):
+            if isinstance(cause, self.raises) and re.search(self.match, exception_text(cause)):
                 return True
             cause = cause.__cause__
         return False

@@ -1,14 +1,17 @@
 """The cache of a process: traces, expectations and executables that the cases of a pairing share."""
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kerneltest.backends.base import Artifact, Backend, Executable, FastPath
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, convert_exceptions
+from kerneltest.core.guard import Guard
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -34,6 +37,9 @@ _MORE = 1.5  # an error budget costs as much as several bounds
 
 _MAX_BYTES = 2**28  # of expectations
 
+_EVIDENCE_SECONDS = 20.0  # for the findings of a pairing in one dtype
+_MOST_EVIDENCE_SECONDS = 1.0  # for one finding
+
 _INTERRUPTIBLE = 0.5  # seconds: Python cannot raise into a thread that waits for a lock
 
 _Answer = TypeVar("_Answer", Traced, Expectation)
@@ -53,6 +59,7 @@ class Cache:
       group_cases: the cases of the current group, by signature.
       passes: the executable and the record of cases that passed, by the executable's identity and the case.
       largest_fraction: the largest error / bound so far, by backend and family.
+      evidence_seconds: time left for evidence of findings.
       pool: compiles in threads.
       process: the state of the process that runs the cases.
     """
@@ -69,6 +76,7 @@ class Cache:
     batch_inputs: dict[str, Mapping[str, Array]] = field(default_factory=dict)
     passes: dict[tuple[int, str], tuple[Executable, Record]] = field(default_factory=dict)
     largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
+    evidence_seconds: float = _EVIDENCE_SECONDS
     pool: CompilePool = field(default_factory=lambda: CompilePool(_compiler_threads()))
     process: ProcessState = field(default_factory=ProcessState)
 
@@ -79,7 +87,7 @@ class Cache:
             self.owner = owner
             for store in (self.traces, self.prepared, self.expectations, self.variation_traces, self.largest_fraction):
                 store.clear()
-            self.expectation_bytes = 0
+            self.expectation_bytes, self.evidence_seconds = 0, _EVIDENCE_SECONDS
             for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes):
                 other.clear()
 
@@ -210,6 +218,15 @@ class Cache:
             self.largest_fraction[place] = fraction
         return more
 
+    @contextmanager
+    def guard_evidence(self) -> Iterator[Guard]:
+        """Returns the guard for the evidence of one finding, which has a share of the time that is left for all."""
+        started = time.monotonic()
+        try:
+            yield Guard(self.process.internal_failures, min(_MOST_EVIDENCE_SECONDS, self.evidence_seconds))
+        finally:
+            self.evidence_seconds -= time.monotonic() - started
+
     def later_cases(self, case: AnyCase) -> Sequence[AnyCase]:
         """Returns the later cases of the same signature that may run in one batch with a case."""
         coming = self.group_cases.get(case.signature, [])
@@ -246,7 +263,7 @@ class Cache:
 
 @without_debugging()  # in each thread of the pool
 def _prepare(backend: Backend, traced: Traced) -> Executable | Artifact:
-    reason = backend.unsupported_reason(traced)
+    reason = backend.unsupported_reason(traced) or backend.unavailable_for(traced)
     if reason:
         raise Failure(Verdict.UNAVAILABLE, reason)
     return backend.prepare(traced)

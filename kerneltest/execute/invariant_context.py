@@ -79,11 +79,14 @@ class Variation:
       traced: the function to call: `InvariantContext.traced`, or a result of its `at` or `once`.
       leaves: the inputs, in the shapes and dtypes that it was traced for.
       shares: shares of its outputs with their expected values.
+      transformation: the transformation by which JAX made the function, such as `jax.vmap`. A backend that cannot run
+        its result, but runs the plain call, says nothing about the kernel.
     """
 
     traced: Traced
     leaves: tuple[Array, ...]
     shares: tuple[OutputCheck, ...]
+    transformation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,16 @@ with their expected outputs.
 
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend
+from kerneltest.core.failures import DeclarationError, Failure
 from kerneltest.core.group_names import GroupName
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fast_path import Prepare, checked_executable, is_trusted, outcome_if_pass, unchecked_executable
@@ -131,9 +135,10 @@ class InvariantGroup(Group):
 def _run_variations(invariant: Invariant, asked: InvariantContext, prepare: Prepare) -> Iterator[CallOutputs]:
     """Runs each variation of a call, and yields its outputs with their expected values."""
     for variation in tuple(invariant.vary(asked)):
-        executable = prepare(variation.traced)
-        asked.cache.enter_phase(Phase.RUNNING)
-        outputs = executable.run(variation.leaves)
+        with _excuse_transformation(variation.transformation):
+            executable = prepare(variation.traced)
+            asked.cache.enter_phase(Phase.RUNNING)
+            outputs = executable.run(variation.leaves)
         for share in variation.shares:
             part = share.take(outputs)
             wanted = share.wanted(part, executable.precision)
@@ -152,10 +157,27 @@ def _run_variations(invariant: Invariant, asked: InvariantContext, prepare: Prep
             )
 
 
+_NOT_RUN = frozenset({Verdict.COMPILE_ERROR, Verdict.UNIMPLEMENTED, Verdict.RUNTIME_ERROR})
+
+
+@contextmanager
+def _excuse_transformation(transformation: str) -> Iterator[None]:
+    """Converts a failure to run what one of JAX's transformations made: the kernel itself was prepared before."""
+    try:
+        yield
+    except Failure as failure:
+        if not transformation or failure.verdict not in _NOT_RUN:
+            raise
+        reason = (
+            f"JAX {jax.__version__} cannot run this under {transformation}, which is not the kernel's fault: {failure}"
+        )
+        raise Failure(Verdict.UNAVAILABLE, reason) from failure
+
+
 def _check_shapes(share: OutputCheck, part: Outputs, wanted: ExpectedOutputs) -> None:
     outputs, values, bounds = ([np.shape(each) for each in arrays] for arrays in (part, wanted.values, wanted.bounds))
     if outputs != values or outputs != bounds:
-        raise ValueError(
+        raise DeclarationError(
             f"the share {share.label!r} has outputs of shapes {outputs}, expected values of shapes {values} and bounds "
             f"of shapes {bounds}, which must be equal"
         )

@@ -39,6 +39,8 @@ def _has_arrays(pairing: Pairing, signature: Signature) -> bool:
 @invariant(applies=_has_arrays, rewrites=True, once=True)
 def plain_call(asked: InvariantContext) -> Iterator[Variation]:
     """The kernel gives the right outputs when it is called on arrays, outside of `jax.jit`, twice on other values."""
+    if asked.traced.not_local:
+        raise Failure(Verdict.UNAVAILABLE, "outside of jax.jit, kerneltest does not run the devices of a mesh together")
     traced = asked.once("eager", lambda: replace(asked.traced, eager=True))
     yield Variation(traced, asked.leaves, (OutputCheck("called outside of jax.jit", asked.by_oracle()),))
     leaves, expectation = _other_values(asked)
@@ -88,6 +90,7 @@ def vmapped(asked: InvariantContext) -> Iterator[Variation]:
                 lambda outputs: tuple(o[1] for o in outputs),
             ),
         ),
+        transformation="jax.vmap",
     )
 
 

@@ -1,5 +1,7 @@
 """The comparison of the outputs of a case with their expected values, and the record that results from it."""
 
+import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -7,6 +9,7 @@ from itertools import zip_longest
 import numpy as np
 
 from kerneltest.core.dtypes import Array
+from kerneltest.core.guard import Guard
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.error_model import Tolerance
 from kerneltest.execute.cache import Cache
@@ -16,6 +19,7 @@ from kerneltest.judge.mismatch_evidence import mismatch_record
 from kerneltest.numerics.error_budget import ErrorShare
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.error_budget_text import budget_parts, vacuous_bound_note
+from kerneltest.records.evidence import BudgetPart
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 
@@ -102,10 +106,11 @@ def judge_outputs(
     record = item.record(case=case, verdict=Verdict.PASS)
     noise = cache.noise(case, arguments)
     why_not = ""
+    unlimited = Guard(cache.process.internal_failures, math.inf)
 
-    def shares(claim: CallOutputs, number: int) -> tuple[ErrorShare, ...]:
+    def budget(claim: CallOutputs, number: int, guard: Guard) -> tuple[BudgetPart, ...]:
         cache.enter_phase(Phase.EXPECTING)  # evaluates the oracle again
-        return claim.error_shares(number)
+        return guard.collect("dividing the error bound", lambda: budget_parts(claim.error_shares(number)), ())
 
     for claim in calls:
         cache.enter_phase(Phase.JUDGING)
@@ -122,34 +127,41 @@ def judge_outputs(
             if comparison.verdict.is_finding:
                 if not with_evidence:
                     raise WrongOutputError
-                finding = mismatch_record(
-                    record,
-                    item.pairing,
-                    case.signature,
-                    arguments,
-                    number,
-                    comparison,
-                    depth=item.depth,
-                    structural=case.family.structural,
-                    models_operands=claim.tolerance == BIT_FOR_BIT
-                    or getattr(item.pairing.tolerance, "models_operands", False),
-                    call=claim.label,
-                    gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
-                )
-                return Outcome(replace(finding, error_budget=budget_parts(shares(claim, number))), arguments)
+                with cache.guard_evidence() as guard:
+                    finding = mismatch_record(
+                        record,
+                        item.pairing,
+                        case.signature,
+                        arguments,
+                        number,
+                        comparison,
+                        depth=item.depth,
+                        structural=case.family.structural,
+                        guard=guard,
+                        models_operands=claim.tolerance == BIT_FOR_BIT
+                        or getattr(item.pairing.tolerance, "models_operands", False),
+                        call=claim.label,
+                        gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
+                    )
+                    finding = replace(finding, error_budget=budget(claim, number, guard))
+                return Outcome(finding, arguments)
         used, number = max(
             ((c.bound_fraction, i) for i, c in enumerate(comparisons) if c.bound_fraction is not None), default=(0.0, 0)
         )
         if cache.exceeds_earlier_use(item.backend, case.family.name, used):
-            record = replace(record, error_budget=budget_parts(shares(claim, number)))
+            record = replace(record, error_budget=budget(claim, number, unlimited))
         too_wide = [i for i, each in enumerate(comparisons) if each.vacuous or np.isinf(each.bound).any()]
         if too_wide and not record.compared:
-            parts = shares(claim, too_wide[0])
-            record = replace(record, error_budget=budget_parts(parts))
-            why_not = vacuous_bound_note(parts, claim.tolerance)
+            record = replace(record, error_budget=budget(claim, too_wide[0], unlimited))
+            note = functools.partial(_vacuous_bound_note, claim, too_wide[0])
+            why_not = unlimited.collect("explaining a bound", note, "")
     if record.undefined and not record.defined:
         why_not = "nothing was compared: the oracle leaves all elements undefined"
     return Outcome(record if record.compared else replace(record, message=why_not))
+
+
+def _vacuous_bound_note(claim: CallOutputs, number: int) -> str:
+    return vacuous_bound_note(claim.error_shares(number), claim.tolerance)
 
 
 def _add_comparisons(record: Record, comparisons: Sequence[Comparison]) -> Record:

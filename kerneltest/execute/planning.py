@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 
 import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
+from kerneltest.backends.delegating import UnavailableBackend
+from kerneltest.core.details import InternalError
 from kerneltest.core.runtime import show_warnings_once
 from kerneltest.declare.pairing import Pairing, matches_backend
-from kerneltest.execute.applicability import Applicability
+from kerneltest.execute.applicability import Applicability, absence
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.group_registry import registered_groups
@@ -86,14 +88,16 @@ def plan_pairing(
         declared = pairing.on(backend.id)
         if pairing.backends and not matches_backend(pairing.backends, backend.id):
             reason = f"declared only for {', '.join(pairing.backends)}"
+            kernel = None
         else:
-            reason = applicability.unsupported_reason(backend)
+            reason, kernel = applicability.judge(backend)
         count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], settings))
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
-        elif backend.unavailable():
+        elif reason := absence(backend, kernel):
             name = f"{pairing_id}[{backend.id}]"
-            absent.append(Item(name, declared, pairing_id, backend, ANY, UnavailableGroup(count), settings))
+            missing = backend if backend.unavailable() else UnavailableBackend(backend, reason)
+            absent.append(Item(name, declared, pairing_id, missing, ANY, UnavailableGroup(count), settings))
         else:
             available.append(backend)
     items = (*_items(pairing, pairing_id, available, settings), *absent)
@@ -123,6 +127,7 @@ def build_plan(
     *,
     run: str,
     problems: tuple[str, ...] = (),
+    internal_errors: tuple[InternalError, ...] = (),
 ) -> Plan:
     """Returns the plan of a run.
 
@@ -133,8 +138,10 @@ def build_plan(
       settings: of the run.
       run: the run's id.
       problems: of the collection.
+      internal_errors: of the planning.
     """
-    backends = {item.backend.id: item.backend for item in items}
+    whole = (i.backend.wrapped if isinstance(i.backend, UnavailableBackend) else i.backend for i in items)
+    backends = {backend.id: backend for backend in whole}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
     pairings = {item.pairing_id: item.pairing.origin for item in items}
@@ -166,6 +173,7 @@ def build_plan(
         },
         run=run,
         problems=problems,
+        internal_errors=internal_errors,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         pairings={name: describe_pairing(pairing) for name, pairing in pairings.items()},
         **settings.plan_fields(),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from kerneltest.core.failures import Failure
 from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.records.journal import Journal
 
@@ -18,6 +19,7 @@ class ProcessState:
         a single possible cause.
       budget: time budget of the current item; None for no limit.
       abort: ends this process with a message so that its supervisor can restart it; None if it has no supervisor.
+      internal_failures: exceptions of kerneltest outside of a verdict, such as in the evidence of a finding.
       device_lost: since when, or why, the device no longer responds; "" while it does.
     """
 
@@ -26,4 +28,11 @@ class ProcessState:
     compiles_ahead: bool = True
     budget: TimeBudget | None = None
     abort: Callable[[str], None] | None = None
+    internal_failures: list[Failure] = field(default_factory=list)
     device_lost: str = ""
+
+    def take_internal_failures(self) -> list[Failure]:
+        """Returns the internal failures so far, one for each line that raised, and forgets them."""
+        distinct = {failure.detail.essence: failure for failure in self.internal_failures}
+        self.internal_failures.clear()
+        return list(distinct.values())

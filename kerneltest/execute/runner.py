@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from threadpoolctl import ThreadpoolController
 
-from kerneltest.core.details import Raised, Unavailable
-from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.blame import assign_blame
+from kerneltest.core.details import Unavailable
+from kerneltest.core.failures import Failure
 from kerneltest.core.runtime import retain_freed_memory, show_warnings_once, throttle_gc
-from kerneltest.core.source_location import location_of_exception
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
@@ -23,7 +23,7 @@ from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.journal import Activity, Phase
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import ANY, Record
 from kerneltest.trace.tracing import without_debugging
 
 
@@ -83,6 +83,8 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
     BLAS runs single-threaded meanwhile: oracle matrices are small, and oversubscribed threads wait for each other
     longer than the product takes.
 
+    What kerneltest itself raised outside of a verdict comes last, as outcomes of all families (`ANY`).
+
     Args:
       item: the item to run.
       cache: the cache that it shares with other items.
@@ -96,8 +98,14 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
         retain_freed_memory()
         with without_debugging(), show_warnings_once(), throttle_gc(), blas.limit(limits=1, user_api="blas"):
             yield from _run(item, cache, only, prior or PriorAttempts())
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        cache.process.internal_failures.append(assign_blame(error, f"running {item.name}"))
     finally:
         cache.process.journal.stop()
+    for failure in cache.process.take_internal_failures():
+        yield Outcome(item.record(failure.verdict, failure.detail, family=ANY))
 
 
 @functools.lru_cache(maxsize=1)
@@ -147,7 +155,7 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         return outcome
 
     verdicts_of = prior.recorded_verdicts(item.families())
-    for outcome in _judge_group(item, planned, cache, judge):
+    for outcome in _judge_all(item, planned, cache, judge):
         record = outcome.record
         verdicts_of.setdefault(record.family, []).append((record.signature, record.verdict))
         yield outcome
@@ -155,6 +163,23 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         reason = obsolete_xfail(item.pairing.xfail, verdicts, item.backend.id, item.dtype, family)
         if reason and not only and family not in prior.unserved_families:
             yield Outcome(item.record(Verdict.XPASS, reason, family=family))
+
+
+def _judge_all(
+    item: Item, planned: Sequence[AnyCase], cache: Cache, judge: Callable[[AnyCase], Outcome]
+) -> Iterator[Outcome]:
+    """Yields the outcomes of a group; if the group itself raises, that is the outcome of all cases that are left."""
+    ended = 0
+    try:
+        for outcome in _judge_group(item, planned, cache, judge):
+            ended += 1
+            yield outcome
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        failure = _underlying_hang(error) or assign_blame(error, f"preparing the cases of {item.name}")
+        for case in planned[ended:]:
+            yield Outcome(item.record(failure.verdict, failure.detail, case=case))
 
 
 def _judge_group(
@@ -187,16 +212,12 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         try:
             cache.enter_phase(Phase.RUNNING)
             outcome = item.group.judge(item, case, cache)
-        except Failure as raised:
-            failure = _underlying_hang(raised)
-            reporter = _lowering_reporter(item, case, cache, failure)
-            outcome = _failure_outcome(item, case, cache, failure)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit and pytest's own included
-            source = location_of_exception(error).strip(" ()")
-            detail = Raised(case.family.name, type(error).__name__, exception_text(error), source=source)
-            outcome = _failure_outcome(item, case, cache, Failure(Verdict.RUNTIME_ERROR, detail))
+            failure = _underlying_hang(error) or assign_blame(error, cache.process.journal.phase)
+            reporter = _lowering_reporter(item, case, cache, failure)
+            outcome = _failure_outcome(item, case, cache, failure)
     record = outcome.record
     verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, *place)
     if reporter and verdict.is_finding:
@@ -211,17 +232,17 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None)
 
 
-def _underlying_hang(failure: Failure) -> Failure:
-    """Returns the hang that this failure wraps, if there is one, else the failure itself.
+def _underlying_hang(error: BaseException) -> Failure | None:
+    """Returns the hang that an exception is or wraps; None if there is none.
 
     The watchdog raises a hang into a thread, and code on the way may convert it to a failure of the kernel.
     """
-    cause: BaseException | None = failure
+    cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, Failure) and cause.verdict is Verdict.HANG:
             return cause
         cause = cause.__cause__
-    return failure
+    return None
 
 
 def _lowering_reporter(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:

@@ -15,6 +15,7 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.applicability import reaches_kernel
 from kerneltest.execute.batching import expect_batch, kernel_inputs, may_queue, run_batched
 from kerneltest.execute.cache import REPEATED, Cache
 from kerneltest.execute.fast_path import checked_executable, covers, outcome_if_pass, run_on_fast_path
@@ -133,7 +134,7 @@ def _expected_values(claim: CallOutputs) -> ExpectedValues:
 
 def _note_missing_call(outcome: Outcome, case: AnyCase, traced: Traced) -> Outcome:
     """Returns an outcome; a pass of a signature that reaches no Pallas call is marked as such."""
-    if traced.reaches_kernel or outcome.record.verdict is not Verdict.PASS:
+    if reaches_kernel(traced) or outcome.record.verdict is not Verdict.PASS:
         return outcome
     detail = NoPallasCall(str(case.signature))
     return replace(outcome, record=replace(outcome.record, detail=detail, message=detail.text()))
@@ -205,7 +206,7 @@ class SignatureGroup(Group):
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         traced = cache.trace_for(item.pairing, case.signature, item.backend)
-        if not traced.reaches_kernel:
+        if not reaches_kernel(traced):
             raise Failure(Verdict.UNAVAILABLE, NoPallasCall(str(case.signature)))
         artifact = cache.wait_prepared(item.backend, traced)
         assert isinstance(artifact, Artifact)

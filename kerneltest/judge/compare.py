@@ -82,7 +82,7 @@ def compare(
       The comparison.
     """
     if not is_float(actual.dtype):
-        asked = np.isfinite(bound)
+        asked = np.asarray(np.isfinite(bound))
         wrong = np.asarray((actual != cast(expected, actual.dtype)) & asked)
         for other in alternatives:
             wrong &= actual != cast(other, actual.dtype)
@@ -100,7 +100,7 @@ def compare(
         plain = not signed_zeros and np.isfinite(got + rounded + bound).all()  # nearly all others
         if plain:
             finite, ignored, special = np.ones(same.shape, bool), nowhere, nowhere
-            wrong = ~(same | (error <= bound))
+            wrong = np.asarray(~(same | (error <= bound)))
             judged = counted = finite
         else:
             finite, ignored = np.isfinite(exact), np.isinf(bound)
@@ -108,9 +108,9 @@ def compare(
             limit = float_format(actual.dtype).overflow
             overflowed = finite & np.isinf(got) & (np.sign(got) == np.sign(exact)) & (np.abs(exact) + bound >= limit)
             zeros = (got == 0) & (rounded == 0) & (np.signbit(got) != np.signbit(rounded)) & np.array(signed_zeros)
-            wrong = ~(same | within | overflowed | ignored) | (zeros & ~ignored)
-            special = (np.isnan(got) != np.isnan(rounded)) | zeros
-            special |= (np.isinf(got) | np.isinf(rounded)) & ~same
+            wrong = np.asarray(~(same | within | overflowed | ignored) | (zeros & ~ignored))
+            infinite = (np.isinf(got) | np.isinf(rounded)) & ~same
+            special = np.asarray((np.isnan(got) != np.isnan(rounded)) | zeros | infinite)
             judged = finite & np.isfinite(got) & np.isfinite(bound)
             counted = np.isfinite(rounded) & np.isfinite(got) & ~ignored
     # A flushed number uses up its whole bound, which says nothing about the kernel's rounding.

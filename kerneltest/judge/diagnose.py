@@ -3,6 +3,8 @@
 A rule fits only if it accounts for every wrong element. Its text is for people; nothing parses it.
 """
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +19,10 @@ from kerneltest.oracle.evaluation import evaluator
 from kerneltest.plan.signatures import Signature
 
 
+class _OutOfTimeError(Exception):
+    """The time for a diagnosis is over."""
+
+
 @dataclass(frozen=True, slots=True)
 class MismatchContext:
     """A wrong output with its case: the input of every rule.
@@ -27,6 +33,7 @@ class MismatchContext:
       output: the number of the wrong output, from 0.
       comparison: the output's comparison; at least one element is wrong.
       axes: the output's axes.
+      deadline: when to stop evaluating the oracle, in seconds of the monotonic clock.
     """
 
     pairing: Pairing
@@ -35,6 +42,7 @@ class MismatchContext:
     output: int
     comparison: Comparison
     axes: Sequence[OutputAxis]
+    deadline: float = math.inf
 
     @property
     def inputs_are_finite(self) -> bool:
@@ -53,13 +61,22 @@ class MismatchContext:
         return bool(((got == rounded) | near | (np.isnan(got) & np.isnan(rounded)) | unasked).all())
 
     def evaluate_oracle(self, leaves: Mapping[str, Array]) -> Array:
-        """Returns the oracle's value of this output for other arguments."""
+        """Returns the oracle's value of this output for other arguments.
+
+        Raises:
+          _OutOfTimeError: the deadline is over.
+        """
+        if time.monotonic() > self.deadline:
+            raise _OutOfTimeError
         return evaluator(self.pairing, self.signature, ())(leaves)[self.output]
 
 
 def diagnose(mismatch: MismatchContext) -> str:
-    """Returns the text of the first rule that fits a mismatch; "" if none fits."""
-    return next((words for rule in _RULES if (words := rule(mismatch))), "")
+    """Returns the text of the first rule that fits a mismatch; "" if none fits in time."""
+    try:
+        return next((words for rule in _RULES if (words := rule(mismatch))), "")
+    except _OutOfTimeError:
+        return ""
 
 
 def describe_special_inputs(arguments: Mapping[str, Array]) -> str:
@@ -100,7 +117,7 @@ def _block_of_a_sum(mismatch: MismatchContext) -> str:
             for factor, mistake in ((0, "omits"), (2, "counts twice")):
                 declared = mismatch.signature.leaves(mismatch.pairing)
                 changed = _scale_block(declared, leaves, name, part, factor)
-                if mismatch.explains(mismatch.evaluate_oracle(changed)):
+                if changed is not None and mismatch.explains(mismatch.evaluate_oracle(changed)):
                     return f"the sum {mistake} the {position} block of {name} (from {part.start} to {part.stop})"
     return ""
 
@@ -116,17 +133,17 @@ def _summed_dims(mismatch: MismatchContext) -> Iterator[tuple[str, int, int]]:
 
 def _scale_block(
     declared: Mapping[str, ArrayArgument], leaves: Mapping[str, Array], dim: str, block: slice, factor: float
-) -> dict[str, Array]:
-    """Returns the arguments with one block along a dim multiplied, in the first argument that has the dim."""
+) -> dict[str, Array] | None:
+    """Returns the arguments with one block along a dim multiplied, in the first argument of data that has the dim."""
     changed = dict(leaves)
     for path, leaf in declared.items():
-        if dim in leaf.shape:
+        if dim in leaf.shape and leaf.kind.is_data:
             values = leaves[path].copy()
             at = (slice(None),) * leaf.shape.index(dim) + (block,)
             values[at] = values[at] * factor
             changed[path] = values
             return changed
-    return changed
+    return None
 
 
 def _narrow_accumulator(mismatch: MismatchContext) -> str:

@@ -9,11 +9,12 @@ import numpy as np
 from kerneltest.core.details import Mismatch
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
+from kerneltest.core.guard import Guard
 from kerneltest.declare.axis_expressions import AxisExpression
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, describe_element
 from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
-from kerneltest.judge.mismatch_location import OutputAxis, locate_mismatch, match_axes
+from kerneltest.judge.mismatch_location import MismatchLocation, OutputAxis, locate_mismatch, match_axes
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.evidence import Element, Evidence, Window
 from kerneltest.records.schema import Record
@@ -117,6 +118,7 @@ def mismatch_record(
     depth: str,
     structural: bool,
     models_operands: bool,
+    guard: Guard,
     call: str = "",
     gradient_of: str = "",
 ) -> Record:
@@ -131,16 +133,27 @@ def mismatch_record(
       depth: the run's depth; its signatures determine the dims of the output.
       structural: whether the values keep the kernel's arithmetic exact. If so, special values cannot be the cause.
       models_operands: whether the bound accounts for how a backend rounds the operands of products.
+      guard: collects everything but the verdict, the number of wrong elements and the worst one.
       call: the call in words, if it is not a plain one.
       gradient_of: the leaf with respect to which the output is a gradient; "" for other outputs.
     """
-    named = pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, depth)
-    axes = _axes(pairing, [str(name) for name in named], comparison.actual.shape)
-    place = locate_mismatch(comparison, axes)
-    diagnosis = ""
-    if not gradient_of:
-        diagnosis = diagnose(MismatchContext(pairing, signature, arguments, output, comparison, axes))
-    special = "" if structural else describe_special_inputs(arguments)
+
+    def find_axes() -> tuple[OutputAxis, ...]:
+        named = pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, depth)
+        return _axes(pairing, [str(name) for name in named], comparison.actual.shape)
+
+    def diagnose_it() -> str:
+        context = MismatchContext(pairing, signature, arguments, output, comparison, axes, guard.deadline)
+        return "" if gradient_of else diagnose(context)
+
+    index = comparison.worst_index
+    unnamed = tuple(OutputAxis(f"axis{i}", length, None) for i, length in enumerate(comparison.actual.shape))
+    axes = guard.collect("naming the axes of the output", find_axes, unnamed)
+    unknown = MismatchLocation(index, "", (1, 1), None)
+    place = guard.collect("locating the wrong elements", lambda: locate_mismatch(comparison, axes), unknown)
+    diagnosis = guard.collect("diagnosing the wrong elements", diagnose_it, "")
+    special = "" if structural else guard.collect("listing inputs", lambda: describe_special_inputs(arguments), "")
+    by_dim = dict(zip([axis.name for axis in axes], place.index, strict=True))
     wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
     detail = Mismatch(
         call=call,
@@ -165,9 +178,13 @@ def mismatch_record(
         expected=_to_element(comparison.expected[place.index]),
         bound=float(comparison.bound[place.index]),
         arguments={path: format_array(value) for path, value in arguments.items()},
-        window=output_window(comparison, place.index, axes),
-        inputs=input_windows(pairing, arguments, dict(zip([axis.name for axis in axes], place.index, strict=True))),
-        otherwise=_lowering_differences(pairing, signature, models_operands=models_operands),
+        window=guard.collect("copying the output", lambda: output_window(comparison, place.index, axes), None),
+        inputs=guard.collect("copying the inputs", lambda: input_windows(pairing, arguments, by_dim), ()),
+        otherwise=guard.collect(
+            "comparing the lowerings",
+            lambda: _lowering_differences(pairing, signature, models_operands=models_operands),
+            (),
+        ),
     )
     return replace(
         record, verdict=comparison.verdict, message=detail.text(), detail=detail, wrong=wrong, evidence=evidence

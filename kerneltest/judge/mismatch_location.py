@@ -53,6 +53,8 @@ class MismatchLocation:
 def locate_mismatch(comparison: Comparison, axes: Sequence[OutputAxis]) -> MismatchLocation:
     """Returns the location of a comparison's wrong elements, of which there is at least one."""
     index = comparison.worst_index
+    if not index:  # a scalar
+        return MismatchLocation(index, "", (1, 1), None)
     named = [f"{axis.name}={i // axis.block}" for i, axis in zip(index, axes, strict=True) if axis.block]
     touched = _blocks_with(comparison.wrong, axes)
     patterns = (rule(comparison, axes) for rule in _RULES)

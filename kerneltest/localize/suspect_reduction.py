@@ -1,5 +1,7 @@
 """The reduction of a suspect to its smallest case, and the search for the cause of that case's failure."""
 
+import functools
+import math
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +11,7 @@ from kerneltest.backends.codegen.program_reduction import reduce_program
 from kerneltest.core.details import MemoryFault, Race, Visit
 from kerneltest.core.failures import Failure
 from kerneltest.core.group_names import GroupName
+from kerneltest.core.guard import Guard
 from kerneltest.core.runtime import show_warnings_once
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict, VerdictKind
@@ -76,8 +79,10 @@ def reduce_suspect(
     if case is None:
         return None
     cache.begin_case(item.name, case)  # the watchdog then ends it if it hangs
+    guard = Guard(cache.process.internal_failures, math.inf)
+    search = functools.partial(_reduce, item, case, record, cases, {each.case for each in findings}, cache, seconds)
     try:
-        return _reduce(item, case, record, cases, {each.case for each in findings}, cache, seconds)
+        return guard.collect("searching for the smallest case", search, None)
     finally:
         cache.process.journal.stop()
 
@@ -105,13 +110,13 @@ def _reduce(
         outcome = replace(outcome, record=replace(outcome.record, evidence=evidence))
     if record.verdict.kind in (VerdictKind.VALUES, VerdictKind.MEMORY):
         left = seconds - (time.monotonic() - started)
-        try:
-            also = _similar_cases(case, cases, findings)
-            failing = [each for each in cases if each.id in findings]
-            more = _spread_over_families(failing, {each.id for each in (case, *also)})
-            location = locate_fault(item.pairing, found.case, found.outcome, seconds=left, also=also, more=more)
-        except Failure:
-            location = None
+        also = _similar_cases(case, cases, findings)
+        failing = [each for each in cases if each.id in findings]
+        more = _spread_over_families(failing, {each.id for each in (case, *also)})
+        locate = functools.partial(
+            locate_fault, item.pairing, found.case, found.outcome, seconds=left, also=also, more=more
+        )
+        location = Guard(cache.process.internal_failures, math.inf).collect("locating the fault", locate, None)
     smallest = Reproducer(record.case, outcome.record, found.nontrivial, found.attempts, found.complete, location)
     left = seconds - (time.monotonic() - started)
     script = _reduced_script(item, found.case, cache, left) if record.verdict.kind is VerdictKind.BUILD else ""

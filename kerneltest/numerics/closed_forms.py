@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
+from kerneltest.core.failures import DeclarationError
 from kerneltest.numerics.bounds import Bound, gamma, magnitude, scale_magnitudes
 
 
@@ -71,7 +72,7 @@ def reduction_bound(
     elif sums.shape == shape[: sums.ndim]:
         sums = np.expand_dims(sums, tuple(range(sums.ndim, len(shape))))
     if sums.ndim != len(shape) or any(length not in (1, m) for length, m in zip(sums.shape, shape, strict=True)):
-        raise ValueError(
+        raise DeclarationError(
             f"reduction({' '.join(over)!r}) gives shape {sums.shape}, the oracle {shape}; say which dims the output "
             "has, as in kt.tolerance.reduction(..., output='m n')"
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat
+from kerneltest.core.failures import DeclarationError
 from kerneltest.numerics.bounds import Bound, gamma, saturate_tf32, scale_magnitudes
 
 _COARSEST = 2.0**-8  # the unit roundoff of bfloat16, the coarsest format to which operands are rounded
@@ -67,7 +68,7 @@ def inner_product_bound(
     overflows = max(chain.largest_intermediate for chain in chains) > min(fmt.overflow, TF32.overflow)
     fixed = slope * np.where((products > fmt.overflow) | overflows, np.inf, fixed)
     if fixed.shape != shape:
-        raise ValueError(
+        raise DeclarationError(
             f"dot({' '.join(over)!r}) gives shape {fixed.shape}, the oracle {shape}; say which dims the output has, as "
             "in kt.tolerance.dot(..., output='b m n')"
         )

@@ -6,7 +6,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from kerneltest.core.blame import Origin, origin_of
 from kerneltest.core.dtypes import Array, FloatFormat, is_float
+from kerneltest.core.failures import format_exception
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.bounds import Limit, OracleCase
 from kerneltest.numerics.error_budget import ErrorShare, error_shares
@@ -187,6 +189,7 @@ class OracleSamples:
             machine = RoundingModel(precision, self.compute, SAMPLE_ROWS)
             found = sample_cases(case.watched, leaves, case.formats, machine)
         except Exception as error:  # such as those of an oracle that branches on values
+            _raise_own_mistake(error)
             if isinstance(error, (TypeError, AttributeError)):
                 _case_by_case.add(case.oracle)
             return
@@ -205,7 +208,8 @@ class OracleSamples:
                 if not self.is_tracked(outputs):
                     raise ValueError("on tracked arrays it computes something else")
             except Exception as error:  # oracles may raise anything when given arrays other than NumPy's
-                way, why = way + 1, f"{type(error).__name__}: {error}".splitlines()[0]
+                _raise_own_mistake(error)
+                way, why = way + 1, format_exception(error).splitlines()[0]
                 if isinstance(error, (TypeError, AttributeError)):  # from its code, whatever the values are
                     _first_way[case.oracle] = way, why
                 continue
@@ -225,6 +229,16 @@ class OracleSamples:
     def is_tracked(self, outputs: Sequence[Array]) -> bool:
         """Returns whether the exact row of each output's samples equals the oracle's value, so that nothing escaped."""
         return len(outputs) == len(self.case.values) and all(map(_has_exact_row, outputs, self.case.values))
+
+
+# What tracked arrays raise for operations that they do not have.
+_UNSUPPORTED = (TypeError, ValueError, AttributeError, IndexError)
+
+
+def _raise_own_mistake(error: Exception) -> None:
+    """Raises an exception again if it is a mistake of kerneltest's rather than an operation that cannot be tracked."""
+    if not isinstance(error, _UNSUPPORTED) and origin_of(error) is Origin.KERNELTEST:
+        raise error
 
 
 def _has_exact_row(samples: Array, value: Array) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, float_format, is_float, widen
+from kerneltest.core.failures import format_exception
 from kerneltest.core.precision import FLOAT32, XLA_CPU, Precision
 from kerneltest.numerics.bounds import Evaluate
 from kerneltest.numerics.error_budget import ErrorShare, error_shares
@@ -76,7 +77,7 @@ def _all_gradients(
                 return Expectation(values, None, bounds)
             why = "its derivative disagrees with a finite difference, as at a kink"
         except Exception as error:  # an unknown derivative, or anything that an oracle raises on tracked arrays
-            why = f"{type(error).__name__}: {error}".splitlines()[0]
+            why = format_exception(error).splitlines()[0]
     else:
         why = "it cannot be tracked"
     return replace(gradients_by_slopes(evaluate, leaves, cotangents, rng), unfollowed=f"{_SLOPES_INSTEAD} ({why})")

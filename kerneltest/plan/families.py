@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kerneltest.core.blame import raises_for_user
 from kerneltest.core.dtypes import Array, is_integer
+from kerneltest.core.failures import DeclarationError
 from kerneltest.core.group_names import GroupName
 from kerneltest.declare.kinds.base import KINDS, EdgeValues
 from kerneltest.declare.kinds.base import Rng as Rng
@@ -65,11 +67,16 @@ class Family:
         """
         if not (targeted and self.applies(slot)):
             return slot.coerce(slot.sample(rng, exact=self.structural))
-        values = slot.coerce(np.asarray(self.make(slot, rng)))
+        values = slot.coerce(np.asarray(_call(self.make, slot, rng)))
         if (values.shape, values.dtype) != (slot.shape, slot.dtype):
             returned, expected = [f"{each.dtype}{list(each.shape)}" for each in (values, slot)]
-            raise ValueError(f"it returned {returned} instead of {expected}")
+            raise DeclarationError(f"it returned {returned} instead of {expected}")
         return values
+
+
+@raises_for_user
+def _call(make: Fill, slot: Slot, rng: Rng) -> object:
+    return make(slot, rng)
 
 
 FAMILIES: dict[str, Family] = {}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from kerneltest.core.dtypes import Array, parse_dtype
+from kerneltest.core.failures import DeclarationError
 from kerneltest.declare.axis_expressions import Axis, dims_in, length_of
 from kerneltest.declare.kinds.base import Slot as Slot
 from kerneltest.declare.pairing import Pairing
@@ -72,6 +73,6 @@ def fill_derived(pairing: Pairing, signature: Signature, values: Mapping[str, Ar
             taken["rng"] = np.random.Generator(np.random.PCG64(int.from_bytes(digest.digest()[:8], "big")))
         value = np.asarray(leaf.derivation.function(**taken))
         if value.shape != (shape := signature.shape(leaf)):
-            raise ValueError(f"{path!r} is declared with shape {shape}, but its function returned shape {value.shape}")
+            raise DeclarationError(f"{path!r} is declared with shape {shape}, but its function returned {value.shape}")
         complete[path] = value.astype(parse_dtype(dict(signature.dtypes)[path]))
     return complete

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kerneltest.core.syntax import parse_source
+
 if TYPE_CHECKING:
     import pytest
 
+    from kerneltest.core.details import InternalError
     from kerneltest.declare.pairing import Pairing
     from kerneltest.execute.item import Item
     from kerneltest.execute.planning import PairingPlan
@@ -48,12 +51,14 @@ class Collection:
       pairings: all that were collected, in order. One pairing may be collected under several names.
       modules: the names of the modules in which pytest looked for tests.
       selected: what the run does.
+      internal_errors: exceptions of kerneltest while it planned pairings.
     """
 
     def __init__(self) -> None:
         self.pairings: list[CollectedPairing] = []
         self.modules: set[str] = set()
         self.selected: frozenset[PlannedPart] = frozenset()
+        self.internal_errors: list[InternalError] = []
         self._dtypes: Counter[tuple[str, str]] = Counter()  # by pairing and backend
         declared = sys.modules.get("kerneltest.declare.oracle_for")
         self._made_before = len(declared.ALL_PAIRINGS) if declared is not None else 0
@@ -115,9 +120,12 @@ def collects_whole_folders(config: pytest.Config) -> bool:
 def is_unwritten(pairing: Pairing) -> bool:
     """Returns whether the oracle only raises NotImplementedError, as `kerneltest init` generates it."""
     try:
-        (function,) = ast.parse(textwrap.dedent(inspect.getsource(pairing.oracle))).body
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return False  # a lambda, a ufunc, or code without a file
+        tree = parse_source(textwrap.dedent(inspect.getsource(pairing.oracle)))
+    except (OSError, TypeError, SyntaxError):
+        return False  # a ufunc, or code without a file
+    if tree is None or len(tree.body) != 1:
+        return False  # part of an expression
+    (function,) = tree.body
     body = getattr(function, "body", None)
     if isinstance(body, list) and len(body) > 1 and ast.get_docstring(function) is not None:  # type: ignore[arg-type]
         body = body[1:]

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kerneltest
+from kerneltest.core.blame import assign_blame
+from kerneltest.core.details import InternalError
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
 from kerneltest.pytest_plugin.exit_guard import ExitGuard, refuse_exit
+from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
-from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
+from kerneltest.pytest_plugin.kernel_item import KernelItem, UnplannedItem, UntestableItem
 from kerneltest.pytest_plugin.options import add_options, resolve_path
 from kerneltest.pytest_plugin.progress import ProgressLine, open_terminal
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
@@ -62,11 +65,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def _balance_with(config: pytest.Config, durations: str) -> dict[str, float]:
     """Returns the seconds that items took in an earlier run, by which shards are balanced; {} without one."""
     from kerneltest.records.files import RecordError
+    from kerneltest.report.text.tables import lines_for_terminal
 
     try:
         return seconds_by_item(resolve_path(config, "durations", durations)) if durations else {}
     except RecordError as error:
-        raise pytest.UsageError(f"--kt-durations: {error}") from error
+        raise pytest.UsageError(lines_for_terminal(f"--kt-durations: {error}")) from error
 
 
 @pytest.hookimpl(trylast=True)  # once pytest has looked for fixtures in the plugins
@@ -125,22 +129,31 @@ def pytest_pycollect_makeitem(
     if not run.collection.pairings:
         gc.freeze()  # imported modules are permanent; rescanning them costs about 10 % of a run
     run.dispatcher.prestart()
-    untestable: list[pytest.Item | pytest.Collector] = []
+    others: list[pytest.Item | pytest.Collector] = []
     parts: dict[str, list[Item]] = {}
     for label, pairing in pairings:
         problem, plan = problem_of(pairing), PairingPlan((), ())
         if not problem:
-            with refuse_exit():
-                plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
+            try:
+                with refuse_exit():
+                    plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
+            except Exception as error:
+                failure = assign_blame(error, f"planning {label}")
+                if not isinstance(failure.detail, InternalError):
+                    raise
+                run.collection.internal_errors.append(failure.detail)
+                run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan))
+                others.append(UnplannedItem.from_parent(collector, name=label, failure=failure))
+                continue
             problem = f"{describe(pairing)}: {plan.problem}" if plan.problem else ""
         run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan, problem))
         if problem:
-            untestable.append(UntestableItem.from_parent(collector, name=label, pairing=pairing, problem=problem))
+            others.append(UntestableItem.from_parent(collector, name=label, pairing=pairing, problem=problem))
         for item in plan.items:
             parts.setdefault(item.name.removeprefix(f"{collector.nodeid}::"), []).append(item)
     # Since pytest 9.2, a node id derived from the name does not equal the one that --lf has read; text does.
     return [
-        *untestable,
+        *others,
         *(
             KernelItem.from_parent(collector, name=name, nodeid=f"{collector.nodeid}::{name}", items=tuple(items))
             for name, items in parts.items()
@@ -181,6 +194,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         [node_id for _, node_id in items],
         run.settings,
         run=run.folder.run,
+        internal_errors=tuple(run.collection.internal_errors),
         problems=problems,
     )
     if sharding is not None:
@@ -250,7 +264,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         incremental.store_green_items(summary.run)
     if run.settings.shard is not None and collected_none:
         session.exitstatus = exitstatus = pytest.ExitCode.OK  # an empty shard
-    if not summary.green and session.exitstatus == pytest.ExitCode.OK:  # whatever marks and other plugins made of it
+    if summary.run is not None and summary.run.reconciled.internal_errors:
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+    elif not summary.green and session.exitstatus == pytest.ExitCode.OK:  # whatever marks and other plugins made of it
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -270,3 +286,6 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     terminalreporter.section("kerneltest")
     for line, colour in summary.lines:
         terminalreporter.write_line(line, **({colour: True} if colour else {}))
+
+
+guard_hooks(globals())

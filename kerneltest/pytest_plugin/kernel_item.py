@@ -18,6 +18,7 @@ from kerneltest.pytest_plugin.pytest_run import RUN
 if TYPE_CHECKING:
     from _pytest.nodes import Node
 
+    from kerneltest.core.failures import Failure
     from kerneltest.declare.pairing import Pairing
     from kerneltest.execute.item import Item
     from kerneltest.pytest_plugin.executor import ItemResult
@@ -88,10 +89,14 @@ class KernelItem(PairingItem):
         """
         if self._result is None or (self._result.verdict == Gap.MISSING and not self._activity_at_alarm):
             self._result = self._run_once()
+        if not (self._result.skipped or self._result.headline):
+            return
+        from kerneltest.report.text.tables import for_terminal, lines_for_terminal
+
+        message = lines_for_terminal(self._result.message)
         if self._result.skipped:
-            raise pytest.skip.Exception(self._result.message)
-        if self._result.headline:
-            raise FindingsError(self._result.headline, self._result.message + _XFAIL_ADVICE * self.has_xfail)
+            raise pytest.skip.Exception(message)
+        raise FindingsError(for_terminal(self._result.headline), message + _XFAIL_ADVICE * self.has_xfail)
 
     def _run_once(self) -> ItemResult:
         run = self.config.stash[RUN]
@@ -169,6 +174,20 @@ class UntestableItem(PairingItem):
 
     def runtest(self) -> None:
         pytest.fail(self.problem, pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, self.name
+
+
+class UnplannedItem(pytest.Item):
+    """A pairing that kerneltest failed to plan: one failure in place of one for each case."""
+
+    def __init__(self, *, failure: Failure, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.failure = failure
+
+    def runtest(self) -> None:
+        pytest.fail(str(self.failure), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, self.name

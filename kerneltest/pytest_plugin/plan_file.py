@@ -46,12 +46,13 @@ class PlanFile:
             return cls(folder, None)
         from kerneltest.records.files import RecordError
         from kerneltest.records.resume import load_previous_plan
+        from kerneltest.report.text.tables import lines_for_terminal
 
         try:
             return cls(folder, load_previous_plan(folder.path))
         except RecordError as error:
             folder.release()
-            raise pytest.UsageError(f"--kt-resume: {error}") from error
+            raise pytest.UsageError(lines_for_terminal(f"--kt-resume: {error}")) from error
 
     def begin_run(self, plan: Plan | None = None) -> None:
         """Clears the folder of an earlier run, or prepares that run to be resumed.
@@ -98,6 +99,7 @@ class PlanFile:
         """Returns the number of cases of each item whose backend is available; {} before the plan is written."""
         from kerneltest.records.files import RecordError
         from kerneltest.records.record_files import read_plan
+        from kerneltest.records.run_plan import ANY
 
         try:
             plan = read_plan(self._folder.path)
@@ -105,5 +107,5 @@ class PlanFile:
             return {}
         counts: Counter[str] = Counter()
         for each in plan.items:
-            counts[each.item] += sum(each.families.values()) if each.backend not in plan.unavailable else 0
+            counts[each.item] += sum(each.families.values()) if each.group != ANY else 0
         return +counts

@@ -17,6 +17,7 @@ from kerneltest.pytest_plugin.plan_file import PlanFile
 from kerneltest.pytest_plugin.result_reuse import ResultReuse
 from kerneltest.pytest_plugin.run_folder import FolderError, RunFolder
 from kerneltest.pytest_plugin.summary import Reporter
+from kerneltest.pytest_plugin.temporary_folders import remove_abandoned_folders
 from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
 
 
@@ -127,6 +128,7 @@ def _claim_folder(config: pytest.Config, settings: RunSettings, role: XdistRole)
     """Returns the run's folder; an xdist worker's is its controller's."""
     if role.worker_input is not None:
         return RunFolder(Path(str(role.worker_input["kt_folder"])), str(role.worker_input["kt_run"]))
+    remove_abandoned_folders()
     if not settings.report or config.option.collectonly:
         return RunFolder.temporary()
     try:

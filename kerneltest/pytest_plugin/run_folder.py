@@ -3,13 +3,13 @@
 import json
 import os
 import socket
-import tempfile
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
-from shutil import rmtree
 
 from filelock import FileLock, Timeout
+
+from kerneltest.pytest_plugin.temporary_folders import TemporaryFolder
 
 MARKER = ".kerneltest"  # kerneltest may clear folders that contain it
 _LOCK = ".kerneltest.lock"
@@ -37,7 +37,7 @@ class RunFolder:
         self.path = path
         self.run = run
         self._lock: FileLock | None = None
-        self._temporary = False
+        self._temporary: TemporaryFolder | None = None
 
     @classmethod
     def claim(cls, path: Path) -> "RunFolder":
@@ -74,8 +74,9 @@ class RunFolder:
     @classmethod
     def temporary(cls) -> "RunFolder":
         """Creates a folder that is deleted when it is released."""
-        folder = cls(Path(tempfile.mkdtemp(prefix="kerneltest-")), uuid.uuid4().hex)
-        folder._temporary = True
+        temporary = TemporaryFolder()
+        folder = cls(temporary.path, uuid.uuid4().hex)
+        folder._temporary = temporary
         return folder
 
     def clear(self) -> None:
@@ -92,8 +93,8 @@ class RunFolder:
         """Unlocks the folder for other runs."""
         if self._lock is not None:
             self._lock.release()
-        if self._temporary:
-            rmtree(self.path, ignore_errors=True)
+        if self._temporary is not None:
+            self._temporary.remove()
 
 
 def _describe_owner(path: Path) -> str:

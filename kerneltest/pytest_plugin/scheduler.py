@@ -53,10 +53,12 @@ class PartScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
 
 def item_costs(plan: Plan, names: Sequence[str]) -> dict[int, tuple[Part, float]]:
     """Returns the part and the cost of each item by its index in `names`, without items of unavailable backends."""
+    from kerneltest.records.run_plan import ANY
+
     costs: defaultdict[str, float] = defaultdict(float)
     parts: dict[str, Part] = {}
     for each in plan.items:
-        if each.backend not in plan.unavailable:
+        if each.group != ANY:
             costs[each.item] += COSTS[each.tier] * sum(each.families.values())
             parts[each.item] = each.pairing, each.dtype
     return {index: (parts[name], costs[name]) for index, name in enumerate(names) if name in parts}

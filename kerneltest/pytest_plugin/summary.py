@@ -44,14 +44,15 @@ def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
     from kerneltest.core.runtime import throttle_gc
     from kerneltest.records.files import RecordError
     from kerneltest.records.runs import end_run, read_running
+    from kerneltest.report.text.tables import for_terminal
     from kerneltest.report.text.terminal_summary import summary_lines
 
     with throttle_gc():
         try:
             run = read_running(folder)
         except RecordError as error:
-            return Summary(False, False, ((f"INCOMPLETE: {error}", "red"),))
-        shown = list(summary_lines(run, width, report))
+            return Summary(False, False, ((for_terminal(f"INCOMPLETE: {error}"), "red"),))
+        shown = [(for_terminal(line), colour) for line, colour in summary_lines(run, width, report)]
         try:
             end_run(run)
             if report:
@@ -90,10 +91,12 @@ class Reporter:
 
     def abandon_run(self, activity: Activity, failure: Failure) -> None:
         """Writes the summary to the console and releases the folder, since this process is about to be ended."""
+        from kerneltest.report.text.tables import lines_for_terminal
+
         summary = finish(self._folder.path, report=self._report)
         lines = [
-            f"kerneltest ended this process: {failure}",
-            f"It was {activity}.",
+            lines_for_terminal(f"kerneltest ended this process: {failure}"),
+            lines_for_terminal(f"It was {activity}."),
             *(line for line, _ in summary.lines),
         ]
         os.write(self.console, ("\n" + "\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))

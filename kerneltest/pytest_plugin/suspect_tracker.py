@@ -8,7 +8,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS, reduce_suspect
 from kerneltest.pytest_plugin.crash_reports import ends_its_process
-from kerneltest.records.files import open_inside
+from kerneltest.records.files import open_inside, slug
 from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.reproduce.script_writer import save_reproduction
@@ -78,8 +78,8 @@ class SuspectTracker:
             )
             smallest = replace(smallest, record=record)
         if found.reduced_script:
-            backend = "".join(c if c.isalnum() else "_" for c in smallest.record.backend)
-            smallest = replace(smallest, reduced_script=f"cases/cut_{smallest.record.case}-{backend}.py")
+            name = f"cases/cut_{smallest.record.case}-{slug(smallest.record.backend)}.py"
+            smallest = replace(smallest, reduced_script=name)
             with open_inside(self._folder, smallest.reduced_script, "wb") as script:
                 script.write(found.reduced_script.encode())
         writer.write_reproducer(smallest)

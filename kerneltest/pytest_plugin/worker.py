@@ -1,6 +1,7 @@
 """Runs items in this process, one after another, and writes their records."""
 
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -8,9 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from kerneltest.backends.delegating import UnavailableBackend
 from kerneltest.backends.device import device_responds
 from kerneltest.backends.disk_cache import disk_cache
 from kerneltest.core.failures import Failure, escape_surrogates
+from kerneltest.core.guard import Guard
 from kerneltest.core.runtime import show_warnings_once
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict, worst
@@ -25,11 +28,12 @@ from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, WorkerSet
 from kerneltest.pytest_plugin.suspect_tracker import SuspectTracker
 from kerneltest.pytest_plugin.watchdog import Watchdog, exit_with_report
 from kerneltest.records.artifacts import save_artifacts
+from kerneltest.records.files import slug
 from kerneltest.records.interning import intern_records
 from kerneltest.records.journal import Activity, Journal
 from kerneltest.records.record_files import RecordWriter, read_shard
 from kerneltest.records.resume import SHARD
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import ANY, Record
 from kerneltest.report.text.item_failure import format_failure, headline
 from kerneltest.reproduce.script_writer import save_reproduction
 from kerneltest.trace.tracing import without_debugging
@@ -177,7 +181,10 @@ class ItemWorker:
                 self._check_device(record)
         suspects: Sequence[Suspect] = ()
         if findings and not process.device_lost:
-            suspects = self._suspects.investigate(parts, self.cache, self.writer)
+            guard = Guard(process.internal_failures, math.inf)
+            search = functools.partial(self._suspects.investigate, parts, self.cache, self.writer)
+            suspects = guard.collect("searching for the smallest case", search, (), OSError)
+            self._record_internal(parts[0], findings)
             backend = parts[0].backend
             if backend.tier is Tier.DEVICE and not device_responds(backend.id):
                 process.device_lost = "since the search for the smallest case of a finding"
@@ -193,7 +200,7 @@ class ItemWorker:
     ) -> ItemResult:
         """Returns the result of an item from its records, its findings and their suspects."""
         verdicts = [record.verdict for record in records]
-        passed = any(not verdict.is_finding and verdict is not Verdict.UNAVAILABLE for verdict in verdicts)
+        passed = any(verdict in (Verdict.PASS, Verdict.XFAIL) for verdict in verdicts)
         result = ItemResult(
             str(Verdict.PASS if passed else Verdict.UNAVAILABLE),
             tuple(dict.fromkeys(record.family for record in records)),
@@ -208,7 +215,8 @@ class ItemWorker:
         if passed or not reason:
             return result
         backend = parts[0].backend
-        if backend.id in self.setup.named_backends and backend.unavailable():
+        lacking = backend.unavailable() and not isinstance(backend, UnavailableBackend)
+        if backend.id in self.setup.named_backends and lacking:
             message = escape_surrogates(f"{backend.id} was requested and is unavailable: {reason}")
             return replace(result, headline=message, message=message)
         return replace(result, skipped=True, message=escape_surrogates(f"{backend.id} unavailable: {reason}"))
@@ -222,7 +230,7 @@ class ItemWorker:
           advice: lines that say what to do.
         """
         _, records = prior_attempts(self.setup.folder, request.name, self.setup.shard, is_retry=True)
-        findings = [record for record in records if record.verdict.is_finding]
+        findings = [record for record in records if not record.verdict.is_green]
         planned = sum(sum(part.families().values()) for part in parts)
         line = reason.format(f"{sum(bool(record.case) for record in records)} of {planned} cases judged")
         details = [self._describe(parts[0], findings, (), request)[1]] if findings else []
@@ -238,25 +246,35 @@ class ItemWorker:
         lines = format_failure(item, findings, suspects, setup.root, report, request.command, cases=shows_cases)
         return headline(findings, suspects), "\n".join(lines)
 
+    def _record_internal(self, part: Item, findings: list[Record]) -> None:
+        """Records what kerneltest itself raised since the last outcome."""
+        for failure in self.cache.process.take_internal_failures():
+            record = part.record(failure.verdict, failure.detail, family=ANY)
+            self.writer.write(record)
+            self._add(record, findings)
+
     def _write(self, part: Item, outcome: Outcome, findings: Sequence[Record]) -> Record:
         """Writes the record of a case, with its inputs if it is the first finding of its kind or one of a few."""
         record = outcome.record
+        guard = Guard(self.cache.process.internal_failures, math.inf)
         is_known_kind = (record.verdict, record.family) in self._kinds
-        if outcome.arguments is not None and (not is_known_kind or len(findings) < _MAX_SAVED):
-            record = save_reproduction(self.setup.folder, record, part, outcome.arguments, self.setup.published_folder)
+        if (inputs := outcome.arguments) is not None and (not is_known_kind or len(findings) < _MAX_SAVED):
+            setup = self.setup
+            save = functools.partial(save_reproduction, setup.folder, record, part, inputs, setup.published_folder)
+            record = guard.collect("saving the inputs of a finding", save, record, OSError)
         if record.evidence is not None and is_known_kind:  # one window for each kind is enough
             record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
         if self.setup.settings.artifacts and (texts := outcome.files()):
-            name = f"{record.case}-{_slug(record.backend)}"
+            name = f"{record.case}-{slug(record.backend)}"
             record = replace(record, files=save_artifacts(self.setup.folder, name, texts))
         self.writer.write(record)
         self.judged_cases += bool(record.case)
         return record
 
     def _add(self, record: Record, findings: list[Record]) -> None:
-        """Adds a record of the running item, and to `findings` if it is one."""
+        """Adds a record of the running item, and to `findings` if it is not green."""
         self._suspects.add(record)
-        if record.verdict.is_finding:
+        if not record.verdict.is_green:
             findings.append(record)
             self._kinds.add((record.verdict, record.family))
 
@@ -277,7 +295,3 @@ class ItemWorker:
 
 def _budget(parts: Sequence[Item], seconds: float) -> TimeBudget | None:
     return TimeBudget(seconds, {part.group.name: group_weight(part.cases()) for part in parts}) if seconds else None
-
-
-def _slug(text: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in text)

@@ -30,6 +30,7 @@ class XdistCrashes:
         """
         from kerneltest.pytest_plugin import crash_reports
         from kerneltest.records.journal import Activity, read_orphaned
+        from kerneltest.report.text.tables import lines_for_terminal
 
         items = crash_reports.planned_items(self._folder, item)
         if not items:
@@ -48,7 +49,8 @@ class XdistCrashes:
         if continues:
             report.outcome = "rerun"  # the worker that continues with the item reports the crash
         else:
-            report.longrepr = f"{failure}\n{shard} was {activity}; the rest of the item is not run"
+            words = f"{failure}\n{shard} was {activity}; the rest of the item is not run"
+            report.longrepr = lines_for_terminal(words)
             crash_reports.record_crash(self._dispatcher.worker.writer, items, activity, failure)
 
     def take_properties(self, item: str) -> list[tuple[str, object]] | None:

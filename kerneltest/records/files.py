@@ -57,3 +57,8 @@ def _opener(path: str, flags: int) -> int:
         os.close(descriptor)
         raise OSError(f"{Path(path).name} is not a regular file")
     return descriptor
+
+
+def slug(text: str) -> str:
+    """Returns text as a part of a file's name: everything but letters and digits becomes `_`."""
+    return "".join(c if c.isalnum() else "_" for c in text)

@@ -3,14 +3,17 @@
 import ast
 import functools
 import hashlib
-import importlib.util
 import site
 import sys
 import sysconfig
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+
+from kerneltest.core.syntax import parse_source
 
 _HOMES = tuple(
     str(Path(home).resolve())
@@ -84,24 +87,43 @@ def installed_versions() -> str:
 def _digest_file(path: Path, name: str) -> tuple[str, tuple[str, ...]]:
     """Returns the digest of a file's code, and the modules that it imports under that module name."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        source = path.read_bytes()
+    except OSError:
         return "unreadable", ()
+    tree = parse_source(source)
+    if tree is None:
+        return hashlib.sha256(source).hexdigest()[:16], ()
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     imported = tuple(dict.fromkeys(each for found in _imports(tree, package) for each in _with_parents(found)))
     _drop_docstrings(tree)
-    return hashlib.sha256(ast.dump(tree, annotate_fields=False).encode()).hexdigest()[:16], imported
+    with suppress(RecursionError):  # of a long sum, or a chain of `elif`
+        source = ast.dump(tree, annotate_fields=False).encode()
+    return hashlib.sha256(source).hexdigest()[:16], imported
 
 
 def _origin(name: str) -> Path | None:
     """Returns the file of a module; None if it has none."""
-    module = sys.modules.get(name)
-    try:
-        spec = getattr(module, "__spec__", None) or importlib.util.find_spec(name)
-    except (ImportError, ValueError, AttributeError):
-        spec = None
-    origin = getattr(module, "__file__", None) or (spec.origin if spec else None)
+    origin = getattr(sys.modules.get(name), "__file__", None)
+    if origin is None and (spec := _find_spec(name)):
+        origin = spec.origin
     return Path(origin).resolve() if origin and origin.endswith(".py") else None
+
+
+def _find_spec(name: str) -> ModuleSpec | None:
+    """Returns the spec of a module without importing the packages around it, which `importlib.util.find_spec` does."""
+    loaded: ModuleSpec | None = getattr(sys.modules.get(name), "__spec__", None)
+    if loaded is not None:
+        return loaded
+    parent = name.rpartition(".")[0]
+    around = _find_spec(parent) if parent else None
+    if parent and (around is None or around.submodule_search_locations is None):
+        return None
+    folders = list(around.submodule_search_locations or ()) if around else None
+    for finder in list(sys.meta_path):
+        with suppress(Exception):  # a finder of the user's may raise anything
+            if spec := finder.find_spec(name, folders, None):
+                return spec
+    return None
 
 
 def _with_parents(name: str) -> Iterator[str]:

@@ -83,6 +83,11 @@ class Journal:
         self.counts: Counter[str] = Counter()
         self._file: FileIO | None = None
 
+    @property
+    def phase(self) -> Phase:
+        """The current step of the case."""
+        return self.activity.phase if self.activity is not None else Phase.STARTING
+
     def start(self, item: str, case: str = "", family: str = "", signature: str = "", beside: int = 0) -> None:
         """Begins an item or a case, while `beside` compilations of other cases go on."""
         self._count()

@@ -28,8 +28,9 @@ class OverlayRow:
     ending: Ending
 
     @property
-    def is_finding(self) -> bool:
-        return self.ending.is_finding
+    def needs_attention(self) -> bool:
+        """True unless it is green."""
+        return not self.ending.is_green
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def superseded_backends(runs: Sequence[RunRecords]) -> frozenset[tuple[int, str,
     lacked: set[tuple[int, str, str]] = set()
     for number, run in enumerate(runs):
         for item in run.plan.items:
-            if item.backend in run.plan.unavailable:
+            if item.group == ANY:
                 lacked.add((number, item.pairing, item.backend))
             else:
                 served.add((item.pairing, item.backend))

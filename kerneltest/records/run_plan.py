@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kerneltest.core.details import InternalError
 from kerneltest.core.targets import Tier
 from kerneltest.records.evidence import Count
 
@@ -125,6 +126,7 @@ class Plan:
       whole: for a shard, a digest of the items of all shards.
       run: the run's id.
       problems: errors in the collection, such as a pairing that no module holds.
+      internal_errors: exceptions of kerneltest while it planned pairings, which therefore have no items.
       started: start time in UTC in ISO 8601; "" if unknown. It orders the runs of a report.
       pairings: the declaration of each pairing.
       environment: versions and devices.
@@ -149,6 +151,7 @@ class Plan:
     whole: str = ""
     run: str = ""
     problems: tuple[str, ...] = ()
+    internal_errors: tuple[InternalError, ...] = ()
     started: str = ""
     pairings: Mapping[str, PairingSummary] = field(default_factory=dict)
 

@@ -40,7 +40,7 @@ class CellStatus:
 
     @property
     def green(self) -> bool:
-        return not self.verdict.is_finding
+        return self.verdict.is_green
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,12 @@ class Reconciled:
     Attributes:
       cells: the status of each planned cell.
       problems: unplanned records, duplicates, a run in which nothing was compared.
+      internal_errors: number of cases in which kerneltest itself failed.
     """
 
     cells: Mapping[CellKey, CellStatus]
     problems: tuple[str, ...]
+    internal_errors: int = 0
 
     @property
     def missing(self) -> list[CellKey]:
@@ -62,7 +64,7 @@ class Reconciled:
 
     @property
     def complete(self) -> bool:
-        return not self.problems and not self.missing
+        return not self.problems and not self.missing and not self.internal_errors
 
     @property
     def green(self) -> bool:
@@ -74,7 +76,12 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
     by_cell: dict[CellKey, dict[str, Record]] = {}  # and by case
     problems: list[str] = [*plan.problems]
     informative = Informativeness()
+    internal_errors = len(plan.internal_errors)
     for record in records:
+        if record.verdict is Verdict.INTERNAL_ERROR:
+            internal_errors += 1
+            if not record.case:
+                continue  # it is beside the verdicts of cells
         found = by_cell.setdefault(record.cell, {})
         if record.case in found:
             problems.append(f"recorded twice: {' / '.join(record.cell)} case {record.case or 'all'}")
@@ -96,7 +103,11 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
         problems.append(f"nothing was compared in the whole run{cause}")
     if not plan.shard:
         problems += [f"{name}: {problem}" for name, problem in informative.problems().items()]
-    return Reconciled(cells, tuple(problems))
+    return Reconciled(cells, tuple(problems), internal_errors)
+
+
+# Verdicts of a cell as a whole, whose cases need no records.
+_WHOLE = (Verdict.UNAVAILABLE, Verdict.CRASH)
 
 
 def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> CellStatus:
@@ -104,7 +115,7 @@ def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> Ce
     planned, wanted = item.families[cell.family], item.digests.get(cell.family, "")
     cases = [record.case for record in records if record.case]
     verdicts = Counter(record.verdict for record in records)
-    unserved = any(not record.case and record.verdict in (Verdict.UNAVAILABLE, Verdict.CRASH) for record in records)
+    unserved = any(not record.case and record.verdict in _WHOLE for record in records)
     compared = sum(record.compared for record in records)
     lacks = len(cases) < planned or (len(cases) == planned and wanted and digest_ids(cases) != wanted)
     if not records or (not unserved and lacks):

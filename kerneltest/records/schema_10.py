@@ -45,6 +45,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], PatternKind], ...] = (
     (re.compile(r"every element"), PatternKind.EVERYWHERE),
 )  # fmt: skip
 _LEFT_OUT = "left out: "
+_LONGEST = 1000  # characters of a message that are searched
 _RENAMED = {
     "used": "bound_fraction",
     "asked": "defined",
@@ -121,7 +122,7 @@ def _pattern(words: str) -> Pattern | None:
 def _detail(verdict: Verdict, record: Mapping[str, Any], pattern: str) -> BaseDetail:
     message: str = record.get("message", "")
     first = message.partition("\n")[0]
-    line = _LINE.search(first)
+    line = _LINE.search(first[:_LONGEST])
     source = line[0] if line else ""
     if verdict is Verdict.UNAVAILABLE:
         return Unavailable(message.removeprefix(_LEFT_OUT), left_out=message.startswith(_LEFT_OUT))
@@ -138,7 +139,7 @@ def _detail(verdict: Verdict, record: Mapping[str, Any], pattern: str) -> BaseDe
 
 def _mismatch(first: str, record: Mapping[str, Any], pattern: str) -> Mismatch:
     evidence = record.get("evidence") or {}
-    count, gradient = _WRONG.search(first), _GRADIENT.search(first)
+    count, gradient = _WRONG.search(first[:_LONGEST]), _GRADIENT.search(first)
     return Mismatch(
         call=first[: count.start()].rpartition(": ")[0] if count else "",
         output=evidence.get("output", 0),

@@ -5,16 +5,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from kerneltest.core.details import NoPallasCall, Unavailable
+from kerneltest.core.details import ISSUES, InternalError, NoPallasCall, Unavailable
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.overlay import superseded_backends
-from kerneltest.records.run_plan import Plan
+from kerneltest.records.run_plan import ANY, Plan
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record
 from kerneltest.triage.attribution import lowering_bugs
 
+INTERNAL_ERROR_CODE = 3  # pytest's own exit code for an error in itself
+
 _SLOW = 300.0  # seconds
+_REPORTED = ("jax", "jaxlib", "numpy", "python", "machine")  # of the environment
+_MOST_REPORTS = 3  # distinct internal errors
 _MOST_SLOW = 3  # pairings
 _MOST_FAMILIES = 8  # families of a pairing
 _MOST_SIGNATURES = 3  # signatures of a pairing
@@ -33,6 +37,7 @@ class Counts:
       problems: other errors in the bookkeeping.
       not_run: the names of expected runs that are missing.
       suspects: the number of suspects.
+      internal_errors: the number of cases in which kerneltest itself failed.
     """
 
     passed: int
@@ -44,6 +49,7 @@ class Counts:
     problems: tuple[str, ...]
     not_run: tuple[str, ...]
     suspects: int
+    internal_errors: int = 0
 
     @property
     def planned(self) -> int:
@@ -51,7 +57,12 @@ class Counts:
 
     @property
     def complete(self) -> bool:
-        return bool(self.planned) and not self.gaps and not self.problems
+        return bool(self.planned) and not self.gaps and not self.problems and not self.internal_errors
+
+    @property
+    def exit_code(self) -> int:
+        """0 if the runs are complete and have no findings, `INTERNAL_ERROR_CODE` if kerneltest failed, else 1."""
+        return INTERNAL_ERROR_CODE if self.internal_errors else int(bool(self.failed) or not self.complete)
 
     @property
     def green(self) -> bool:
@@ -94,16 +105,35 @@ def count_cells(runs: Sequence[RunRecords], suspects: int = 0, legs: Sequence[st
         failed=sum(n for ending, n in endings.items() if isinstance(ending, Verdict) and ending.is_finding),
         unavailable=endings[Verdict.UNAVAILABLE],
         undefined=endings[Gap.NOTHING_ASKED],
-        gaps=endings[Gap.MISSING] + endings[Gap.NOTHING_COMPARED],
+        gaps=sum(endings[each] for each in (Gap.MISSING, Gap.NOTHING_COMPARED, Verdict.INTERNAL_ERROR)),
         problems=tuple(f"{run.name}: {each}" if run.name else each for run in runs for each in run.reconciled.problems),
         not_run=tuple(leg for leg in dict.fromkeys(legs) if leg not in there),
         suspects=suspects,
+        internal_errors=sum(run.reconciled.internal_errors for run in runs),
     )
 
 
 def gaps(run: RunRecords) -> list[str]:
     """Lists the gaps in the bookkeeping of a run: its problems, then the cells that lack a verdict."""
     return [*run.reconciled.problems, *(f"no verdict: {' / '.join(cell)}" for cell in run.reconciled.missing)]
+
+
+def internal_error_remarks(run: RunRecords) -> list[str]:
+    """States in how many cases kerneltest itself failed, with the text of a report for each distinct exception."""
+    distinct = {detail.essence: detail for detail in run.plan.internal_errors}
+    for record in run.records:
+        if isinstance(record.detail, InternalError):
+            distinct.setdefault(record.detail.essence, record.detail)
+    if not distinct:
+        return []
+    count = run.reconciled.internal_errors
+    environment = ", ".join(f"{key} {run.plan.environment[key]}" for key in _REPORTED if key in run.plan.environment)
+    return [
+        f"INCOMPLETE: kerneltest itself failed in {count} case{'s' * (count > 1)}, which says nothing about the "
+        f"kernels. Please report it at {ISSUES}:",
+        *(line for detail in list(distinct.values())[:_MOST_REPORTS] for line in detail.report_text().splitlines()),
+        *([f"  with {environment}"] if environment else []),
+    ]
 
 
 def clock_warning(plan: Plan) -> str:
@@ -150,6 +180,15 @@ def budget_remarks(run: RunRecords) -> list[str]:
             f"--kt-budget {run.plan.budget}: {named}{more}"
         )
     return lines
+
+
+def unserved_remarks(run: RunRecords) -> list[str]:
+    """Lists the pairings that a backend cannot run on this machine, though it runs others, with the reason."""
+    backends: dict[tuple[str, str], dict[str, None]] = {}
+    for record in run.records:
+        if record.family == ANY and record.backend not in run.plan.unavailable:
+            backends.setdefault((record.pairing, record.message), {})[record.backend] = None
+    return [f"{pairing} unavailable on {', '.join(each)}: {why}" for (pairing, why), each in backends.items()]
 
 
 def reuse_remarks(run: RunRecords) -> list[str]:

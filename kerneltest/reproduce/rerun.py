@@ -1,13 +1,11 @@
 """Judges the saved inputs of a finding again: `kerneltest repro`."""
 
-import importlib.util
 import math
 import os
 import re
 import sys
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
@@ -30,6 +28,7 @@ from kerneltest.records.artifacts import load_arguments
 from kerneltest.records.files import RecordError
 from kerneltest.records.record_files import read_plan, read_records, read_reproducers
 from kerneltest.records.schema import Record
+from kerneltest.reproduce.suite_import import SuiteImportError, import_suite
 
 _MOST_BYTES = 2**30  # of saved inputs
 _MOST_ORDERS = 1000  # orders of programs; each executes the kernel once more
@@ -116,8 +115,8 @@ def _backend(name: str, orders: int) -> Backend:
 def import_pairing(record: Record, report: Path) -> Pairing:
     """Imports the pairing of a record from its suite, whose path is relative to the folder in which pytest ran.
 
-    Records and the files next to them are untrusted: the suite must be inside the project, and outside of the report's
-    folder.
+    Records and the files next to them are untrusted: the suite must be inside the project, outside of the report's
+    folder, and a file that pytest collects.
 
     Args:
       record: the record.
@@ -131,14 +130,15 @@ def import_pairing(record: Record, report: Path) -> Pairing:
     if root is None:
         raise ReproductionError(f"{record.pairing!a} is not a pairing in the current project")
     try:
-        found: object = _import_suite(root, root / file)
+        sys.path.insert(0, str(root))
+        found: object = import_suite(root / file)
         *outer, last = names
         for name in outer:
             found = getattr(found, name)
         pairing = dict(iter_pairings(last.partition("[")[0], getattr(found, last.partition("[")[0]))).get(last)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a module may skip itself or exit, which raises no Exception
+    except SuiteImportError as error:
+        raise ReproductionError(f"cannot import {record.pairing}: {error}") from error
+    except AttributeError as error:
         raise ReproductionError(f"cannot import {record.pairing}: {format_exception(error)}") from error
     if pairing is None:
         raise ReproductionError(f"{record.pairing} is not a pairing")
@@ -173,22 +173,6 @@ def _project_folders(here: Path) -> list[Path]:
     folders = [here, *here.parents]
     ends = [number for number, each in enumerate(folders) if any((each / name).exists() for name in _ROOT_HAS)]
     return folders[: ends[0] + 1 if ends else 1]
-
-
-def _import_suite(root: Path, suite: Path) -> ModuleType:
-    """Imports a suite by its path, so that its folders need not be identifiers, under the name that pytest gives it."""
-    home = suite.parent
-    while (home / "__init__.py").exists() and home != root:
-        home = home.parent  # like pytest, which imports a package from its parent folder
-    sys.path[:0] = [str(home), str(root)]
-    name = ".".join(suite.relative_to(home).with_suffix("").parts)
-    spec = importlib.util.spec_from_file_location(name, suite)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def record_signature(pairing: Pairing, record: Record) -> Signature | None:

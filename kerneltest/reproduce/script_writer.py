@@ -26,7 +26,7 @@ from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.artifacts import save_arguments
-from kerneltest.records.files import open_inside
+from kerneltest.records.files import open_inside, slug
 from kerneltest.records.schema import Record
 from kerneltest.reproduce.rerun import record_signature
 from kerneltest.trace.cpu_options import PORTABLE_OPTIONS
@@ -56,8 +56,7 @@ def save_reproduction(
       The record with the names of both files.
     """
     assert record.evidence is not None
-    backend = "".join(c if c.isalnum() else "_" for c in record.backend)
-    file = save_arguments(folder, f"{record.case}-{backend}", arguments)
+    file = save_arguments(folder, f"{record.case}-{slug(record.backend)}", arguments)
     record = replace(record, evidence=replace(record.evidence, file=file))
     assert record.evidence is not None
     path = Path(file).with_name(f"reproduce_{Path(file).stem}.py")

@@ -5,6 +5,7 @@ missing.
 """
 
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from operator import attrgetter
@@ -144,7 +145,7 @@ def main() -> int:
     try:
         outputs = run(arrays, device)
     except Exception as error:
-        print(f"now: the kernel raised {type(error).__name__}: {error}")
+        print("now: the kernel raised", *traceback.format_exception_only(error))
         return 1
     if INDEX is None:
         print("now: the kernel ran")

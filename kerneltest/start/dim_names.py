@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from kerneltest.core.syntax import parse_source
 from kerneltest.start.trace_probe import LengthSlot
 
 _BY_RANK = {1: "n", 2: "mn", 3: "bmn", 4: "bhmn"}
@@ -36,10 +37,10 @@ def _names_in_source(function: Callable[..., Any]) -> Iterator[tuple[LengthSlot,
     """Yields slots and the names that the source assigns to them, as in `m, n = x.shape` and `n = x.shape[1]`."""
     function = inspect.unwrap(getattr(function, "func", function))
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree = parse_source(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
-        return
-    for node in ast.walk(tree):
+        tree = None
+    for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             for slot, name in _assigned_names(node.targets[0], node.value):
                 if name.isidentifier() and not keyword.iskeyword(name) and name[0] != "_":

@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import DtypeError, ShapeDtype, is_integer, parse_dtype
-from kerneltest.core.failures import format_exception
+from kerneltest.core.failures import exception_text, format_exception
 
 
 class StartError(Exception):
@@ -73,7 +73,8 @@ def import_kernel(name: str) -> KernelFunction:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:
         raise StartError(
-            f"{module_name} cannot be imported: {error}; run kerneltest in its folder, or install its package"
+            f"{module_name} cannot be imported: {exception_text(error)}; run kerneltest in its folder, or install its "
+            "package"
         ) from error
     except Exception as error:
         raise StartError(f"importing {module_name} raised {format_exception(error)}") from error
@@ -164,7 +165,7 @@ def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Map
     try:
         bound = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
-        raise StartError(f"{kernel.name}{signature} does not accept this call: {error}") from error
+        raise StartError(f"{kernel.name}{signature} does not accept this call: {exception_text(error)}") from error
     leaves: dict[str, ShapeDtype] = {}
     trees: dict[str, Any] = {}
     statics: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import is_float, parse_dtype
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.runtime import show_warnings_once
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS
@@ -255,7 +255,9 @@ def execute_declaration(declaration: Declaration) -> Pairing:
         sys.modules[module.__name__] = module
         exec(compile(source, f"{module.__name__}.py", "exec"), module.__dict__)
     except Exception as error:
-        raise StartError(f"{declaration.kernel.name}: the call cannot be declared: {error}\n{source}") from error
+        raise StartError(
+            f"{declaration.kernel.name}: the call cannot be declared: {exception_text(error)}\n{source}"
+        ) from error
     finally:
         sys.modules.pop(module.__name__, None)
         del ALL_PAIRINGS[known:]

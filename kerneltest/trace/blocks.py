@@ -69,9 +69,11 @@ class ArrayBlock:
     def ranges(self) -> tuple[IndexRange, ...]:
         """A range for each axis; () for an empty array, or if an axis is indexed in another way (`pl.BoundedSlice`)."""
         shape = self.mapping.array_aval.shape
+        if not all(shape):
+            return ()
         found = [self._range(kind, length) for kind, length in zip(self.mapping.block_shape, shape, strict=True)]
         known = tuple(each for each in found if each is not None)
-        return known if len(known) == len(found) and all(shape) else ()
+        return known if len(known) == len(found) else ()
 
     def _range(self, kind: object, length: int) -> IndexRange | None:
         match kind:

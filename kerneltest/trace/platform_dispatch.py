@@ -1,17 +1,18 @@
 """Kernels that choose an implementation by platform, traced for a platform that this machine does not have."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 from jax.extend.core import jaxpr_as_fun
-from jax.sharding import AbstractDevice, AbstractMesh
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from kerneltest.core.details import Stated
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.abstract_devices import answer_for_devices
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, Jaxpr
 from kerneltest.trace.jax_compat.patches import report_platform
 from kerneltest.trace.jax_compat.source_lines import line_of
@@ -29,18 +30,21 @@ def jax_platform_name(platform: str) -> str:
 
 # Part of the key of `jax.jit`'s traces, so that a trace for another platform or kernel is not reused.
 _traced_for = jax.make_user_context(default_value=None)
-_queried_by: set[int] = set()  # ids of kernels that have called `jax.default_backend()`
+_queried_by: set[int] = set()  # ids of kernels that have asked for the platform or the kind of device
 
 
 @contextmanager
 def simulate_platform(platform: str, kernel: object) -> Iterator[None]:
     """Has `jax.default_backend()` name a platform while a kernel is traced; "" stands for the machine's own."""
 
-    def answer() -> str:
+    def note() -> None:
         _queried_by.add(id(kernel))
+
+    def answer() -> str:
+        note()
         return "gpu" if platform in ("cuda", "rocm") else jax_platform_name(platform)
 
-    with report_platform(answer), _traced_for((platform, id(kernel))):
+    with report_platform(answer), answer_for_devices(note), _traced_for((platform, id(kernel))):
         yield
 
 
@@ -102,7 +106,8 @@ _SMALL_GPU = "a GPU of two multiprocessors"  # few enough for an interpreter to 
 _GPUS = {"cuda": ("NVIDIA H200", 132), "rocm": ("gfx942", 304), _SMALL_GPU: ("NVIDIA H200", 2)}
 
 
-def abstract_platform(platform: str) -> AbstractContextManager[Any]:
+@contextmanager
+def abstract_platform(platform: str) -> Iterator[None]:
     """A context in which a kernel is traced, lowered or interpreted for a platform that this machine does not have.
 
     Kernels may query the device, and JAX's caches keep its traces apart.
@@ -116,9 +121,10 @@ def abstract_platform(platform: str) -> AbstractContextManager[Any]:
         kind, cores = _GPUS[platform]
         device = AbstractDevice(device_kind=kind, num_cores=cores, platform="gpu")
     else:
-        return nullcontext()
-    mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
-    return mesh
+        yield
+        return
+    with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)), answer_for_devices():
+        yield
 
 
 def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
@@ -127,9 +133,24 @@ def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
         return function(*leaves)
 
 
+# The device that has an attribute: `pltpu.create_tensorcore_mesh` asks for the cores of a TPU, and a kernel that starts
+# one program on each multiprocessor for those of a GPU.
+_OWNERS = {"num_cores": INTERPRETED_TPU, "core_count": _SMALL_GPU, "compute_capability": _SMALL_GPU}
+
+
+_LANGUAGES = {
+    INTERPRETED_TPU: ("mosaic_tpu", "it asks for the properties of a TPU"),
+    _SMALL_GPU: ("triton", "it asks for the properties of a GPU"),
+}
+
+
+def language_for(device: str) -> tuple[str, str]:
+    """The language of a kernel that asks for a device, and the evidence for it."""
+    return _LANGUAGES[device]
+
+
 def required_device(error: Exception) -> str:
     """The device for which tracing would not have raised, or ""."""
-    if "TPU device kind" in str(error):  # raised by `pltpu.emit_pipeline`
+    if "TPU device kind" in exception_text(error):  # raised by `pltpu.emit_pipeline` and `pltpu.get_tpu_info`
         return INTERPRETED_TPU
-    # Raised by a kernel that starts one program on each multiprocessor.
-    return _SMALL_GPU if getattr(error, "name", None) == "core_count" else ""
+    return _OWNERS.get(getattr(error, "name", None) or "", "")

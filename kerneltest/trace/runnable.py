@@ -39,6 +39,19 @@ def call_as_function(call: Call, language: str = "triton") -> tuple[Callable[...
     return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
 
 
+def uses_outer_references(call: Call) -> bool:
+    """Returns whether a call reads or writes references of the function around it, as under `pl.run_state`."""
+    return any(hasattr(v.aval, "inner_aval") for v in call.equation.invars)
+
+
+def outer_references(call: Call) -> str:
+    """Says that a call uses such references."""
+    return (
+        f"{call.name or 'a kernel'} uses references from outside (pl.run_state), which kerneltest does not follow: "
+        "call it by pl.kernel, which takes arrays"
+    )
+
+
 def run_eagerly(function: Callable[..., Any], *, interpret: bool) -> Callable[..., Any]:
     """Returns a function of arrays to call outside of `jax.jit`, every Pallas call in it interpreted or compiled."""
     return (lambda *arrays: interception.call(function, arrays, _interpreting_parameters)) if interpret else function

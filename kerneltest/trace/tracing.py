@@ -2,9 +2,8 @@
 
 import functools
 import platform
-import re
 from collections.abc import Callable, Container, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
@@ -13,33 +12,31 @@ import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from kerneltest.core.details import Raised, Stated
 from kerneltest.core.dtypes import ShapeDtype, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
-from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation
 from kerneltest.trace.jax_compat.patches import keep_jax_frames
-from kerneltest.trace.jax_compat.source_lines import user_line
 from kerneltest.trace.languages import language_of
+from kerneltest.trace.local_kernels import NotLocalError, localize, shard_maps
 from kerneltest.trace.platform_dispatch import (
     PLATFORMS,
     call_on,
     is_platform_dependent,
+    language_for,
     queries_platform,
     required_device,
     resolve_platform,
     simulate_platform,
 )
+from kerneltest.trace.tracing_errors import check_leaks, tracing_failure
 from kerneltest.trace.walk import (
-    PALLAS_PRIMITIVES,
     has_reduced_dots,
     is_exact,
-    iter_equations,
+    iter_calls,
     named_dot_dtype,
-    primitive_name,
 )
 
 
@@ -78,6 +75,9 @@ class Traced:
       named_dots: the dtype, narrower than TF32, that such a product or JAX's default matmul precision names; or "".
       by_platform: whether it may be traced differently for another platform.
       eager: whether it must be called outside of `jax.jit`.
+      sharded: for a kernel under `jax.shard_map`, the jaxpr for all devices of its mesh. `jaxpr` is then for a single
+        device, which does the work of each in turn.
+      not_local: the reason why there is no such jaxpr for one device, or "". `jaxpr` is then the one for all devices.
     """
 
     function: Callable[..., Any]
@@ -90,17 +90,14 @@ class Traced:
     named_dots: str = ""
     by_platform: bool = False
     eager: bool = False
+    sharded: ClosedJaxpr | None = None
+    not_local: str = ""
 
     def adapt_precision(self, row: Precision) -> Precision:
         """Adapts a machine's precision to the precision that the kernel requests for its matrix products."""
         if not self.reduced_dots:
             return row.with_exact_dots()
         return row.with_dots_in(self.named_dots) if self.named_dots else row
-
-    @property
-    def reaches_kernel(self) -> bool:
-        """True if it makes a Pallas call, or has an empty array, for which it needs none."""
-        return bool(self.calls) or any(0 in each.shape for each in (*self.inputs, *self.outputs))
 
     @property
     def dialects(self) -> frozenset[str]:
@@ -143,66 +140,65 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
         return jax.tree_util.tree_leaves(pairing.call_kernel(values))
 
     def traced_for(each: str) -> Traced:
-        function = functools.partial(call_on, each, flat)  # a new object, since it is part of the key of JAX's traces
         with simulate_platform(each, pairing.kernel):
-            traced = trace_function(function, inputs, f"for {signature}")
+            traced = trace_function(flat, inputs, f"for {signature}", each)
         by_platform = is_platform_dependent(traced.jaxpr)
         if not (by_platform or queries_platform(pairing.kernel)):
             return traced
-        resolved = resolve_platform(traced.jaxpr, each) if by_platform else traced.jaxpr
+        whole = traced.jaxpr if traced.sharded is None else traced.sharded
+        resolved = resolve_platform(whole, each) if by_platform else whole
         # Calling `flat` again could choose another implementation.
         return replace(analyze(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
 
-    traced = traced_for(platform)
+    try:
+        traced = traced_for(platform)
+    except Failure:
+        if platform or not queries_platform(pairing.kernel):
+            raise
+        for each in PLATFORMS:  # a kernel may refuse every platform but its own
+            with suppress(Failure):
+                return traced_for(each)
+        raise
     if platform or traced.calls or not traced.by_platform:
         return traced
     return next((each for each in map(traced_for, PLATFORMS) if each.calls), traced)
 
 
-def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], purpose: str) -> Traced:
+def trace_function(
+    function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], purpose: str, platform: str = ""
+) -> Traced:
     """Traces a function of arrays that returns a list of arrays.
 
     Args:
       function: to trace.
       inputs: shape and dtype of each argument.
       purpose: the purpose, for the message of an error, such as `for m=1,n=3`.
+      platform: whose abstract device the function finds; "" for the one that it asks for, if any.
 
     Raises:
-      Failure: the function raised; the detail names the user's line.
+      Failure: the function raised; the detail names the user's line. `unavailable` if it needs more devices.
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
+    device = platform
     try:
         with keep_jax_frames():
             try:
-                closed = jax.make_jaxpr(function)(*shapes)
+                closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
             except (ValueError, AttributeError) as error:
                 if not (device := required_device(error)):
                     raise
-                function = functools.partial(call_on, device, function)
-                closed = jax.make_jaxpr(function)(*shapes)
-    except Exception as error:
-        line = user_line(error).strip(" ()")
-        detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {purpose}", line)
-        raise Failure(Verdict.RUNTIME_ERROR, detail) from error
-    if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
-        sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"
-        raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"purpose": purpose}))
-    return analyze(closed, function, inputs)
-
-
-_TOO_LARGE = re.compile(r"-?\d{10,}")
-
-
-def _error_text(error: Exception) -> str:
-    """The text of an error; for an integer that overflows, of which JAX only names its own argument, an explanation."""
-    number = _TOO_LARGE.search(str(error)) if isinstance(error, OverflowError) else None
-    if number is None:
-        return str(error)
-    return (
-        f"{int(number[0]):,} does not fit into 32 bits, the size of integers here: keep it between -2^31 and 2^31 - 1 "
-        "(split a longer axis, for example by x.reshape(rows, columns), and index both parts), or compute in 64 bits "
-        f"(jax_enable_x64, jnp.int64): {error}"
-    )
+                closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # SystemExit and pytest's outcomes included
+        raise tracing_failure(error, purpose) from error
+    check_leaks(closed, purpose)
+    traced = analyze(closed, on_device, inputs)
+    if device == platform:
+        return traced
+    dialect, evidence = language_for(device)
+    calls = (replace(c, dialect=dialect, evidence=evidence) if c.dialect == "any" else c for c in traced.calls)
+    return replace(traced, calls=tuple(calls))
 
 
 def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeDtype, ...]) -> Traced:
@@ -213,12 +209,15 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
       function: the same, untraced.
       inputs: shape and dtype of each argument.
     """
+    sharded, not_local = closed if shard_maps(closed) else None, ""
+    try:
+        if sharded is not None:
+            closed = localize(sharded)
+            function = jaxpr_as_fun(closed)
+    except NotLocalError as error:
+        not_local = str(error)
     # A jitted function that is called twice is one jaxpr, so both calls have the same equations.
-    unique = {
-        id(equation): equation
-        for equation, _ in iter_equations(closed.jaxpr)
-        if primitive_name(equation) in PALLAS_PRIMITIVES
-    }
+    unique = {id(equation): equation for equation in iter_calls(closed.jaxpr)}
     return Traced(
         function=function,
         jaxpr=closed,
@@ -228,6 +227,8 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
         exact=is_exact(closed.jaxpr),
         reduced_dots=has_reduced_dots(closed.jaxpr),
         named_dots=named_dot_dtype(closed.jaxpr),
+        sharded=sharded,
+        not_local=not_local,
     )
 
 

@@ -55,6 +55,17 @@ def iter_equations(jaxpr: Jaxpr, *, looped: bool = False) -> Iterator[tuple[Equa
                 yield from iter_equations(inner, looped=looped or primitive_name(equation) in _LOOPS)
 
 
+def iter_calls(jaxpr: Jaxpr) -> Iterator[Equation]:
+    """Yields the Pallas calls, but not those inside of another one, such as the warps of a Mosaic GPU kernel."""
+    for equation in jaxpr.eqns:
+        if primitive_name(equation) in PALLAS_PRIMITIVES:
+            yield equation
+            continue
+        for value in equation.params.values():
+            for inner in nested_jaxprs(value):
+                yield from iter_calls(inner)
+
+
 def scan_counts(params: Params) -> tuple[int, int]:
     """The number of a scan's operands that are constants, and of those that it carries, from its parameters."""
     if "num_consts" in params:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kerneltest.core.verdicts import VerdictKind
 from kerneltest.records.overlay import Overlay
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record, Reproducer
@@ -179,11 +178,11 @@ def _suspect(
 ) -> Suspect:
     findings = tuple(record for record, _ in cluster.findings)
     backend = Counter(record.backend for record in findings).most_common(1)[0][0]
-    here = [r for r in records if r.backend == backend and r.verdict.kind is not VerdictKind.UNAVAILABLE]
+    here = [r for r in records if r.backend == backend and r.verdict.is_judgement]
     failing = {record.signature for record in findings if record.backend == backend}
     tried = signatures_tried(here, failing, cluster.level, most_basic)
     bad = {record.case for record in findings if record.backend == backend}
-    good = [record for record in here if record.signature in failing and not record.verdict.is_finding]
+    good = [record for record in here if record.signature in failing and record.verdict.is_green]
     name = pairing.rpartition("::")[2]
     effect, subject = cluster.kind
     identity = f"{name}|{cluster.level}|{effect.name}|{subject}|{number}"  # names, not the words of titles
@@ -195,7 +194,7 @@ def _suspect(
         subject=subject,
         lines=tuple(line for line, _ in Counter(s.place for _, s in cluster.findings if s.place).most_common()),
         findings=findings,
-        tried=dict(Counter(r.backend for r in records if r.verdict.kind is not VerdictKind.UNAVAILABLE)),
+        tried=dict(Counter(r.backend for r in records if r.verdict.is_judgement)),
         signatures=signature_condition(
             [features for name, features in tried.items() if name in failing],
             [features for name, features in tried.items() if name not in failing],

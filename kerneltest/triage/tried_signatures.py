@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kerneltest.core.group_names import GroupName
-from kerneltest.core.verdicts import VerdictKind
 from kerneltest.records.schema import Record
 from kerneltest.triage.predicates import Features
 from kerneltest.triage.symptoms import Level, Symptom
@@ -56,7 +55,7 @@ def signatures_tried(
         fails = record.signature in failing
         hidden = 0 in record.dims.values() or most_basic.get((record.backend, record.signature), own + 1) <= own
         hidden = hidden or (not structural and groups[record.signature] == {GroupName.STRUCTURAL})
-        if record.verdict.kind is not VerdictKind.UNAVAILABLE and (fails or not hidden):
+        if record.verdict.is_judgement and (fails or not hidden):
             options = {"dtype": record.dtype, **record.statics}
             tried[record.signature] = Features(record.dims, options)
     return tried

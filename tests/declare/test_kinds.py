@@ -92,5 +92,5 @@ def test_zeros_are_replaced_if_the_domain_excludes_them(
 @pytest.mark.parametrize("role", ["index", "length", "offsets", "permutation", "segments"])
 def test_a_dtype_that_is_too_narrow_to_count_is_an_error(role: str) -> None:
     slot = replace(INTEGERS, role=role, dtype=parse_dtype("int8"), shape=(300,), end=300)
-    with pytest.raises(ValueError, match=r"it counts up to \d+, and int8 ends at 127; declare a wider dtype"):
+    with pytest.raises(ValueError, match=r"it counts up to \d+; int8 ends at 127: use a wider dtype"):
         slot.repair(np.arange(300))

@@ -47,6 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("__init__.py", '"""A package."""', "VERSION = 2", True),
         ("other.py", "1", "2", False),
         ("helper.py", "x + x", "x + ", True),
+        ("helper.py", "x + x", " + ".join(["x"] * 600), True),  # deeper than Python recurses
         ("kernel.py", "return", "import home.late\n    return", True),
     ],
 )
@@ -65,6 +66,21 @@ def test_an_import_within_a_function_counts(home: Path) -> None:
     before = Fingerprint().digest(("home.kernel",))
     late.write_text("LATE = 2\n", encoding="utf-8")
     assert Fingerprint().digest(("home.kernel",)) != before
+
+
+@pytest.mark.parametrize("raised", ["RuntimeError('types only')", "SystemExit(1)", "NameError", "KeyboardInterrupt"])
+def test_a_package_that_only_type_checkers_import_is_read_and_not_imported(home: Path, raised: str) -> None:
+    types = home / "only_types"
+    types.mkdir()
+    (types / "__init__.py").write_text(f"raise {raised}\n", encoding="utf-8")
+    kernel = home / "home" / "kernel.py"
+    imported = "\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from only_types.inner import Float\n"
+    kernel.write_text(kernel.read_text(encoding="utf-8") + imported, encoding="utf-8")
+    before = Fingerprint().digest(("home.kernel",))
+    (types / "inner.py").write_text("Float = float\n", encoding="utf-8")
+    assert before
+    assert Fingerprint().digest(("home.kernel",)) != before
+    assert "only_types" not in sys.modules
 
 
 def test_installed_packages_are_told_by_their_versions() -> None:

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kerneltest.core.details import Mismatch
+from kerneltest.core.details import InternalError, Mismatch
 from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, Gap, Verdict
@@ -46,6 +46,7 @@ RECORD = Record(
     undefined=1,
     reused_from="2026-01-01T00:00:00+00:00",
 )
+INTERNAL = InternalError("planning p", "ValueError", "no such thing", "kerneltest/plan/x.py:3", "x()", ("f",))
 CELL = CellKey("t.py::p", "b", "float32", "one_inf")
 ITEM = PlannedItem(RECORD.item, "t.py::p", "b", Tier.DEVICE, "float32", "special", {"one_inf": 2})
 SOURCE = FunctionSource("t.py", ((3, "def f():\n    pass\n"),))
@@ -144,7 +145,14 @@ def _default(each: Field[Any]) -> Any:
         FINDING.expected,
         EVIDENCE,
         WINDOW,
-        replace(PLAN, problems=("a pairing is held nowhere",), budget=60, shard="1/2", whole="ab"),
+        replace(
+            PLAN,
+            problems=("a pairing is held nowhere",),
+            internal_errors=(INTERNAL,),
+            budget=60,
+            shard="1/2",
+            whole="ab",
+        ),
     ],
     ids=lambda filled: type(filled).__name__,
 )

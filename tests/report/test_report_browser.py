@@ -1,43 +1,26 @@
 """The page in a real browser: following a finding, filters and the address, keyboard, accessibility, hostility."""
 
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.evidence import BudgetPart
 from kerneltest.records.overlay import overlay_runs
-from kerneltest.records.record_files import RecordWriter
-from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import FaultLocation, Record, Reproducer
-from kerneltest.report.html.render_page import write_html
+from kerneltest.records.schema import Record
 from kerneltest.triage.suspects import suspects_in_overlay
-from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
+from tests.browsing import NEEDED, needs_browser, open_page
 from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = shutil.which("chromium")
 
-NEEDED = "needs Playwright and axe: pip install 'kerneltest[browser]'"
-playwright = pytest.importorskip("playwright.sync_api", reason=NEEDED)
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=NEEDED)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=CHROMIUM)
-        yield launched
-        launched.close()
+pytestmark = needs_browser
 
 
 @pytest.fixture(scope="module")
@@ -59,26 +42,6 @@ def report(findings: Path) -> str:
     return (findings / "report.html").as_uri()
 
 
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A page that fails its test if a script raises or the content-security policy refuses something."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(5000)
-    context.grant_permissions(["clipboard-read", "clipboard-write"])
-    opened = context.new_page()
-    said: list[str] = []
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("console", lambda message: said.append(message.text))
-    yield opened
-    context.close()
-    assert said == []
-
-
-def _open(page: Any, address: str) -> None:
-    page.goto(address)
-    page.wait_for_selector("html[data-ready]")
-
-
 def _reload(page: Any) -> None:
     page.reload()
     page.wait_for_selector("html[data-ready]")
@@ -90,7 +53,7 @@ def _readout(page: Any) -> dict[str, str]:
 
 
 def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, findings: Path, report: str) -> None:
-    _open(page, f"{report}#/matrix")
+    open_page(page, f"{report}#/matrix")
     page.select_option("select[name=verdict]", "special_mismatch")
     cell = page.get_by_role("link", name=re.compile(r"^softmax on interpret: \d+ special_mismatch$"))
     cell.click()
@@ -141,7 +104,7 @@ def test_a_filter_leaves_what_it_names_and_lives_in_the_address(
 ) -> None:
     rows = overlay_runs(read_all([findings])).rows
     shown = f"{sum(map(left, rows)):,} of {len(rows):,} results"
-    _open(page, f"{report}#/matrix")
+    open_page(page, f"{report}#/matrix")
     field = page.locator(f"[name={name}]")
     field.fill(value) if name == "text" else field.select_option(value)
     page.wait_for_function("(text) => document.getElementById('shown').textContent === text", arg=shown)
@@ -158,7 +121,7 @@ def test_a_filter_leaves_what_it_names_and_lives_in_the_address(
 
 
 def test_everything_is_reached_with_the_keyboard(page: Any, report: str) -> None:
-    _open(page, f"{report}#/matrix")
+    open_page(page, f"{report}#/matrix")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.get_by_role("button", name="Dtypes of add").focus()
@@ -186,7 +149,7 @@ def test_everything_is_reached_with_the_keyboard(page: Any, report: str) -> None
 def test_the_page_opens_on_the_suspects(page: Any, findings: Path, report: str) -> None:
     suspects = suspects_in_overlay(overlay_runs(read_all([findings])))
     (suspect,) = [each for each in suspects if each.title == "NaN where a row of x holds nothing but -inf"]
-    _open(page, report)
+    open_page(page, report)
     assert page.locator("nav a").first.inner_text() == f"Suspects {len(suspects)}"
     assert page.locator("nav a[aria-current]").inner_text() == f"Suspects {len(suspects)}"
     assert page.locator(".suspect").count() == len(suspects)
@@ -224,22 +187,6 @@ def _records(findings: Path, pairing: str = "") -> Iterator[Record]:
             yield row.record
 
 
-def test_of_many_suspects_the_first_are_open_and_the_others_drawn_when_they_are(page: Any, tmp_path: Path) -> None:
-    many = [replace(WRONG, pairing=f"t.py::p{i}", case=f"c{i}") for i in range(9)]
-    _open(page, write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", *many)])).as_uri())
-    assert page.locator(".suspect .body").count() == 6
-    page.locator(".suspect summary").last.click()
-    page.wait_for_selector(".suspect[data-suspect='8'] .body .grid")
-    assert page.locator(".suspect .body").count() == 7
-
-
-def test_a_page_without_a_finding_starts_at_the_matrix(page: Any, tmp_path: Path) -> None:
-    _open(page, write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", made_record())])).as_uri())
-    assert page.locator("#matrix").is_visible()
-    assert page.locator("nav a").first.inner_text() == "Matrix"
-    assert not page.locator("select[name=suspect]").is_visible()
-
-
 def _turn(page: Any, view: str) -> None:
     """Changes the address after # and waits until it is drawn."""
     drawn = "requestAnimationFrame(() => requestAnimationFrame(done))"
@@ -250,7 +197,7 @@ def _turn(page: Any, view: str) -> None:
 def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int) -> None:
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 800})
-    _open(page, report)
+    open_page(page, report)
     views = ["#/suspects", "#/matrix", "#/matrix?verdict=mismatch", "#/findings", "#/results", "#/runs"]
     for name in ("softmax", "matmul"):  # a finding with a picture, one with a source line
         views.append(f"#/pairing/examples%2Ftest_broken.py%3A%3A{name}")
@@ -268,68 +215,8 @@ def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int)
     assert violations == {}
 
 
-def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) -> None:
-    record, plan = hostile()
-    run = made_run(tmp_path / "run", record, **plan)
-    writer = RecordWriter(run, "main")
-    writer.write_reproducer(
-        Reproducer(HOSTILE, record, 1, 1, False, FaultLocation(HOSTILE, HOSTILE, HOSTILE, False, (HOSTILE,)))
-    )
-    writer.close()
-    _open(page, write_html(tmp_path / "report.html", read_all([run])).as_uri())
-    assert page.locator(".suspect").inner_text().count(HOSTILE) > 8
-    elements = page.evaluate("document.querySelectorAll('img, iframe, script:not(#data), object').length")
-    for view in ("suspects", "matrix", "findings", "results", "runs"):
-        page.click(f"nav [data-view={view}]")
-        assert HOSTILE in page.locator("main").inner_text()
-    page.click("nav [data-view=matrix]")
-    page.locator("#matrix td a:visible").first.click()
-    page.wait_for_selector("#view-pairing h2")
-    assert page.locator("#view-pairing").inner_text().count(HOSTILE) > 4
-    page.locator("#view-pairing .wide a").first.click()
-    page.wait_for_selector("#view-finding h2")
-    assert page.locator("#view-finding").inner_text().count(HOSTILE) > 8
-    page.locator("#view-finding .grid td.worst").hover()
-    assert page.evaluate("window.pwned") is None
-    assert page.evaluate("document.querySelectorAll('img, iframe, script:not(#data), object').length") == elements
-    links = page.evaluate("[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
-    assert all(link.startswith(("#", "artifacts/")) for link in links)
-
-
-@pytest.mark.parametrize("odd", ["\0", "\r", "\r\n", "\x1b\x7f\u2028\ufeff%00&#0;/?#", ""], ids=ascii)
-def test_no_character_in_a_name_stops_the_scripts(page: Any, tmp_path: Path, odd: str) -> None:
-    record = replace(
-        WRONG, pairing=f"{odd}t.py::{odd}p", backend=f"lower:{odd}", dtype=odd, family=odd, signature=odd, case=odd
-    )
-    _open(page, write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", record)])).as_uri())
-    assert page.locator(".suspect .grid").count() == bool(odd)  # without an id it is a whole cell's
-    page.click("nav [data-view=matrix]")
-    page.locator("#matrix td a:visible").first.click()
-    page.locator("#view-pairing .wide a").first.click()
-    page.wait_for_selector("#view-finding h2")
-    assert "1 of 4 elements wrong" in page.locator("#view-finding").inner_text()
-
-
-def test_an_absent_backend_is_a_field_of_the_matrix_and_no_choice_of_the_filters(page: Any, tmp_path: Path) -> None:
-    absent = made_record(
-        backend="cuda", dtype=ANY, group=ANY, family=ANY, signature="*", case="", compared=0,
-        verdict=Verdict.UNAVAILABLE, message="no device",
-    )  # fmt: skip
-    run = made_run(tmp_path / "run", made_record(), absent, unavailable={"cuda": "no device"})
-    _open(page, write_html(tmp_path / "report.html", read_all([run])).as_uri())
-    assert page.locator("select[name=dtype] option").all_inner_texts() == ["all", "float32"]
-    assert page.locator("select[name=family] option").all_inner_texts() == ["all", "normal"]
-    page.get_by_role("button", name="Dtypes of p").click()
-    assert page.locator("tr.dtype:visible th").all_inner_texts() == ["float32"]
-    page.get_by_role("link", name="p on cuda: 1 unavailable").click()
-    page.wait_for_selector("#view-pairing h2")
-    families = page.get_by_role("region", name="Families").locator("tbody th").all_inner_texts()
-    page.locator("#filters button").click()
-    assert (families, page.locator("#view-pairing tbody th:text-is('*')").count()) == ([], 0)
-
-
 def test_only_rows_in_sight_are_drawn(page: Any, findings: Path, report: str) -> None:
-    _open(page, f"{report}#/results")
+    open_page(page, f"{report}#/results")
     rows = page.locator("#view-results tbody tr[aria-rowindex]")
     total = len(overlay_runs(read_all([findings])).rows)
     assert rows.count() < 80 < total
@@ -351,53 +238,8 @@ def test_without_scripts_the_matrix_and_the_findings_are_there(browser: Any, rep
     context.close()
 
 
-def test_history_is_a_line_in_the_cell_and_is_said(page: Any, tmp_path: Path) -> None:
-    runs = [
-        made_run(tmp_path / "monday", WRONG, started="2026-01-05"),
-        made_run(tmp_path / "tuesday", made_record(), started="2026-01-06"),
-    ]
-    _open(page, write_html(tmp_path / "report.html", read_all(runs)).as_uri() + "#/matrix")
-    words = "p on interpret: 1 mismatch; findings by run: monday 1 of 1, tuesday 0 of 1"
-    assert page.get_by_role("link", name=words).is_visible()
-    assert page.locator("#matrix td .spark polyline").get_attribute("points") == "2.0,1.0 34.0,9.0"
-
-
-def test_the_source_line_that_a_message_names_is_marked(page: Any, tmp_path: Path) -> None:
-    _open(
-        page,
-        write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", WRONG)])).as_uri() + "#/findings",
-    )
-    page.locator("#view-results td a").click()
-    assert page.locator("#view-finding .source li.here").inner_text().strip() == "return x  # three"
-    assert page.locator("#view-finding .why").inner_text() == "Diagnosis: the last one"
-
-
-def test_a_finding_its_suspect_and_its_pairing_show_what_makes_the_bound(page: Any, tmp_path: Path) -> None:
-    right = made_record(
-        case="c2", bound_fraction=0.3, error_budget=(BudgetPart("summing of `x.sum()`", "kernels/k.py", 9, 1.0),)
-    )
-    run = made_run(tmp_path / "run", WRONG, right)
-    address = write_html(tmp_path / "report.html", read_all([run])).as_uri()
-    parts = ["70%rounding of x - y kernels/k.py:4", "20%flushed subnormal inputs", "10%other"]
-    remark = "rounding of x - y (k.py:4) moves the result 90 times as far as a rounding of the inputs does"
-    _open(page, address)
-    suspect = page.locator(".suspect")
-    assert suspect.locator(".budget li").all_text_contents() == parts
-    assert remark in suspect.text_content()
-    page.goto(f"{address}#/findings")
-    page.locator("#view-results tbody a").first.click()
-    page.locator("#view-finding .budget li").first.wait_for()
-    assert page.locator("#view-finding .budget li").all_text_contents() == parts
-    assert remark in page.locator("#view-finding").text_content()
-    page.locator("#view-finding .crumbs a").last.click()
-    figure = page.locator("#view-pairing figure", has=page.locator(".budget"))
-    figure.wait_for()
-    assert figure.locator("figcaption").text_content() == "interpret: 0.3 of its bound, in normal"
-    assert figure.locator("li").all_text_contents() == ["100%summing of x.sum() kernels/k.py:9"]
-
-
 def test_printing_leaves_the_table_and_drops_the_controls(page: Any, report: str) -> None:
-    _open(page, f"{report}#/matrix")
+    open_page(page, f"{report}#/matrix")
     page.emulate_media(media="print")
     assert page.locator("#matrix").is_visible()
     assert not page.locator("nav").is_visible()
@@ -408,6 +250,6 @@ def test_printing_leaves_the_table_and_drops_the_controls(page: Any, report: str
     "view", ["#/suspects/absent", "#/pairing/absent", "#/finding/absent", "#/nowhere", "#/pairing/%"]
 )
 def test_an_address_that_names_nothing_says_so(page: Any, report: str, view: str) -> None:
-    _open(page, report + view)
+    open_page(page, report + view)
     shown = page.locator("main").inner_text()
     assert "This report has no" in shown or page.locator(".suspect .body").first.is_visible()

@@ -216,10 +216,10 @@ def test_the_suite_is_found_by_its_path_from_any_folder_of_its_project_and_from_
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
 ) -> None:
     """Its folder need not have a name that Python could import."""
-    suite = project / "gpu-tests/v2.0/test-mine.v1.py"
+    suite = project / "gpu-tests/v2.0/test_mine_v1.py"
     suite.parent.mkdir(parents=True, exist_ok=True)
     suite.write_text(SUITE, encoding="utf-8")
-    record = replace(_finding(project, "named"), pairing="gpu-tests/v2.0/test-mine.v1.py::named")
+    record = replace(_finding(project, "named"), pairing="gpu-tests/v2.0/test_mine_v1.py::named")
     folder = project / f"reports-{place}"
     assert record.evidence is not None
     _changed(project, folder, record)

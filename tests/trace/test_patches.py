@@ -41,7 +41,12 @@ def attributes():
     return found
 
 
+def made_modules():
+    return {name for name, module in sys.modules.items() if name.startswith("jax") and module.__spec__ is None}
+
+
 before = attributes()
+made_before = made_modules()
 assert any(name.endswith("gpu_callbacks.jnp") for name in before)
 
 
@@ -49,6 +54,7 @@ def unchanged():
     after = attributes()
     changed = [name for name, value in before.items() if after.get(name) is not value]
     assert not changed, f"changed after {step}: {changed}"
+    assert made_modules() == made_before, f"modules added by {step}: {made_modules() - made_before}"
 
 
 step = "import"
@@ -57,11 +63,14 @@ import kerneltest.backends.interpret_mosaic
 unchanged()
 
 import tests.tpu_memory_bugs
+from kernels.vector_add import vector_add
 from tests.backends import test_interpret_mosaic_gpu as gpu, test_interpret_tpu as tpu_cases
 
 make, _ = gpu.TWINS["reads_before_the_copy_landed"]
+added = kt.oracle_for(vector_add, x=kt.array("n", "float32"), y=kt.array("n", "float32"))(lambda x, y: x + y)
 waits, _ = gpu.TWINS["waits_for_each_other"]
 for step, run, ok in [
+    ("a Triton kernel", lambda: kt.check(added, backends=["simulate:sm_90"], depth="quick"), True),
     ("a GPU kernel", lambda: gpu.one_case("", make(False)), True),
     ("a GPU kernel with a race", lambda: gpu.one_case("", make(True)), False),
     ("a deadlock", lambda: gpu.one_case("waits_for_each_other", waits(True)), False),

@@ -12,6 +12,7 @@ from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.backends.codegen.launch_limits import check_counts, check_launch, mosaic_launch, too_many_programs
 from kerneltest.backends.lowering_errors import Excess, Rule, lowering_failure
+from kerneltest.core.patterns import in_order
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_text
@@ -40,7 +41,7 @@ _RULES: tuple[Rule, ...] = (
         _too_many_elements,
     ),
     (
-        re.compile(r"size is a power of 2.*?shape (\([^)]*\))", re.DOTALL),
+        in_order(r".*?size is a power of 2", r".*?shape (?=\()", r"(\([^)]*\))"),
         Verdict.COMPILE_ERROR,
         "Triton computes on arrays whose size is a power of two, and {0} is not: round the block up "
         "(pl.next_power_of_2) and mask the elements past the end",

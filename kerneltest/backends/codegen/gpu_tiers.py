@@ -36,6 +36,10 @@ class LowerGpu(Backend):
     def unsupported_reason(self, traced: Traced) -> str:
         return unsupported_on(traced, self.target)
 
+    def unavailable_for(self, traced: Traced) -> str:
+        # Mosaic GPU kernels are lowered together with the function around them.
+        return traced.not_local if "mosaic_gpu" in traced.dialects else Backend.unavailable_for(self, traced)
+
     def prepare(self, traced: Traced) -> Artifact:
         kernels = lower(traced, self.target)
         return Artifact(len(kernels), files=lambda: _files(kernels))

@@ -13,7 +13,7 @@ from kerneltest.backends.codegen.gpu_lowering import lower_call
 from kerneltest.backends.codegen.repro_script import write_script
 from kerneltest.backends.codegen.repro_source import NotPlainError
 from kerneltest.core.details import Detail, NotBuilt, ResourceExceeded
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, exception_text, format_exception
 from kerneltest.core.targets import Target
 from kerneltest.trace.equation_steps import JaxprBody, JaxprStep, inline_jaxpr, is_literal, iter_steps
 from kerneltest.trace.jax_compat.source_lines import equations_being_lowered, line_of_nested
@@ -99,9 +99,12 @@ def _error_of(detail: Detail) -> tuple[object, ...]:
     return (detail,)
 
 
+_LONGEST = 1000  # characters of an error that are compared
+
+
 def _words(text: str) -> frozenset[str]:
     """Returns the words of JAX's error, without numbers, quoted names, shapes, brackets, and the dump after it."""
-    said = re.sub(r'"[^"]*"|(?<=<)(?:\d+x)+', "", "\n".join(text.splitlines()[:2]))
+    said = re.sub(r'"[^"]*"|(?<=<)(?:\d+x)+', "", "\n".join(text.splitlines()[:2])[:_LONGEST])
     brackets = 1
     while brackets:
         said, brackets = re.subn(r"\([^()]*\)", "", said)
@@ -119,7 +122,7 @@ class _Kind:
     @classmethod
     def of(cls, error: BaseException) -> "_Kind":
         path = equations_being_lowered(error)
-        return cls(type(error), _words(str(error)), primitive_name(path[-1]) if path else "")
+        return cls(type(error), _words(exception_text(error)), primitive_name(path[-1]) if path else "")
 
 
 def _starts(body: JaxprBody, path: Sequence[Equation]) -> Iterator[Part]:
@@ -256,6 +259,6 @@ def _lengths(part: Part) -> set[int]:
 
 def _header(error: BaseException, target: Target) -> str:
     lines = [f"JAX {jax.__version__} does not lower this for {target.id}:"]
-    lines += f"{type(error).__name__}: {error}".splitlines()[:2]
+    lines += format_exception(error).splitlines()[:2]
     lines += ["It needs no GPU. It exits with that error and code 1, or with 0 once it lowers."]
     return "".join(f"# {ascii(line)[1:-1]}\n" for line in lines)

@@ -19,8 +19,8 @@ os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")
 
 _PTXAS = {
     "registers": r"Used (\d+) registers",
-    "stack": r"(\d+) bytes stack frame",
-    "spills": r"(\d+) bytes spill stores",
+    "stack": r"(\d{1,9}) bytes stack frame",
+    "spills": r"(\d{1,9}) bytes spill stores",
 }
 _AMDGCN = {
     "registers": r"\.vgpr_count:\s+(\d+)",
@@ -30,7 +30,9 @@ _AMDGCN = {
 }
 _MATRIX = re.compile(r"\b(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma|v_s?w?mfmac?_|v_mfma_|v_s?wmmac?_)")
 _SHARED_DATA = re.compile(r"too much shared data \((?P<needed>0x[0-9a-f]+) bytes, (?P<available>0x[0-9a-f]+) max\)")
-_DOUBLE = re.compile(r"^\s*(?:\S+ )?(?:(?:add|sub|mul|fma|div|sqrt|rcp)[.\w]*\.f64|v_(?:add|mul|fma|div\w*)_f64)", re.M)
+_DOUBLE = re.compile(
+    r"^[ \t]*(?:\S+ )?(?:(?:add|sub|mul|fma|div|sqrt|rcp)[.\w]*\.f64|v_(?:add|mul|fma|div\w*)_f64)", re.M
+)
 
 
 class CompileError(Exception):

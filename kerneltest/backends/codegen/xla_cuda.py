@@ -1,21 +1,35 @@
 """XLA's CUDA compiler without a GPU, for whole jitted functions, Mosaic GPU kernels included."""
 
+import atexit
+import base64
 import functools
 import importlib.util
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
 import jax
-from jax.experimental import topologies
+import numpy as np
 
 from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.codegen.gpu_tiers import unsupported_on
-from kerneltest.backends.jitted import compile_failure
+from kerneltest.backends.compile_cache import Answer, cached_compile
+from kerneltest.backends.jitted import compile_failure, describe_compile_failure
+from kerneltest.backends.lowering_errors import user_place
+from kerneltest.backends.workers import Workers
+from kerneltest.core.dtypes import ShapeDtype
+from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target, Tier
-from kerneltest.trace.jax_compat.patches import disable_disk_cache
+from kerneltest.trace.jax_compat.device_free_compilation import module_bytes
+from kerneltest.trace.platform_dispatch import abstract_platform
 from kerneltest.trace.runnable import runnable
 from kerneltest.trace.tracing import Traced
+
+SECONDS = 120.0
+
+_workers = Workers("kerneltest.backends.codegen.xla_compiler", "XLA's CUDA compiler")
+atexit.register(_workers.close)
 
 # XLA's GpuTargetConfigProto for an H200, with NVIDIA's figures for the chip (SXM, 141 GB).
 _H200 = """
@@ -53,31 +67,60 @@ class XlaCompile(Backend):
                 "XLA's CUDA compiler is not installed (pip install kerneltest[xla-cuda]); "
                 "compile:sm_90 works without it"
             )
-        try:
-            _device()
-        except Exception as error:
-            return f"XLA's CUDA compiler does not start ({error}); if this machine has no GPU, set JAX_PLATFORMS=cpu"
+        if reason := _problem():
+            return f"XLA's CUDA compiler does not start: {reason}"
         return ""
 
     def unsupported_reason(self, traced: Traced) -> str:
         return unsupported_on(traced, self.target)
 
+    def unavailable_for(self, traced: Traced) -> str:
+        return traced.not_local  # it compiles whole functions, for one device
+
     def prepare(self, traced: Traced) -> Artifact:
-        place = jax.sharding.SingleDeviceSharding(_device())
-        shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype, sharding=place) for i in traced.inputs]
-        try:
-            staged = jax.jit(runnable(traced, interpret=False), out_shardings=place).trace(*shapes)
-            with disable_disk_cache():
-                compiled = staged.lower(lowering_platforms=("cuda",)).compile()
-        except Exception as error:
-            raise compile_failure(error) from error
-        return Artifact(len(traced.calls), files=lambda: {"optimized.hlo.txt": compiled.as_text() or ""})
+        hlo = _compile(runnable(traced, interpret=False), traced.inputs)
+        return Artifact(len(traced.calls), files=lambda: {"optimized.hlo.txt": hlo})
 
     def environment(self) -> dict[str, Any]:
         return {"jax-cuda13-plugin": metadata.version("jax-cuda13-plugin")}
 
 
 @functools.cache
-def _device() -> Any:
-    one = topologies.get_topology_desc(platform="cuda", topology_name="one", topology="1x1x1", target_config=_H200)
-    return one.devices[0]
+def _problem() -> str:
+    """Returns why XLA cannot compile even a copy, or ""."""
+    try:
+        _compile(lambda x: [x], (ShapeDtype((1,), np.dtype(np.float32)),))
+    except Failure as failure:
+        return str(failure).splitlines()[0]
+    return ""
+
+
+def _compile(function: Callable[..., Any], inputs: Sequence[ShapeDtype]) -> str:
+    """Lowers a function and compiles it for the H200, or returns the optimised HLO from the cache.
+
+    Raises:
+      Failure: the compiler's error, its death or its timeout.
+    """
+    shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in inputs]
+    try:
+        with abstract_platform("cuda"):
+            lowered = jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",))
+    except Exception as error:
+        raise compile_failure(error) from error
+    request = {"module": base64.b64encode(module_bytes(lowered)).decode(), "target": _H200}
+    versions = {name: metadata.version(name) for name in ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt")}
+    answer = cached_compile(request, versions, frozenset({"hlo"}), lambda: _ask(request))
+    if "verdict" in answer:
+        raise describe_compile_failure(answer["error"], answer["message"], user_place(answer["printed"]))
+    hlo: str = answer["hlo"]
+    return hlo
+
+
+def _ask(request: dict[str, Any]) -> Answer:
+    answer: Answer = _workers.ask(request, SECONDS)
+    printed = [line for line in answer.pop("stderr").splitlines() if "error" in line.lower()]
+    if "verdict" in answer:
+        answer["printed"] = printed[-1].strip() if printed else ""
+        if printed and printed[-1] not in answer["message"]:
+            answer["message"] += f" ({answer['printed']})"
+    return answer

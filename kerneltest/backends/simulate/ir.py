@@ -61,16 +61,16 @@ def dense_masks(values: Sequence[Array], masks: Sequence[Mask]) -> tuple[Array, 
 
 
 def unsupported_failure(what: str, place: str = "") -> Failure:
-    """Returns the failure of a kernel that contains something unsupported, at FILE:LINE."""
-    said = f"the simulator does not support {what}"
-    return Failure(Verdict.UNIMPLEMENTED, NotBuilt(Stage.SIMULATE, kernel="", error="", said=said, source=place))
+    """Returns the failure for something that only the simulator lacks, at FILE:LINE."""
+    said = f"kerneltest's simulator does not support {what}, which is not the kernel's fault"
+    return Failure(Verdict.UNAVAILABLE, NotBuilt(Stage.SIMULATE, kernel="", error="", said=said, source=place))
 
 
 def unsupported_rule(op: "Operation") -> Rule:
     """Stands for the rule of an operation that has none.
 
     Raises:
-      Failure: `unimplemented`, with the operation's name.
+      Failure: `unavailable`, with the operation's name.
     """
     raise unsupported_failure(f"operation {op.name}", op.place)
 

@@ -94,7 +94,7 @@ class IRInterpreter:
         """Returns the results of an operation that has a rule, which is applied to the offsets of pointers.
 
         Raises:
-          Failure: `unimplemented`, for an operation that the simulator does not support.
+          Failure: `unavailable`, for an operation that the simulator does not support.
         """
         rule = op.semantics.rule(op)
         buffers = {operand.buffer for operand in operands if isinstance(operand, BufferPointer)}

@@ -44,7 +44,7 @@ def parse_body(bytecode: bytes, *, complete: bool = False) -> Region:
       complete: whether to include the location of every operation, and computations whose results are unused.
 
     Raises:
-      Failure: `unimplemented`, for a type that the simulator does not support.
+      Failure: `unavailable`, for a type that the simulator does not support.
     """
     with triton_body(bytecode) as body:
         return _Reader(complete).region(body)
@@ -118,7 +118,7 @@ def parse_type(text: str) -> Type:
     """Returns a type, given its MLIR text.
 
     Raises:
-      Failure: `unimplemented`, if the simulator does not support it.
+      Failure: `unavailable`, if the simulator does not support it.
     """
     shape: tuple[int, ...] = ()
     element = text

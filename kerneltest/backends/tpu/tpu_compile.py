@@ -15,14 +15,15 @@ from jax.experimental import pallas as pl
 
 from kerneltest.backends.compile_cache import Answer, cached_compile
 from kerneltest.backends.kernel_names import prefix
-from kerneltest.backends.lowering_errors import match_rule
-from kerneltest.backends.tpu.tpu_errors import COMPILING, user_place
+from kerneltest.backends.lowering_errors import match_rule, user_place
+from kerneltest.backends.tpu.tpu_errors import COMPILING
 from kerneltest.backends.tpu.tpu_lowering import MosaicModule, lower
 from kerneltest.backends.tpu.vmem import format_size, tile_advice, vmem_limit, windows
 from kerneltest.backends.workers import Workers
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
+from kerneltest.core.patterns import in_order
 from kerneltest.core.targets import Tpu
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.source_lines import line_of
@@ -34,11 +35,8 @@ SECONDS = 120.0
 _workers = Workers("kerneltest.backends.tpu.compiler", "XLA's TPU compiler")
 atexit.register(_workers.close)
 
-_NEEDS = re.compile(
-    r"(?:Used|Scoped allocation with size) ([\d.]+)([KMG]) (?:of|and limit) ([\d.]+)([KMG])"
-    r"|Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\).*?space=vmem",
-    re.DOTALL,
-)
+_USED = re.compile(r"(?:Used|Scoped allocation with size) ([\d.]+)([KMG]) (?:of|and limit) ([\d.]+)([KMG])")
+_ALLOCATION = in_order(r".*?Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\)", r".*?space=vmem")
 _REASON = "RESOURCE_EXHAUSTED: VMEM"  # the same for all wordings of XLA, and for kernels that are not compiled
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 _MOST_WINDOWS = 4  # that a message lists
@@ -126,11 +124,8 @@ def _ask(request: dict[str, Any]) -> Answer:
 
 def _compile_failure(text: str, module: MosaicModule, tpu: Tpu) -> Failure:
     """Returns the failure for an error of XLA or Mosaic, with the user's line."""
-    if found := _NEEDS.search(text):
-        used, unit, most, of_unit, size, available = found.groups()
-        needed = int(size) if size else int(float(used) * _UNITS[unit])
-        allowed = int(available) if available else int(float(most) * _UNITS[of_unit])
-        return Failure(Verdict.RESOURCE_EXCEEDED, _vmem_exceeded(module, tpu, needed, allowed), text)
+    if amounts := _vmem_amounts(text):
+        return Failure(Verdict.RESOURCE_EXCEEDED, _vmem_exceeded(module, tpu, *amounts), text)
     source = user_place(text) or line_of(module.call.equation.source_info)
     first = next(line for line in text.splitlines() if line.strip())
     if known := match_rule(text, COMPILING):
@@ -141,6 +136,16 @@ def _compile_failure(text: str, module: MosaicModule, tpu: Tpu) -> Failure:
         detail = ResourceExceeded(Stage.COMPILE, module.name, "memory", None, None, "B", first, source=source)
         return Failure(Verdict.RESOURCE_EXCEEDED, detail, text)
     return Failure(Verdict.COMPILE_ERROR, NotBuilt(Stage.COMPILE, module.name, "", first, source=source), text)
+
+
+def _vmem_amounts(text: str) -> tuple[int, int] | None:
+    """Returns the bytes of VMEM that XLA says a kernel needs and may use; None if it speaks of something else."""
+    if found := _USED.search(text):
+        used, unit, most, of_unit = found.groups()
+        return int(float(used) * _UNITS[unit]), int(float(most) * _UNITS[of_unit])
+    if found := _ALLOCATION.search(text):
+        return int(found[1]), int(found[2])
+    return None
 
 
 def _vmem_exceeded(module: MosaicModule, tpu: Tpu, needed: int, allowed: int) -> ResourceExceeded:

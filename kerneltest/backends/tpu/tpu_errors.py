@@ -1,19 +1,16 @@
 """Errors of JAX, Mosaic and XLA about TPU kernels, explained to the kernels' authors."""
 
 import re
-from pathlib import Path
-
-import jax
 
 from kerneltest.backends.lowering_errors import Excess, Rule
 from kerneltest.backends.tpu.vmem import LANES, SUBLANES
-from kerneltest.core.source_location import relative_path
+from kerneltest.core.patterns import in_order
 from kerneltest.core.verdicts import Verdict
 
 
 def _nearest(name: str, block: str, whole: str) -> str:
     """Explains a wrong block of two dimensions or more by the nearest block that is allowed."""
-    lengths, lengths_of_array = (tuple(map(int, re.findall(r"\d+", each))) for each in (block, whole))
+    lengths, lengths_of_array = _lengths(block), _lengths(whole)
     nearest = list(lengths)
     for axis, multiple in ((-2, SUBLANES), (-1, LANES)):
         if nearest[axis] % multiple and nearest[axis] != lengths_of_array[axis]:
@@ -23,6 +20,12 @@ def _nearest(name: str, block: str, whole: str) -> str:
         f"{name} has blocks of {list(lengths)}, but on a TPU their last two dimensions must be multiples of "
         f"{SUBLANES} and {LANES} or as long as the array's {list(lengths_of_array)}; the nearest is {nearest}"
     )
+
+
+def _lengths(shape: str) -> tuple[int, ...]:
+    """The lengths in JAX's text for a shape; a squeezed dimension is 1 long."""
+    entries = (re.search(r"\d+", each) for each in shape.split(",") if each.strip())
+    return tuple(int(found[0]) if found else 1 for found in entries)
 
 
 def _nearest_of_rank_1(multiple: str, least: str, name: str, block: str, whole: str) -> str:
@@ -38,7 +41,8 @@ def _nearest_of_rank_1(multiple: str, least: str, name: str, block: str, whole: 
     )
 
 
-_BLOCKS = r"Block spec for (\S+) in pallas_call .*? has block shape \((.*?)\), array shape \((.*?)\)"
+_BLOCK_SPEC = r".*?Block spec for (\S+) in pallas_call ", r".*? has block shape \("
+_VECTOR = r"vector<(?:\d++x)++([a-z]\w*+)>"
 
 
 def _scalar_memory(needed: str, available: str, use: str) -> Excess:
@@ -55,15 +59,22 @@ _LACKING = Verdict.UNIMPLEMENTED
 # The cause and what to write instead. JAX 0.10.2, 0.11.2 and 0.12.0.1 use the same words for each error.
 LOWERING: tuple[Rule, ...] = (
     (
-        re.compile(r"last two dimensions of your block shape are divisible by.*?" + _BLOCKS, re.DOTALL),
+        in_order(
+            r".*?last two dimensions of your block shape are divisible by",
+            *_BLOCK_SPEC,
+            r"(.*?)\), array shape \(",
+            r"(.*?)\)",
+        ),
         _REFUSED,
         _nearest,
     ),
     (
-        re.compile(
-            r"rank 1 block shapes.*?multiple of (\d+).*?tiling size \((\d+) .*?"
-            r"Block spec for (\S+) in pallas_call .*? has block shape \(.*?(\d+)\)?,?\), array shape \((\d+),?\)",
-            re.DOTALL,
+        in_order(
+            r".*?rank 1 block shapes",
+            r".*?multiple of (\d+)",
+            r".*?tiling size \((\d+) ",
+            *_BLOCK_SPEC,
+            r".*?(\d{1,19})\)?,?\), array shape \((\d+),?\)",
         ),
         _REFUSED,
         _nearest_of_rank_1,
@@ -166,9 +177,6 @@ LOWERING: tuple[Rule, ...] = (
     ),
 )
 
-_JAX = str(Path(jax.__file__).parent)
-_LINE = re.compile(r'"([^"]+\.py)":(\d+)')
-
 COMPILING: tuple[Rule, ...] = (
     (
         re.compile(r"Could not convert JSON string to proto"),
@@ -176,22 +184,22 @@ COMPILING: tuple[Rule, ...] = (
         "libtpu is older than this JAX, and cannot read its output",
     ),
     (
-        re.compile(r"Invalid vector type for load.*?xf16", re.DOTALL),
+        in_order(r".*?Invalid vector type for load", r".*?xf16"),
         _LACKING,
         "no TPU has vectors of float16: convert to bfloat16 or float32 before the call",
     ),
     (
-        re.compile(r"\(size=(\d+)\) would exceed memory \(size=(\d+)\).*?space=smem.*?tag = '([^']*)'", re.DOTALL),
+        in_order(r".*?\(size=(\d+)\) would exceed memory \(size=(\d+)\)", r".*?space=smem", r".*?tag = '([^']*)'"),
         Verdict.RESOURCE_EXCEEDED,
         _scalar_memory,
     ),
     (
-        re.compile(r"Unsupported matmul \w+ type on target: vector<[\dx]*x(\w+)>"),
+        re.compile(rf"Unsupported matmul \w+ type on target: {_VECTOR}"),
         _LACKING,
         "this TPU does not multiply matrices of {0}: convert to bfloat16, which holds int8 exactly, and sum in float32",
     ),
     (
-        re.compile(r"Bad lhs/rhs type: 'vector<[\dx]*x(\w+)>' 'vector<[\dx]*x(\w+)>'"),
+        re.compile(rf"Bad lhs/rhs type: '{_VECTOR}' '{_VECTOR}'"),
         _LACKING,
         "this TPU does not multiply matrices of {0} and {1}: convert outside the kernel",
     ),
@@ -224,7 +232,7 @@ COMPILING: tuple[Rule, ...] = (
         "that is true, or load whole tiles and mask",
     ),
     (
-        re.compile(r"aligned to tiles.*?dimension (\d+) is divisible by the tile dimension (\d+)", re.DOTALL),
+        in_order(r".*?aligned to tiles", r".*?dimension (\d+) is divisible by the tile dimension (\d+)"),
         _REFUSED,
         "a copy moves whole tiles: copy a multiple of {1} along dimension {0}, and slice afterwards",
     ),
@@ -234,17 +242,17 @@ COMPILING: tuple[Rule, ...] = (
         "a copy moves whole rows of a tile, 512 bytes: copy more and slice afterwards, or pad the array",
     ),
     (
-        re.compile(r"failed to legalize operation '(arith\.\w+)'.*?vector<[\dx]*x(\w+)>", re.DOTALL),
+        in_order(r".*?failed to legalize operation '(arith\.\w+)'", rf".*?{_VECTOR}"),
         _LACKING,
         "no TPU has {0} for {1}: convert to a wider dtype first",
     ),
     (
-        re.compile(r"Unsupported type 'vector<[\dx]*x(\w+)>'"),
+        re.compile(rf"Unsupported type '{_VECTOR}'"),
         _LACKING,
         "this TPU has no vectors of {0}: convert outside the kernel",
     ),
     (
-        re.compile(r"Core-parallel dimension (\d+) has iteration bound: (\d+).*?cores: (\d+)"),
+        in_order(r".*?Core-parallel dimension (\d+) has iteration bound: (\d+)", r".*?cores: (\d+)"),
         _REFUSED,
         "dimension {0} of the grid is core-parallel and {1} long, but the number of cores is {2}: use 'parallel'",
     ),
@@ -254,14 +262,8 @@ COMPILING: tuple[Rule, ...] = (
         "SUBCORE_PARALLEL is for SparseCores: use 'parallel'",
     ),
     (
-        re.compile(r"to not contain X\{64\|128\} element types.*?(\w\d+)\[", re.DOTALL),
+        in_order(r".*?to not contain X\{64\|128\} element types", r".*?(\w\d{1,3})\["),
         _LACKING,
         "an argument is {0}, and TPU kernels have no 64-bit types: convert before the call",
     ),
 )
-
-
-def user_place(text: str) -> str:
-    """Returns FILE:LINE of the user's code that a message of Mosaic names, or ""."""
-    lines = ((path, line) for path, line in _LINE.findall(text) if not path.startswith(_JAX))
-    return next((f"{relative_path(path)}:{line}" for path, line in lines), "")

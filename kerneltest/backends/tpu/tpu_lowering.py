@@ -7,12 +7,15 @@ import jax
 
 from kerneltest.backends.lowering_errors import lowering_failure
 from kerneltest.backends.tpu.tpu_errors import LOWERING
+from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tpu
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.device_free_compilation import module_bytes
 from kerneltest.trace.jax_compat.mlir import custom_calls
 from kerneltest.trace.jax_compat.source_lines import line_of
-from kerneltest.trace.jax_compat.tpu_compilation import TPU_CUSTOM_CALL, module_bytes, mosaic_module, mosaic_text
+from kerneltest.trace.jax_compat.tpu_compilation import TPU_CUSTOM_CALL, mosaic_module, mosaic_text
 from kerneltest.trace.platform_dispatch import abstract_platform
-from kerneltest.trace.runnable import call_as_function
+from kerneltest.trace.runnable import call_as_function, outer_references, uses_outer_references
 from kerneltest.trace.tracing import Call, Traced
 
 
@@ -60,6 +63,8 @@ def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
         with abstract_platform(tpu.id):
             lowered = jax.jit(run).trace(*shapes).lower(lowering_platforms=("tpu",))
     except Exception as error:
+        if uses_outer_references(call):
+            raise Failure(Verdict.UNAVAILABLE, outer_references(call)) from error
         raise lowering_failure(error, call.name, LOWERING, line_of(call.equation.source_info)) from error
     mosaic = tuple(map(mosaic_module, custom_calls(lowered, frozenset({TPU_CUSTOM_CALL}))))
     return MosaicModule(call, module_bytes(lowered), mosaic)

@@ -1,7 +1,7 @@
 """Failures as data: one frozen dataclass for each kind, from which its text is rendered. Nothing parses that text."""
 
 from kerneltest.core.details.build_failures import NotBuilt, ResourceExceeded, Stage
-from kerneltest.core.details.exceptions import NoPallasCall, Raised, Stated, Unavailable
+from kerneltest.core.details.exceptions import ISSUES, InternalError, NoPallasCall, Raised, Stated, Unavailable
 from kerneltest.core.details.memory_faults import (
     Access,
     IndexOverflow,
@@ -26,6 +26,7 @@ Detail = (
     | NotBuilt
     | ResourceExceeded
     | Raised
+    | InternalError
     | Stated
     | Unavailable
     | NoPallasCall
@@ -35,6 +36,7 @@ Detail = (
 )
 
 __all__ = [
+    "ISSUES",
     "Access",
     "Crashed",
     "Detail",
@@ -42,6 +44,7 @@ __all__ = [
     "Hung",
     "IndexOverflow",
     "InputModified",
+    "InternalError",
     "MemoryFault",
     "Mismatch",
     "NoPallasCall",

@@ -101,3 +101,46 @@ class NoPallasCall(BaseDetail):
 
     def text(self) -> str:
         return f"never reaches a Pallas call for {self.signature}"
+
+
+ISSUES = "https://github.com/kerneltest/kerneltest/issues"
+
+
+@dataclass(frozen=True, slots=True)
+class InternalError(BaseDetail):
+    """An exception of kerneltest, which says nothing about the kernel.
+
+    Attributes:
+      doing: what kerneltest was doing, as a participle: `judging its outputs`.
+      error: the exception's type.
+      said: its text.
+      source: FILE:LINE in kerneltest that raised.
+      line: the text of that line.
+      trace: the innermost frames of the traceback, for a report.
+    """
+
+    doing: str
+    error: str
+    said: str
+    source: str
+    line: str = ""
+    trace: tuple[str, ...] = ()
+    kind: Literal["internal_error"] = "internal_error"
+
+    @property
+    def place(self) -> str:
+        return self.source
+
+    @property
+    def essence(self) -> str:
+        return f"{self.error} at {self.source}"
+
+    def text(self) -> str:
+        return (
+            f"kerneltest raised {self.error} while {self.doing}: {self.said}{format_place(self.source)}\n"
+            f"This is not the kernel's fault. Please report it at {ISSUES}"
+        )
+
+    def report_text(self) -> str:
+        """Returns the text of a report: the exception, where it was raised, and the frames around it."""
+        return "\n".join([f"{self.error} while {self.doing}: {self.said}", *(f"  {frame}" for frame in self.trace)])

@@ -43,6 +43,8 @@ class Mismatch(BaseDetail):
         which = f"by {self.gradient_of}: " if self.gradient_of else f"output {self.output}: " if self.output else ""
         pattern = f", {self.pattern}" if self.pattern else ""
         block = f", block {self.block}" if self.block else ""
+        if not self.index:  # a scalar
+            return "\n".join([f"{call}{which}wrong value: {self.comparison}", *self.remarks])
         first = (
             f"{call}{which}{self.wrong} of {self.total} elements wrong{pattern}; "
             f"worst at {format_index(self.index)}{block}: {self.comparison}"

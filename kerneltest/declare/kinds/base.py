@@ -4,15 +4,15 @@ A kind (`mask`, `index`, `partition`, ...) is one module of this package: the fu
 of `ArgumentKind`, which `register` puts into `KINDS`. Other code asks the kind of an argument and never compares names.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.core.failures import DeclarationError
 from kerneltest.core.group_names import GroupName
 from kerneltest.declare.axis_expressions import Axis
 from kerneltest.declare.dims import Dim
@@ -49,7 +49,7 @@ class ArrayArgument:
     exhaustive: bool = False
     mask_values: tuple[float, float] = (0, 1)
     derivation: Derivation | None = None
-    on: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problem: str = ""
 
     @property
@@ -169,7 +169,7 @@ class Slot:
         if self.kind.counts and is_integer(self.dtype) and valid.size:
             greatest, most = int(valid.max()), int(ml_dtypes.iinfo(self.dtype).max)
             if greatest > most:
-                raise ValueError(f"it counts up to {greatest}, and {self.dtype} ends at {most}; declare a wider dtype")
+                raise DeclarationError(f"it counts up to {greatest}; {self.dtype} ends at {most}: use a wider dtype")
         return valid.astype(self.dtype)
 
     def canonical(self) -> Array:

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import DeclarationError
 from kerneltest.declare.kinds.array_argument import array_argument
 from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot, XpArray
 
@@ -56,7 +57,7 @@ class Parts(ArgumentKind):
     def check_total(self, slot: Slot) -> None:
         """Raises ValueError if there are no parts to divide the elements among."""
         if slot.exhaustive and slot.end and self.count(slot) <= 0:
-            raise ValueError(f"no parts add up to {slot.end}; exclude such lengths with where=")
+            raise DeclarationError(f"no parts add up to {slot.end}; exclude such lengths with where=")
 
     def end_of_equal_part(self, slot: Slot, number: XpArray) -> XpArray:
         """Returns where the part before part `number` ends if all parts have the same size."""

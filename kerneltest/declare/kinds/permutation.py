@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import DeclarationError
 from kerneltest.declare.kinds.array_argument import array_argument
 from kerneltest.declare.kinds.base import (
     ArgumentKind,
@@ -70,7 +71,7 @@ class Permutation(ArgumentKind):
         if not slot.globally_unique:
             return np.asarray(np.argsort(np.argsort(values, axis=-1, kind="stable"), axis=-1, kind="stable"))
         if slot.size > slot.end:
-            raise ValueError(
+            raise DeclarationError(
                 f"{slot.size} different indices do not fit into a length of {slot.end}; exclude it with where="
             )
         flat = np.array(values, np.int64).reshape(-1)

@@ -22,9 +22,10 @@ def _audit(chosen: argparse.Namespace) -> int:
     if missing := [path for path in (chosen.path, *suites) if not path.exists()]:
         return refuse("audit", FileNotFoundError(f"{missing[0]} does not exist"))
     pairings, broken = gather(suites)
-    found = audit_functions(read_program([chosen.path, *suites]), pairings, chosen.path)
-    print("\n".join(format_audit(found, broken)))
-    return int(bool(broken) or any(each.is_unpaired for each in found))
+    program = read_program([chosen.path, *suites])
+    found = audit_functions(program, pairings, chosen.path)
+    print("\n".join(format_audit(found, broken, program.unread)))
+    return int(bool(broken or program.unread) or any(each.is_unpaired for each in found))
 
 
 register_command(

@@ -82,14 +82,16 @@ def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -
     return found
 
 
-def format_audit(found: Sequence[AuditedFunction], broken: Sequence[str]) -> list[str]:
-    """Formats an audit: a line for each function and for each test file that could not be imported, and the totals."""
+def format_audit(found: Sequence[AuditedFunction], broken: Sequence[str], unread: Sequence[Path] = ()) -> list[str]:
+    """Formats an audit: its functions, the test files that could not be imported, the unread files, and the totals."""
     rows = [(each.place, each.name, each.status) for each in found]
     table = terminal_table(("", "", ""), rows)[1:] if rows else []
     lacking = sum(each.is_unpaired for each in found)
     total = f"{len(found)} function{' reaches' if len(found) == 1 else 's reach'} a Pallas call"
     unpaired = f"{lacking or 'none'} {'are' if lacking > 1 else 'is'} unpaired"
-    return [*table, *(for_terminal(f"not collected: {line}") for line in broken), f"{total}; {unpaired}"]
+    missing = [f"not collected: {line}" for line in broken]
+    missing += [f"not read: {relative_path(str(path))}: not Python, or nested too deeply" for path in unread]
+    return [*table, *map(for_terminal, missing), f"{total}; {unpaired}"]
 
 
 def _is_public(place: QualifiedName) -> bool:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from kerneltest.core.syntax import parse_file
+
 _ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
 
 
@@ -52,12 +54,14 @@ class SourceModule:
       imports: the dotted name that each imported name refers to; relative imports are resolved.
       stars: modules from which all names are imported.
       definitions: by name.
+      is_read: False if the file is not valid Python, or nested too deeply for its parser.
     """
 
     path: Path
     imports: dict[str, str] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
     definitions: dict[str, Definition] = field(default_factory=dict)
+    is_read: bool = True
 
     @cached_property
     def dotted(self) -> str:
@@ -70,11 +74,10 @@ class SourceModule:
 
 
 def read_module(path: Path) -> SourceModule:
-    """Reads one file. A file that is not valid Python has no definitions."""
-    module = SourceModule(path)
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+    """Reads one file."""
+    tree = parse_file(path)
+    module = SourceModule(path, is_read=tree is not None)
+    if tree is None:
         return module
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -103,8 +106,9 @@ def _import_source(module: SourceModule, node: ast.ImportFrom) -> str:
 
 
 def _define(module: SourceModule, body: Sequence[ast.stmt], prefix: str) -> None:
-    for node in body:
-        match node:
+    waiting = list(reversed(body))  # not a recursion, since each `elif` is nested in the one before it
+    while waiting:
+        match node := waiting.pop():
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 _add(module, prefix + name, node, prefix)
                 for decorator in node.decorator_list:  # `@f.defvjp` adds the function below it to f
@@ -124,7 +128,7 @@ def _define(module: SourceModule, body: Sequence[ast.stmt], prefix: str) -> None
                     module, prefix + name, {each for one in given for each in _names(one)}
                 )  # f.defvjp(forward, ...)
             case ast.If(body=first, orelse=second) | ast.Try(body=first, orelse=second):
-                _define(module, [*first, *second], prefix)
+                waiting += reversed([*first, *second])
 
 
 def _add(module: SourceModule, name: str, node: ast.stmt, prefix: str) -> None:
@@ -178,6 +182,11 @@ class Program:
 
     modules: Mapping[Path, SourceModule]
 
+    @property
+    def unread(self) -> list[Path]:
+        """The files that could not be read."""
+        return [path for path, module in self.modules.items() if not module.is_read]
+
     @cached_property
     def _by_name(self) -> dict[str, list[SourceModule]]:
         found: dict[str, list[SourceModule]] = {}
@@ -189,9 +198,8 @@ class Program:
         """Returns the module with a dotted name, or one whose name has it as its end, as in a src layout; or None."""
         candidates = self._by_name.get(dotted.rpartition(".")[2], [])
         exact = [each for each in candidates if each.dotted == dotted]
-        loose = [
-            e for e in candidates if f".{dotted}".endswith(f".{e.dotted}") or f".{e.dotted}".endswith(f".{dotted}")
-        ]
+        ends = [(f".{dotted}", f".{each.dotted}", each) for each in candidates]
+        loose = [each for wanted, own, each in ends if wanted.endswith(own) or own.endswith(wanted)]
         return next(iter([*exact, *loose]), None)
 
     def resolve(

@@ -6,7 +6,6 @@ import io
 import os
 import socket
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
 
 from kerneltest.core.failures import format_exception
 from kerneltest.extensions.ray.code_comparison import code_differences, format_reasons
@@ -30,6 +28,7 @@ from kerneltest.extensions.ray.source_archive import unpack
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemResult, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.isolation import IsolatedWorker
+from kerneltest.pytest_plugin.temporary_folders import TemporaryFolder, remove_abandoned_folders
 from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.journal import Activity
 from kerneltest.records.record_files import RECORD_LINE, REPRODUCER_LINE
@@ -56,7 +55,9 @@ class NodeWorker:
         Raises:
             CodeMismatchError: this machine has other code than the session.
         """
-        self._folder = Path(tempfile.mkdtemp(prefix="kerneltest-")).resolve()
+        remove_abandoned_folders()
+        self._temporary = TemporaryFolder()
+        self._folder = self._temporary.path
         self.node = node
         try:
             session_root = job.worker.root
@@ -65,7 +66,7 @@ class NodeWorker:
                 raise CodeMismatchError(f"{socket.gethostname()} has different code: {format_reasons(reasons)}")
             (self._folder / "plan.json").write_bytes(job.plan)
         except BaseException:
-            rmtree(self._folder, ignore_errors=True)
+            self._temporary.remove()
             raise
         os.environ.update(job.environment)
         sys.path[:0] = [each for path in job.paths if (each := _localize(path, session_root, root)) not in sys.path]
@@ -100,7 +101,7 @@ class NodeWorker:
         try:
             self._isolated.stop()
         finally:
-            rmtree(self._folder, ignore_errors=True)
+            self._temporary.remove()
 
     def _progress(self, item: str) -> Iterator[ItemProgress]:
         records = [line for path in sorted(self._folder.glob("records-*.jsonl")) for line in self._new_lines(path)]

@@ -32,6 +32,7 @@ from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
 from kerneltest.pytest_plugin.kernel_item import KernelItem
 from kerneltest.pytest_plugin.sharding import balance, part_costs, part_of
 from kerneltest.records.journal import Activity
+from kerneltest.report.text.tables import for_terminal
 from kerneltest.trace.tracing import JAX_SETTINGS
 
 if TYPE_CHECKING:
@@ -279,7 +280,7 @@ class RayLoop:
         for location, count in sorted(self._jobs.served.items()):
             terminalreporter.write_line(f"{location}: {count} item{'s' * (count != 1)}")
         for loss in self._jobs.losses:
-            terminalreporter.write_line(loss, yellow=True)
+            terminalreporter.write_line(for_terminal(loss), yellow=True)
 
 
 def _run_item(session: pytest.Session, item: pytest.Item, following: pytest.Item | None) -> None:

@@ -9,7 +9,7 @@ import jax
 from jax import export
 
 from kerneltest.core.dtypes import Array, is_packed
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, format_exception
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.platform_dispatch import abstract_platform
 from kerneltest.trace.runnable import runnable
@@ -39,8 +39,8 @@ def write_kernel(traced: Traced, leaves: Sequence[Array], platform: str, folder:
         with abstract_platform("" if _has_device(platform) else platform):
             exported = export.export(function, platforms=[platform], disabled_checks=_CHECKS)(*shapes)
     except Exception as error:  # other groups report kernels that do not lower
-        line = (str(error).splitlines() or [""])[0]
-        raise Failure(Verdict.UNAVAILABLE, f"JAX cannot export the kernel: {type(error).__name__}: {line}") from error
+        line = format_exception(error).splitlines()[0]
+        raise Failure(Verdict.UNAVAILABLE, f"JAX cannot export the kernel: {line}") from error
     with (folder / "exported.pickle").open("wb") as file:
         pickle.dump(dataclasses.replace(exported, _get_vjp=None), file)
     for number, leaf in enumerate(leaves):

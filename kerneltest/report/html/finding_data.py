@@ -128,7 +128,7 @@ def _most_diverse_first(rows: Sequence[OverlayRow]) -> list[int]:
     seen: Counter[tuple[str, ...]] = Counter()
     ranked = []
     for number, row in enumerate(rows):
-        if row.is_finding and not isinstance(row.ending, Gap):
+        if row.needs_attention and not isinstance(row.ending, Gap):
             record = row.record
             broad = (record.pairing, row.ending)
             narrow = (*broad, record.backend, record.dtype, record.family)

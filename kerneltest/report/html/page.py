@@ -139,7 +139,7 @@ class Page:
 
     @cached_property
     def findings(self) -> int:
-        return sum(row.is_finding for row in self.merged.rows)
+        return sum(row.needs_attention for row in self.merged.rows)
 
     @cached_property
     def reused(self) -> int:
@@ -225,7 +225,7 @@ class Page:
         gathered = {id(record) for suspect in self.suspects for record in suspect.findings}
         grouped: dict[tuple[Ending, str, str], list[Record]] = {}
         for row in self.merged.rows:
-            if row.is_finding and id(row.record) not in gathered:
+            if row.needs_attention and id(row.record) not in gathered:
                 grouped.setdefault((row.ending, row.record.pairing, row.record.backend), []).append(row.record)
         return [
             FindingKind(pairing, backend, ending, len(records), records[0].message)

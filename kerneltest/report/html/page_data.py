@@ -93,7 +93,7 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
     names = {"pairing": pairings.number, "backend": backends.number, "family": families.number}
     return {
         "verdicts": [
-            {"name": e, "letter": e.letter, "kind": e.kind, "meaning": e.meaning, "finding": e.is_finding}
+            {"name": e, "letter": e.letter, "kind": e.kind, "meaning": e.meaning, "finding": not e.is_green}
             for e in endings
         ],
         "pairings": [{"id": _normalize(name), **_pairing(name, merged, by_pairing[name])} for name in pairings.words],
@@ -185,7 +185,7 @@ def _budgets(
         record = row.record
         if record.error_budget and record.bound_fraction is not None:
             place = record.pairing, record.backend
-            rank = not row.is_finding, record.bound_fraction
+            rank = not row.needs_attention, record.bound_fraction
             if place not in most or rank > most[place][:2]:
                 most[place] = *rank, record
     return [

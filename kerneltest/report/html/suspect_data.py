@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from kerneltest.core.verdicts import VerdictKind
 from kerneltest.records.error_budget_text import instability_note
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.overlay import Overlay
@@ -216,7 +215,7 @@ class _CaseCounts:
     def __init__(self, records: Iterable[Record]) -> None:
         self._of: dict[tuple[str, str], list[Record]] = {}
         for record in records:
-            if record.case and record.verdict.kind is not VerdictKind.UNAVAILABLE:
+            if record.case and record.verdict.is_judgement:
                 self._of.setdefault((record.pairing, record.backend), []).append(record)
         self._counts: dict[tuple[str, str], _FeatureCounts] = {}
 

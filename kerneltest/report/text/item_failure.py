@@ -1,9 +1,10 @@
 """The message of a failed item: its suspects, each with its smallest case, and the command that runs it again."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kerneltest.core.failures import escape_surrogates
+from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Item
 from kerneltest.records.schema import Record
 from kerneltest.report.text.suspect_text import format_suspect
@@ -35,7 +36,7 @@ def format_failure(
 
     Args:
       item: the failed item.
-      findings: its findings, at least one.
+      findings: its findings and internal errors, at least one.
       suspects: the suspects with findings in the item.
       root: the folder to which shown paths are relative.
       report: the run's folder as the user wrote it; "" if the run is not saved.
@@ -43,7 +44,9 @@ def format_failure(
       cases: whether to list the cases of each suspect.
     """
     kernel, oracle = item.pairing.kernel, item.pairing.oracle
-    count = f"{len(findings)} finding{'s' * (len(findings) > 1)}"
+    internal = [record for record in findings if record.verdict is Verdict.INTERNAL_ERROR]
+    findings = [record for record in findings if record.verdict is not Verdict.INTERNAL_ERROR]
+    count = f"{len(findings)} finding{'s' * (len(findings) != 1)}"
     names = f"{_name_with_location(kernel, root)} against {_name_with_location(oracle, root)}"
     lines = [f"{_MARK}{count}: {names} on {item.backend.id}"]
     for suspect in suspects[:_MOST]:
@@ -59,7 +62,19 @@ def format_failure(
         lines += ["", f"... and {len(suspects) - _MOST} more suspects"]
     whole = [record for record in findings if not record.case]
     lines += [f"{_MARK}{record.verdict}: {record.family}: {record.message}" for record in whole]
+    lines += [f"{_MARK}{line}" for line in _format_internal(internal)]
     return [escape_surrogates(line) for line in [*lines, "", f"reproduce: {command}"]]
+
+
+def _format_internal(records: Sequence[Record]) -> Iterator[str]:
+    """Yields the message of each distinct internal error, with the number of cases that it ended."""
+    distinct: dict[str, list[Record]] = {}
+    for record in records:
+        distinct.setdefault(record.detail.essence if record.detail else record.message, []).append(record)
+    for same in distinct.values():
+        cases = sum(bool(record.case) for record in same)
+        yield from ("", f"{same[0].verdict}{f' in {cases} case' + 's' * (cases > 1) if cases else ''}:")
+        yield from same[0].message.splitlines()
 
 
 def _title(record: Record) -> str:

@@ -17,6 +17,11 @@ def for_terminal(text: str) -> str:
     return "".join(c if c.isprintable() else "�" for c in re.sub(r"[\r\n\t]+", " ", text))
 
 
+def lines_for_terminal(text: str) -> str:
+    """Returns text without control characters other than the ends of its lines."""
+    return "\n".join(map(for_terminal, text.split("\n")))
+
+
 def for_markdown(text: str) -> str:
     """Returns text as one line of at most `MAX_TEXT` characters, with all Markdown syntax escaped."""
     shown = for_terminal(text)

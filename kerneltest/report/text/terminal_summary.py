@@ -10,11 +10,13 @@ from kerneltest.report.counts import (
     clock_warning,
     gaps,
     inapplicable_backends,
+    internal_error_remarks,
     lowering_remarks,
     missing_call_remarks,
     reuse_remarks,
     slow_remarks,
     undefined_remarks,
+    unserved_remarks,
 )
 from kerneltest.report.matrix import Matrix, by_tier
 from kerneltest.report.text.suspect_text import format_suspects
@@ -59,7 +61,7 @@ def _matrix(matrix: Matrix, width: int | None) -> Iterator[tuple[str, str]]:
 
 
 def _colour(endings: set[Ending]) -> str:
-    if any(ending.is_finding for ending in endings):
+    if any(not ending.is_green for ending in endings):
         return "red"
     return "green" if Verdict.PASS in endings else "yellow"
 
@@ -73,6 +75,7 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
             "yellow",
         )
     yield from _with_colour("", (f"{backend} unavailable: {reason}" for backend, reason in plan.unavailable.items()))
+    yield from _with_colour("", unserved_remarks(run)[:_MOST])
     reasons = inapplicable_backends([run])
     yield from _with_colour("", (f"not applicable on {backends}: {why}" for backends, why in reasons[:_MOST_REASONS]))
     if len(reasons) > _MOST_REASONS:
@@ -85,6 +88,7 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
         lacking = f" {len(missing)} of {len(cells)} planned cells have cases without a record" if missing else ""
         yield f"INCOMPLETE:{lacking}", "red"
         yield from _with_colour("red", (f"  {line}" for line in wrong[:_MOST]))
+    yield from _with_colour("red", internal_error_remarks(run))
     idle = [cell for cell, status in cells.items() if status.verdict is Gap.NOTHING_COMPARED]
     yield from _with_colour("red", (f"nothing compared: {' / '.join(cell)}" for cell in idle[:_MOST]))
     yield from _with_colour("yellow", budget_remarks(run))

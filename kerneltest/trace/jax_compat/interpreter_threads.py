@@ -93,7 +93,10 @@ DescribeWait = Callable[[Mapping[str, Any]], Wait]
 
 @contextlib.contextmanager
 def exclusive_interpreter(
-    waits: frozenset[CodeType], describe: DescribeWait, evaluate: EvaluateThread | None
+    waits: frozenset[CodeType],
+    describe: DescribeWait,
+    evaluate: EvaluateThread | None,
+    reset: Callable[[], None],
 ) -> Iterator[tuple["DeadlockDetector", io.StringIO]]:
     """Holds the lock under which one interpreter at a time runs, with JAX patched for it.
 
@@ -101,6 +104,8 @@ def exclusive_interpreter(
       waits: the code of the methods in which a thread waits for others.
       describe: describes such a wait.
       evaluate: runs the kernel's threads; None if they are compiled.
+      reset: resets the interpreter's globals: at the end for the next kernel, and first because a test that calls the
+        interpreter itself leaves them after a failure.
 
     Yields:
       The deadlock detector, and the text that the interpreter prints.
@@ -113,7 +118,11 @@ def exclusive_interpreter(
         _captured_output() as printed,
         DeadlockDetector(waits, describe) as detector,
     ):
-        yield detector, printed
+        reset()
+        try:
+            yield detector, printed
+        finally:
+            reset()
 
 
 @contextlib.contextmanager

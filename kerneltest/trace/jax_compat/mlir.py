@@ -12,11 +12,27 @@ from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _mlir
 from jaxlib.triton import dialect as triton_dialect
 
-# Until MLIR's bindings find a Python module for a dialect, they look for one at each operation: that takes a tenth of a
-# lowering and most of the time to read its result.
-sys.modules.setdefault("jaxlib.mlir.dialects.tt", types.ModuleType("jaxlib.mlir.dialects.tt"))
+
+def _settle_triton_module() -> None:
+    """Ends the search of MLIR's bindings for a Python module of Triton's dialect, which does not exist.
+
+    They repeat it at each operation until they find one: that takes a tenth of a lowering and most of the time to read
+    its result. They find an empty one here, remember that, and do not keep it.
+    """
+    name = "jaxlib.mlir.dialects.tt"
+    if name in sys.modules:
+        return
+    sys.modules[name] = types.ModuleType(name)
+    try:
+        _mlir.globals._check_dialect_module_loaded("tt")
+    finally:
+        del sys.modules[name]
+
+
+_settle_triton_module()
 
 
 @functools.cache
@@ -25,6 +41,7 @@ def _context() -> Any:
     context = ir.Context()
     triton_dialect.register_dialect(context)
     context.load_all_available_dialects()
+    context.allow_unregistered_dialects = True  # a barrier is an operation of the GPU dialect
     return context
 
 

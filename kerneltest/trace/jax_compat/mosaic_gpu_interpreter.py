@@ -13,7 +13,8 @@ from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
 
 from kerneltest.core.details import Access, Hung, MemoryFault, Race, Raised, Stated, Visit
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.patterns import in_order
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.interpreter_threads import (
@@ -25,7 +26,7 @@ from kerneltest.trace.jax_compat.interpreter_threads import (
     supported_parameters,
 )
 from kerneltest.trace.jax_compat.jaxpr_types import Equation
-from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.jax_compat.source_lines import is_limit_text, limitation_text, line_of
 
 # Before 0.11, copies to global memory, waits for them and `commit_smem` do not take part in the order of events.
 DETECTS_ALL_RACES = jax.__version_info__ >= (0, 11)
@@ -37,20 +38,35 @@ _WAITS = method_codes(shared_memory.Barrier, "wait", "_wait")
 
 # JAX's text: an access that is part of a race, an exception in a traceback, and an access outside a buffer.
 _ACCESS = re.compile(
-    r"^ *(read|write) of (.*?)(\[.*\]|) from (Warp\w*\(.*?\)|\d+, \d+),? (?:(\S+?):(\d+)[:\d]* .*)?$", re.MULTILINE
+    r"^ *+(read|write) of (?>(.*?) from )(Warp\w*+\([^()]*\)|\d++, \d++),? (?:([^\s:]++):(\d++)[:\d]*+ .*)?$",
+    re.MULTILINE,
 )
 _EXCEPTION = re.compile(
     r"^(?:\w+\.)*(\w+Error): (.*(?:\n(?!(?:\w+\.)*\w+Error: |Traceback|At:|\s|$).*)*)", re.MULTILINE
 )
-_OUTSIDE = re.compile(r"(read|swap|block index .*?)(?: of| for) (\w*Key\(.*?\)|.*?)[,:] .*?ing (\[.*\]) but")
+_OUTSIDE = in_order(
+    r".*?(read|swap|block index [^\n]{0,200}?)(?: of| for) ",
+    r"(\w*?Key\(.*?\)|[^\n]*?)[,:] ",
+    r"[^\n]*?ing (\[[^\[\]\n]*\]) but",
+)
+_MISUSED_BARRIER = in_order(r".*?[Bb]arrier", r"[^\n]*? phase")
 _SPACES: list[str] = [str(space.name).lower() for space in MemorySpace]
 # JAX's representations of memory, threads and indices, and the forms in which messages show them.
 _PLAIN_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"\w*Key\(memory_space_id=(\d+),.*?buffer_id=(\d+)\)"), lambda m: f"{_SPACES[int(m[1])]} {m[2]}"),
-    (re.compile(r"Warpgroup\(.*?block_id=(\d+), warpgroup_id=(\d+)\)"), lambda m: f"warpgroup {m[2]} of block {m[1]}"),
+    (
+        re.compile(r"\b\w*?Key\(memory_space_id=(\d++),[^()]{0,200}?buffer_id=(\d++)\)"),
+        lambda m: f"{_SPACES[int(m[1])]} {m[2]}",
+    ),
+    (
+        re.compile(r"Warpgroup\([^()]{0,200}?block_id=(\d++), warpgroup_id=(\d++)\)"),
+        lambda m: f"warpgroup {m[2]} of block {m[1]}",
+    ),
     (re.compile(r"^(\d+), (\d+)$"), lambda m: f"warpgroup {m[2]}"),
     (re.compile(r"slice\((\d+), (\d+)(?:, (?:1|None))?\)"), lambda m: f"{m[1]}:{m[2]}"),
-    (re.compile(r"\[Access\(range=\((.*?)\), permutation=\w+\)\]|\[\((.*?)\)\]"), lambda m: f"[{m[1] or m[2]}]"),
+    (
+        re.compile(r"\[Access\(range=\(([^\[\]]*)\), permutation=\w+\)\]|\[\(([^\[\]]*)\)\]"),
+        lambda m: f"[{m[1] or m[2]}]",
+    ),
 )
 
 
@@ -63,9 +79,10 @@ def run(call: Callable[..., Any], operands: Sequence[Any], evaluate: EvaluateThr
       evaluate: runs the kernel's threads if the interpreter is not compiled.
 
     Raises:
-      Failure: the interpreter found a fault. Its state is reset for the next kernel.
+      Failure: the interpreter found a fault.
     """
-    with exclusive_interpreter(_WAITS, _describe_wait, evaluate) as (detector, printed):
+    reset = gpu_callbacks.reset_gpu_interpret_mode_state
+    with exclusive_interpreter(_WAITS, _describe_wait, evaluate, reset) as (detector, printed):
         try:
             outputs = [np.asarray(output) for output in call(*operands)]
             races = gpu_callbacks._races
@@ -74,9 +91,7 @@ def run(call: Callable[..., Any], operands: Sequence[Any], evaluate: EvaluateThr
         except Failure:
             raise
         except Exception as error:
-            raise _failure(str(error), detector.deadlock) from error
-        finally:
-            gpu_callbacks.reset_gpu_interpret_mode_state()
+            raise _failure(exception_text(error), detector.deadlock) from error
     return outputs
 
 
@@ -92,15 +107,15 @@ def _failure(text: str, deadlock: Hung | None) -> Failure:
     if name == "IndexError" or "out-of-bounds" in said.lower():
         return Failure(Verdict.OUT_OF_BOUNDS, _outside(said))
     message = _plain(said)
-    if name == "NotImplementedError":
-        return Failure(Verdict.UNIMPLEMENTED, Raised("JAX's interpreter of Mosaic GPU kernels", name, message))
+    if is_limit_text(name, said):
+        return Failure(Verdict.UNAVAILABLE, limitation_text("cannot interpret this", name, message))
     if "read-side operations completed" in said:
         words = (
             "the kernel ends while a copy to global memory is still reading shared memory: end it with "
             "plgpu.wait_smem_to_gmem(0)"
         )
         return Failure(Verdict.RACE, Race("", "shared memory", "", (Visit(Access.COPY),), words))
-    if re.search(r"[Bb]arrier.* phase", said):
+    if _MISUSED_BARRIER.search(said):
         return Failure(
             Verdict.RUNTIME_ERROR,
             Stated("a barrier is misused: {error}: {message}", {"error": name, "message": message}),
@@ -122,7 +137,8 @@ def _race(text: str) -> Race:
     accesses = _ACCESS.findall(text[text.index("RACE DETECTED") :])[:2]
     clauses = []
     visits = []
-    for access, memory, indices, thread, file, number in accesses:
+    for access, where, thread, file, number in accesses:
+        memory, indices = _split_indices(where)
         line = f"{relative_path(file)}:{number}" if file else ""
         done, kind = ("read", Access.LOAD) if access == "read" else ("written", Access.STORE)
         clauses.append(f"{_plain(memory)}{_plain(indices)} is {done} by {_plain(thread)}{_at(line)}")
@@ -131,8 +147,14 @@ def _race(text: str) -> Race:
         f"{', and '.join(clauses)}, with no ordering between them (a copy runs concurrently with the warpgroup that "
         "started it)"
     )
-    buffer, element = (_plain(accesses[0][1]), _plain(accesses[0][2])) if accesses else ("", "")
+    buffer, element = map(_plain, _split_indices(accesses[0][1] if accesses else ""))
     return Race("", buffer, element, tuple(visits), words)
+
+
+def _split_indices(where: str) -> tuple[str, str]:
+    """Splits `MEMORY[INDICES]`; without indices, the second part is ""."""
+    memory, bracket, inside = where.partition("[")
+    return (memory, bracket + inside) if inside.endswith("]") else (where, "")
 
 
 def _at(line: str) -> str:

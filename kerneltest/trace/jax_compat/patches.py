@@ -88,12 +88,6 @@ def report_platform(answer: Callable[[], str]) -> Iterator[None]:
         _answer.reset(token)
 
 
-def disable_disk_cache() -> AbstractContextManager[Any]:
-    """Compiles without JAX's cache on disk, from which code for a device that is not present cannot be read back."""
-    off: AbstractContextManager[Any] = config.enable_compilation_cache(False)
-    return off
-
-
 def keep_jax_frames() -> AbstractContextManager[Any]:
     """Keeps JAX's own frames in the exceptions that JAX raises."""
     whole: AbstractContextManager[Any] = config.traceback_filtering("off")

@@ -1,5 +1,6 @@
 """Source lines behind equations and errors, and whether an error is due to JAX or to the kernel."""
 
+import linecache
 import re
 import traceback
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import jax
 from jax._src import custom_batching, source_info_util
 
+from kerneltest.core.failures import exception_text
 from kerneltest.core.source_location import location_of_exception, relative_path
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Jaxpr, SourceInfo
 
@@ -39,13 +41,10 @@ def line_of_nested(equations: list[Equation]) -> str:
     return line
 
 
-_DEFINED_AT = re.compile(r" at (.+):(\d+)$")  # JAX's text
-
-
 def line_of_function(jaxpr: Jaxpr) -> str:
     """`FILE:LINE` at which the user's function behind a jaxpr is defined, or ""."""
-    found = _DEFINED_AT.search(_function_source(jaxpr))
-    return f"{relative_path(found.group(1))}:{found.group(2)}" if found and not found.group(1).startswith(_JAX) else ""
+    file, _, line = _function_source(jaxpr).partition(" at ")[2].rpartition(":")
+    return f"{relative_path(file)}:{line}" if file and line.isdigit() and not file.startswith(_JAX) else ""
 
 
 def is_of_jax(jaxpr: Jaxpr) -> bool:
@@ -78,6 +77,12 @@ def propagate_call_lines(equation: Equation, caller: Equation | None = None) -> 
 def user_line(error: BaseException) -> str:
     """` (FILE:LINE)` of the last frame outside JAX and kerneltest, or ""."""
     return location_of_exception(error, _JAX)
+
+
+def source_of(line: str) -> str:
+    """The text of a source line, given as ` (FILE:LINE)`."""
+    path, _, number = line.strip(" ()").rpartition(":")
+    return linecache.getline(path, int(number)) if number.isdigit() else ""
 
 
 def raised_in_jax(error: BaseException | None) -> bool:
@@ -121,7 +126,23 @@ def _equations_in_frames(error: BaseException) -> Iterator[tuple[Equation, str]]
 
 
 # A `ValueError` of JAX's about its own limits.
-_OWN_LIMIT = re.compile(r"Cannot lower jaxpr with effects")
+_OWN_LIMIT = re.compile(
+    r"Cannot lower jaxpr with effects|not (?:currently |yet )?support|[Uu]nsupported|does not have trivial BlockSpec"
+)
+
+
+# Exceptions that no check of an interpreter's raises on purpose.
+_UNINTENDED = (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError)
+
+
+def is_defect_of_jax(error: BaseException) -> bool:
+    """Returns whether a line of JAX's raised an exception by mistake, while it ran a kernel."""
+    return isinstance(error, _UNINTENDED) and raised_in_jax(error)
+
+
+def is_limit_text(error: str, said: str) -> bool:
+    """Returns whether an exception's type and text name a limit of one of JAX's interpreters."""
+    return error == "NotImplementedError" or (error == "ValueError" and bool(_OWN_LIMIT.search(said)))
 
 
 def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
@@ -135,7 +156,7 @@ def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
     """
     if user_line(error):
         return False
-    return not (checks and isinstance(error, ValueError)) or bool(_OWN_LIMIT.search(str(error)))
+    return not (checks and isinstance(error, ValueError)) or is_limit_text("ValueError", exception_text(error))
 
 
 def describe_limitation(error: BaseException, what: str) -> str:
@@ -146,4 +167,17 @@ def describe_limitation(error: BaseException, what: str) -> str:
       what: a predicate, such as `cannot interpret this`.
     """
     place = user_line(error) or line_being_processed(error)
-    return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {type(error).__name__}: {error}{place}"
+    return limitation_text(what, type(error).__name__, f"{text_of(error)}{place}")
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception of JAX's; the line of JAX's that raised it, if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if exception_text(error) or not frames:
+        return exception_text(error)
+    return f"in {frames[-1].filename.removeprefix(f'{Path(_JAX).parent}/')}:{frames[-1].lineno}"
+
+
+def limitation_text(what: str, error: str, said: str) -> str:
+    """The same, from the exception's type and its text."""
+    return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {error}: {said}"

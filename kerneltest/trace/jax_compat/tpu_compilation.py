@@ -4,22 +4,14 @@ import base64
 import functools
 from typing import Any
 
-import numpy as np
-from jax._src import compiler
-from jax._src.interpreters import mlir
-from jax._src.lib import tpu, xla_client  # type: ignore[attr-defined, unused-ignore]
+from jax._src.lib import tpu  # type: ignore[attr-defined, unused-ignore]
 from jax.experimental import topologies
 from jaxlib.mlir import ir
 
+from kerneltest.trace.jax_compat.device_free_compilation import compile_for_device
 from kerneltest.trace.jax_compat.mlir import CustomCall
 
 TPU_CUSTOM_CALL = "tpu_custom_call"
-
-
-def module_bytes(lowered: Any) -> bytes:
-    """Bytecode of the StableHLO, Mosaic modules included, that `jax.jit(...).trace(...).lower(...)` returned."""
-    written: bytes = mlir.module_to_bytecode(lowered.compiler_ir("stablehlo"))
-    return written
 
 
 def mosaic_module(call: CustomCall) -> bytes:
@@ -47,10 +39,4 @@ def compile_for_topology(module: bytes, topology: str) -> Any:
     Returns:
       XLA's executable, which reports its costs.
     """
-    device = device_of(topology)
-    options = compiler.get_compile_options(1, 1, device_assignment=np.array([[device.id]]))
-    with mlir.make_ir_context():
-        parsed = ir.Module.parse(module)
-        return device.client.compile(
-            parsed, executable_devices=xla_client.DeviceList((device,)), compile_options=options
-        )
+    return compile_for_device(module, device_of(topology))

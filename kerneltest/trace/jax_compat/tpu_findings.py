@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.core.details import Access, Hung, MemoryFault, Race, Raised, Stated, Visit
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.patterns import in_order
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.interpreter_threads import Wait
+from kerneltest.trace.jax_compat.source_lines import is_defect_of_jax, is_limit_text, limitation_text, text_of
 from kerneltest.trace.jax_compat.tpu_memory import PIPELINE_CODE, Leftover, MisuseError, TrackedSharedMemory, place_of
 
 _FIRST_COPY = 100  # JAX numbers devices from 0, and copies from here
@@ -20,12 +22,21 @@ _ACCESS = re.compile(
     r"^ *(read|write) of (\('\w+', \d+, \d+, \d+\))\[(.*?)\] from \(?(\d+), (\d+)\)?,? (.*)$", re.MULTILINE
 )
 _FRAME = re.compile(r"(.+?):(\d+)(?::\d+)? \(")
-_BLOCK = re.compile(
-    r'Out-of-bounds block index \((.*?),?\) for \w+ "(.*?)" in iteration (\(.*?\)) .*?ing \[\(?(.*?)\)?\] but \w+ '
-    r"has shape (\(.*?\))"
+_BLOCK = in_order(
+    r".*?Out-of-bounds block index \(",
+    r"(.*?),?\) for ",
+    r'\w+ "(.*?)" in iteration ',
+    r"(\(.*?\)) ",
+    r".*?ing \[\(?",
+    r"(.*?)\)?\] but \w+ has shape ",
+    r"(\(.*?\))",
 )
-_REVISITED = re.compile(
-    r"Revisited block \(?(.*?)\)? of output (\d+) in iteration (\(.*?\))\. .*? iterations (\(.*?\)) "
+_REVISITED = in_order(
+    r".*?Revisited block \(?",
+    r"(.*?)\)? of output (\d+) in iteration ",
+    r"(\(.*?\))\. ",
+    r".*? iterations ",
+    r"(\(.*?\)) ",
 )
 _INDEX = re.compile(r"slice\((-?\d+), (-?\d+), \w+\)|(-?\d+)")
 
@@ -43,7 +54,10 @@ def failure(error: Exception, deadlock: Hung | None, memory: TrackedSharedMemory
     cause = (memory.first if memory is not None else None) or error
     if isinstance(cause, MisuseError):
         return Failure(cause.verdict, cause.detail)
-    text, name = str(cause), type(cause).__name__
+    text, name = exception_text(cause), type(cause).__name__
+    if is_limit_text(name, text) or is_defect_of_jax(cause):
+        said = text_of(cause) + (f" ({memory.layout.line})" if memory is not None else "")
+        return Failure(Verdict.UNAVAILABLE, limitation_text("cannot interpret this", name, said))
     if memory is None:
         return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, text))
     if "RACE DETECTED" in text:
@@ -52,8 +66,6 @@ def failure(error: Exception, deadlock: Hung | None, memory: TrackedSharedMemory
         return Failure(Verdict.OUT_OF_BOUNDS, _block_outside(block, memory))
     if (again := _REVISITED.search(text)) is not None:
         return Failure(Verdict.RUNTIME_ERROR, _revisited_block(again, memory))
-    if isinstance(cause, NotImplementedError):
-        return Failure(Verdict.UNIMPLEMENTED, Raised("JAX's interpreter of TPU kernels", name, text))
     if text.startswith("Out-of-bounds"):
         return Failure(Verdict.OUT_OF_BOUNDS, MemoryFault("", Visit(Access.LOAD), "", "", text))
     return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, text))

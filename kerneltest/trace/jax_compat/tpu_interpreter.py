@@ -105,10 +105,13 @@ def run(
       evaluate: runs the kernel on each core if the interpreter is not compiled.
 
     Raises:
-      Failure: the interpreter found a fault. Its state is reset for the next kernel.
+      Failure: the interpreter found a fault.
     """
     with (
-        exclusive_interpreter(_WAITS, tpu_findings.describe_wait, evaluate) as (detector, printed),
+        exclusive_interpreter(_WAITS, tpu_findings.describe_wait, evaluate, tpu.reset_tpu_interpret_mode_state) as (
+            detector,
+            printed,
+        ),
         _tracked_memory(layout, fill) as made,
     ):
         try:
@@ -120,8 +123,6 @@ def run(
             raise
         except Exception as error:
             raise tpu_findings.failure(error, detector.deadlock, made[0] if made else None) from error
-        finally:
-            tpu.reset_tpu_interpret_mode_state()
     unwritten = [_crop(memory.unwritten_mask(i), output.shape) for i, output in enumerate(outputs)]
     return InterpretResult(outputs, unwritten, tuple(memory.reads))
 
@@ -166,7 +167,7 @@ def _finish(memory: TrackedSharedMemory, printed: io.StringIO) -> None:
     """
     left = list(memory.leftovers())
     memory.over = True
-    tpu._shared_memory = memory  # JAX has dropped it; `reset_tpu_interpret_mode_state` does so again
+    tpu._shared_memory = memory  # JAX has dropped it; `exclusive_interpreter` resets it
     for semaphore in left:
         for carry_out, _ in semaphore.copies:
             carry_out()

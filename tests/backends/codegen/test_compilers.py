@@ -3,19 +3,27 @@
 import importlib.util
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from types import MappingProxyType
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
+from jax.experimental.pallas import mosaic_gpu as plgpu
 
 import kerneltest as kt
 from kernels.matmul import matmul_2x2
 from kernels.pipeline_copy import pipeline_copy
 from kernels.vector_add import vector_add
+from kerneltest.backends.codegen import xla_cuda
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.workers import Worker, Workers
+from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
+from kerneltest.trace.tracing import trace_function
 
+X = (ShapeDtype((4,), np.dtype(np.float32)),)
 INSTALLED = importlib.util.find_spec("jax_cuda13_plugin") is not None
 needs_xla = pytest.mark.skipif(not INSTALLED, reason="XLA's CUDA compiler is not installed")
 
@@ -57,6 +65,57 @@ def test_without_it_the_reason_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
+def dying_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    workers = Workers("tests.dying_compiler", "XLA's CUDA compiler")
+    monkeypatch.setattr(xla_cuda, "_workers", workers)
+    monkeypatch.setattr(metadata, "version", lambda name: "1")
+    yield
+    workers.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "words"),
+    [
+        ("aborts", "crash", r"XLA's CUDA compiler died with exit code -6: .*LLVM ERROR: Cannot select: .*cg1$"),
+        ("refused", "compile_error", r"Pass pipeline failed \(loc.*not supported\) \(kernels/here\.py:7\)$"),
+    ],
+)
+@pytest.mark.usefixtures("dying_compiler")
+def test_what_xla_does_to_its_process_is_the_verdict_of_one_signature(name: str, verdict: str, words: str) -> None:
+    def function(x: Any) -> Any:
+        with jax.named_scope(name):
+            return [x + 1]
+
+    (backend,) = resolve(["compile:xla-sm_90"])
+    with pytest.raises(Failure, match=words) as caught:
+        backend.prepare(trace_function(function, X, ""))
+    assert caught.value.verdict == verdict
+    assert backend.prepare(trace_function(lambda x: [x * 2], X, "")).files() == {
+        "optimized.hlo.txt": "HloModule jit_run"
+    }
+
+
+@needs_xla
+def test_llvm_aborts_in_a_process_of_its_own() -> None:
+    """A Hopper does not have Blackwell's instruction, which LLVM finds out when it selects instructions."""
+
+    def arrives(x: Any) -> Any:
+        def body(x_ref: Any, o_ref: Any, barrier: Any) -> None:
+            o_ref[...] = x_ref[...]
+            plgpu.tcgen05_commit_arrive(barrier)
+
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        barrier = plgpu.Barrier(orders_tensor_core=True)
+        return plgpu.kernel(body, out_type=out, scratch_types={"barrier": barrier})(x)
+
+    pairing = _pairing(arrives, 128, x=kt.array("m n", "float32"))
+    (finding,) = kt.check(pairing, backends=["compile:xla-sm_90"], depth="quick").findings
+    assert finding.verdict in ("crash", "compile_error")  # an MLIR check of some versions comes first
+    assert "tcgen05.commit" in finding.message
+    assert kt.check(PAIRINGS["mosaic_gpu"], backends=["compile:xla-sm_90"], depth="quick").ok
+
+
+@pytest.fixture
 def worker() -> Iterator[Worker]:
     made = Worker("tests.stubborn", "the child")
     yield made
@@ -76,7 +135,8 @@ def test_what_a_child_says_comes_with_its_answer(worker: Worker) -> None:
 @pytest.mark.parametrize(
     ("do", "verdict", "words"),
     [
-        ("die", "crash", "the child died with exit code 7: about to die"),
+        ("die", "crash", "the child died with exit code 7: about to die$"),
+        ("die with a stack trace", "crash", "the child died with exit code 7: LLVM ERROR: Cannot select: intrinsic$"),
         ("hang", "hang", "the child did not answer within 2 s and was killed"),
     ],
 )

@@ -44,6 +44,35 @@ def test_what_reaches_a_pallas_call(case: str, tmp_path: Path) -> None:
     assert {place.name for place in read_program([tmp_path]).kernels} == names
 
 
+SUM = " + ".join(["x"] * 20_000)
+DEEP = {
+    "brackets": (f"def f(x): return {'(' * 150}{CALL}{')' * 150}\n", True),
+    "a chain of elif": (
+        "".join(f"{'el' if i else ''}if FLAG == {i}:\n    def f{i}(x): return 1\n" for i in range(600))
+        + f"else:\n    def f(x): return {CALL}\n",
+        True,
+    ),
+    "more brackets than Python reads": (f"def f(x): return {'(' * 5000}{CALL}{')' * 5000}\n", False),
+    "a sum longer than Python reads": (f"def f(x): return {CALL} + {SUM}\n", False),
+    "operators": (f"def f(x): return {'-' * 50_000}{CALL}\n", False),
+    "a null byte": (f"def f(x): return {CALL}\0\n", False),
+}
+
+
+@pytest.mark.parametrize("case", DEEP)
+def test_deeply_nested_source_is_read_or_said_to_be_unread(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, read = DEEP[case]
+    (tmp_path / "ops.py").write_text(HEAD + source, encoding="utf-8")
+    (tmp_path / "other.py").write_text(f"{HEAD}def other(x): return {CALL}\n", encoding="utf-8")
+    assert main(["audit", str(tmp_path)]) == 1
+    shown = capsys.readouterr().out
+    assert "other.py" in shown
+    assert (" f " in shown) is read
+    assert ("not read: " in shown) is not read
+
+
 def test_names_are_followed_through_packages(tmp_path: Path) -> None:
     files = {
         "src/lib/__init__.py": "from .api import *\n",

@@ -62,7 +62,7 @@ def external(op: Operation) -> Rule:
     """Returns the function of a vendor's library that the attribute `symbol` names.
 
     Raises:
-      Failure: `unimplemented`, with the name of a function that the simulator does not support.
+      Failure: `unavailable`, with the name of a function that the simulator does not support.
     """
     name = plain_name(op.attributes["symbol"])
     if name not in NAMES:

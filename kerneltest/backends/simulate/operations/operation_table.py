@@ -110,6 +110,7 @@ OPERATIONS: Mapping[str, Semantics] = {
     "tt.atomic_cas": Semantics(execute=memory_operations.atomic_cas, has_effect=True),
     "tt.print": Semantics(execute=control_flow.no_operation, has_effect=True),
     "tt.assert": Semantics(execute=control_flow.no_operation, has_effect=True),
+    "gpu.barrier": Semantics(execute=control_flow.no_operation, has_effect=True),  # programs run in lockstep
     "tt.debug_barrier": Semantics(execute=control_flow.no_operation, has_effect=True),
     # Control flow.
     "scf.for": Semantics(execute=control_flow.loop),

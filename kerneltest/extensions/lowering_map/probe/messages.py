@@ -6,8 +6,8 @@ import traceback
 MAX_LENGTH = 300
 # The text that MLIR and XLA put around a cause: the place in the probe, the instruction, the pass that failed.
 _AROUND = re.compile(
-    r"""(?<=error:\ )"[^\n]*?\):\ | \s+note:\ ".* | \s+see\ current\ operation:.* | :\ %\S+\ =\ .*
-    | \s+at\ location:\ loc\(.* | \w+:\ Mosaic\ failed\ to\ compile\ TPU\ kernel[^:]*:\s+""",
+    r"""(?<=error:\ )"[^\n]{0,999}?\):\ | (?<!\s)\s+(?:note:\ "|see\ current\ operation:|at\ location:\ loc\().*
+    | :\ %\S+\ =\ .* | \b\w+:\ Mosaic\ failed\ to\ compile\ TPU\ kernel[^:]*:\s+""",
     re.VERBOSE | re.DOTALL,
 )
 # The line with the cause, as LLVM, the C library, libtpu and ptxas write it.

@@ -1,0 +1,47 @@
+"""XLA's CUDA compiler as a child process without a GPU, since LLVM may abort: lowered functions to machine code.
+
+Reads one request per line from standard input and answers each with one line.
+"""
+
+import base64
+import json
+import os
+import sys
+from typing import Any, TextIO
+
+
+def compile_module(module: bytes, target: str) -> str:
+    """Compiles one module.
+
+    Args:
+      module: StableHLO as bytecode.
+      target: the GPU, as the text of XLA's GpuTargetConfigProto.
+
+    Returns:
+      The optimised module as HLO text.
+    """
+    from kerneltest.trace.jax_compat.device_free_compilation import compile_for_device, described_gpu
+
+    executable = compile_for_device(module, described_gpu(target))
+    return "\n\n".join(each.to_string() for each in executable.hlo_modules())
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"hlo": compile_module(base64.b64decode(request["module"]), request["target"])}
+    except Exception as error:
+        return {"verdict": "compile_error", "error": type(error).__name__, "message": str(error)}
+
+
+def main(requests: TextIO, answers: TextIO) -> None:
+    """Answers requests until the input ends."""
+    os.environ["JAX_PLATFORMS"] = "cpu"  # a GPU that this machine has is neither needed nor started
+    for line in requests:
+        print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    # The compiler sometimes prints to standard output, so answers go to a copy of it.
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    main(sys.stdin, channel)

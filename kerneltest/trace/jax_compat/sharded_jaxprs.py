@@ -1,0 +1,118 @@
+"""Meshes in jaxprs: the types that name one, and the equations by which its devices communicate."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from jax._src import core
+from jax._src.lax import parallel
+from jax._src.mesh import empty_concrete_mesh
+from jax._src.pallas import core as pallas_core
+from jax._src.sharding_impls import UNSPECIFIED  # type: ignore[attr-defined, unused-ignore]
+from jax.extend.core import Primitive
+
+from kerneltest.trace.jax_compat.jaxpr_types import (
+    AbstractValue,
+    Atom,
+    ClosedJaxpr,
+    Equation,
+    Jaxpr,
+    Literal,
+    OpenJaxpr,
+    Params,
+    Var,
+)
+
+_COLLECTIVES = frozenset(each for each in vars(parallel).values() if isinstance(each, Primitive))
+
+
+def communicates(equation: Equation) -> bool:
+    """Returns whether an equation, or one nested in it, asks for its place in a mesh or exchanges values there."""
+    own = getattr(equation.params.get("grid_mapping"), "grid_names", None) or ()
+    return (
+        equation.primitive in _COLLECTIVES
+        or any(_is_exchange(effect) and getattr(effect, "name", None) not in own for effect in equation.effects)
+        or any(communicates(each) for value in equation.params.values() for each in _nested_equations(value))
+    )
+
+
+def _is_exchange(effect: Any) -> bool:
+    return isinstance(effect, core.NamedAxisEffect | pallas_core.CommsEffect)
+
+
+def _nested_equations(value: Any) -> Iterator[Equation]:
+    for inner in value if isinstance(value, (tuple, list)) else (value,):
+        if isinstance(inner, (ClosedJaxpr, OpenJaxpr)):
+            yield from inner.eqns
+
+
+def without_effects(equations: list[Equation]) -> set[Any]:
+    """The effects of some equations, other than naming an axis of a mesh."""
+    return {e for equation in equations for e in equation.effects if not isinstance(e, core.NamedAxisEffect)}
+
+
+def without_mesh(jaxpr: Jaxpr) -> Jaxpr:
+    """Returns a jaxpr, open or closed, whose types do not name a mesh."""
+    if isinstance(jaxpr, ClosedJaxpr) and jaxpr.jaxpr is not jaxpr:
+        return jaxpr.replace(jaxpr=without_mesh(jaxpr.jaxpr))
+    names: dict[Var, Var] = {}
+
+    def plain(atom: Atom) -> Atom:
+        if isinstance(atom, Literal):
+            return Literal(atom.val, _without_mesh(atom.aval))
+        if atom not in names:
+            names[atom] = type(atom)(_without_mesh(atom.aval))
+        return names[atom]
+
+    def renamed(effects: Iterable[Any]) -> set[Any]:
+        return {e.replace(input=plain(e.input)) if hasattr(getattr(e, "input", None), "aval") else e for e in effects}
+
+    return jaxpr.replace(
+        constvars=list(map(plain, jaxpr.constvars)),
+        invars=list(map(plain, jaxpr.invars)),
+        eqns=[
+            equation.replace(
+                invars=list(map(plain, equation.invars)),
+                outvars=list(map(plain, equation.outvars)),
+                params=_plain_params(equation.params),
+                effects=renamed(equation.effects),
+            )
+            for equation in jaxpr.eqns
+        ],
+        outvars=list(map(plain, jaxpr.outvars)),
+        effects=renamed(jaxpr.effects),
+    )
+
+
+def _without_mesh(aval: AbstractValue) -> AbstractValue:
+    if hasattr(aval, "inner_aval"):
+        return aval.update(inner_aval=_without_mesh(aval.inner_aval))
+    if type(aval) is not core.ShapedArray:
+        return aval
+    return core.ShapedArray(aval.shape, aval.dtype, aval.weak_type, memory_space=aval.memory_space)
+
+
+def _plain_params(params: Params) -> dict[str, Any]:
+    plain = {key: _plain_value(value) for key, value in params.items()}
+    plain.update({key: None for key in ("sharding", "out_sharding") if key in plain})
+    plain.update({key: (UNSPECIFIED,) * len(plain[key]) for key in ("in_shardings", "out_shardings") if key in plain})
+    if "ctx_mesh" in plain:
+        plain["ctx_mesh"] = empty_concrete_mesh
+    if (mapping := params.get("grid_mapping")) is not None:
+        plain["grid_mapping"] = mapping.replace(block_mappings=tuple(map(_plain_block, mapping.block_mappings)))
+    return plain
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, (ClosedJaxpr, OpenJaxpr)):
+        return without_mesh(value)
+    if isinstance(value, core.AbstractValue):
+        return _without_mesh(value)
+    if type(value) in (tuple, list):
+        return type(value)(map(_plain_value, value))
+    return value
+
+
+def _plain_block(block: Any) -> Any:
+    return block.replace(
+        array_aval=_without_mesh(block.array_aval), transformed_block_aval=_without_mesh(block.transformed_block_aval)
+    )

@@ -1,0 +1,113 @@
+"""Kernels under `jax.shard_map` on every tier, and what a machine without their mesh says of them."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
+
+import kerneltest as kt
+from kerneltest.api import Result
+from tests.sharded import double, loop
+
+P = PartitionSpec
+MESH = AbstractMesh((2,), ("a",), axis_types=(AxisType.Auto,))
+TIERS = (
+    "interpret",
+    "interpret-tpu",
+    "simulate:sm_90",
+    "simulate:gfx942",
+    "lower:sm_90",
+    "lower:gfx942",
+    "lower:tpu-v5e",
+    pytest.param("compile:sm_90", marks=pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")),
+)
+
+
+def _over(function: Callable[..., Any], mesh: Any = MESH) -> Callable[..., Any]:
+    def sharded(x: jax.Array) -> jax.Array:
+        return jax.shard_map(
+            function, mesh=mesh() if callable(mesh) else mesh, in_specs=P("a"), out_specs=P("a"), check_vma=False
+        )(x)
+
+    return sharded
+
+
+def _checked(kernel: Callable[..., Any], *backends: str) -> Result:
+    declared = kt.oracle_for(kernel, x=kt.array("n 128", "float32"), dims=dict(n=kt.dim(values=(16, 32))))
+    return kt.check(declared(lambda x: 2 * x), backends=backends, depth="quick")
+
+
+@pytest.mark.parametrize("backend", TIERS)
+def test_a_right_kernel_passes_on_every_tier_by_its_local_kernel(backend: str) -> None:
+    result = _checked(_over(double), backend)
+    assert {record.verdict for record in result.records} == {"pass"}
+
+
+def test_a_wrong_local_kernel_is_found() -> None:
+    result = _checked(_over(lambda x: double(x).at[0, 0].add(1)), "interpret", "simulate:sm_90")
+    assert {(f.backend, f.verdict) for f in result.findings} >= {
+        ("interpret", "mismatch"),
+        ("simulate:sm_90", "mismatch"),
+    }
+
+
+def _placed(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] + jax.lax.axis_index("a")
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+def _sent(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any, sent: Any, received: Any) -> None:
+        to = (1 - jax.lax.axis_index("a"),)
+        copy = pltpu.make_async_remote_copy(x_ref, o_ref, sent, received, device_id=to)
+        copy.start()
+        copy.wait()
+
+    whole, semaphore = pl.BlockSpec(memory_space=pl.ANY), pltpu.SemaphoreType.DMA
+    return pl.pallas_call(
+        body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), in_specs=[whole], out_specs=whole,
+        scratch_shapes=[semaphore, semaphore],
+    )(x)  # fmt: skip
+
+
+def _too_large() -> Any:
+    return jax.make_mesh((64,), ("a",), axis_types=(AxisType.Auto,))
+
+
+def _reshaped() -> Any:
+    return Mesh(np.array(jax.devices()).reshape(64, 1), ("a", "b"))
+
+
+UNAVAILABLE = [
+    (_over(_placed), ("interpret", "interpret-tpu", "lower:sm_90", "lower:tpu-v5e"), "asks for its place"),
+    (_over(_sent), ("interpret", "interpret-tpu", "lower:tpu-v5e"), "sends to other devices of its mesh"),
+    (_over(loop), ("interpret",), "the kernel's mesh has 2 devices, and JAX finds 1 of cpu here; XLA_FLAGS="),
+    (_over(loop), ("interpret-tpu", "simulate:sm_90"), "exchange values inside a while"),
+    (_over(double, _too_large), ("interpret", "lower:sm_90"), "a mesh of more devices than JAX finds here, 1 of cpu"),
+    (_over(double, _reshaped), ("interpret", "lower:sm_90"), "a mesh of more devices than JAX finds here, 1 of cpu"),
+    (_over(double, AbstractMesh((2,), ("a",), axis_types=(AxisType.Explicit,))), ("interpret",), "jax.reshard"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "backends", "words"), UNAVAILABLE)
+def test_what_needs_the_devices_of_a_mesh_is_unavailable_once(
+    kernel: Callable[..., Any], backends: tuple[str, ...], words: str
+) -> None:
+    result = _checked(kernel, *backends)
+    assert [(record.backend, record.verdict) for record in result.records] == [(b, "unavailable") for b in backends]
+    assert all(words in record.message for record in result.records)
+    assert set(result.unavailable) == set(backends)
+
+
+def test_exchanges_around_a_kernel_do_not_hinder_its_compilation() -> None:
+    assert {r.verdict for r in _checked(_over(loop), "lower:sm_90", "lower:gfx942", "lower:tpu-v5e").records} == {
+        "pass"
+    }

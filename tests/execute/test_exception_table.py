@@ -1,0 +1,200 @@
+"""Exceptions of the kernel, the oracle, JAX and kerneltest in each phase: the verdict, and the cases that it ends."""
+
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import jax
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+from kerneltest.core.group_names import GroupName
+from kerneltest.core.verdicts import Verdict
+
+ORIGINS = {"kernel": "user_kernels", "oracle": "user_oracles", "JAX": "jax._src.injected", "kerneltest": "kerneltest.x"}
+
+# The function that raises in each phase, the backend, and the verdict by who raised.
+USERS, LOWERING = Verdict.RUNTIME_ERROR, Verdict.COMPILE_ERROR
+ORACLES, LIMIT, OURS = Verdict.ORACLE_ERROR, Verdict.UNAVAILABLE, Verdict.INTERNAL_ERROR
+RUN, LOWER = (USERS, USERS, USERS, OURS), (LOWERING, LOWERING, LOWERING, OURS)
+PHASES = {
+    "trace": ("kerneltest.trace.tracing.analyze", "interpret", (USERS, USERS, LIMIT, OURS)),
+    "fill": ("kerneltest.plan.cases.fill_derived", "interpret", (ORACLES, ORACLES, ORACLES, OURS)),
+    "oracle": ("kerneltest.oracle.evaluation._evaluate", "interpret", (ORACLES, ORACLES, ORACLES, OURS)),
+    "check the oracle": ("kerneltest.oracle.evaluation._check_outputs", "interpret", (USERS, USERS, LIMIT, OURS)),
+    "compile": ("kerneltest.backends.jitted.runnable", "interpret", (LOWERING, LOWERING, LIMIT, OURS)),
+    "lower": ("kerneltest.backends.codegen.gpu_lowering.custom_calls", "lower:sm_90", (USERS, USERS, LIMIT, OURS)),
+    "lower for a TPU": (
+        "kerneltest.backends.tpu.tpu_lowering.module_bytes",
+        "lower:tpu-v5e",
+        (USERS, USERS, LIMIT, OURS),
+    ),
+    "parse": ("kerneltest.backends.simulate.backend.parse_body", "simulate:sm_90", (USERS, USERS, LIMIT, OURS)),
+    "simulate": ("kerneltest.backends.simulate.backend.output_arrays", "simulate:sm_90", (USERS, USERS, USERS, OURS)),
+    "run": ("kerneltest.backends.jitted.jax.device_get", "interpret", (USERS, USERS, USERS, OURS)),
+    "interpret for a TPU": (
+        "kerneltest.backends.interpret_mosaic._run_call",
+        "interpret-tpu",
+        (USERS, USERS, USERS, OURS),
+    ),
+    "judge": ("kerneltest.execute.output_comparison._add_comparisons", "interpret", (USERS, USERS, LIMIT, OURS)),
+    "round": ("kerneltest.numerics.rounding_bounds.spread_of", "interpret", (USERS, USERS, LIMIT, OURS)),
+}
+
+
+def make_pairing(factor: float = 2.0) -> kt.Pairing:
+    """Returns the pairing of a kernel that multiplies by a factor with an oracle that doubles."""
+
+    def doubled(x: jax.Array) -> jax.Array:
+        def body(x_ref: jax.Array, o_ref: jax.Array) -> None:
+            o_ref[...] = x_ref[...] * factor  # type: ignore[index]
+
+        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+    array = kt.array("n", "float32")
+    return kt.oracle_for(doubled, x=array, dims=dict(n=kt.dim(values=(16,))))(lambda x: 2 * x)
+
+
+class Injection:
+    """A function that raises, after some calls, in place of another one.
+
+    Attributes:
+      raised: whether it has raised.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, target: str, origin: str, after: int = 0, most: int = 10**9
+    ) -> None:
+        module, _, name = target.rpartition(".")
+        owner = import_module(module) if not module.endswith(".jax") else jax
+        self._left, self._most, self.raised = after, most, False
+        # All frames belong to the origin.
+        namespace = {"__name__": ORIGINS[origin], "original": getattr(owner, name), "is_due": self._is_due}
+        folder = Path(jax.__file__).parent if origin == "JAX" else Path("injected")
+        exec(compile(_RAISES, str(folder / "injected.py"), "exec"), namespace)
+        monkeypatch.setattr(owner, name, namespace["run"])
+
+    def _is_due(self) -> bool:
+        self._left -= 1
+        due = self._left < 0 and self._most > 0
+        self._most -= due
+        self.raised |= due
+        return due
+
+
+_RAISES = """
+def run(*args, **keywords):
+    if is_due():
+        raise LookupError("injected")
+    return original(*args, **keywords)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> None:
+    """Kernels of other tests are equal to these, and what is cached of them would not be computed again."""
+    from kerneltest.backends.codegen import gpu_lowering
+    from kerneltest.backends.tpu import tpu_lowering
+
+    gpu_lowering._lower_once.cache_clear()
+    tpu_lowering.lower_call.cache_clear()
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+@pytest.mark.parametrize("phase", PHASES)
+def test_an_exception_ends_its_case_with_the_verdict_of_who_raised(
+    phase: str, origin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, backend, verdicts = PHASES[phase]
+    expected = verdicts[list(ORIGINS).index(origin)]
+    check = partial(kt.check, make_pairing(), backends=[backend], depth="quick")
+    planned = check().cases
+    injection = Injection(monkeypatch, target, origin)
+    result = check()
+    assert injection.raised
+    assert result.cases == planned or expected is LIMIT
+    # A form of the kernel that JAX makes, as under vmap, need not run.
+    ended = {record.verdict for record in result.records if record.group != GroupName.INVARIANTS}
+    assert ended - {Verdict.PASS} == {expected}, result.records[0].message
+    assert not result.ok or expected is LIMIT
+    if expected is OURS:
+        assert not result.findings
+        assert not result.suspects
+        message = result.internal_errors[0].message
+        assert "kerneltest raised LookupError while" in message
+        assert "injected" in message
+
+
+@pytest.mark.parametrize("phase", [name for name, (_, backend, _) in PHASES.items() if backend == "interpret"])
+def test_an_exception_costs_no_other_case(phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, backend, _ = PHASES[phase]
+    check = partial(kt.check, make_pairing(), backends=[backend], depth="quick")
+    planned = [record.case for record in check().records]
+    injection = Injection(monkeypatch, target, "kerneltest", 3, 1)
+    records = [record for record in check().records if record.case]
+    assert [record.case for record in records] == planned
+    passed = [record for record in records if record.verdict is Verdict.PASS]
+    shared = {record.signature for record in records if record.verdict is not Verdict.PASS}  # trace and executable
+    assert injection.raised or phase in ("trace", "compile", "run")
+    assert all(r.verdict is Verdict.PASS for r in records if r.signature not in shared)
+    assert len(passed) >= len(planned) - 1 or phase in ("trace", "compile")
+
+
+EVIDENCE = {
+    "name the axes": "kerneltest.judge.mismatch_evidence.output_dims",
+    "locate": "kerneltest.judge.mismatch_evidence.locate_mismatch",
+    "diagnose": "kerneltest.judge.mismatch_evidence.diagnose",
+    "list the inputs": "kerneltest.judge.mismatch_evidence.describe_special_inputs",
+    "copy the inputs": "kerneltest.judge.mismatch_evidence.input_windows",
+    "copy the output": "kerneltest.judge.mismatch_evidence.output_window",
+    "compare the lowerings": "kerneltest.judge.mismatch_evidence.lowering_differences",
+    "divide the bound": "kerneltest.execute.output_comparison.budget_parts",
+    "shrink": "kerneltest.localize.suspect_reduction.minimize",
+    "localize": "kerneltest.localize.suspect_reduction.locate_fault",
+}
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+@pytest.mark.parametrize("phase", EVIDENCE)
+def test_evidence_that_raises_changes_no_verdict(phase: str, origin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = partial(kt.check, backends=["interpret"], depth="quick", minimize=2)
+    before = {record.case: record.verdict for record in check(make_pairing(3.0)).records if record.case}
+    injection = Injection(monkeypatch, EVIDENCE[phase], origin)
+    result = check(make_pairing(3.0))
+    assert injection.raised
+    assert {record.case: record.verdict for record in result.records if record.case} == before
+    assert Verdict.MISMATCH in before.values()
+    assert bool(result.internal_errors) is (origin == "kerneltest")
+    assert all(record.case == "" for record in result.internal_errors)
+    assert len(result.suspects) == 1
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_a_group_that_raises_ends_the_cases_that_are_left(origin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = partial(kt.check, make_pairing(), backends=["interpret"], depth="quick")
+    planned = check().cases
+    Injection(monkeypatch, "kerneltest.execute.value_groups.prepare_ahead", origin)
+    result = check()
+    assert result.cases == planned
+    expected = {"JAX": LIMIT, "kerneltest": OURS}.get(origin, USERS)
+    assert expected in {record.verdict for record in result.records}
+
+
+def test_an_exception_while_a_group_lists_its_cases_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = partial(kt.check, make_pairing(), backends=["interpret"], depth="quick")
+    check()
+    Injection(monkeypatch, "kerneltest.execute.runner.quarantine_reason", "kerneltest")
+    result = check()
+    assert not result.ok
+    assert not result.findings
+    assert result.internal_errors
+
+
+@pytest.mark.parametrize("outcome", [SystemExit(0), pytest.skip.Exception("no"), pytest.exit.Exception("no", 0)])
+def test_a_kernel_that_leaves_while_it_is_traced_is_a_finding(outcome: BaseException) -> None:
+    def leaves(x: jax.Array) -> jax.Array:
+        raise outcome
+
+    result = kt.check(kt.oracle_for(leaves, x=kt.array("n"))(lambda x: x), depth="quick")
+    assert {record.verdict for record in result.records if record.case} == {Verdict.RUNTIME_ERROR}
