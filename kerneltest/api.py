@@ -22,6 +22,7 @@ from kerneltest.execute.settings import RunSettings
 from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS, reduce_suspect
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.evidence import BudgetPart
+from kerneltest.records.informative import informativeness
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.triage.suspects import Suspect, find_suspects
 
@@ -73,8 +74,14 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """True if something was compared, there are no findings, and kerneltest itself did not fail."""
-        return not self.findings and not self.internal_errors and any(record.compared for record in self.records)
+        """True if something informative was compared, there are no findings, and kerneltest itself did not fail."""
+        compared = any(record.compared for record in self.records)
+        wrong = self.findings or self.internal_errors
+        return compared and not wrong and not informativeness(self.records).problems()
+
+    def __bool__(self) -> bool:
+        """Returns `ok`, so that `assert kt.check(pairing)` fails where it should."""
+        return self.ok
 
 
 def check(

@@ -7,6 +7,7 @@ from importlib import import_module
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any
 
+from kerneltest.core.backend_ids import BACKEND_IDS
 from kerneltest.core.targets import TARGETS, TPUS, Tier
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], typ
         if isabstract(cls):
             raise ValueError(f"backend: {cls.__name__} must define `prepare`")
         REGISTRY[id] = BackendEntry(id, cls.__module__, make, in_all)
+        BACKEND_IDS[id] = None
         return cls
 
     return register

@@ -1,4 +1,4 @@
-"""The state of the running interpreter: freed memory, garbage collection, and the stacks of its threads."""
+"""The state of the running interpreter: freed memory, garbage collection, warnings, and the stacks of its threads."""
 
 import ctypes
 import functools
@@ -6,9 +6,11 @@ import gc
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's <malloc.h>
 
@@ -49,6 +51,35 @@ def throttle_gc() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+_shown_warnings: set[tuple[type[Warning], str]] = set()
+
+
+@contextmanager
+def show_warnings_once() -> Iterator[None]:
+    """Shows each warning once per process and raises none, whatever the user's filters say; they may still ignore it.
+
+    A filter that makes warnings errors is for the user's tests. Here it would fail right kernels because JAX warns
+    while it lowers them. Filters belong to the process, so use this in its main thread only.
+    """
+    show = warnings.showwarning
+    if getattr(show, "shows_once", False):
+        yield
+        return
+
+    def show_once(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+        key = category, str(message)
+        if key not in _shown_warnings:
+            _shown_warnings.add(key)
+            show(message, category, *place, **options)
+
+    show_once.shows_once = True  # type: ignore[attr-defined]
+    with warnings.catch_warnings():
+        kept = [("always" if action == "error" else action, *rest) for action, *rest in warnings.filters]
+        warnings.filters[:] = kept  # type: ignore[index]
+        warnings.showwarning = show_once
+        yield
 
 
 @contextmanager

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import is_float, parse_dtype
+from kerneltest.core.backend_ids import unknown_pattern
+from kerneltest.core.dtypes import DtypeError, is_float, parse_dtype
 from kerneltest.core.failures import DeclarationError, format_exception
 from kerneltest.declare.arguments import ArrayArgument, DimSize, Optional, SameAs, Static, Tree, optional_parts
 from kerneltest.declare.axis_expressions import AxisExpression, dims_in
 from kerneltest.declare.check_arrays import MakeError, check_axes, check_leaves
 from kerneltest.declare.dims import Dim
-from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.pairing import ANY_DTYPE, Pairing
 from kerneltest.declare.rejects import Rejection
 from kerneltest.declare.relations import Function, parse_relation
 from kerneltest.declare.xfail import Xfail
@@ -52,6 +53,9 @@ def check_parts(name: str, kernel: Function, arguments: Mapping[str, object], op
     if not isinstance(needs, Mapping) or not all(map(callable, needs.values())):
         example = "needs={'n': lambda i: slice(0, i + 1)}"
         raise wrong("needs", f"give a function from a position to a slice for each dim, as in {example}, not {needs!r}")
+    returns = options["returns"]
+    if not isinstance(returns, (str, list, tuple)) or not all(isinstance(each, str) for each in returns):
+        raise wrong("returns", f"give names of dtypes or of arguments, as in returns='float32', not {returns!r}")
     if options["where"] is not None:
         try:
             parse_relation(options["where"])
@@ -60,6 +64,9 @@ def check_parts(name: str, kernel: Function, arguments: Mapping[str, object], op
     backends = options["backends"]
     if not isinstance(backends, (str, list, tuple)) or not all(isinstance(each, str) for each in backends):
         raise wrong("backends", f"give patterns of backend ids, as in backends='gpu', not {backends!r}")
+    for pattern in (backends,) if isinstance(backends, str) else backends:
+        if problem := unknown_pattern(pattern):
+            raise wrong("backends", problem)
 
 
 def _wrong(pairing: str) -> MakeError:
@@ -82,10 +89,16 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
     for name in declared:
         if name not in pairing.dims:
             raise wrong(f"dim {name!r}", f"no argument has it; the dims in use are {', '.join(pairing.dims) or 'none'}")
+    patterns = [(f"dim {name!r}", each) for name, dim in pairing.dims.items() for each in dim.on]
+    patterns += [(f"argument {path!r}", each) for path, leaf in pairing.leaves.items() for each in leaf.on]
+    for where, pattern in patterns:
+        if problem := unknown_pattern(pattern):
+            raise wrong(where, f"on=: {problem}")
     check_leaves(pairing, wrong)
     check_axes(pairing, wrong)
     _check_where(pairing, wrong)
     _check_derived(pairing, wrong)
+    _check_returns(pairing, wrong)
     if pairing.all_masked not in ("", "zeros", "nan"):
         raise wrong("all_masked", f"give 'zeros' or 'nan', not {pairing.all_masked!r}")
     _check_invariance(pairing, wrong)
@@ -179,6 +192,16 @@ def _check_parameters(pairing: Pairing, wrong: MakeError, options: frozenset[str
     for name, argument in pairing.arguments.items():
         if name not in taken and not isinstance(argument, Static):
             raise wrong(f"argument {name!r}", f"the oracle does not take it; add it to {pairing.name}'s parameters")
+
+
+def _check_returns(pairing: Pairing, wrong: MakeError) -> None:
+    for each in pairing.returns:
+        if each not in (ANY_DTYPE, *pairing.leaves):
+            try:
+                parse_dtype(each)
+            except DtypeError as error:
+                known = ", ".join(map(repr, [ANY_DTYPE, *pairing.leaves]))
+                raise wrong("returns", f"{each!r} is neither a dtype nor one of {known}") from error
 
 
 def _check_where(pairing: Pairing, wrong: MakeError) -> None:

@@ -1,7 +1,12 @@
 """`oracle_for`: pairs a kernel with its oracle."""
 
 import inspect
+import itertools
+import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kerneltest.core.failures import DeclarationError
@@ -35,6 +40,7 @@ def oracle_for(
     needs: Mapping[str, Callable[[int], slice]] | None = None,
     where: Callable[..., Any] | None = None,
     backends: str | Sequence[str] = (),
+    returns: str | Sequence[str] = (),
     **declared: Argument | SameAs,
 ) -> Callable[[Callable[..., Any]], Pairing]:
     """Pairs a kernel with the decorated oracle. All other keywords declare the kernel's arguments.
@@ -65,6 +71,8 @@ def oracle_for(
         given.
       backends: the backends that the kernel is for, by patterns of their ids or by `gpu`, `nvidia`, `amd` or `tpu`; all
         by default. It is not applicable to the others.
+      returns: the dtype of each output in order, or one for all: `"float32"`, the name of an array argument of the same
+        dtype, or `"any"`. By default, 16-bit results of float32 data are findings, unless an argument names the dtype.
       declared: declarations by name: `kt.array`, `kt.mask`, `kt.static`, `kt.tree` and so on.
 
     Returns:
@@ -77,6 +85,7 @@ def oracle_for(
         "arguments": arguments, "dims": dims, "tolerance": tolerance, "signed_zeros": signed_zeros, "xfail": xfail,
         "all_masked": all_masked, "batch_dims": batch_dims, "invariant_to": invariant_to, "grad": grad,
         "rejects": rejects, "needs": needs, "where": where, "backends": backends,
+        "returns": returns,
     }  # fmt: skip
     kernel_name = getattr(kernel, "__name__", type(kernel).__name__)
     if not callable(kernel):
@@ -92,9 +101,16 @@ def oracle_for(
         raise DeclarationError(f"kernel {kernel_name!r}, argument {twice[0]!r}: declared twice, as a keyword and in "
                                "arguments=; remove one")  # fmt: skip
 
+    if not declared and not arguments and (needed := _first_required(kernel)):
+        raise DeclarationError(
+            f"oracle_for: {kernel_name!r} needs {needed!r}, and no argument is declared. If it is the oracle, name its "
+            'kernel: @kt.oracle_for(kernel, x=kt.array("n")); if it is the kernel, declare its arguments'
+        )
+
     def pair(oracle: Callable[..., Any]) -> Pairing:
+        UNAPPLIED.pop(key, None)
         given = {**declared, **(arguments or {})}
-        if not hasattr(oracle, "__name__"):
+        if not hasattr(oracle, "__name__") or isinstance(oracle, Pairing):
             raise DeclarationError(f"kernel {kernel_name!r}, oracle: a {type(oracle).__name__} has no name; wrap it in "
                                    "a function, as in def oracle(x): return ...")  # fmt: skip
         check_parts(oracle.__name__, kernel, given, options)
@@ -117,12 +133,58 @@ def oracle_for(
             needs=needs or {},
             where=parse_relation(where) if where else None,
             backends=_names(backends),
+            returns=_names(returns),
         )
         check_declaration(pairing, dims or {}, frozenset(options))
         ALL_PAIRINGS.append(pairing)
         return pairing
 
+    key = next(_COUNTER)
+    UNAPPLIED[key] = Unapplied(kernel_name, _importing_module(), _caller(), weakref.ref(pair))
     return pair
+
+
+@dataclass(frozen=True, slots=True)
+class Unapplied:
+    """A result of `oracle_for` that has decorated no oracle yet.
+
+    Attributes:
+      kernel: the kernel's name.
+      module: the module whose import called `oracle_for`; "" if there is none.
+      place: FILE:LINE of the call.
+      decorator: the result.
+    """
+
+    kernel: str
+    module: str
+    place: str
+    decorator: "weakref.ref[Callable[..., Any]]"
+
+    @property
+    def is_lost(self) -> bool:
+        """True if nothing holds it any more, so that it will never decorate an oracle."""
+        return self.decorator() is None
+
+
+UNAPPLIED: dict[int, Unapplied] = {}
+_COUNTER = itertools.count()
+
+
+def _first_required(kernel: Callable[..., Any]) -> str:
+    """Returns the first parameter that a kernel cannot do without; "" if there is none."""
+    for name, parameter in inspect.signature(kernel).parameters.items():
+        if parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            return name
+    return ""
+
+
+def _caller() -> str:
+    """Returns FILE:LINE of the call of `oracle_for`."""
+    frame = sys._getframe(2)
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def _importing_module() -> str:

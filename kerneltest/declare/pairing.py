@@ -2,13 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from kerneltest.core.backend_ids import HARDWARE_PATTERNS
 from kerneltest.core.blame import raises_for_user
 from kerneltest.declare.arguments import (
     Argument,
@@ -28,18 +29,12 @@ from kerneltest.declare.xfail import Xfail
 
 Value = Any  # an argument, a pytree of arguments, or a result: NumPy arrays, JAX arrays, tracers, static values
 
+ANY_DTYPE = "any"  # in `returns`
+
 ABSENT, GIVEN = "absent", "given"
 
 # All pairings in order of creation. The plugin reports those that it did not collect.
 ALL_PAIRINGS: "list[Pairing]" = []
-
-# Words for kinds of hardware, with the patterns of backend ids that they stand for.
-HARDWARE_PATTERNS = {
-    "gpu": ("*:sm_*", "*:gfx*", "cuda", "rocm", "interpret-mosaic-gpu"),
-    "nvidia": ("*:sm_*", "cuda", "interpret-mosaic-gpu"),
-    "amd": ("*:gfx*", "rocm"),
-    "tpu": ("*:tpu-*", "tpu", "interpret-tpu"),
-}
 
 
 def matches_backend(patterns: Iterable[str], backend: str) -> bool:
@@ -49,9 +44,11 @@ def matches_backend(patterns: Iterable[str], backend: str) -> bool:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Pairing:
     """A kernel with its oracle and the declaration of its arguments. Calling it calls the oracle.
+
+    It is frozen, except that pytest may add its marks, in `pytestmark` as on a function.
 
     Attributes:
       name: the oracle's name.
@@ -72,6 +69,8 @@ class Pairing:
         `batch_dims` need only the position itself.
       where: a relation that lengths and static arguments must meet; None if `dims` declares everything.
       backends: patterns of the backends that it is for; () for all.
+      returns: the dtype of each output, or the path of an array argument that has the same, or `any`; one for all
+        outputs; () to declare nothing.
       leaves: the arrays among the arguments, by path.
       optionals: by path, the parts that may be absent, with the paths of the arrays in them.
       origin: the pairing as its author declared it: itself, except for pairings returned by `on`.
@@ -94,6 +93,7 @@ class Pairing:
     needs: Mapping[str, Callable[[int], slice]] = field(default_factory=dict)
     where: Relation | None = None
     backends: tuple[str, ...] = ()
+    returns: tuple[str, ...] = ()
     leaves: Mapping[str, ArrayArgument] = field(init=False)
     optionals: Mapping[str, tuple[str, ...]] = field(init=False)
     origin: "Pairing" = field(init=False, repr=False)
@@ -107,6 +107,16 @@ class Pairing:
         object.__setattr__(self, "optionals", absent)
         object.__setattr__(self, "origin", self)
         object.__setattr__(self, "needs", {**dict.fromkeys(self.batch_dims, _slice_at), **self.needs})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in self.__dict__ and name != "pytestmark":
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        object.__setattr__(self, name, value)
+
+    @property
+    def __name__(self) -> str:
+        """The oracle's name, without which pytest's marks do not take it for a function."""
+        return self.name
 
     def __call__(self, *args: Value, **kwargs: Value) -> Value:
         return self.oracle(*args, **kwargs)

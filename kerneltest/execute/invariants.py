@@ -4,13 +4,14 @@ A function's name is its family in ids and records, and its docstring is shown i
 from here, so that users' invariants always come after the built-in ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import ShapeDtype, is_float
+from kerneltest.core.details import Stated
+from kerneltest.core.dtypes import Array, ShapeDtype, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.axis_expressions import AxisExpression, dims_in_axes
@@ -19,13 +20,14 @@ from kerneltest.execute.batch_slices import BatchSlices, batch_slices, check_ord
 from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, Variation
 from kerneltest.execute.invariant_group import invariant as invariant
 from kerneltest.oracle.evaluation import evaluator, tracking_evaluator
+from kerneltest.oracle.expectation import Expectation
 from kerneltest.oracle.gradient import expect_gradients
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Phase
 from kerneltest.trace.grid_rewrites import reverse_grids
-from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax
+from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax, refuses_custom_vmap
 from kerneltest.trace.rewrite import Fill, Rule, fill_outputs, fill_padding, rewrite_jaxpr
 from kerneltest.trace.tracing import analyze, trace_function
 
@@ -36,21 +38,31 @@ def _has_arrays(pairing: Pairing, signature: Signature) -> bool:
 
 @invariant(applies=_has_arrays, rewrites=True, once=True)
 def plain_call(asked: InvariantContext) -> Iterator[Variation]:
-    """The kernel gives the same outputs when it is called on arrays, outside of `jax.jit`."""
+    """The kernel gives the right outputs when it is called on arrays, outside of `jax.jit`, twice on other values."""
     if asked.traced.not_local:
         raise Failure(Verdict.UNAVAILABLE, "outside of jax.jit, kerneltest does not run the devices of a mesh together")
-    shares = (OutputCheck("called outside of jax.jit", asked.by_oracle()),)
     traced = asked.once("eager", lambda: replace(asked.traced, eager=True))
-    yield Variation(traced, asked.leaves, shares)
+    yield Variation(traced, asked.leaves, (OutputCheck("called outside of jax.jit", asked.by_oracle()),))
+    leaves, expectation = _other_values(asked)
+    again = OutputCheck(
+        "called outside of jax.jit for the second time, with other values", asked.by_oracle(expectation)
+    )
+    yield Variation(traced, leaves, (again,))
+
+
+def _other_values(asked: InvariantContext) -> tuple[tuple[Array, ...], Expectation]:
+    """Returns other values for the same signature, and the oracle's for them."""
+    pairing, signature = asked.pairing, asked.case.signature
+    other = Case(asked.case.pairing_id, pairing.name, signature, FAMILIES["small_integers"], "", asked.seed)
+    expectation, _ = asked.cache.expect(pairing, other, asked.traced)
+    arguments = asked.cache.arguments(pairing, other)
+    return tuple(arguments[path] for path, _ in signature.dtypes), expectation
 
 
 @invariant(applies=_has_arrays, follows=True)
 def vmapped(asked: InvariantContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch gives the same outputs as by itself."""
-    pairing, signature = asked.pairing, asked.case.signature
-    other = Case(asked.case.pairing_id, pairing.name, signature, FAMILIES["small_integers"], "", asked.seed)
-    expectation, _ = asked.cache.expect(pairing, other, asked.traced)
-    arguments = asked.cache.arguments(pairing, other)
+    leaves, expectation = _other_values(asked)
     inputs = tuple(ShapeDtype((2, *i.shape), i.dtype) for i in asked.traced.inputs)
     try:
         batched = jax.vmap(asked.traced.function)
@@ -59,12 +71,13 @@ def vmapped(asked: InvariantContext) -> Iterator[Variation]:
         )
     except Failure as failure:
         error = failure.__cause__
-        if error is None or not raised_in_jax(error):
+        if error is None or not raised_in_jax(error) or refuses_custom_vmap(error):
             raise
         raise Failure(Verdict.UNAVAILABLE, describe_limitation(error, "cannot batch this under jax.vmap")) from failure
+    _check_batched(traced.outputs, asked.traced.outputs)
     yield Variation(
         traced,
-        tuple(np.stack([one, arguments[path]]) for (path, _), one in zip(signature.dtypes, asked.leaves, strict=True)),
+        tuple(np.stack(pair) for pair in zip(asked.leaves, leaves, strict=True)),
         (
             OutputCheck(
                 "first in a batch of two under jax.vmap",
@@ -79,6 +92,24 @@ def vmapped(asked: InvariantContext) -> Iterator[Variation]:
         ),
         transformation="jax.vmap",
     )
+
+
+def _check_batched(outputs: Sequence[ShapeDtype], single: Sequence[ShapeDtype]) -> None:
+    """Checks that the outputs of a batch of two are those of one call with a new leading axis.
+
+    Raises:
+      Failure: they are not, as the kernel's own `custom_vmap` rule makes them.
+    """
+    for number, (batched, one) in enumerate(zip(outputs, single, strict=True)):
+        wanted = ShapeDtype((2, *one.shape), one.dtype)
+        if batched != wanted:
+            sentence = "output {number} has type {found} under jax.vmap over a new leading axis, expected {wanted}"
+            values: dict[str, int | str] = {"number": number, "found": _type(batched), "wanted": _type(wanted)}
+            raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, values))
+
+
+def _type(array: ShapeDtype) -> str:
+    return f"{array.dtype}{list(array.shape)}"
 
 
 def _has_tail(pairing: Pairing, signature: Signature) -> bool:

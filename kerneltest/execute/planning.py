@@ -1,6 +1,5 @@
 """Planning: the items of a pairing, the backends that do not apply to it, and the plan of a run."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,11 +7,10 @@ from datetime import UTC, datetime
 import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
 from kerneltest.backends.delegating import UnavailableBackend
-from kerneltest.core.blame import assign_blame
-from kerneltest.core.details import InternalError, Raised
-from kerneltest.core.failures import Failure
-from kerneltest.core.verdicts import Verdict
+from kerneltest.core.details import InternalError
+from kerneltest.core.runtime import show_warnings_once
 from kerneltest.declare.pairing import Pairing, matches_backend
+from kerneltest.execute.applicability import Applicability, absence
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.group_registry import registered_groups
@@ -20,11 +18,10 @@ from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.xfails import unmatched_xfails
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.signatures import signature_dtypes, signatures
+from kerneltest.plan.signatures import signature_dtypes
 from kerneltest.records.run_plan import ANY, NotApplicable, Plan, PlannedItem, digest_ids
 from kerneltest.records.sources import describe_pairing
-from kerneltest.trace.jax_compat.source_lines import source_of
-from kerneltest.trace.tracing import Traced, jax_environment, jax_settings, trace, version_problem, without_debugging
+from kerneltest.trace.tracing import jax_environment, jax_settings, version_problem, without_debugging
 
 
 class UnavailableGroup(Group):
@@ -59,13 +56,16 @@ class PairingPlan:
     Attributes:
       items: in order, with backends innermost, since they share traces and expectations.
       not_applicable: backends that do not apply to its kernel.
+      problem: why there is nothing to test, whatever the backend; "" if there is something.
     """
 
     items: tuple[Item, ...]
     not_applicable: tuple[NotApplicable, ...]
+    problem: str = ""
 
 
 @without_debugging()
+@show_warnings_once()
 def plan_pairing(
     pairing: Pairing,
     pairing_id: str,
@@ -80,71 +80,28 @@ def plan_pairing(
       backends: of the run.
       settings: of the run.
     """
-    traced = _trace_first(pairing, settings.depth)
+    applicability = Applicability(pairing, settings.depth)
     available: list[Backend] = []
     absent: list[Item] = []
     not_applicable: list[NotApplicable] = []
     for backend in backends:
         declared = pairing.on(backend.id)
-        own = isinstance(traced, Traced) and traced.by_platform
-        kernel = _trace_first(declared, settings.depth, backend.platform) if own else traced
-        reason = _unsupported_reason(backend, kernel) if isinstance(traced, Traced) else ""
         if pairing.backends and not matches_backend(pairing.backends, backend.id):
             reason = f"declared only for {', '.join(pairing.backends)}"
+            kernel = None
+        else:
+            reason, kernel = applicability.judge(backend)
         count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], settings))
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
-        elif reason := _absence(backend, kernel):
+        elif reason := absence(backend, kernel):
             name = f"{pairing_id}[{backend.id}]"
             missing = backend if backend.unavailable() else UnavailableBackend(backend, reason)
             absent.append(Item(name, declared, pairing_id, missing, ANY, UnavailableGroup(count), settings))
         else:
             available.append(backend)
     items = (*_items(pairing, pairing_id, available, settings), *absent)
-    return PairingPlan(items, tuple(not_applicable))
-
-
-def _unsupported_reason(backend: Backend, traced: Traced | Failure | None) -> str:
-    if isinstance(traced, Failure):
-        return _refusal(traced)
-    if traced is None:
-        return ""
-    if not traced.calls:
-        return "the traced function contains no Pallas call, so there is no kernel to test"
-    return backend.unsupported_reason(traced)
-
-
-_ON_PURPOSE = re.compile(r"\b(?:raise|assert)\b")
-
-
-def _refusal(failure: Failure) -> str:
-    """Returns that a kernel, which asks for the platform and accepts others, refuses this one on purpose, or ""."""
-    detail = failure.detail
-    if not isinstance(detail, Raised) or not _ON_PURPOSE.search(source_of(detail.source)):
-        return ""
-    return f"the kernel refuses the platform: {detail.error}: {detail.said} ({detail.source})"
-
-
-def _absence(backend: Backend, kernel: Traced | Failure | None) -> str:
-    """Returns why this machine cannot run a kernel on a backend, or ""."""
-    if reason := backend.unavailable():
-        return reason
-    if isinstance(kernel, Failure):
-        return str(kernel) if kernel.verdict is Verdict.UNAVAILABLE else ""
-    return backend.unavailable_for(kernel) if kernel is not None else ""
-
-
-def _trace_first(pairing: Pairing, depth: str, platform: str = "") -> Traced | Failure | None:
-    """Traces a kernel for its first signature, or the next two if that fails; returns the last failure if all fail."""
-    failed: Failure | None = None
-    for signature in signatures(pairing, depth)[:3]:
-        try:
-            return trace(pairing, signature, platform)
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:  # reported when a case is judged
-            failed = assign_blame(error, "tracing the kernel")
-    return failed
+    return PairingPlan(items, tuple(not_applicable), applicability.problem())
 
 
 def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings) -> Iterator[Item]:

@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController
 from kerneltest.core.blame import assign_blame
 from kerneltest.core.details import Unavailable
 from kerneltest.core.failures import Failure
-from kerneltest.core.runtime import retain_freed_memory, throttle_gc
+from kerneltest.core.runtime import retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
@@ -96,7 +96,7 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
         cache.process.journal.start(item.name)
         blas = _thread_pools(len(sys.modules))
         retain_freed_memory()
-        with without_debugging(), throttle_gc(), blas.limit(limits=1, user_api="blas"):
+        with without_debugging(), show_warnings_once(), throttle_gc(), blas.limit(limits=1, user_api="blas"):
             yield from _run(item, cache, only, prior or PriorAttempts())
     except (KeyboardInterrupt, GeneratorExit):
         raise
@@ -199,6 +199,7 @@ def _judge_group(
 
 
 @without_debugging()
+@show_warnings_once()
 def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     """Runs and judges one case, planned or not, and applies the declared xfails to its verdict."""
     started = time.perf_counter()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from kerneltest.backends.base import Artifact, Backend, BatchExecutable
-from kerneltest.core.details import Nondeterministic
+from kerneltest.core.details import Nondeterministic, NoPallasCall
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.group_names import GroupName
@@ -15,11 +15,13 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.applicability import reaches_kernel
 from kerneltest.execute.batching import expect_batch, kernel_inputs, may_queue, run_batched
 from kerneltest.execute.cache import REPEATED, Cache
 from kerneltest.execute.fast_path import checked_executable, covers, outcome_if_pass, run_on_fast_path
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
+from kerneltest.execute.result_dtypes import check_result_dtypes
 from kerneltest.execute.time_budget import new_coverage
 from kerneltest.execute.verdict_digests import digest_kernel, digest_texts, digest_values
 from kerneltest.execute.xfails import quarantine_reason
@@ -29,9 +31,9 @@ from kerneltest.plan.families import marker_family
 from kerneltest.plan.format_limits import excessive_work, long_signatures
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Phase
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import ExpectedValues, Record
 from kerneltest.trace.cost_model import estimate_work
-from kerneltest.trace.tracing import trace
+from kerneltest.trace.tracing import Traced, trace
 
 _SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # estimated for one run of a long signature, at most
 
@@ -68,6 +70,9 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     if reason := _work_problem(item, case, cache):
         raise Failure(Verdict.UNAVAILABLE, reason)
     traced = cache.trace_for(pairing, case.signature, item.backend)
+    check_result_dtypes(
+        pairing, case.signature, traced, item.depth, lambda other: cache.trace_for(pairing, other, item.backend)
+    )
     expect_batch(item, case, cache, traced)
     expectation, bitwise = cache.expect(pairing, case, traced)
     arguments = cache.arguments(pairing, case)
@@ -84,14 +89,15 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             alternatives=expectation.all_alternatives(precision),
             error_shares=lambda output: expectation.shares(output, precision),
         )
-        return judge_outputs(item, case, arguments, [claim], cache, with_evidence=with_evidence)
+        outcome = judge_outputs(item, case, arguments, [claim], cache, with_evidence=with_evidence)
+        return replace(outcome, record=replace(outcome.record, expected=_expected_values(claim)))
 
     def judge_on_fast_path() -> Outcome:
         fast = checked_executable(item, case, cache, traced, expectation)
         return judge(run_on_fast_path(item, case, cache, fast), fast.precision, with_evidence=False)
 
     if outcome := outcome_if_pass(judge_on_fast_path):
-        return outcome
+        return _note_missing_call(outcome, case, traced)
     executable = cache.executable(item.backend, traced)
     key = id(executable), case.id  # targets whose code is equal share an executable
     _, passed = cache.passes.get(key, (None, None))
@@ -107,7 +113,30 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     outcome = judge(outputs, executable.precision)
     if outcome.record.verdict is Verdict.PASS:
         cache.passes[key] = executable, outcome.record
-    return outcome
+    return _note_missing_call(outcome, case, traced)
+
+
+def _expected_values(claim: CallOutputs) -> ExpectedValues:
+    """Returns what the oracle expects of a call."""
+    finite, least, greatest, visible = 0, np.inf, -np.inf, np.inf
+    for value, bound, where in zip(claim.values, claim.bounds, claim.defined, strict=True):
+        compared = np.isfinite(value) & where
+        if not compared.any():
+            continue
+        size = np.abs(value[compared], dtype=np.float64)
+        finite += size.size
+        least, greatest = min(least, float(value[compared].min())), max(greatest, float(value[compared].max()))
+        with np.errstate(all="ignore"):
+            visible = min(visible, float(np.nanmin(bound[compared] / size, initial=np.inf)))
+    return ExpectedValues(finite, least, greatest, visible) if finite else ExpectedValues(0)
+
+
+def _note_missing_call(outcome: Outcome, case: AnyCase, traced: Traced) -> Outcome:
+    """Returns an outcome; a pass of a signature that reaches no Pallas call is marked as such."""
+    if reaches_kernel(traced) or outcome.record.verdict is not Verdict.PASS:
+        return outcome
+    detail = NoPallasCall(str(case.signature))
+    return replace(outcome, record=replace(outcome.record, detail=detail, message=detail.text()))
 
 
 def _work_problem(item: Item, case: AnyCase, cache: Cache) -> str:
@@ -191,7 +220,10 @@ class SignatureGroup(Group):
         return digest_kernel(item.pairing, case.signature, item.backend, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        artifact = cache.wait_prepared(item.backend, cache.trace_for(item.pairing, case.signature, item.backend))
+        traced = cache.trace_for(item.pairing, case.signature, item.backend)
+        if not reaches_kernel(traced):
+            raise Failure(Verdict.UNAVAILABLE, NoPallasCall(str(case.signature)))
+        artifact = cache.wait_prepared(item.backend, traced)
         assert isinstance(artifact, Artifact)
         record = item.record(Verdict.PASS, case=case, compared=artifact.kernels)
         record = replace(record, compiler_metrics=artifact.facts, advice=artifact.advice)

@@ -12,6 +12,7 @@ from kerneltest.core.details import MemoryFault, Race, Visit
 from kerneltest.core.failures import Failure
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.guard import Guard
+from kerneltest.core.runtime import show_warnings_once
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict, VerdictKind
 from kerneltest.execute.cache import Cache
@@ -49,6 +50,7 @@ class ReducedSuspect:
 
 
 @without_debugging()
+@show_warnings_once()
 def reduce_suspect(
     items: Sequence[Item], findings: Sequence[Record], cache: Cache, seconds: float
 ) -> ReducedSuspect | None:

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import jax
 import numpy as np
 from jax.tree_util import tree_leaves
 
@@ -53,7 +54,9 @@ def evaluate_oracle(
     copies = {path: value.copy() for path, value in wide.items()}
     values = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
     with _silence_warnings():
-        outputs = split_defined(tree_leaves(pairing.call_oracle(values)), like)
+        returned = tree_leaves(pairing.call_oracle(values))
+        _check_numpy(pairing.name, returned)
+        outputs = split_defined(returned, like)
     for path, value in copies.items():
         if value.tobytes() != wide[path].tobytes():
             raise _oracle_error(
@@ -62,6 +65,23 @@ def evaluate_oracle(
                 argument=path,
             )
     return outputs
+
+
+def _check_numpy(name: str, outputs: Sequence[object]) -> None:
+    """Checks that no output is an array of JAX.
+
+    Raises:
+      Failure: one is, so it was computed in float32, and neither its rounding nor that of its operations is known.
+    """
+    for output in outputs:
+        value = output.values if isinstance(output, Defined) else output
+        if isinstance(value, jax.Array):
+            raise _oracle_error(
+                "oracle {oracle} returned a jax.Array of {dtype}. An oracle is the reference in float64, and JAX has "
+                "another precision: write it in NumPy, with np.exp for jnp.exp, and np.asarray on what only JAX can do",
+                oracle=name,
+                dtype=str(value.dtype),
+            )
 
 
 def tracking_evaluator(pairing: Pairing, signature: Signature, like: Sequence[ShapeDtype]) -> TrackedEvaluate:

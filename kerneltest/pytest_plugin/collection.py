@@ -34,12 +34,14 @@ class CollectedPairing:
       module: the name of the test module.
       name: of the pairing there; `norms[0]` in a list.
       plan: of the pairing under this name.
+      problem: why it cannot be tested; "" if it can.
     """
 
     pairing: Pairing
     module: str
     name: str
     plan: PairingPlan
+    problem: str = ""
 
 
 class Collection:
@@ -47,16 +49,18 @@ class Collection:
 
     Attributes:
       pairings: all that were collected, in order. One pairing may be collected under several names.
+      modules: the names of the modules in which pytest looked for tests.
       selected: what the run does.
       internal_errors: exceptions of kerneltest while it planned pairings.
     """
 
     def __init__(self) -> None:
         self.pairings: list[CollectedPairing] = []
+        self.modules: set[str] = set()
         self.selected: frozenset[PlannedPart] = frozenset()
         self.internal_errors: list[InternalError] = []
         self._dtypes: Counter[tuple[str, str]] = Counter()  # by pairing and backend
-        declared = sys.modules.get("kerneltest.declare.pairing")
+        declared = sys.modules.get("kerneltest.declare.oracle_for")
         self._made_before = len(declared.ALL_PAIRINGS) if declared is not None else 0
 
     def select(self, items: Iterable[Item]) -> None:
@@ -82,22 +86,27 @@ class Collection:
         ]
 
     def problems(self, *, whole_folders: bool) -> Iterator[str]:
-        """Describes pairings that lack their oracle, and pairings that were created but never collected.
+        """Describes pairings that cannot be tested, and pairings that were begun or created but never collected.
 
         Args:
           whole_folders: whether whole folders were collected. Otherwise only pairings of the collected modules count.
         """
-        from kerneltest.declare.pairing import ALL_PAIRINGS
-
-        yield from (unwritten_message(each.pairing) for each in self.unique_pairings() if is_unwritten(each.pairing))
+        declared = sys.modules.get("kerneltest.declare.oracle_for")
+        if declared is None:
+            return
+        yield from (each.problem for each in self.unique_pairings() if each.problem)
         collected = {id(each.pairing) for each in self.pairings}
         modules = {each.module for each in self.pairings}
-        for pairing in ALL_PAIRINGS[self._made_before :]:
+        advice = "Assign it to a name in a test module or class, or put it in a list or dict there"
+        for pairing in declared.ALL_PAIRINGS[self._made_before :] if self.pairings else ():
             if id(pairing) not in collected and (whole_folders or pairing.module in modules):
                 creator = f" in {pairing.module}" if pairing.module else ""
+                yield f"{describe(pairing)} was created{creator} but never collected. {advice}"
+        for begun in declared.UNAPPLIED.values():
+            if begun.is_lost and begun.module in self.modules:
                 yield (
-                    f"pairing {pairing.name!r}{_location(pairing)} was created{creator} but never collected. Assign it "
-                    "to a name in a test module or class, or put it in a list or dict there"
+                    f"oracle_for({begun.kernel}, ...) ({begun.place}) decorates no oracle. Write it above one, as "
+                    f"@kt.oracle_for({begun.kernel}, ...)"
                 )
 
 
@@ -126,16 +135,35 @@ def is_unwritten(pairing: Pairing) -> bool:
     return False
 
 
-def unwritten_message(pairing: Pairing) -> str:
-    """Returns a line that asks for the oracle of a pairing."""
-    return f"pairing {pairing.name!r}{_location(pairing)}: write its oracle, which still raises NotImplementedError"
+def problem_of(pairing: Pairing) -> str:
+    """Returns why a pairing cannot be planned: its oracle is missing, or a mark asks for what it cannot do; or ""."""
+    if is_unwritten(pairing):
+        return f"{describe(pairing)}: write its oracle, which still raises NotImplementedError"
+    refused = next((_REFUSED_MARKS[each.name] for each in marks_of(pairing) if each.name in _REFUSED_MARKS), "")
+    return f"{describe(pairing)}: {refused}" if refused else ""
+
+
+# Marks that ask pytest to call a function with arguments, which a pairing is not.
+_REFUSED_MARKS = {
+    "parametrize": "@pytest.mark.parametrize has no effect on a pairing. Declare what varies: kt.static for options, "
+    "several dtypes in kt.array, dims=dict(n=kt.dim(values=...)) for lengths; or make several pairings in a list",
+    "usefixtures": "@pytest.mark.usefixtures has no effect on a pairing. Do what it needs when the module is imported",
+}
+
+
+def marks_of(pairing: Pairing) -> list[pytest.Mark]:
+    """Returns the marks above `oracle_for` and those below it, on the oracle."""
+    marks = [*getattr(pairing, "pytestmark", ()), *getattr(pairing.oracle, "pytestmark", ())]
+    return [getattr(mark, "mark", mark) for mark in marks]
+
+
+def describe(pairing: Pairing) -> str:
+    """Returns the name of a pairing, and where its oracle is."""
+    code = getattr(pairing.oracle, "__code__", None)
+    location = f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
+    return f"pairing {pairing.name!r}{location}"
 
 
 def junit_properties(backend: str, dtype: str) -> list[tuple[str, object]]:
     """Returns the JUnit XML properties of an item that are known before it runs."""
     return [("backend", backend), ("dtype", dtype)]
-
-
-def _location(pairing: Pairing) -> str:
-    code = getattr(pairing.oracle, "__code__", None)
-    return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""

@@ -16,11 +16,12 @@ from kerneltest.core.blame import assign_blame
 from kerneltest.core.details import InternalError
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
-from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, is_unwritten
+from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
+from kerneltest.pytest_plugin.exit_guard import ExitGuard, refuse_exit
 from kerneltest.pytest_plugin.failed_tests import FailedTests
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
-from kerneltest.pytest_plugin.kernel_item import KernelItem, UnplannedItem, UnwrittenItem
+from kerneltest.pytest_plugin.kernel_item import KernelItem, UnplannedItem, UntestableItem
 from kerneltest.pytest_plugin.options import add_options, resolve_path
 from kerneltest.pytest_plugin.progress import ProgressLine, open_terminal
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _SHARDING, _INCREMENTAL, _FAILED_TESTS = "kerneltest-sharding", "kerneltest-incremental", "kerneltest-failed-tests"
 PROGRESS = "kerneltest-progress"
+_GUARD, _SESSION = pytest.StashKey[ExitGuard](), pytest.StashKey[pytest.Session]()
 _MAX_RESTARTS = "200"  # xdist's default of 4 restarts per worker can be used up by a single crashing item
 
 
@@ -47,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.maxworkerrestart = _MAX_RESTARTS
     skip_tpu_discovery()
     config.stash[RUN] = run = PytestRun.start(config)
+    if not run.role.is_worker:
+        config.stash[_GUARD] = ExitGuard()
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if run.settings.shard is not None:
         plugins.register(ShardPlugin(run.settings.shard, _balance_with(config, run.settings.durations)), _SHARDING)
@@ -74,13 +78,17 @@ def _balance_with(config: pytest.Config, durations: str) -> dict[str, float]:
 
 
 @pytest.hookimpl(trylast=True)  # once pytest has looked for fixtures in the plugins
-def pytest_sessionstart() -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
     kerneltest._hidden = False
+    session.config.stash[_SESSION] = session
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if RUN in config.stash:
         config.stash[RUN].close()
+    if _GUARD in config.stash:
+        session = config.stash.get(_SESSION, None)  # none if its start failed
+        config.stash[_GUARD].end_session(int(session.exitstatus) if session is not None else 0)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -113,35 +121,38 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_pycollect_makeitem(
     collector: pytest.Module | pytest.Class, name: str, obj: object
 ) -> list[pytest.Item | pytest.Collector] | None:
+    run = collector.config.stash[RUN]
+    module = collector.getparent(pytest.Module)
+    module_name = module.obj.__name__ if module else ""
+    run.collection.modules.add(module_name)
     pairings = list(iter_pairings(name, obj))
     if not pairings:
         return None
     from kerneltest.execute.planning import PairingPlan, plan_pairing
 
-    run = collector.config.stash[RUN]
     if not run.collection.pairings:
         gc.freeze()  # imported modules are permanent; rescanning them costs about 10 % of a run
     run.dispatcher.prestart()
-    module = collector.getparent(pytest.Module)
-    module_name = module.obj.__name__ if module else ""
     others: list[pytest.Item | pytest.Collector] = []
     parts: dict[str, list[Item]] = {}
     for label, pairing in pairings:
-        if is_unwritten(pairing):
-            run.collection.pairings.append(CollectedPairing(pairing, module_name, label, PairingPlan((), ())))
-            others.append(UnwrittenItem.from_parent(collector, name=label, pairing=pairing))
-            continue
-        try:
-            plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
-        except Exception as error:
-            failure = assign_blame(error, f"planning {label}")
-            if not isinstance(failure.detail, InternalError):
-                raise
-            run.collection.internal_errors.append(failure.detail)
-            run.collection.pairings.append(CollectedPairing(pairing, module_name, label, PairingPlan((), ())))
-            others.append(UnplannedItem.from_parent(collector, name=label, failure=failure))
-            continue
-        run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan))
+        problem, plan = problem_of(pairing), PairingPlan((), ())
+        if not problem:
+            try:
+                with refuse_exit():
+                    plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
+            except Exception as error:
+                failure = assign_blame(error, f"planning {label}")
+                if not isinstance(failure.detail, InternalError):
+                    raise
+                run.collection.internal_errors.append(failure.detail)
+                run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan))
+                others.append(UnplannedItem.from_parent(collector, name=label, failure=failure))
+                continue
+            problem = f"{describe(pairing)}: {plan.problem}" if plan.problem else ""
+        run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan, problem))
+        if problem:
+            others.append(UntestableItem.from_parent(collector, name=label, pairing=pairing, problem=problem))
         for item in plan.items:
             parts.setdefault(item.name.removeprefix(f"{collector.nodeid}::"), []).append(item)
     # Since pytest 9.2, a node id derived from the name does not equal the one that --lf has read; text does.
@@ -171,8 +182,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     incremental: IncrementalPlugin | None = session.config.pluginmanager.getplugin(_INCREMENTAL)
     if incremental is not None:
         incremental.send_to_controller()
+    problems = tuple(run.collection.problems(whole_folders=collects_whole_folders(session.config)))
     has_idle_pairing = any(not each.plan.items for each in run.collection.pairings)
-    if not (items or has_idle_pairing) or session.config.option.collectonly:
+    if not (items or has_idle_pairing or problems) or session.config.option.collectonly:
         return
     from kerneltest.execute.code_digests import digest_pairings
     from kerneltest.execute.planning import build_plan
@@ -188,7 +200,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         run.settings,
         run=run.folder.run,
         internal_errors=tuple(run.collection.internal_errors),
-        problems=tuple(run.collection.problems(whole_folders=collects_whole_folders(session.config))),
+        problems=problems,
     )
     if sharding is not None:
         digests = digest_pairings([item for item, _ in items])
@@ -262,7 +274,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = exitstatus = pytest.ExitCode.OK  # an empty shard
     if summary.run is not None and summary.run.reconciled.internal_errors:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
-    elif not summary.complete and exitstatus == pytest.ExitCode.OK:
+    elif not summary.green and session.exitstatus == pytest.ExitCode.OK:  # whatever marks and other plugins made of it
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -12,14 +12,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerneltest.core.verdicts import Gap
-from kerneltest.pytest_plugin.collection import junit_properties, unwritten_message
+from kerneltest.pytest_plugin.collection import junit_properties, marks_of
 from kerneltest.pytest_plugin.pytest_run import RUN
 
 if TYPE_CHECKING:
+    from _pytest.nodes import Node
+
     from kerneltest.core.failures import Failure
     from kerneltest.declare.pairing import Pairing
     from kerneltest.execute.item import Item
     from kerneltest.pytest_plugin.executor import ItemResult
+
+
+_XFAIL_ADVICE = (
+    "\n\npytest.mark.xfail does not apply to a pairing, since it would also hide findings that are new. Declare the "
+    "known ones, as in kt.oracle_for(..., xfail=[kt.xfail(...)])"
+)
 
 
 class FindingsError(Exception):
@@ -41,11 +49,31 @@ class TimeIsUp(KeyboardInterrupt):
     """
 
 
-class KernelItem(pytest.Item):
+class PairingItem(pytest.Item):
+    """An item of a pairing. It has the pairing's marks, and no `xfail`."""
+
+    def __init__(self, *, pairing: Pairing, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pairing = pairing
+        marks = marks_of(pairing)
+        self.own_markers.extend(marks)
+        self.keywords.update((mark.name, mark) for mark in marks)
+
+    def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Node, pytest.Mark]]:
+        """Yields the item's marks except `xfail`, which would turn any finding, known or new, into a success."""
+        yield from (each for each in super().iter_markers_with_node(name) if each[1].name != "xfail")
+
+    @property
+    def has_xfail(self) -> bool:
+        """True if pytest's `xfail` marks the item, its module or its class."""
+        return next(super().iter_markers_with_node("xfail"), None) is not None
+
+
+class KernelItem(PairingItem):
     """One pairing on one backend, in one dtype: its groups of families run one after another."""
 
     def __init__(self, *, items: Sequence[Item], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(pairing=items[0].pairing.origin, **kwargs)
         self.items = items
         self.item = items[0]
         self.user_properties += junit_properties(self.item.backend.id, self.item.dtype)
@@ -68,7 +96,7 @@ class KernelItem(pytest.Item):
         message = lines_for_terminal(self._result.message)
         if self._result.skipped:
             raise pytest.skip.Exception(message)
-        raise FindingsError(for_terminal(self._result.headline), message)
+        raise FindingsError(for_terminal(self._result.headline), message + _XFAIL_ADVICE * self.has_xfail)
 
     def _run_once(self) -> ItemResult:
         dispatcher = self.config.stash[RUN].dispatcher
@@ -132,15 +160,15 @@ class KernelItem(pytest.Item):
         return self.path, code.co_firstlineno - 1 if code else None, self.name
 
 
-class UnwrittenItem(pytest.Item):
-    """A pairing whose oracle is still to be written: one failure in place of one for each case."""
+class UntestableItem(PairingItem):
+    """A pairing that cannot be tested: one failure in place of one for each case."""
 
-    def __init__(self, *, pairing: Pairing, **kwargs: Any) -> None:
+    def __init__(self, *, problem: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.pairing = pairing
+        self.problem = problem
 
     def runtest(self) -> None:
-        pytest.fail(unwritten_message(self.pairing), pytrace=False)
+        pytest.fail(self.problem, pytrace=False)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, self.name

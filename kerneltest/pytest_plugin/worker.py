@@ -14,6 +14,7 @@ from kerneltest.backends.device import device_responds
 from kerneltest.backends.disk_cache import disk_cache
 from kerneltest.core.failures import Failure, escape_surrogates
 from kerneltest.core.guard import Guard
+from kerneltest.core.runtime import show_warnings_once
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict, worst
 from kerneltest.execute.cache import Cache
@@ -124,11 +125,12 @@ class ItemWorker:
 
     @contextmanager
     def jax_settings(self) -> Iterator[None]:
-        """Applies JAX's settings for items: the user's, but executables are cached on disk and NaNs do not raise."""
+        """Applies the settings of JAX: the user's, but executables are cached, and neither NaNs nor warnings raise."""
         with ExitStack() as stack:
             if self.setup.executables is not None:
                 stack.enter_context(disk_cache(self.setup.executables))
             stack.enter_context(without_debugging())
+            stack.enter_context(show_warnings_once())
             yield
 
     def run(

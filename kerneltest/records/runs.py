@@ -5,9 +5,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kerneltest.core.details import NoPallasCall
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.files import RecordError
+from kerneltest.records.informative import Informativeness
 from kerneltest.records.interning import intern_records
 from kerneltest.records.journal import read_orphaned
 from kerneltest.records.record_files import read_end, read_plan, read_records, read_reproducers, read_some, write_end
@@ -73,6 +75,7 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
     """Returns exactly one status for each planned cell."""
     by_cell: dict[CellKey, dict[str, Record]] = {}  # and by case
     problems: list[str] = [*plan.problems]
+    informative = Informativeness()
     internal_errors = len(plan.internal_errors)
     for record in records:
         if record.verdict is Verdict.INTERNAL_ERROR:
@@ -84,6 +87,7 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
             problems.append(f"recorded twice: {' / '.join(record.cell)} case {record.case or 'all'}")
             continue
         found[record.case] = record
+        informative.add(record)
     cells: dict[CellKey, CellStatus] = {}
     for item in plan.items:
         for cell in item.cells:
@@ -93,7 +97,12 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
                 problems.append(f"{more} more case{'s' * (more > 1)} recorded than planned: {' / '.join(cell)}")
     problems += [f"recorded but never planned: {' / '.join(cell)}" for cell in by_cell]
     if (cells or plan.not_applicable) and not plan.shard and not any(status.compared for status in cells.values()):
-        problems.append("nothing was compared in the whole run")
+        findings = Counter(v for status in cells.values() for v in Counter(status.verdicts).elements() if v.is_finding)
+        endings = ", ".join(f"{count} {verdict}" for verdict, count in findings.most_common())
+        cause = f": its cases ended as {endings}" if endings else ""
+        problems.append(f"nothing was compared in the whole run{cause}")
+    if not plan.shard:
+        problems += [f"{name}: {problem}" for name, problem in informative.problems().items()]
     return Reconciled(cells, tuple(problems), internal_errors)
 
 
@@ -112,7 +121,8 @@ def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> Ce
     if not records or (not unserved and lacks):
         verdict = Gap.MISSING
     else:
-        verdict = worst(verdicts)
+        reached = [record.verdict for record in records if not isinstance(record.detail, NoPallasCall)]
+        verdict = worst(reached or verdicts)
         if verdict is Verdict.PASS and not compared:
             asked, unasked = (sum(counts) for counts in zip(*((r.defined, r.undefined) for r in records), strict=True))
             verdict = Gap.NOTHING_ASKED if unasked and not asked else Gap.NOTHING_COMPARED

@@ -35,6 +35,22 @@ StaticValue = bool | int | float | str | None  # of a static argument
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedValues:
+    """The expected values of a case, as far as they tell how much it asks.
+
+    Attributes:
+      finite: number of elements that are defined and expected to be finite.
+      least, greatest: of these; 0 if there are none.
+      visible: the smallest relative error that their bounds do not admit everywhere.
+    """
+
+    finite: Count
+    least: Float = 0.0
+    greatest: Float = 0.0
+    visible: Float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One case on one backend, or one cell that could not be served at all.
 
@@ -63,6 +79,7 @@ class Record:
       compiler_metrics: by kernel, what its compiler tells.
       advice: what in those facts its author may want to change.
       files: artifacts kept, relative to the run's folder.
+      expected: what the oracle expects of the plain call; None if it was not compared, or by an older version.
       reused_from: when the run began that found it, where that was an earlier one of the same code; "" for this run.
     """
 
@@ -97,6 +114,7 @@ class Record:
     undefined: Count = 0
     error_budget: tuple[BudgetPart, ...] = ()
     reused_from: str = ""
+    expected: ExpectedValues | None = None
 
     @property
     def cell(self) -> CellKey:

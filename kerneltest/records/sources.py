@@ -28,6 +28,8 @@ def describe_pairing(pairing: Pairing) -> PairingSummary:
         words["backends"] = ", ".join(pairing.backends)
     if pairing.signed_zeros:
         words["signed zeros"] = "compared"
+    if pairing.returns:
+        words["returns"] = ", ".join(pairing.returns)
     blocks = {name: dim.block for name, dim in pairing.dims.items() if dim.block}
     return PairingSummary(words, source_of(pairing.kernel), source_of(pairing.oracle), blocks)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from kerneltest.core.details import ISSUES, InternalError, Unavailable
+from kerneltest.core.details import ISSUES, InternalError, NoPallasCall, Unavailable
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.overlay import superseded_backends
@@ -21,6 +21,7 @@ _REPORTED = ("jax", "jaxlib", "numpy", "python", "machine")  # of the environmen
 _MOST_REPORTS = 3  # distinct internal errors
 _MOST_SLOW = 3  # pairings
 _MOST_FAMILIES = 8  # families of a pairing
+_MOST_SIGNATURES = 3  # signatures of a pairing
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +232,22 @@ def undefined_remarks(records: Iterable[Record]) -> list[str]:
         for name, count in undefined.items()
         if count > defined[name]
     ]
+
+
+def missing_call_remarks(records: Iterable[Record]) -> list[str]:
+    """Lists pairings with signatures that never reach a Pallas call, and how many of them there are."""
+    judged: dict[str, set[str]] = {}
+    missing: dict[str, dict[str, None]] = {}
+    for record in records:
+        if record.case:
+            judged.setdefault(record.pairing, set()).add(record.signature)
+            if isinstance(record.detail, NoPallasCall):
+                missing.setdefault(record.pairing, {})[record.signature] = None
+    lines = []
+    for name, signatures in missing.items():
+        shown = "; ".join([*signatures][:_MOST_SIGNATURES]) + "; ..." * (len(signatures) > _MOST_SIGNATURES)
+        lines.append(f"{name}: {len(signatures)} of {len(judged[name])} signatures never reach a pallas_call ({shown})")
+    return lines
 
 
 def lowering_remarks(records: Sequence[Record]) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import is_float, parse_dtype
 from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.runtime import show_warnings_once
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS
 from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
@@ -233,7 +234,7 @@ def _rejected_lengths(declaration: Declaration) -> list[dict[str, int]]:
     pairing = execute_declaration(declaration)
     rejected = []
     for signature in signatures(pairing, "standard"):
-        with without_debugging():
+        with without_debugging(), show_warnings_once():
             try:
                 trace(pairing, signature)
             except Failure:

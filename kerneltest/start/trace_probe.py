@@ -11,6 +11,7 @@ import numpy as np
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
+from kerneltest.core.runtime import show_warnings_once
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
 from kerneltest.trace.tracing import Call, Traced, trace_function, without_debugging
 from kerneltest.trace.walk import (
@@ -129,7 +130,7 @@ class Probe:
         shown = ", ".join(
             f"{path}: {each.dtype}{list(each.shape)}" for path, each in zip(self.example.leaves, inputs, strict=True)
         )
-        with without_debugging():
+        with without_debugging(), show_warnings_once():
             return trace_function(flat, inputs, f"for {shown}" if shown else "without arrays")
 
     def lowers(self, changed: Lengths) -> bool:

@@ -17,7 +17,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
-from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Var
+from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation
 from kerneltest.trace.jax_compat.patches import keep_jax_frames
 from kerneltest.trace.languages import language_of
 from kerneltest.trace.local_kernels import NotLocalError, localize, shard_maps
@@ -31,7 +31,7 @@ from kerneltest.trace.platform_dispatch import (
     resolve_platform,
     simulate_platform,
 )
-from kerneltest.trace.tracing_errors import tracing_failure
+from kerneltest.trace.tracing_errors import check_leaks, tracing_failure
 from kerneltest.trace.walk import (
     has_reduced_dots,
     is_exact,
@@ -192,6 +192,7 @@ def trace_function(
         raise
     except BaseException as error:  # SystemExit and pytest's outcomes included
         raise tracing_failure(error, purpose) from error
+    check_leaks(closed, purpose)
     traced = analyze(closed, on_device, inputs)
     if device == platform:
         return traced
@@ -221,7 +222,7 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
         function=function,
         jaxpr=closed,
         inputs=inputs,
-        outputs=tuple(map(_shape_dtype, closed.jaxpr.outvars)),
+        outputs=tuple(ShapeDtype(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
         calls=tuple(map(call_of, unique.values())),
         exact=is_exact(closed.jaxpr),
         reduced_dots=has_reduced_dots(closed.jaxpr),
@@ -229,10 +230,6 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
         sharded=sharded,
         not_local=not_local,
     )
-
-
-def _shape_dtype(variable: Var) -> ShapeDtype:
-    return ShapeDtype(tuple(variable.aval.shape), np.dtype(variable.aval.dtype))
 
 
 def call_of(equation: Equation) -> Call:

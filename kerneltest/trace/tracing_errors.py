@@ -4,10 +4,11 @@ import re
 
 import jax
 
-from kerneltest.core.details import Raised
+from kerneltest.core.details import Raised, Stated
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
+from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr
 from kerneltest.trace.jax_compat.source_lines import source_of, user_line
 
 
@@ -24,6 +25,21 @@ def tracing_failure(error: BaseException, purpose: str) -> Failure:
     line = user_line(error).strip(" ()")
     detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {purpose}", line)
     return Failure(Verdict.RUNTIME_ERROR, detail)
+
+
+def check_leaks(closed: ClosedJaxpr, purpose: str) -> None:
+    """Checks that a traced function uses no value of an earlier trace, as one that remembers results would.
+
+    Args:
+      closed: the function.
+      purpose: of the tracing.
+
+    Raises:
+      Failure: it does.
+    """
+    if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
+        sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"
+        raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"purpose": purpose}))
 
 
 _TOO_LARGE = re.compile(r"-?\d{10,}")

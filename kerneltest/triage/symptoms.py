@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kerneltest.core.details import MemoryFault, Mismatch, NotBuilt, Race
+from kerneltest.core.details import MemoryFault, Mismatch, NotBuilt, Race, WrongDtype
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, VerdictKind
@@ -78,6 +78,8 @@ def symptom(record: Record) -> Symptom:
         # A device's compiler names no line, or another one than lowering for the same target does.
         cause = essence if record.tier is Tier.DEVICE or not isinstance(detail, NotBuilt) else f"{essence} {place}"
         return Symptom(Level.BUILD, _not_built(record), place=place, cause=cause)
+    if isinstance(detail, WrongDtype):
+        return Symptom(Level.BROKEN, Effect.OTHER, essence, cause=essence)
     if record.verdict in (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH):
         effect, subject = _wrong_value(record)
         return Symptom(_level(record, effect), effect, subject)

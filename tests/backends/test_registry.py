@@ -13,6 +13,7 @@ import kerneltest as kt
 from kerneltest.backends import registry as registry_module
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import BackendEntry, resolve, select_ids, sort_ids
+from kerneltest.core.backend_ids import BACKEND_IDS
 from kerneltest.core.precision import Precision
 from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.trace.tracing import Traced
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import kerneltest as kt
+from kerneltest.core.backend_ids import BACKEND_IDS
 from kerneltest.core.precision import Precision
 
 @dataclass(frozen=True)
@@ -222,3 +224,22 @@ def test_what_cannot_be_a_backend_is_said_at_once(
     with pytest.raises(ValueError, match=re.escape(words)):
         kt.backend(name)(made)
     assert registry == before
+
+
+def test_declarations_know_the_ids_of_all_backends() -> None:
+    assert [*BACKEND_IDS][: len(registry_module._ENTRIES)] == [entry.id for entry in registry_module._ENTRIES]
+
+
+def test_a_declaration_may_name_a_users_backend_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module, "REGISTRY", dict(registry_module.REGISTRY))
+    with pytest.raises(kt.DeclarationError, match=r"'named-here' matches no backend; .* with kt.backend first"):
+        kt.oracle_for(double, x=kt.array("n"), backends="named-here")(lambda x: 2 * x)
+
+    @kt.backend("named-here")
+    class Named(kt.Backend):
+        tier = kt.Tier.DEVICE
+
+        def prepare(self, traced: Traced) -> Any:
+            return _Doubling()
+
+    assert kt.oracle_for(double, x=kt.array("n"), backends="named-here")(lambda x: 2 * x).backends == ("named-here",)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kerneltest.execute.applicability import NO_CALL
 from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.reproduce.rerun import judge_again
 from tests.pytest_plugin.test_plugin import _pytest
@@ -178,14 +179,15 @@ def test_a_module_that_is_skipped_is_told_as_skipped(tmp_path: Path) -> None:
     assert "skipped: slow ones today not" in (tmp_path / "out" / "records-main.jsonl").read_text()
 
 
-def test_a_kernel_without_a_pallas_call_is_not_applicable_and_compares_nothing(tmp_path: Path) -> None:
+def test_a_kernel_that_never_reaches_a_pallas_call_fails_by_name(tmp_path: Path) -> None:
     plain = KERNEL.replace("return vector_add(x, x)", "return x + x") + "right = PAIR(lambda x: 2 * x)\n"
     _write(tmp_path, {"test_a.py": plain + "def test_plain():\n    pass\n"})
     run = _pytest(tmp_path, *OPTIONS, suite=None)
     assert run.returncode == 1, run.stdout
-    assert "nothing was compared in the whole run" in run.stdout
+    assert re.search(r"FAILED test_a.py::right - .*pairing '<lambda>' \(test_a.py:\d+\)", run.stdout), run.stdout
+    assert "it never reaches a Pallas call, so there is no kernel to test" in run.stdout
     (found,) = read_plan(tmp_path / "out").not_applicable
-    assert "contains no Pallas call" in found.reason
+    assert found.reason == NO_CALL
 
 
 UNWRITTEN = '''

@@ -23,7 +23,7 @@ from kerneltest.records.files import RecordError
 from kerneltest.records.record_files import SCHEMA, RecordWriter, dumps, read_plan, read_records, shorten, write_plan
 from kerneltest.records.run_plan import ANY, CellKey, FunctionSource, NotApplicable, PairingSummary, Plan, PlannedItem
 from kerneltest.records.runs import Reconciled, reconcile
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import ExpectedValues, Record
 from tests.written import case, write_run
 
 RECORD = Record(
@@ -104,6 +104,7 @@ FINDING = replace(
     files=("artifacts/c2/row.ttir",),
     ulps=(3, 0, 1),
     error_budget=(BudgetPart("rounding of `x / y`", "t.py", 3, 0.75, 2.5),),
+    expected=ExpectedValues(3, -np.inf, 2.0, 0.5),
 )
 
 
@@ -141,6 +142,7 @@ def _default(each: Field[Any]) -> Any:
     [
         FINDING,
         *FINDING.error_budget,
+        FINDING.expected,
         EVIDENCE,
         WINDOW,
         replace(

@@ -1,7 +1,7 @@
 """Failures as data: one frozen dataclass for each kind, from which its text is rendered. Nothing parses that text."""
 
 from kerneltest.core.details.build_failures import NotBuilt, ResourceExceeded, Stage
-from kerneltest.core.details.exceptions import ISSUES, InternalError, Raised, Stated, Unavailable
+from kerneltest.core.details.exceptions import ISSUES, InternalError, NoPallasCall, Raised, Stated, Unavailable
 from kerneltest.core.details.memory_faults import (
     Access,
     IndexOverflow,
@@ -13,10 +13,11 @@ from kerneltest.core.details.memory_faults import (
     Visit,
 )
 from kerneltest.core.details.process_failures import Crashed, DeviceLost, Hung
-from kerneltest.core.details.wrong_values import InputModified, Mismatch, Nondeterministic
+from kerneltest.core.details.wrong_values import InputModified, Mismatch, Nondeterministic, WrongDtype
 
 Detail = (
     Mismatch
+    | WrongDtype
     | Nondeterministic
     | InputModified
     | MemoryFault
@@ -28,6 +29,7 @@ Detail = (
     | InternalError
     | Stated
     | Unavailable
+    | NoPallasCall
     | Crashed
     | Hung
     | DeviceLost
@@ -45,6 +47,7 @@ __all__ = [
     "InternalError",
     "MemoryFault",
     "Mismatch",
+    "NoPallasCall",
     "Nondeterministic",
     "NotBuilt",
     "Race",
@@ -57,4 +60,5 @@ __all__ = [
     "UndefinedCause",
     "UndefinedSource",
     "Visit",
+    "WrongDtype",
 ]

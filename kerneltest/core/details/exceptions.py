@@ -88,6 +88,21 @@ class Unavailable(BaseDetail):
         return f"left out: {self.reason}" if self.left_out else self.reason
 
 
+@dataclass(frozen=True, slots=True)
+class NoPallasCall(BaseDetail):
+    """A call that takes another way than through a kernel. It may pass, but it tests no kernel.
+
+    Attributes:
+      signature: of the call.
+    """
+
+    signature: str
+    kind: Literal["no_pallas_call"] = "no_pallas_call"
+
+    def text(self) -> str:
+        return f"never reaches a Pallas call for {self.signature}"
+
+
 ISSUES = "https://github.com/kerneltest/kerneltest/issues"
 
 

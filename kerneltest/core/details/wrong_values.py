@@ -53,6 +53,29 @@ class Mismatch(BaseDetail):
 
 
 @dataclass(frozen=True, slots=True)
+class WrongDtype(BaseDetail):
+    """An output of another dtype than it should have.
+
+    Attributes:
+      output: the number of the output.
+      found: its dtype.
+      why: the reason why that is wrong, in words.
+    """
+
+    output: int
+    found: str
+    why: str
+    kind: Literal["wrong_dtype"] = "wrong_dtype"
+
+    @property
+    def essence(self) -> str:
+        return f"output {self.output} is {self.found}"
+
+    def text(self) -> str:
+        return f"output {self.output} is {self.found}, but {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class Nondeterministic(BaseDetail):
     """The same inputs gave different bits.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kerneltest.core.verdicts import Ending
+from kerneltest.records.informative import informativeness
 from kerneltest.records.overlay import Overlay, OverlayRow, Past
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record
@@ -17,6 +18,7 @@ from kerneltest.report.counts import (
     gaps,
     inapplicable_backends,
     lowering_remarks,
+    missing_call_remarks,
     reuse_remarks,
     slow_remarks,
     undefined_remarks,
@@ -209,7 +211,13 @@ class Page:
             for run in self.merged.runs
             for line in (*budget_remarks(run), *reuse_remarks(run), *slow_remarks(run))
         ]
-        return [*costs, *undefined_remarks(records), *lowering_remarks(records)]
+        return [
+            *costs,
+            *undefined_remarks(records),
+            *informativeness(records).remarks(),
+            *missing_call_remarks(records),
+            *lowering_remarks(records),
+        ]
 
     @property
     def kinds(self) -> list[FindingKind]:

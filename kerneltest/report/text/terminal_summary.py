@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
+from kerneltest.records.informative import informativeness
 from kerneltest.records.runs import RunRecords
 from kerneltest.report.counts import (
     budget_remarks,
@@ -11,6 +12,7 @@ from kerneltest.report.counts import (
     inapplicable_backends,
     internal_error_remarks,
     lowering_remarks,
+    missing_call_remarks,
     reuse_remarks,
     slow_remarks,
     undefined_remarks,
@@ -83,7 +85,8 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     if clock := clock_warning(plan):
         yield clock, "yellow"
     if wrong := gaps(run):
-        yield f"INCOMPLETE: {len(missing)} of {len(cells)} planned cells have cases without a record", "red"
+        lacking = f" {len(missing)} of {len(cells)} planned cells have cases without a record" if missing else ""
+        yield f"INCOMPLETE:{lacking}", "red"
         yield from _with_colour("red", (f"  {line}" for line in wrong[:_MOST]))
     yield from _with_colour("red", internal_error_remarks(run))
     idle = [cell for cell, status in cells.items() if status.verdict is Gap.NOTHING_COMPARED]
@@ -92,6 +95,8 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     yield from _with_colour("", reuse_remarks(run))
     yield from _with_colour("", slow_remarks(run))
     yield from _with_colour("yellow", undefined_remarks(run.records))
+    yield from _with_colour("yellow", informativeness(run.records).remarks())
+    yield from _with_colour("yellow", missing_call_remarks(run.records))
     yield from _with_colour("yellow", lowering_remarks(run.records))
 
 

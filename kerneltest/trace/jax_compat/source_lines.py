@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jax
-from jax._src import source_info_util
+from jax._src import custom_batching, source_info_util
 
 from kerneltest.core.failures import exception_text
 from kerneltest.core.source_location import location_of_exception, relative_path
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Jaxpr, SourceInfo
 
 _JAX = str(Path(jax.__file__).parent)
+_CUSTOM_BATCHING = str(custom_batching.__file__)
 
 
 def line_of(source_info: SourceInfo) -> str:
@@ -91,6 +92,13 @@ def raised_in_jax(error: BaseException | None) -> bool:
     """
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
     return bool(frames) and frames[-1].filename.startswith(_JAX)
+
+
+def refuses_custom_vmap(error: BaseException | None) -> bool:
+    """Returns whether JAX could not use what a user's `custom_vmap` rule returned. Reliable as `raised_in_jax` is."""
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    applies = [i for i, f in enumerate(frames) if f.filename == _CUSTOM_BATCHING and f.name == "custom_vmap_batching"]
+    return bool(applies) and all(frame.filename.startswith(_JAX) for frame in frames[applies[-1] :])
 
 
 def equations_being_lowered(error: BaseException | None) -> list[Equation]:

@@ -1,0 +1,40 @@
+"""The ids of all backends, so that a declaration can be checked before any backend is imported."""
+
+import difflib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+from kerneltest.core.targets import TARGETS, TPUS
+
+# Words for kinds of hardware, with the patterns of backend ids that they stand for.
+HARDWARE_PATTERNS: Mapping[str, tuple[str, ...]] = {
+    "gpu": ("*:sm_*", "*:gfx*", "cuda", "rocm", "interpret-mosaic-gpu"),
+    "nvidia": ("*:sm_*", "cuda", "interpret-mosaic-gpu"),
+    "amd": ("*:gfx*", "rocm"),
+    "tpu": ("*:tpu-*", "tpu", "interpret-tpu"),
+}
+
+# The backends of kerneltest, in the order of reports; `kt.backend` adds those of users.
+BACKEND_IDS: dict[str, None] = dict.fromkeys(
+    (
+        "interpret",
+        "interpret-mosaic-gpu",
+        "interpret-tpu",
+        *(f"lower:{target}" for target in (*TARGETS, *TPUS)),
+        *(f"compile:{target}" for target in (*TARGETS, *TPUS)),
+        "compile:xla-sm_90",
+        *(f"simulate:{target}" for target in TARGETS),
+        "cuda",
+        "rocm",
+        "tpu",
+    )
+)
+
+
+def unknown_pattern(pattern: str) -> str:
+    """Returns what is wrong with a pattern that matches no backend, with the closest id; "" if it matches one."""
+    if pattern in HARDWARE_PATTERNS or any(fnmatchcase(each, pattern) for each in BACKEND_IDS):
+        return ""
+    close = difflib.get_close_matches(pattern, [*BACKEND_IDS, *HARDWARE_PATTERNS], n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "`kerneltest doctor` lists the backends"
+    return f"{pattern!r} matches no backend; {hint} (register a backend of your own with kt.backend first)"

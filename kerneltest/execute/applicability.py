@@ -1,0 +1,111 @@
+"""Applicability: which backends serve any signature of a kernel, and whether any signature reaches a Pallas call."""
+
+import re
+
+from kerneltest.backends.base import Backend
+from kerneltest.core.blame import assign_blame
+from kerneltest.core.details import Raised
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.trace.jax_compat.source_lines import source_of
+from kerneltest.trace.tracing import Traced, trace
+
+NO_CALL = "no signature reaches a Pallas call, so there is no kernel to test"
+
+_MOST_FAILURES = 3  # signatures that fail one after another, before the rest is taken to fail, too
+
+
+class Applicability:
+    """The applicability of a pairing, signature by signature. Kernels are traced only as far as an answer needs it."""
+
+    def __init__(self, pairing: Pairing, depth: str) -> None:
+        """Initialises the instance.
+
+        Args:
+          pairing: the pairing as its author declared it.
+          depth: of the run, which decides the signatures.
+        """
+        self._pairing, self._depth = pairing, depth
+        self._traces: dict[tuple[Signature, str], Traced | Failure] = {}
+
+    def judge(self, backend: Backend) -> tuple[str, Traced | Failure | None]:
+        """Returns why a backend serves no signature of the kernel, or "", and how the kernel is traced for it.
+
+        The trace is that of the first signature that the backend serves, or the failure if all fail.
+        """
+        declared = self._pairing.on(backend.id)
+        reasons: list[str] = []
+        failures: list[Failure] = []
+        fails_here = False  # on this platform, and not on all
+        for signature in signatures(declared, self._depth):
+            traced = general = self._trace(declared, signature, "")
+            if isinstance(general, Traced) and backend.platform and general.by_platform:
+                traced = self._trace(declared, signature, backend.platform)
+            reason = _unsupported_reason(backend, traced, general)
+            if reason:
+                reasons.append(reason)
+            elif isinstance(traced, Traced):
+                return "", traced
+            else:
+                failures.append(traced)
+                fails_here |= traced is not general
+                if len(failures) == _MOST_FAILURES and not reasons:
+                    break
+        if fails_here or not reasons:
+            return "", failures[-1] if failures else None
+        # A signature without a call says less than one with a call that the backend does not serve.
+        return next((reason for reason in reasons if reason != NO_CALL), NO_CALL), None
+
+    def problem(self) -> str:
+        """Returns a sentence if the kernel reaches no Pallas call for any signature and platform; "" if it may."""
+        planned = signatures(self._pairing, self._depth)
+        for signature in planned:
+            traced = self._trace(self._pairing, signature, "")
+            if isinstance(traced, Failure) or traced.calls:
+                return ""
+        count = f"none of its {len(planned)} signatures reaches" if len(planned) > 1 else "it never reaches"
+        return f"{count} a Pallas call, so there is no kernel to test"
+
+    def _trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced | Failure:
+        key = signature, platform
+        if key not in self._traces:
+            try:
+                self._traces[key] = trace(pairing, signature, platform)
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
+            except BaseException as error:  # reported when a case is judged
+                self._traces[key] = assign_blame(error, "tracing the kernel")
+        return self._traces[key]
+
+
+def reaches_kernel(traced: Traced) -> bool:
+    """Returns whether a call makes a Pallas call, or has an empty array, for which it needs none."""
+    return bool(traced.calls) or any(0 in each.shape for each in (*traced.inputs, *traced.outputs))
+
+
+def _unsupported_reason(backend: Backend, traced: Traced | Failure, general: Traced | Failure) -> str:
+    if isinstance(traced, Failure):
+        return _refusal(traced) if traced is not general else ""
+    return backend.unsupported_reason(traced) if traced.calls else NO_CALL
+
+
+_ON_PURPOSE = re.compile(r"\b(?:raise|assert)\b")
+
+
+def _refusal(failure: Failure) -> str:
+    """Returns that a kernel, which asks for the platform and accepts others, refuses this one on purpose, or ""."""
+    detail = failure.detail
+    if not isinstance(detail, Raised) or not _ON_PURPOSE.search(source_of(detail.source)):
+        return ""
+    return f"the kernel refuses the platform: {detail.error}: {detail.said} ({detail.source})"
+
+
+def absence(backend: Backend, kernel: Traced | Failure | None) -> str:
+    """Returns why this machine cannot run a kernel on a backend, or ""."""
+    if reason := backend.unavailable():
+        return reason
+    if isinstance(kernel, Failure):
+        return str(kernel) if kernel.verdict is Verdict.UNAVAILABLE else ""
+    return backend.unavailable_for(kernel) if kernel is not None else ""

@@ -1,0 +1,87 @@
+"""The questions that a pairing's cases ask: comparisons that no kernel can fail say nothing about this one."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kerneltest.core.group_names import GroupName
+from kerneltest.records.schema import Record
+
+_COARSE = 0.1  # a relative error that a useful bound does not admit everywhere
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The range of values that the compared cases of a pairing expect.
+
+    Attributes:
+      known: whether any record says it.
+      red: whether there is a finding, so that the pairing cannot be green by mistake.
+      least, greatest: of all expected values that are finite.
+      visible: the smallest relative error that a numeric case would have shown; None without any.
+      longest: the greatest length of any dim; None without dims.
+    """
+
+    known: bool = False
+    red: bool = False
+    least: float = math.inf
+    greatest: float = -math.inf
+    visible: float | None = None
+    longest: int | None = None
+
+    def add(self, record: Record) -> None:
+        if record.case and record.dims:
+            self.longest = max(self.longest or 0, *record.dims.values())
+        self.red |= record.verdict.is_finding
+        expected = record.expected
+        if expected is None or not record.compared:
+            return
+        self.known = True
+        if expected.finite:
+            self.least, self.greatest = min(self.least, expected.least), max(self.greatest, expected.greatest)
+            if record.group == GroupName.NUMERIC:
+                self.visible = min(expected.visible, math.inf if self.visible is None else self.visible)
+
+    @property
+    def problem(self) -> str:
+        if not self.known or self.red or self.least < self.greatest:
+            return ""
+        value = "NaN or infinite" if self.least > self.greatest else f"{self.least:g}"
+        return f"nothing informative was compared: every value that the oracle expects is {value}"
+
+    @property
+    def remarks(self) -> list[str]:
+        found = []
+        if self.visible is not None and self.visible >= _COARSE and not self.problem:
+            size = "any error" if math.isinf(self.visible) else f"errors of {self.visible:.0%}"
+            found.append(f"its tolerance admits {size} in every numeric case; give a narrower one")
+        if self.longest == 1 and self.known:
+            found.append("every dim has only the length 1, so no order, tail or block is tested; plan longer ones")
+        return found
+
+
+@dataclass(slots=True)
+class Informativeness:
+    """The judgement, from all records of a run, whether each pairing was asked anything."""
+
+    _by_pairing: dict[str, _Asked] = field(default_factory=dict)
+
+    def add(self, record: Record) -> None:
+        """Adds a record of the run."""
+        self._by_pairing.setdefault(record.pairing, _Asked()).add(record)
+
+    def problems(self) -> Mapping[str, str]:
+        """Returns by pairing why nothing that was compared could have failed."""
+        return {name: asked.problem for name, asked in self._by_pairing.items() if asked.problem}
+
+    def remarks(self) -> list[str]:
+        """Returns remarks on pairings that were asked little."""
+        return [f"{name}: {line}" for name, asked in self._by_pairing.items() for line in asked.remarks]
+
+
+def informativeness(records: Iterable[Record]) -> Informativeness:
+    """Returns what some records say about how much each pairing was asked."""
+    found = Informativeness()
+    for record in records:
+        found.add(record)
+    return found

@@ -1,0 +1,212 @@
+"""No result of a wrong dtype or from another call passes, and no question that every kernel answers right."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.pairing import Pairing
+from kerneltest.records.informative import informativeness
+
+X, BOTH, HALF = kt.array("n", "float32"), kt.array("n", ("float32", "bfloat16")), kt.array("n", "bfloat16")
+SHORT = {"n": kt.dim(values=(3, 4))}
+
+
+def twice(x: Any, dtype: Any = None) -> Any:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = (x_ref[...] * 2).astype(o_ref.dtype)
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, dtype or x.dtype))(x)
+
+
+def pair(kernel: Callable[..., Any], oracle: Callable[..., Any] = lambda x: 2 * x, **declared: Any) -> Pairing:
+    return kt.oracle_for(kernel, **{"x": X, "dims": SHORT, **declared})(oracle)
+
+
+def findings(pairing: Pairing) -> set[tuple[str, str, str]]:
+    result = kt.check(pairing, depth="quick")
+    assert bool(result) is result.ok
+    return {(each.family, str(each.verdict), each.message) for each in result.findings}
+
+
+def test_a_result_is_false_where_it_is_not_ok() -> None:
+    assert kt.check(pair(twice), depth="quick")
+    assert not kt.check(pair(twice, lambda x: 3 * x), depth="quick")
+
+
+def to_half(x: Any) -> Any:
+    return twice(x, jnp.bfloat16)
+
+
+def by_length(x: Any) -> Any:
+    return twice(x, jnp.float32 if x.shape[0] % 2 else None)
+
+
+def by_option(x: Any, dtype: str) -> Any:
+    return twice(x, jnp.dtype(dtype))
+
+
+def by_default(x: Any, out_dtype: Any = jnp.bfloat16) -> Any:
+    return twice(x, out_dtype)
+
+
+def of_int8(x: Any, w: Any) -> Any:
+    return twice(x * w, jnp.bfloat16)
+
+
+def index(x: Any) -> Any:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = (x_ref[...] > 0).astype(o_ref.dtype)
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, jnp.int32))(x)
+
+
+def is_positive(x: Any) -> Any:
+    return x > 0
+
+
+# Pairings with words of the finding; "" for right ones.
+DTYPES = {
+    "the inputs'": (pair(twice, x=BOTH), ""),
+    "half of the inputs'": (
+        pair(to_half),
+        "output 0 is bfloat16, but all data is float32 or wider; if this is meant, declare it with returns=",
+    ),
+    "half, as declared": (pair(to_half, returns="bfloat16"), ""),
+    "half, as an option names it": (pair(by_option, x=X, dtype=kt.static("bfloat16")), ""),
+    "half, as a default names it": (pair(by_default), ""),
+    "half of mixed inputs": (pair(of_int8, lambda x, w: 2 * x * w, w=kt.array("n", "int8", domain=(-9, 9))), ""),
+    "twice the inputs'": (pair(lambda x: twice(x, jnp.float32), x=HALF), ""),
+    "anything": (pair(to_half, returns="any"), ""),
+    "an index": (pair(index, is_positive), ""),
+    "an index for a mask": (pair(index, is_positive, returns="bool"), "output 0 is int32, but returns= declares bool"),
+    "an argument's": (pair(twice, x=BOTH, returns="x"), ""),
+    "not an argument's": (
+        pair(lambda x: twice(x, jnp.float32), x=HALF, returns="x"),
+        "output 0 is float32, but returns= declares bfloat16",
+    ),
+    "another for odd lengths": (
+        pair(by_length, x=HALF),
+        "output 0 is bfloat16, but it is float32 for n=3,bfloat16, where only lengths differ",
+    ),
+    "of two outputs": (
+        pair(twice, returns=("float32", "any")),
+        "returns= declares 2 outputs, and the kernel returns 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_the_dtype_of_results(name: str) -> None:
+    pairing, message = DTYPES[name]
+    assert {words for _, _, words in findings(pairing)} == ({message} if message else set())
+
+
+@pytest.mark.parametrize("returns", ["flot32", 3])
+def test_a_wrong_declaration_of_results_is_refused(returns: Any) -> None:
+    with pytest.raises(kt.DeclarationError, match="returns: "):
+        pair(twice, returns=returns)
+
+
+Rule = Callable[[Any, Any, list[bool]], Any]  # of the results of a batch, and whether the argument is batched
+
+RULES: dict[str, tuple[Rule, str]] = {
+    "right": (lambda f, x, batched: (jax.lax.map(f, x), batched[0]), ""),
+    "a list": (lambda f, x, batched: ([jax.lax.map(f, x)], batched[0]), "structure of output value"),
+    "one result": (lambda f, x, batched: jax.lax.map(f, x), "the kernel raised"),
+    "not batched": (lambda f, x, batched: (jax.lax.map(f, x), False), "output 0 has type float32[2, 2, 3]"),
+    "a shape": (lambda f, x, batched: (jax.lax.map(f, x)[:, :1], True), "output 0 has type float32[2, 1]"),
+    "a dtype": (lambda f, x, batched: (jax.lax.map(f, x).astype(jnp.int8), True), "output 0 has type int8[2, 3]"),
+    "values": (lambda f, x, batched: (jax.lax.map(f, x) + 1, True), "first in a batch of two"),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_custom_vmap_rule_is_the_kernels(name: str) -> None:
+    rule, words = RULES[name]
+    batched = jax.custom_batching.custom_vmap(lambda x: twice(x))
+    batched.def_vmap(lambda size, flags, x: rule(twice, x, flags))
+    found = findings(pair(lambda x: batched(x)))
+    assert {family for family, _, _ in found} == ({"vmapped"} if words else set())
+    assert all(words in message for _, _, message in found), found
+
+
+def remember(keeps_tracers: bool) -> Callable[[Any], Any]:
+    known: dict[tuple[int, ...], Any] = {}
+
+    def kernel(x: Any) -> Any:
+        if isinstance(x, jax.core.Tracer) and not keeps_tracers:
+            return twice(x)
+        return known.setdefault(x.shape, twice(x))
+
+    return kernel
+
+
+def test_a_result_that_is_remembered_by_shape_is_found_by_calling_twice() -> None:
+    ((family, verdict, message),) = findings(pair(remember(keeps_tracers=False)))
+    assert (family, verdict) == ("plain_call", "mismatch")
+    assert message.startswith("called outside of jax.jit for the second time, with other values: ")
+
+
+def test_a_value_that_is_kept_from_an_earlier_trace_is_the_kernels() -> None:
+    found = findings(pair(remember(keeps_tracers=True)))
+    assert {verdict for _, verdict, _ in found} == {"runtime_error"}
+    assert any("the kernel used a value of an earlier trace" in message for _, _, message in found), found
+
+
+def test_an_oracle_of_jax_arrays_is_refused_with_the_fix() -> None:
+    found = findings(pair(twice, lambda x: jnp.asarray(x) * 2))
+    assert {verdict for _, verdict, _ in found} == {str(Verdict.ORACLE_ERROR)}
+    assert all("returned a jax.Array of float32" in text and "write it in NumPy" in text for _, _, text in found)
+
+
+def filled(value: float) -> Callable[[Any], Any]:
+    return lambda x: twice(jnp.full_like(x, value / 2))
+
+
+class Loose:
+    """An error model that admits a share of each value."""
+
+    def misfit(self, leaves: object, dims: object) -> str:
+        return ""
+
+    def bounds(self, measured: Any) -> tuple[kt.Bound, ...]:
+        return tuple(kt.Bound(0.15 * np.abs(value)) for value in measured.values)
+
+
+NOTHING = "nothing informative was compared: every value that the oracle expects is "
+
+# Pairings with the problem that fails them, and the remark on them.
+ASKED: dict[str, tuple[Pairing, str, str]] = {
+    "much": (pair(twice), "", ""),
+    "NaN": (pair(filled(np.nan), lambda x: x * np.nan), f"{NOTHING}NaN or infinite", ""),
+    "infinity": (pair(filled(np.inf), lambda x: np.full_like(x, np.inf)), f"{NOTHING}NaN or infinite", ""),
+    "one number": (pair(filled(4), lambda x: np.full_like(x, 4)), f"{NOTHING}4", ""),
+    "zeros": (pair(twice, x=kt.array("n", "float32", domain=(0, 0))), f"{NOTHING}0", ""),
+    "one length": (pair(twice, dims={"n": kt.dim(values=(1,))}), "", "every dim has only the length 1"),
+    "a wide bound": (pair(twice, tolerance=Loose()), "", "its tolerance admits errors of 15% in every numeric case"),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_pairing_that_asks_little_is_told_and_one_that_asks_nothing_fails(name: str) -> None:
+    pairing, problem, remark = ASKED[name]
+    result = kt.check(pairing, depth="quick")
+    found = informativeness(result.records)
+    assert result.findings == ()
+    assert [*found.problems().values()] == ([problem] if problem else [])
+    assert result.ok is not bool(problem)
+    assert all(remark in each for each in found.remarks())
+    assert len(found.remarks()) == bool(remark)
+
+
+def test_known_findings_are_not_told_as_asking_nothing() -> None:
+    result = kt.check(pair(twice, lambda x: x * np.nan), depth="quick")
+    assert result.findings
+    assert informativeness(result.records).problems() == {}
