@@ -126,7 +126,9 @@ def compile_for(
 
 def mesh_problem(traced: Traced, platform: str) -> str:
     """Returns why the mesh of a kernel under `jax.shard_map` does not fit this machine, or ""."""
-    needed = 0 if traced.sharded is None else mesh_size(traced.sharded)
+    if traced.sharded is None:
+        return ""
+    needed = mesh_size(traced.sharded)
     if needed <= (found := len(jax.devices(platform))):
         return ""
     more = f"; XLA_FLAGS=--xla_force_host_platform_device_count={needed} makes as many" if platform == "cpu" else ""

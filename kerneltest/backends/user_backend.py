@@ -22,6 +22,7 @@ from kerneltest.backends.base import (
 )
 from kerneltest.backends.delegating import DelegatingBackend
 from kerneltest.backends.jitted import poisons_device
+from kerneltest.core.blame import raises_for_user
 from kerneltest.core.details import DeviceLost, Raised, Stated
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.failures import Failure, convert_exceptions, format_exception
@@ -111,13 +112,15 @@ class CheckedExecutable:
     outputs: tuple[ShapeDtype, ...]
 
     @property
+    @raises_for_user
     def precision(self) -> Precision:
         with _convert_exceptions(self.backend):
             return self.wrapped.precision
 
+    @raises_for_user
     def run(self, leaves: Sequence[Array]) -> Outputs:
         with _convert_exceptions(self.backend):
-            outputs = tuple(np.asarray(output) for output in self.wrapped.run(leaves))
+            outputs = tuple(map(np.asarray, self.wrapped.run(leaves)))
         _check_outputs(self.backend, outputs, self.outputs)
         return outputs
 
@@ -128,6 +131,7 @@ class CheckedBatchExecutable(CheckedExecutable):
 
     wrapped: BatchExecutable
 
+    @raises_for_user
     def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
         with _convert_exceptions(self.backend):
             results = [tuple(map(np.asarray, outputs)) for outputs in self.wrapped.run_batch(cases)]
@@ -184,6 +188,7 @@ class CheckedFastPath:
         return None if found is None else _checked(self.backend, found, traced)
 
 
+@raises_for_user
 def _checked(backend: str, prepared: Any, traced: Traced) -> CheckedExecutable:
     if hasattr(prepared, "run_batch"):
         return CheckedBatchExecutable(backend, prepared, traced.outputs)

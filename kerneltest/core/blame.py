@@ -66,12 +66,13 @@ def origin_of(error: BaseException) -> Origin:
     return Origin.JAX if by_jax else Origin.USER
 
 
-def assign_blame(error: BaseException, doing: str) -> Failure:
+def assign_blame(error: BaseException, doing: str, who: str = "the kernel") -> Failure:
     """Returns the failure of a case that ended with an exception.
 
     Args:
       error: the exception. A `Failure` keeps its verdict unless its cause was raised by kerneltest.
       doing: the phase of the case, as a participle: `judging its outputs`.
+      who: the user code that ran, for the message.
 
     Returns:
       `internal_error` for exceptions of kerneltest, `unavailable` for those of JAX and for too little memory,
@@ -92,7 +93,7 @@ def assign_blame(error: BaseException, doing: str) -> Failure:
     if origin is Origin.JAX:
         reason = f"JAX raised {type(error).__name__} while {doing}: {exception_text(error)}"
         return Failure(Verdict.UNAVAILABLE, Unavailable(f"{reason} ({source})" if source else reason))
-    detail = Raised("the kernel", type(error).__name__, exception_text(error), f"while {doing}", source)
+    detail = Raised(who, type(error).__name__, exception_text(error), f"while {doing}", source)
     return Failure(Verdict.RUNTIME_ERROR, detail)
 
 

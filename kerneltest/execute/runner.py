@@ -11,6 +11,7 @@ from threadpoolctl import ThreadpoolController
 from kerneltest.core.blame import assign_blame
 from kerneltest.core.details import Unavailable
 from kerneltest.core.failures import Failure
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.runtime import retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
@@ -215,7 +216,8 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit and pytest's own included
-            failure = _underlying_hang(error) or assign_blame(error, cache.process.journal.phase)
+            who = case.family.name if item.group.name == GroupName.INVARIANTS else "the kernel"
+            failure = _underlying_hang(error) or assign_blame(error, cache.process.journal.phase, who)
             reporter = _lowering_reporter(item, case, cache, failure)
             outcome = _failure_outcome(item, case, cache, failure)
     record = outcome.record

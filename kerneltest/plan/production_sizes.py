@@ -9,7 +9,7 @@ import numpy as np
 
 from kerneltest.core.details import Stated, Unavailable
 from kerneltest.core.dtypes import Array, ShapeDtype, parse_dtype
-from kerneltest.core.failures import Failure, convert_exceptions
+from kerneltest.core.failures import DeclarationError, Failure, convert_exceptions
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.axis_expressions import positions_along
 from kerneltest.declare.domains import DType
@@ -179,7 +179,9 @@ def required_part(pairing: Pairing, signature: Signature, place: Mapping[str, in
             length = spans[name].stop
             with convert_exceptions(f"needs of {name!r}", Verdict.ORACLE_ERROR, with_source=True):
                 span = pairing.needs[name](position)
-                first, last = span.start or 0, length if span.stop is None else span.stop
+                if not isinstance(span, slice):
+                    raise DeclarationError(f"it returned {span!r} instead of a slice")
+            first, last = span.start or 0, length if span.stop is None else span.stop
             if not (0 <= first <= position < last <= length and span.step in (None, 1)):
                 values: dict[str, int | str] = {"dim": name, "position": position, "length": length, "slice": str(span)}
                 raise Failure(Verdict.ORACLE_ERROR, Stated(_BAD_SLICE, values))

@@ -43,10 +43,15 @@ class _Asked:
                 self.visible = min(expected.visible, math.inf if self.visible is None else self.visible)
 
     @property
+    def is_constant(self) -> bool:
+        """True if all expected values are one number that memory does not hold by chance."""
+        return self.least == self.greatest != 0
+
+    @property
     def problem(self) -> str:
-        if not self.known or self.red or self.least < self.greatest:
+        if not self.known or self.red or self.least < self.greatest or self.is_constant:
             return ""
-        value = "NaN or infinite" if self.least > self.greatest else f"{self.least:g}"
+        value = "NaN or infinite" if self.least > self.greatest else "0"
         return f"nothing informative was compared: every value that the oracle expects is {value}"
 
     @property
@@ -55,6 +60,8 @@ class _Asked:
         if self.visible is not None and self.visible >= _COARSE and not self.problem:
             size = "any error" if math.isinf(self.visible) else f"errors of {self.visible:.0%}"
             found.append(f"its tolerance admits {size} in every numeric case; give a narrower one")
+        if self.is_constant and self.known and not self.red:
+            found.append(f"every value that the oracle expects is {self.least:g}, which few wrong kernels miss")
         if self.longest == 1 and self.known:
             found.append("every dim has only the length 1, so no order, tail or block is tested; plan longer ones")
         return found

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from kerneltest.core.array_digest import digest_array
+from kerneltest.trace.jax_compat.dialects import is_of_pallas
 from kerneltest.trace.jax_compat.jaxpr_types import (
     AbstractValue,
     Atom,
@@ -137,7 +138,7 @@ class _Encoder:
             return
         for effect in jaxpr.effects:
             kind = type(effect)
-            if kind.__name__ not in _HARMLESS and not kind.__module__.startswith("jax._src.pallas"):
+            if kind.__name__ not in _HARMLESS and not is_of_pallas(kind):
                 raise OpaqueError(f"it has side effects ({kind.__name__})")
         for atom in (*jaxpr.constvars, *jaxpr.invars):
             self._atom(atom)

@@ -21,7 +21,7 @@ RUN, LOWER = (USERS, USERS, USERS, OURS), (LOWERING, LOWERING, LOWERING, OURS)
 PHASES = {
     "trace": ("kerneltest.trace.tracing.analyze", "interpret", (USERS, USERS, LIMIT, OURS)),
     "fill": ("kerneltest.plan.cases.fill_derived", "interpret", (ORACLES, ORACLES, ORACLES, OURS)),
-    "oracle": ("kerneltest.oracle.evaluation._evaluate", "interpret", (ORACLES, ORACLES, ORACLES, OURS)),
+    "oracle": ("kerneltest.oracle.evaluation.evaluate_oracle", "interpret", (ORACLES, ORACLES, ORACLES, OURS)),
     "check the oracle": ("kerneltest.oracle.evaluation._check_outputs", "interpret", (USERS, USERS, LIMIT, OURS)),
     "compile": ("kerneltest.backends.jitted.runnable", "interpret", (LOWERING, LOWERING, LIMIT, OURS)),
     "lower": ("kerneltest.backends.codegen.gpu_lowering.custom_calls", "lower:sm_90", (USERS, USERS, LIMIT, OURS)),

@@ -35,8 +35,8 @@ def nested(x: jax.Array, factor: float) -> dict[str, Any]:
     return {"scalar": doubled[0], "parts": [doubled, (jnp.zeros((0, 3)), doubled.astype(jnp.int32))], "none": None}
 
 
-def largest(x: jax.Array, factor: float) -> jax.Array:
-    return (scaled(x, factor) != 2 * x).any()
+def is_double(x: jax.Array, factor: float) -> jax.Array:
+    return (scaled(x, factor) == 2 * x).all()
 
 
 def _of_rank(rank: int, length: int) -> dict[str, Any]:
@@ -50,7 +50,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]] 
     **{f"rank {rank}": (scaled, lambda x: 2 * x, _of_rank(rank, 2)) for rank in range(6)},
     **{f"one element of rank {rank}": (scaled, lambda x: 2 * x, _of_rank(rank, 1)) for rank in range(1, 4)},
     "a sum": (total, lambda x: 2 * x.sum(), VECTOR),
-    "a boolean": (largest, lambda x: np.zeros((), bool), VECTOR),
+    "a boolean": (is_double, lambda x: np.ones((), bool), VECTOR),
     "a pytree": (
         nested,
         lambda x: {"scalar": 2 * x[0], "parts": [2 * x, (np.zeros((0, 3)), np.trunc(2 * x))], "none": None},

@@ -16,6 +16,11 @@ _DIALECT_BY_PREFIX = {
 }
 
 
+def is_of_pallas(kind: type) -> bool:
+    """Returns whether a class is one of Pallas' own."""
+    return kind.__module__.startswith("jax._src.pallas")
+
+
 def dialect_of(parameter: object) -> str:
     """The language that a parameter of a Pallas call, or a memory space, belongs to.
 
