@@ -187,7 +187,7 @@ def _suspect(
     effect, subject = cluster.kind
     identity = f"{name}|{cluster.level}|{effect.name}|{subject}|{number}"  # names, not the words of titles
     return Suspect(
-        id=hashlib.sha256(identity.encode()).hexdigest()[:8],
+        id=hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:8],
         pairing=pairing,
         level=cluster.level,
         effect=effect,

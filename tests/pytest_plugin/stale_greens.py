@@ -155,7 +155,6 @@ def pytest_configure(config):
 ENVIRON = "import os\nFACTOR = float(os.environ.get('SUITE_FACTOR', '2'))"
 SITE = "import sys, pathlib\nsys.path.insert(0, str(pathlib.Path(__file__).parent / 'site'))\n"
 LIBRARY_HEAD = SITE + "from library import FACTOR"
-WARNS = "import warnings\ndef factor():\n    warnings.warn('old', UserWarning)\n    return 2.0"
 RANKS = "(x_ref[...] + jnp.zeros((1, 3), jnp.float32)).reshape(3) * FACTOR"
 GLOBAL = "import helper\nFACTOR = 2.0\ndef change(): pass\nhelper.patch(globals())"
 PATCH = "def patch(names):\n    names['FACTOR'] = {}\n"
@@ -223,10 +222,6 @@ WAYS: dict[str, Stale] = {
     "an option of a conftest": Stale(head=ENVIRON, files={"conftest.py": OPTION}, options=("--factor", "3")),
     "an environment variable": Stale(head=ENVIRON, files={}, variables={"SUITE_FACTOR": "3"}),
     "-O": Stale(head="FACTOR = 2.0 if __debug__ else 3.0", files={}, variables={"PYTHONOPTIMIZE": "1"}),
-    "-W error": Stale(
-        head=WARNS, kernel="x_ref[...] * factor()", files={}, options=("-W", "error::UserWarning"),
-        first=("-W", "ignore::UserWarning"),
-    ),
     "JAX_NUMPY_RANK_PROMOTION": Stale(kernel=RANKS, variables={"JAX_NUMPY_RANK_PROMOTION": "raise"}),
     "JAX_ENABLE_X64": Stale(
         head="FACTOR = 2.0 if jnp.arange(2).dtype == np.int32 else 3.0", files={}, variables={"JAX_ENABLE_X64": "1"}

@@ -76,6 +76,7 @@ def test_a_run_passes_skips_what_is_absent_and_writes_a_report(tmp_path: Path) -
         "end.json",
         "report.html",
         "costs-main.json",
+        "keys-main.jsonl",
     }
     plan = read_plan(tmp_path / "out")
     assert plan.unavailable.keys() == {"cuda", "rocm"}
