@@ -11,12 +11,14 @@ import argparse
 import collections
 import inspect
 import json
+import math
 import multiprocessing
 import os
 import random
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -179,12 +181,14 @@ def problem(kind: str, ended: Ended, wanted: Ended) -> str:
     return ""
 
 
-def work_off(share: tuple[list[tuple[str, Line]], dict[str, Any], float]) -> tuple[Any, list[dict[str, Any]]]:
-    """Executes one job's runs one after another; returns the number of each outcome, and the runs that are wrong."""
-    work, baseline, seconds = share
+def work_off(share: tuple[list[tuple[str, Line]], dict[str, Any], float, float]) -> tuple[Any, list[dict[str, Any]]]:
+    """Executes runs until the time is over; returns the number of each outcome, and the runs that are wrong."""
+    work, baseline, seconds, until = share
     outcomes: collections.Counter[str] = collections.Counter()
     wrong: list[dict[str, Any]] = []
     for kind, at in work:
+        if time.time() > until:
+            break
         ended, _ = execute(FACTORS[kind], at, seconds)
         found = problem(kind, ended, baseline[kind][0])
         outcomes[f"{kind}: {found or f'exit code {ended.code}'}{'' if ended.raised else ', not reached'}"] += 1
@@ -199,7 +203,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=120.0, help="for one run")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for one run")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no further run begins")
     parser.add_argument("--json", type=Path, help="write each run that is wrong, with its output")
     chosen = parser.parse_args()
     import kerneltest.api
@@ -215,7 +220,8 @@ def main() -> None:
     for kind, (ended, lines) in baseline.items():
         print(f"{kind}: exit code {ended.code}, {ended.verdicts}, {len(lines):,} lines executed", flush=True)
     # A process with threads cannot fork safely, so each job is a process of its own.
-    shares = [(work[n :: chosen.jobs], baseline, chosen.seconds) for n in range(chosen.jobs)]
+    until = time.time() + 60 * chosen.minutes
+    shares = [(work[n :: chosen.jobs], baseline, chosen.seconds, until) for n in range(chosen.jobs)]
     with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn")) as pool:
         answers = list(pool.map(work_off, shares))
     outcomes = sum((counts for counts, _ in answers), collections.Counter[str]())
@@ -226,7 +232,7 @@ def main() -> None:
         print(f"{each['problem']}: {each['kind']}, {each['place']} at execution {each['number']}")
     if chosen.json:
         chosen.json.write_text(json.dumps(wrong, indent=1), encoding="utf-8")
-    print(f"JAX {jax.__version__}, {chosen.runs} runs: {len(wrong)} wrong")
+    print(f"JAX {jax.__version__}, {outcomes.total()} runs: {len(wrong)} wrong")
     sys.exit(bool(wrong))
 
 
