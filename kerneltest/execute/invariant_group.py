@@ -83,7 +83,7 @@ def invariant(
         def scaled(asked):
             \"\"\"Twice the input gives the same result.\"\"\"
             leaves = tuple(2 * leaf for leaf in asked.leaves)
-            yield kt.Variation(asked.traced, leaves, (kt.Share("with twice the input", asked.by_oracle()),))
+            yield kt.Variation(asked.traced, leaves, (kt.OutputCheck("with twice the input", asked.by_oracle()),))
 
     Its name is the family of its cases in ids and records, and its docstring is shown in reports. If it raises an
     exception, the case ends as a `runtime_error`, or with the verdict of a `Failure`.
@@ -211,6 +211,6 @@ def _check_shapes(share: OutputCheck, part: Outputs, wanted: ExpectedOutputs) ->
     outputs, values, bounds = ([np.shape(each) for each in arrays] for arrays in (part, wanted.values, wanted.bounds))
     if outputs != values or outputs != bounds:
         raise DeclarationError(
-            f"the share {share.label!r} has outputs of shapes {outputs}, expected values of shapes {values} and bounds "
+            f"the check {share.label!r} has outputs of shapes {outputs}, expected values of shapes {values} and bounds "
             f"of shapes {bounds}, which must be equal"
         )

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, parse_dtype

@@ -86,7 +86,7 @@ def symptom(record: Record) -> Symptom:
     if record.verdict.kind is VerdictKind.MEMORY:
         level = Level.INVARIANT if record.group == GroupName.INVARIANTS else Level.STRUCTURE
         subject = essence if isinstance(detail, MemoryFault | Race) else ""
-        return Symptom(level, _MEMORY[record.verdict], subject, place)
+        return Symptom(level, _MEMORY.get(record.verdict, Effect.OTHER), subject, place)
     return Symptom(Level.BROKEN, Effect.OTHER, f"{record.verdict}: {essence}", place, f"{record.verdict}: {essence}")
 
 
