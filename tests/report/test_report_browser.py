@@ -90,7 +90,7 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, fi
     ("name", "value", "left"),
     [
         ("verdict", "race", lambda row: row.ending == "race"),
-        ("verdict", "any finding", lambda row: row.is_finding),
+        ("verdict", "any finding", lambda row: row.needs_attention),
         ("backend", "interpret", lambda row: row.record.backend == "interpret"),
         ("backend", "simulate:*", lambda row: row.record.backend.startswith("simulate:")),
         ("dtype", "bfloat16", lambda row: row.record.dtype == "bfloat16"),
@@ -110,7 +110,7 @@ def test_a_filter_leaves_what_it_names_and_lives_in_the_address(
     page.wait_for_function("(text) => document.getElementById('shown').textContent === text", arg=shown)
     assert f"?{name}=" in page.url
     cells = page.locator("#matrix tr.pairing td a:visible .count").all_inner_texts()
-    if all(row.is_finding for row in rows if left(row)):
+    if all(row.needs_attention for row in rows if left(row)):
         assert sum(int(cell.replace(",", "")) for cell in cells) == sum(map(left, rows))
     _reload(page)
     assert page.locator("#shown").inner_text() == shown
