@@ -1,4 +1,4 @@
-"""Raises at random lines of kerneltest while it runs a small suite, and checks what the run says.
+"""Raises at random lines of kerneltest while it runs a small suite, and checks the outcome of each run.
 
     python benchmarks/fault_injection.py --runs 2000 --jobs 16
 
@@ -64,7 +64,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
       code: pytest's exit code.

@@ -1,7 +1,6 @@
 """The public functions that run a pairing without pytest: `kt.check` and `kt.assert_conforms`."""
 
 import functools
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -121,7 +120,7 @@ def check(
     cache.process.planned = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in planned.items)
     outcomes = [outcome for item in planned.items for outcome in run_item(item, cache, case)]
     records = tuple(outcome.record for outcome in outcomes)
-    guard = Guard(cache.process.internal_failures, math.inf)
+    guard = Guard(cache.process.internal_failures)
     search = functools.partial(_find_suspects, records, planned.items, cache, minimize)
     none: tuple[Suspect, ...] = ()
     found = guard.collect("searching for suspects", search, none)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -147,3 +147,15 @@ class Workers:
             worker.kill()
         while not self._idle.empty():
             self._idle.get_nowait().close()
+
+
+def answer_requests(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Answers each line on standard input with a line, until it ends: the child's side of a `Worker`.
+
+    Args:
+      answer: returns the answer to a request; it may print, which does not reach the answers.
+    """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), file=answers, flush=True)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from kerneltest.core.details import InternalError, Raised, Unavailable
 from kerneltest.core.failures import DeclarationError, Failure, exception_text
-from kerneltest.core.source_location import location_of_exception, relative_path, source_line
+from kerneltest.core.source_location import location_of_exception, relative_path
 from kerneltest.core.verdicts import Verdict
 
 # Packages whose limits are JAX's, as far as a kernel is concerned.
@@ -56,7 +56,7 @@ def origin_of(error: BaseException) -> Origin:
         return Origin.USER
     by_jax = _package_of(type(error).__module__) in _JAX
     for frame, _ in _frames(error):
-        package = _package_of(frame.f_globals.get("__name__", ""))
+        package = _package_of(_module_of(frame))
         if package in _JAX:
             by_jax = True
         elif package == "kerneltest" and not _acts_for_user(frame):
@@ -97,28 +97,27 @@ def assign_blame(error: BaseException, doing: str, who: str = "the kernel") -> F
     return Failure(Verdict.RUNTIME_ERROR, detail)
 
 
-def internal_failure(error: BaseException, doing: str) -> Failure:
-    """Returns the `internal_error` for an exception of kerneltest.
+def describe_internal_error(error: BaseException, doing: str) -> InternalError:
+    """Describes an exception of kerneltest.
 
     Args:
       error: the exception.
       doing: what kerneltest was doing, as a participle.
     """
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    trace = tuple(f"{relative_path(f.filename)}:{f.lineno} in {f.name}: {f.line}" for f in frames)
-    ours = (pair for pair in _frames(error) if _package_of(pair[0].f_globals.get("__name__", "")) == "kerneltest")
-    place = next((f"{frame.f_code.co_filename}:{line}" for frame, line in ours), "")
-    return Failure(
-        Verdict.INTERNAL_ERROR,
-        InternalError(
-            doing=doing,
-            error=type(error).__name__,
-            said=exception_text(error),
-            source=_short(place),
-            line=source_line(place),
-            trace=trace,
-        ),
+    ours = (pair for pair in _frames(error) if _package_of(_module_of(pair[0])) == "kerneltest")
+    return InternalError(
+        doing=doing,
+        error=type(error).__name__,
+        said=exception_text(error),
+        source=next((_short(f"{frame.f_code.co_filename}:{line}") for frame, line in ours), ""),
+        trace=tuple(f"{relative_path(f.filename)}:{f.lineno} in {f.name}: {f.line}" for f in frames),
     )
+
+
+def internal_failure(error: BaseException, doing: str) -> Failure:
+    """Returns the `internal_error` for an exception of kerneltest; see `describe_internal_error`."""
+    return Failure(Verdict.INTERNAL_ERROR, describe_internal_error(error, doing))
 
 
 def _underlying_exception(error: BaseException) -> BaseException | None:
@@ -134,6 +133,11 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     yield from reversed(list(traceback.walk_tb(error.__traceback__)))
 
 
+def _module_of(frame: FrameType) -> str:
+    name: str = frame.f_globals.get("__name__", "")
+    return name
+
+
 def _package_of(module: str) -> str:
     return module.partition(".")[0]
 
@@ -142,11 +146,9 @@ def _acts_for_user(frame: FrameType) -> bool:
     """Returns whether a frame of kerneltest belongs to user code: a call of it, or of a `kt` function by it."""
     if any(frame.f_code is code for code in _FOR_USER):  # equal code may be another function's
         return True
-    caller = frame.f_back
-    by_user = caller is not None and _package_of(caller.f_globals.get("__name__", "")) not in _NEUTRAL | _JAX | {
-        "kerneltest"
-    }
-    return by_user and frame.f_globals.get("__name__", "").startswith("kerneltest.declare.")
+    if not _module_of(frame).startswith("kerneltest.declare.") or frame.f_back is None:
+        return False
+    return _package_of(_module_of(frame.f_back)) not in _NEUTRAL | _JAX | {"kerneltest"}
 
 
 def _short(place: str) -> str:

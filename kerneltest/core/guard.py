@@ -1,5 +1,6 @@
 """The guard around evidence: it neither changes nor delays the verdict that it is about."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,7 +19,7 @@ class Guard:
       deadline: when to stop, in seconds of the monotonic clock.
     """
 
-    def __init__(self, failures: list[Failure], seconds: float) -> None:
+    def __init__(self, failures: list[Failure], seconds: float = math.inf) -> None:
         """Initialises the instance.
 
         Args:

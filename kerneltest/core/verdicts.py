@@ -46,7 +46,7 @@ class Ending(StrEnum):
 
     @property
     def is_green(self) -> bool:
-        """True if nobody has to look at it."""
+        """True if it needs no attention."""
         return self.kind in (VerdictKind.PASS, VerdictKind.XFAIL, VerdictKind.UNAVAILABLE)
 
     @property
@@ -56,7 +56,7 @@ class Ending(StrEnum):
 
     @property
     def is_finding(self) -> bool:
-        """True if it says something about the kernel or its pairing that somebody has to look at."""
+        """True if it says something bad about the kernel or its pairing."""
         return not self.is_green and self.kind is not VerdictKind.INTERNAL
 
 

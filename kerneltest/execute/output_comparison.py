@@ -1,7 +1,6 @@
 """The comparison of the outputs of a case with their expected values, and the record that results from it."""
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -106,7 +105,7 @@ def judge_outputs(
     record = item.record(case=case, verdict=Verdict.PASS)
     noise = cache.noise(case, arguments)
     why_not = ""
-    unlimited = Guard(cache.process.internal_failures, math.inf)
+    unlimited = Guard(cache.process.internal_failures)
 
     def budget(claim: CallOutputs, number: int, guard: Guard) -> tuple[BudgetPart, ...]:
         cache.enter_phase(Phase.EXPECTING)  # evaluates the oracle again

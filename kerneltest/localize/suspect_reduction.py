@@ -1,7 +1,6 @@
 """The reduction of a suspect to its smallest case, and the search for the cause of that case's failure."""
 
 import functools
-import math
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -79,7 +78,7 @@ def reduce_suspect(
     if case is None:
         return None
     cache.begin_case(item.name, case)  # the watchdog then ends it if it hangs
-    guard = Guard(cache.process.internal_failures, math.inf)
+    guard = Guard(cache.process.internal_failures)
     search = functools.partial(_reduce, item, case, record, cases, {each.case for each in findings}, cache, seconds)
     try:
         return guard.collect("searching for the smallest case", search, None)
@@ -116,7 +115,7 @@ def _reduce(
         locate = functools.partial(
             locate_fault, item.pairing, found.case, found.outcome, seconds=left, also=also, more=more
         )
-        location = Guard(cache.process.internal_failures, math.inf).collect("locating the fault", locate, None)
+        location = Guard(cache.process.internal_failures).collect("locating the fault", locate, None)
     smallest = Reproducer(record.case, outcome.record, found.nontrivial, found.attempts, found.complete, location)
     left = seconds - (time.monotonic() - started)
     script = _reduced_script(item, found.case, cache, left) if record.verdict.kind is VerdictKind.BUILD else ""

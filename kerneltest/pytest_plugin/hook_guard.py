@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kerneltest.core.blame import Origin, internal_failure, origin_of
-from kerneltest.core.details import InternalError
+from kerneltest.core.blame import Origin, describe_internal_error, origin_of
 from kerneltest.core.failures import Failure
 
 
@@ -29,8 +28,7 @@ def _guard(hook: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             if isinstance(error, Failure) or origin_of(error) is not Origin.KERNELTEST:
                 raise
-            detail = internal_failure(error, f"in pytest's hook {hook.__name__.removeprefix('pytest_')}").detail
-            assert isinstance(detail, InternalError)
+            detail = describe_internal_error(error, f"in pytest's hook {hook.__name__.removeprefix('pytest_')}")
             pytest.exit(f"{detail.text()}\n{detail.report_text()}", returncode=pytest.ExitCode.INTERNAL_ERROR)
 
     return guarded

@@ -1,7 +1,6 @@
 """Runs items in this process, one after another, and writes their records."""
 
 import functools
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -172,7 +171,7 @@ class ItemWorker:
                 self._check_device(record)
         suspects: Sequence[Suspect] = ()
         if findings and not process.device_lost:
-            guard = Guard(process.internal_failures, math.inf)
+            guard = Guard(process.internal_failures)
             search = functools.partial(self._suspects.investigate, parts, self.cache, self.writer)
             suspects = guard.collect("searching for the smallest case", search, (), OSError)
             self._record_internal(parts[0], findings)
@@ -247,7 +246,7 @@ class ItemWorker:
     def _write(self, part: Item, outcome: Outcome, findings: Sequence[Record]) -> Record:
         """Writes the record of a case, with its inputs if it is the first finding of its kind or one of a few."""
         record = outcome.record
-        guard = Guard(self.cache.process.internal_failures, math.inf)
+        guard = Guard(self.cache.process.internal_failures)
         is_known_kind = (record.verdict, record.family) in self._kinds
         if (inputs := outcome.arguments) is not None and (not is_known_kind or len(findings) < _MAX_SAVED):
             setup = self.setup

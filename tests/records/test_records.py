@@ -46,7 +46,7 @@ RECORD = Record(
     undefined=1,
     reused_from="2026-01-01T00:00:00+00:00",
 )
-INTERNAL = InternalError("planning p", "ValueError", "no such thing", "kerneltest/plan/x.py:3", "x()", ("f",))
+INTERNAL = InternalError("planning p", "ValueError", "no such thing", "kerneltest/plan/x.py:3", ("f",))
 CELL = CellKey("t.py::p", "b", "float32", "one_inf")
 ITEM = PlannedItem(RECORD.item, "t.py::p", "b", Tier.DEVICE, "float32", "special", {"one_inf": 2})
 SOURCE = FunctionSource("t.py", ((3, "def f():\n    pass\n"),))

@@ -1,16 +1,16 @@
 """Triton's compiler as a child process, since LLVM may abort: Triton IR to machine code and facts about it.
 
-Reads one request per line from standard input and answers each with one line. Imports nothing of kerneltest.
+Reads one request per line from standard input and answers each with one line.
 """
 
-import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+from kerneltest.backends.workers import answer_requests
 
 # XLA contracts products and sums as well. Triton is about to change its own default.
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
@@ -169,14 +169,5 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"facts": facts, "assembly": assembly}
 
 
-def main(requests: TextIO, answers: TextIO) -> None:
-    """Answers requests until the input ends."""
-    for line in requests:
-        print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)
-
-
 if __name__ == "__main__":
-    # The compiler sometimes prints to standard output, so answers go to a copy of it.
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    main(sys.stdin, channel)
+    answer_requests(_answer)

@@ -4,10 +4,10 @@ Reads one request per line from standard input and answers each with one line.
 """
 
 import base64
-import json
 import os
-import sys
-from typing import Any, TextIO
+from typing import Any
+
+from kerneltest.backends.workers import answer_requests
 
 
 def compile_module(module: bytes, target: str) -> str:
@@ -33,15 +33,6 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"verdict": "compile_error", "error": type(error).__name__, "message": str(error)}
 
 
-def main(requests: TextIO, answers: TextIO) -> None:
-    """Answers requests until the input ends."""
-    os.environ["JAX_PLATFORMS"] = "cpu"  # a GPU that this machine has is neither needed nor started
-    for line in requests:
-        print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)
-
-
 if __name__ == "__main__":
-    # The compiler sometimes prints to standard output, so answers go to a copy of it.
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    main(sys.stdin, channel)
+    os.environ["JAX_PLATFORMS"] = "cpu"  # a GPU that this machine has is neither needed nor started
+    answer_requests(_answer)

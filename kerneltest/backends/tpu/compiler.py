@@ -5,14 +5,15 @@ line from standard input and answers each with one line.
 """
 
 import base64
-import json
+import functools
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+from kerneltest.backends.workers import answer_requests
 
 # Lets libtpu run on a machine without a TPU, in several processes.
 _ENVIRONMENT = {
@@ -74,19 +75,15 @@ def _answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
         return {"verdict": "compile_error", "message": f"{type(error).__name__}: {error}"}
 
 
-def main(requests: TextIO, answers: TextIO) -> None:
+def main() -> None:
     """Answers requests until the input ends."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         dump = f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true"
         only = "--xla_jf_dump_llo_pass_label_regex=original|final_bundles"
         user_args = os.environ.get("LIBTPU_INIT_ARGS", "")
         os.environ.update(_ENVIRONMENT, LIBTPU_INIT_ARGS=f"{user_args} {dump} {only}".strip())
-        for line in requests:
-            print(json.dumps(_answer(json.loads(line), Path(folder))), file=answers, flush=True)
+        answer_requests(functools.partial(_answer, folder=Path(folder)))
 
 
 if __name__ == "__main__":
-    # libtpu sometimes prints to standard output, so answers go to a copy of it.
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    main(sys.stdin, channel)
+    main()

@@ -115,7 +115,6 @@ class InternalError(BaseDetail):
       error: the exception's type.
       said: its text.
       source: FILE:LINE in kerneltest that raised.
-      line: the text of that line.
       trace: the innermost frames of the traceback, for a report.
     """
 
@@ -123,7 +122,6 @@ class InternalError(BaseDetail):
     error: str
     said: str
     source: str
-    line: str = ""
     trace: tuple[str, ...] = ()
     kind: Literal["internal_error"] = "internal_error"
 
