@@ -16,6 +16,7 @@ lint: lint-js $(VENV)/ready
 	$(VENV)/bin/mypy
 	$(VENV)/bin/python tools/check_style.py
 	$(VENV)/bin/lint-imports --no-logo
+	git ls-files -z | xargs -0 $(VENV)/bin/check-merge-conflict --assume-in-merge
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 # The page's files are one script: only all of them together show a name that none defines, or none uses.
