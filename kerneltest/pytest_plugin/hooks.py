@@ -21,7 +21,7 @@ from kerneltest.pytest_plugin.exit_guard import ExitGuard, refuse_exit
 from kerneltest.pytest_plugin.failed_tests import FailedTests
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
-from kerneltest.pytest_plugin.kernel_item import KernelItem, UnplannedItem, UntestableItem
+from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
 from kerneltest.pytest_plugin.options import add_options, resolve_path
 from kerneltest.pytest_plugin.progress import ProgressLine, open_terminal
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
@@ -147,7 +147,7 @@ def pytest_pycollect_makeitem(
                     raise
                 run.collection.internal_errors.append(failure.detail)
                 run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan))
-                others.append(UnplannedItem.from_parent(collector, name=label, failure=failure))
+                others.append(UntestableItem.from_parent(collector, name=label, pairing=pairing, problem=str(failure)))
                 continue
             problem = f"{describe(pairing)}: {plan.problem}" if plan.problem else ""
         run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan, problem))

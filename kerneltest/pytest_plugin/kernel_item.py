@@ -18,7 +18,6 @@ from kerneltest.pytest_plugin.pytest_run import RUN
 if TYPE_CHECKING:
     from _pytest.nodes import Node
 
-    from kerneltest.core.failures import Failure
     from kerneltest.declare.pairing import Pairing
     from kerneltest.execute.item import Item
     from kerneltest.pytest_plugin.executor import ItemResult
@@ -169,20 +168,6 @@ class UntestableItem(PairingItem):
 
     def runtest(self) -> None:
         pytest.fail(self.problem, pytrace=False)
-
-    def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, None, self.name
-
-
-class UnplannedItem(pytest.Item):
-    """A pairing that kerneltest failed to plan: one failure in place of one for each case."""
-
-    def __init__(self, *, failure: Failure, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.failure = failure
-
-    def runtest(self) -> None:
-        pytest.fail(str(self.failure), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, self.name

@@ -174,10 +174,10 @@ class ItemWorker:
             guard = Guard(process.internal_failures)
             search = functools.partial(self._suspects.investigate, parts, self.cache, self.writer)
             suspects = guard.collect("searching for the smallest case", search, (), OSError)
-            self._record_internal(parts[0], findings)
             backend = parts[0].backend
             if backend.tier is Tier.DEVICE and not device_responds(backend.id):
                 process.device_lost = "since the search for the smallest case of a finding"
+        self._record_internal(parts[0], findings)
         return self._result(parts, request, records, findings, suspects)
 
     def _result(
