@@ -143,6 +143,10 @@ class KernelItem(PairingItem):
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         """Returns pytest's representation of a failure, located at the pairing."""
+        from kerneltest.pytest_plugin.crash_reports import UncollectedError
+
+        if isinstance(excinfo.value, UncollectedError):
+            return str(excinfo.value)
         if not isinstance(excinfo.value, FindingsError):
             return super().repr_failure(excinfo, style)
         # pytest's own form is what its summary line, JUnit XML and xdist expect.
