@@ -70,8 +70,9 @@ def _run_thread(evaluate: EvaluateThread | None, jaxpr: Jaxpr, consts: Any, *arg
 def _call_back_with_numpy(*args: Any, callback: Callable[..., Any], **_: Any) -> tuple[Any, ...]:
     # JAX's own makes arrays on a device of all arguments, and the interpreter converts them back to NumPy's: that is
     # two thirds of the cost of a callback, and each run makes dozens of them.
+    # Arrays without axes become scalars, which they are where nothing is compiled.
     with config.default_device(jax.local_devices(backend="cpu")[0]):
-        return tuple(map(np.asarray, call_back(callback, [np.array(each) for each in args])))
+        return tuple(map(np.asarray, call_back(callback, [np.array(each)[()] for each in args])))
 
 
 class _DeadlockError(KernelFaultError):
