@@ -87,6 +87,7 @@ EVIDENCE = Evidence(
     stderr="killed",
     otherwise=("TF32",),
 )
+CAUSE = MismatchCause(ErrorCause.FORMULA, 3e-4)
 FINDING = replace(
     RECORD,
     case="c2",
