@@ -144,17 +144,13 @@ def _follows_formula(claim: CallOutputs, found: Sequence[Comparison]) -> bool:
 
 
 def _explains(claim: CallOutputs, found: Sequence[Comparison]) -> bool:
-    """Returns whether wrong outputs are closer to those of the formula than to the oracle's."""
+    """Returns whether most wrong outputs are nearer to those of the formula than to the oracle's, up to rounding."""
     nearer = farther = 0
-    for output, value, each in zip(claim.outputs, claim.values, found, strict=True):
-        got, wide = output.astype(np.float64), np.asarray(value, np.float64)
-        formula = each.actual.astype(np.float64)
+    for output, value, bound, each in zip(claim.outputs, claim.values, claim.bounds, found, strict=True):
+        got, wide, formula = (np.asarray(array, np.float64) for array in (output, value, each.actual))
         with np.errstate(all="ignore"):
-            near = (
-                (np.abs(got - formula) < np.abs(got - wide) / 2)
-                | (np.isnan(got) & np.isnan(formula))
-                | (got == formula)
-            )
+            near = np.abs(got - formula) <= np.maximum(bound, np.abs(got - wide) / 2)
+        near |= (np.isnan(got) & np.isnan(formula)) | (got == formula)
         nearer += int((near & each.wrong).sum())
         farther += int((~near & each.wrong).sum())
     return nearer > farther
