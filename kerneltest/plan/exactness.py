@@ -47,6 +47,14 @@ def exact_limit(pairing: Pairing, signature: Signature) -> int:
     return max(1, min(int(limit) // 2, math.isqrt(total // max(terms, 1))))
 
 
+def is_exact(pairing: Pairing, signature: Signature, arguments: Mapping[str, Array]) -> bool:
+    """Returns whether the floats that no structural family filled are integers within `exact_limit` too."""
+    checked = [path for path, leaf in signature.leaves(pairing).items() if not leaf.kind.exact]
+    floats = [np.asarray(arguments[path], np.float64) for path in checked if is_float(arguments[path].dtype)]
+    limit = exact_limit(pairing, signature) if floats else 0
+    return all(bool(np.all((each == np.rint(each)) & (np.abs(each) <= limit))) for each in floats)
+
+
 def _largest_sum(pairing: Pairing, signature: Signature) -> int | None:
     """Returns the largest number that the oracle computes from ones; None if it has no matrix products."""
     tape = trace_oracle(pairing, signature)

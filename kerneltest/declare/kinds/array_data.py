@@ -1,12 +1,12 @@
 """Data: numbers to compute with. Declared by `kt.array` and `kt.scalar`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS, AnyDomain, Dtypes, array_argument
-from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, Rng, Slot, register
+from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot, register
 
 
 def array(
@@ -54,8 +54,34 @@ class ArrayData(ArgumentKind):
     is_data = True
     differentiable = True
 
+    def edge_values(self) -> Sequence[EdgeValues]:
+        """Returns the edge cases of booleans; those of numbers are families of their own."""
+        return [
+            EdgeValues(self.all_false, lambda slot: slot.dtype == np.bool_ and slot.size > 0),
+            EdgeValues(self.one_true, _has_several_booleans),
+            EdgeValues(self.one_false, _has_several_booleans),
+        ]
+
+    def all_false(self, slot: Slot, rng: Rng) -> Array:
+        """All booleans are False."""
+        return slot.cast(np.zeros(slot.shape))
+
+    def one_true(self, slot: Slot, rng: Rng) -> Array:
+        """One boolean is True."""
+        values = np.zeros(slot.shape)
+        values.reshape(-1)[rng.integers(slot.size)] = 1
+        return slot.cast(values)
+
+    def one_false(self, slot: Slot, rng: Rng) -> Array:
+        """One boolean is False."""
+        values = np.ones(slot.shape)
+        values.reshape(-1)[rng.integers(slot.size)] = 0
+        return slot.cast(values)
+
     def sample(self, slot: Slot, rng: Rng, exact: bool) -> Array:
-        """Returns small integers, or normally distributed numbers if floats need not be exact."""
+        """Returns small integers, booleans, or normally distributed numbers if floats need not be exact."""
+        if slot.dtype == np.bool_:
+            return slot.cast(rng.integers(0, 2, slot.shape))
         if not exact and is_float(slot.dtype):
             return slot.cast(rng.standard_normal(slot.shape))
         limit = min(slot.exact_limit, 100)
@@ -78,6 +104,12 @@ class ArrayData(ArgumentKind):
         return slot.cast(np.asarray(number))
 
     def code_table(self, slot: Slot, codes: Array) -> Array:
-        """Returns integers whose products can be summed exactly, moved into the domain."""
+        """Returns integers whose products can be summed exactly, moved into the domain; both values of booleans."""
+        if slot.dtype == np.bool_:
+            return slot.cast(codes % 3 == 0)
         limit = max(min(slot.exact_limit, codes.size), 2)
         return slot.cast(codes % limit - limit // 2)
+
+
+def _has_several_booleans(slot: Slot) -> bool:
+    return slot.dtype == np.bool_ and slot.size > 1

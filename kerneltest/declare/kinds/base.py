@@ -15,7 +15,6 @@ from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.core.failures import DeclarationError
 from kerneltest.core.group_names import GroupName
 from kerneltest.declare.axis_expressions import Axis
-from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import EVERYTHING, Domain, DType, Interval
 from kerneltest.declare.relations import Derivation
 
@@ -210,6 +209,7 @@ class ArgumentKind:
       along_last_axis: its values depend on each other along the last axis, so it must have one.
       jointly_constrained: no element can be changed by itself.
       distinct: no value occurs twice.
+      exact: in structural families, its values keep a kernel's sums and products exact. Otherwise each case is checked.
       differentiable: the gradient with respect to it is compared.
       positional: each value can be computed from its position, for arrays too large for memory.
     """
@@ -224,11 +224,12 @@ class ArgumentKind:
     along_last_axis: ClassVar[bool] = False
     jointly_constrained: ClassVar[bool] = False
     distinct: ClassVar[bool] = False
+    exact: ClassVar[bool] = True
     differentiable: ClassVar[bool] = False
     positional: ClassVar[bool] = True
 
-    def find_mistake(self, leaf: ArrayArgument, dims: Mapping[str, Dim]) -> str:
-        """Returns the mistake in a declaration whose dtypes and dims are valid; "" if there is none."""
+    def find_mistake(self, leaf: ArrayArgument) -> str:
+        """Returns the mistake in a declaration whose dtypes are valid; "" if there is none."""
         return ""
 
     def edge_values(self) -> Sequence[EdgeValues]:

@@ -45,6 +45,7 @@ class Derived(ArgumentKind):
 
     noun = "derived"
     jointly_constrained = True
+    exact = False
     differentiable = True
     positional = False
 

@@ -17,6 +17,8 @@ from kerneltest.declare.kinds.base import (
     register,
 )
 
+_ROOM = 4  # elements of an array in which both ends and other positions fit
+_SHARE_OF_ENDS = 0.4  # of the elements of a shorter array
 _SPREAD = 40_503  # a multiplier that scatters position codes over an axis
 
 
@@ -59,19 +61,26 @@ class Index(ArgumentKind):
         return slot.end if self.includes_end else max(slot.end - 1, 0)
 
     def edge_values(self) -> Sequence[EdgeValues]:
-        """Returns the ends of the range."""
-        return [EdgeValues(self.ends)]
+        """Returns the ends of the range, from either end."""
+        return [EdgeValues(self.ends), EdgeValues(self.ends_reversed)]
 
     def ends(self, slot: Slot, rng: Rng) -> Array:
         """The least and the greatest position, and the positions next to them."""
         most = self.greatest(slot)
         return slot.repair(np.resize(np.clip([0, most, 1, most - 1], 0, most), slot.shape))
 
+    def ends_reversed(self, slot: Slot, rng: Rng) -> Array:
+        """The greatest and the least position, and the positions next to them."""
+        return slot.repair(self.greatest(slot) - self.ends(slot, rng).astype(np.int64))
+
     def sample(self, slot: Slot, rng: Rng, exact: bool) -> Array:
-        """Returns random positions, the first element the least and the last element the greatest."""
+        """Returns random positions. The first is the least and the last the greatest, if there is room for others."""
         most = self.greatest(slot)
         flat = rng.integers(0, most + 1, slot.shape).reshape(-1)
-        flat[-1:], flat[:1] = most, 0  # the least takes precedence in an array of one element
+        if flat.size >= _ROOM:
+            flat[-1], flat[0] = most, 0
+        else:
+            flat = np.where(rng.random(flat.size) < _SHARE_OF_ENDS, rng.choice((0, most), flat.size), flat)
         return flat.reshape(slot.shape)
 
     def repair(self, slot: Slot, values: Array) -> Array:
