@@ -195,7 +195,7 @@ def alone(asked: InvariantContext) -> Iterator[Variation]:
                 yield Variation(asked.traced, inputs, (OutputCheck(label, wanted),))
 
 
-@invariant(applies=lambda pairing, signature: pairing.grad, follows=True)
+@invariant(applies=lambda pairing, signature: pairing.grad, follows=True, every_order=True)
 def gradient(asked: InvariantContext) -> Iterator[Variation]:
     """The gradient is the oracle's, as `grad=True` declares. Undefined elements of outputs have no weight in it."""
     traced = asked.traced

@@ -19,6 +19,7 @@ Function = Callable[..., Any]
 
 VECTOR = kt.array("n", "float32", domain=(-9, 9))
 BLOCK = 16
+BLOCKS = dict(n=kt.dim(block=BLOCK, maximum=99))
 
 
 def _whole(function: Function) -> Function:
@@ -110,13 +111,13 @@ PLANNED: dict[str, tuple[dict[str, Any], Function, Function, Function]] = {
         _largest(False),
     ),
     "lengths of several blocks where all arrays follow from others": (
-        dict(x=kt.derived("n", lambda rng, n: rng.uniform(1, 2, n), dtypes="float32"), dims=dict(n=kt.dim(block=BLOCK))),
+        dict(x=kt.derived("n", lambda rng, n: rng.uniform(1, 2, n), dtypes="float32"), dims=BLOCKS),
         lambda x: x,
         _scaled(1.0),
         _scaled(0.5),
     ),
     "lengths of several blocks where all arrays are keys": (
-        dict(key=kt.key(), n=kt.dim_size("n"), dims=dict(n=kt.dim(block=BLOCK))),
+        dict(key=kt.key(), n=kt.dim_size("n"), dims=BLOCKS),
         lambda key, n: np.ones(n),
         lambda key, n: _blocks(1, 1, n),
         lambda key, n: _blocks(1, 2, n),

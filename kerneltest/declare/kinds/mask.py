@@ -22,7 +22,8 @@ def mask(shape: str, dtypes: Dtypes = "bool", *, hidden: float = 0, shown: float
         kt.mask("m n"), kt.mask("m n", "int32"), kt.mask("m n", "float32", hidden=-np.inf, shown=0)
 
     Args:
-      shape: as for `array`, as in `"m n"`, or `"b"` for one flag a sequence. Only dims with a block have whole blocks to mask.
+      shape: as for `array`, as in `"m n"`, or `"b"` for one flag a sequence. Whole blocks are masked along dims
+        with a block.
       dtypes: `"bool"`, or dtypes of numbers, as for `array`.
       hidden, shown: the value of an element that does not count, and that of one that does.
     """
@@ -89,7 +90,7 @@ class Mask(ArgumentKind):
 
     def one_visible(self, slot: Slot, rng: Rng) -> Array:
         """One element is visible."""
-        return np.arange(slot.size).reshape(slot.shape) == rng.integers(slot.size)
+        return np.asarray(np.arange(slot.size).reshape(slot.shape) == rng.integers(slot.size))
 
     def one_hidden(self, slot: Slot, rng: Rng) -> Array:
         """One element is masked."""
