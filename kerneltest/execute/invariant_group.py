@@ -123,7 +123,7 @@ class InvariantGroup(Group):
     name = GroupName.INVARIANTS
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        """Yields cases of each invariant for the few most telling signatures to which it applies, without empty dims."""
+        """Yields cases of each invariant for the most telling signatures to which it applies, without empty dims."""
         own = [s for s in signatures(item.pairing, item.depth) if s.dtype == item.dtype and all(n for _, n in s.dims)]
         for each in INVARIANTS.values():
             if each.applies_to(item.backend):

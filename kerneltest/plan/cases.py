@@ -111,7 +111,7 @@ def _applicable(family: Family, filled: Mapping[str, Slot]) -> list[str]:
 def _is_planned(family: Family, filled: Mapping[str, Slot]) -> bool:
     """Returns whether a family fills some argument, or no family fills any and this one allows that."""
     if family.without_arrays and not any(map(is_filled, filled.values())):
-        return True
+        return bool(filled) or family.structural  # without any values, one family says it all
     return bool(_applicable(family, filled))
 
 

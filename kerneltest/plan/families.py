@@ -195,7 +195,7 @@ def small_integers(slot: Slot, rng: Rng) -> Array:
     return slot.sample(rng, exact=True)
 
 
-@family(group=GroupName.NUMERIC, applies=lambda slot: slot.is_float_data)
+@family(group=GroupName.NUMERIC, applies=lambda slot: slot.is_float_data, without_arrays=True)
 def normal(slot: Slot, rng: Rng) -> Array:
     """Normally distributed values."""
     return slot.sample(rng)

@@ -45,6 +45,10 @@ CHECKS = {
     "constant": lambda v: (v == np.float32(0.1)).all(),
     "nearly_constant": lambda v: 0.9 < v.min() < 1 < v.max() < 1.1 and len(np.unique(v)) > 50,
     "nearly_largest": lambda v: v.min() >= 65504 / 2 and v.max() <= 65504 and len(np.unique(v)) > 50,
+    "half_integers": lambda v: (
+        (np.abs(v).max(1) == 127).all() and _count(v % 1 == 0.5) > 50 and _count(v % 1 > 0.5) > 5
+    ),
+    "narrow_limits": lambda v: _count(np.abs(v) == 448) > 1 and np.abs(v).min() < 128 and 65520 in np.abs(v),
     "one_inf": lambda v: _count(np.isposinf(v)) == 1 and _count(~np.isfinite(v)) == 1,
     "one_negative_inf": lambda v: _count(np.isneginf(v)) == 1 and _count(~np.isfinite(v)) == 1,
     "all_masked_tile": lambda v: np.isneginf(v[:, :8]).all() and np.isfinite(v[:, 8:]).all(),
@@ -58,6 +62,10 @@ CHECKS = {
     "signed_zeros_everywhere": lambda v: (v == 0).all() and np.signbit(v).any() and not np.signbit(v).all(),
     "subnormals": lambda v: (np.abs(v) < 2.0**-126).all() and (v != 0).all(),
     "largest_finite": lambda v: _count(v == np.finfo(np.float32).max) == 1 and np.isfinite(v).all(),
+}
+WIDE_CHECKS = {
+    "near_the_ends": lambda v: np.abs(v).min() >= 0.49e15 and np.abs(v).max() <= 1e15 and (v < 0).any(),
+    "one_at_the_end": lambda v: ((v > 9e14).sum(1) == 1).all() and _count(np.abs(v) < 9) == 100,
 }
 INTEGER_CHECKS = {
     "extreme_integers": lambda v: set(np.unique(v)) <= {-128, -127, 0, 1, 126, 127},
@@ -95,6 +103,13 @@ MASK_CHECKS = {
 @pytest.mark.parametrize("name", CHECKS)
 def test_float_values(name: str) -> None:
     assert CHECKS[name](_fill(name))
+
+
+@pytest.mark.parametrize("name", WIDE_CHECKS)
+def test_values_at_the_ends_of_a_wide_domain(name: str) -> None:
+    assert not FAMILIES[name].applies(BASE)
+    assert WIDE_CHECKS[name](_fill(name, replace(BASE, domain=Interval(-1e15, 1e15))))
+    assert _fill(name, replace(BASE, domain=Interval(0, 1e15))).min() >= 0
 
 
 @pytest.mark.parametrize("name", MASK_CHECKS)
@@ -162,7 +177,7 @@ def test_dependent_values(name: str) -> None:
 
 
 def test_every_family_is_checked_here() -> None:
-    checked = (CHECKS, INTEGER_CHECKS, BOOLEAN_CHECKS, INDEX_CHECKS, MASK_CHECKS, DEPENDENT_FAMILIES)
+    checked = (CHECKS, WIDE_CHECKS, INTEGER_CHECKS, BOOLEAN_CHECKS, INDEX_CHECKS, MASK_CHECKS, DEPENDENT_FAMILIES)
     assert set(FAMILIES) == set().union(*checked)
 
 
@@ -174,9 +189,12 @@ def test_subnormals_are_the_dtype_s_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in CHECKS if FAMILIES[n].group != "special"])
-def test_values_stay_in_their_domain(name: str) -> None:
-    values = _fill(name, replace(BASE, domain=Interval(0.25, 2.0))).astype(np.float64)
-    assert ((values >= 0.25) & (values <= 2.0)).all()
+@pytest.mark.parametrize("domain", [Interval(0.25, 2.0), Interval(0.25, 300.0)])
+def test_values_stay_in_their_domain(name: str, domain: Interval) -> None:
+    slot = replace(BASE, domain=domain)
+    if FAMILIES[name].applies(slot):
+        values = _fill(name, slot).astype(np.float64)
+        assert ((values >= domain.low) & (values <= domain.high)).all()
 
 
 @pytest.mark.parametrize(

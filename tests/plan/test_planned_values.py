@@ -18,6 +18,7 @@ from tests.sample import elementwise
 Function = Callable[..., Any]
 
 VECTOR = kt.array("n", "float32", domain=(-9, 9))
+WIDE = kt.array("n", "float32", domain=(-1e15, 1e15))
 BLOCK = 16
 BLOCKS = dict(n=kt.dim(block=BLOCK, maximum=99))
 
@@ -103,6 +104,24 @@ PLANNED: dict[str, tuple[dict[str, Any], Function, Function, Function]] = {
         lambda x: x.sum(axis=0),
         _column_sums(jnp.int32),
         _column_sums(jnp.int16),
+    ),
+    "halves between integers": (
+        dict(x=kt.array("n", "float32", domain=(-1e4, 1e4)), tolerance=kt.tolerance.exact()),
+        np.rint,
+        _whole(lambda x: jnp.round(x)),
+        _whole(lambda x: jnp.floor(x + 0.5)),
+    ),
+    "the largest numbers of a narrow format": (
+        dict(x=kt.array("n", "float32", domain=(-1e6, 1e6)), tolerance=kt.tolerance.exact()),
+        lambda x: np.clip(x, -448, 448),
+        _whole(lambda x: jnp.clip(x, -448, 448)),
+        _whole(lambda x: jnp.where(jnp.abs(x) >= 256, 448 * jnp.sign(x), x)),
+    ),
+    "the ends of a wide domain in all arguments": (
+        dict(x=WIDE, y=WIDE),
+        lambda x, y: np.sign(x) * np.sign(y),
+        _whole(lambda x, y: jnp.sign(x) * jnp.sign(y)),
+        _whole(lambda x, y: jnp.where(jnp.isinf((x * x) * (y * y)), 0, jnp.sign(x) * jnp.sign(y))),
     ),
     "a NaN whose sign bit is set": (
         dict(x=kt.array("m n", "float32")),
