@@ -14,10 +14,12 @@ from kerneltest.declare.arguments import ArrayArgument, DimSize, Optional, SameA
 from kerneltest.declare.axis_expressions import AxisExpression, dims_in
 from kerneltest.declare.check_arrays import MakeError, check_axes, check_leaves
 from kerneltest.declare.dims import Dim
-from kerneltest.declare.pairing import ANY_DTYPE, Pairing
+from kerneltest.declare.pairing import ANY_DTYPE, Pairing, is_part_of
 from kerneltest.declare.rejects import Rejection
 from kerneltest.declare.relations import Function, parse_relation
 from kerneltest.declare.xfail import Xfail
+
+_TOLERANCES = {"rtol": "relative", "atol": "absolute"}  # keywords of NumPy, and the models that they mean
 
 
 def check_parts(name: str, kernel: Function, arguments: Mapping[str, object], options: Mapping[str, Any]) -> None:
@@ -44,7 +46,10 @@ def check_parts(name: str, kernel: Function, arguments: Mapping[str, object], op
                         f"{declared!r}")  # fmt: skip
     tolerance = options["tolerance"]
     if tolerance is not None and not (hasattr(tolerance, "bounds") and hasattr(tolerance, "misfit")):
-        raise wrong("tolerance", f"give an error model, as in kt.tolerance.conditioned(), not {tolerance!r}")
+        example = "kt.tolerance.conditioned()"
+        if isinstance(tolerance, (int, float)):
+            example = f"kt.tolerance.relative({tolerance:g}, 'the specification that sets it')"
+        raise wrong("tolerance", f"give an error model, as in {example}, not {tolerance!r}")
     for option, kind, made_by in (("xfail", Xfail, "kt.xfail"), ("rejects", Rejection, "kt.rejects")):
         given = options[option]
         if not isinstance(given, (list, tuple)) or not all(isinstance(each, kind) for each in given):
@@ -134,6 +139,11 @@ def _check_kinds(kernel: Function, arguments: Mapping[str, object], wrong: MakeE
                 raise wrong(f"argument {name!r}", "declare it with kt.array, kt.scalar, kt.mask, kt.indices, "
                             "kt.lengths, kt.dim_size, kt.static or kt.tree, not "
                             f"{type(argument).__name__}")  # fmt: skip
+            case _ if name in _TOLERANCES:
+                error = argument if isinstance(argument, (int, float)) else 1e-3
+                raise wrong(f"{name!r}", "by default the oracle's own rounding bounds the error, so leave it out; if a "
+                            f"specification sets one, declare it with its reason, as in "
+                            f"tolerance=kt.tolerance.{_TOLERANCES[name]}({error:g}, 'section 4.2')")  # fmt: skip
             case _:
                 raise wrong(f"{name!r}", "this is neither an option of oracle_for nor a parameter of the kernel, which "
                             f"has {', '.join(parameters)}")  # fmt: skip
@@ -268,9 +278,17 @@ def _check_invariance(pairing: Pairing, wrong: MakeError) -> None:
             hint = "; dims go into batch_dims" if name in pairing.dims else ""
             raise wrong("invariant_to", f"{name!r} is not a static argument; choose among "
                         f"{', '.join(map(repr, invariant))}{hint}")  # fmt: skip
-    floats = any(is_float(parse_dtype(each)) for leaf in pairing.leaves.values() for each in leaf.dtypes)
+    floats = [
+        path
+        for path, leaf in pairing.leaves.items()
+        if leaf.kind.differentiable and any(is_float(parse_dtype(each)) for each in leaf.dtypes)
+    ]
     if pairing.grad and not floats:
         raise wrong("grad", "no argument holds floats, so there is nothing to differentiate")
+    for name in pairing.grad if isinstance(pairing.grad, tuple) else ():
+        if not any(is_part_of(path, name) for path in floats):
+            known = ", ".join(map(repr, floats))
+            raise wrong("grad", f"{name!r} is not an argument of floats; choose among {known}")
 
 
 def _check_rejects(pairing: Pairing, wrong: MakeError) -> None:

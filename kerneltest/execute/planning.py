@@ -150,7 +150,9 @@ def build_plan(
         if not pairing.xfail:
             continue
         runnable = [item for item in items if item.pairing_id == name and not reasons[item.backend.id]]
-        cells = [(item.backend.id, item.dtype, family) for item in runnable for family in item.families()]
+        cells = [
+            (item.backend.id, item.dtype, item.group.name, family) for item in runnable for family in item.families()
+        ]
         warnings += [
             f"an xfail of {name} ({xfail}) matches nothing planned" for xfail in unmatched_xfails(pairing.xfail, cells)
         ]

@@ -29,6 +29,7 @@ class NotBuilt(BaseDetail):
       hint: what to write instead, or "".
       source: FILE:LINE of the user's source, or "".
       target: that it was compiled for; "" where a message need not name it.
+      scope: what to declare if the kernel is not meant for the target; "" if it names the target's language.
     """
 
     stage: Stage
@@ -40,6 +41,7 @@ class NotBuilt(BaseDetail):
     hint: str = ""
     source: str = ""
     target: str = ""
+    scope: str = ""
     kind: Literal["not_built"] = "not_built"
 
     @property
@@ -51,6 +53,9 @@ class NotBuilt(BaseDetail):
         return without_numbers(self.said.strip().partition("\n")[0])
 
     def text(self) -> str:
+        return "\n".join(filter(None, (self._problem(), self.scope)))
+
+    def _problem(self) -> str:
         if self.meaning:
             hint = f"; {self.hint}" if self.hint else ""
             first = self.said.strip().partition("\n")[0]

@@ -21,6 +21,7 @@ from kerneltest.declare.relations import Derivation
 Rng = np.random.Generator
 XpArray = Any  # an array of NumPy, or of a namespace that is compatible with it
 Namespace = Any  # NumPy, or such a namespace
+Structure = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class ArrayArgument:
       exhaustive: the parts of a partition add up to all of `bounded_by`, and offsets end there.
       mask_values: the value of a masked element and that of a visible one.
       derivation: how it follows from other arguments.
+      sentinel: an integer that stands for no index; None if there is none.
+      structure: a function from an array (float64) to the nearest one that the kernel takes; None for any.
       on: dtypes that replace `dtypes` on some backends, by pattern.
       problem: a mistake in the declaration, to be reported with the argument's name; "" if there is none.
     """
@@ -48,6 +51,8 @@ class ArrayArgument:
     exhaustive: bool = False
     mask_values: tuple[float, float] = (0, 1)
     derivation: Derivation | None = None
+    sentinel: int | None = None
+    structure: "Structure | None" = None
     on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problem: str = ""
 
@@ -93,6 +98,8 @@ class Slot:
       globally_unique: all indices of a permutation differ, rather than those of each row.
       mask_values: the value of a masked element and that of a visible one.
       end_block: the kernel's block length along the axis whose length is `end`, in elements, or all of it.
+      sentinel: an integer that stands for no index; None if there is none.
+      structure: a function from an array (float64) to the nearest one that the kernel takes; None for any.
     """
 
     role: str
@@ -107,6 +114,8 @@ class Slot:
     globally_unique: bool = False
     mask_values: tuple[float, float] = (0, 1)
     end_block: int = 1
+    sentinel: int | None = None
+    structure: "Structure | None" = None
 
     @property
     def kind(self) -> "ArgumentKind":
