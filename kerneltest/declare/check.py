@@ -205,13 +205,16 @@ def _check_parameters(pairing: Pairing, wrong: MakeError, options: frozenset[str
 
 
 def _check_returns(pairing: Pairing, wrong: MakeError) -> None:
+    options = pairing.options()
     for each in pairing.returns:
         if each not in (ANY_DTYPE, *pairing.leaves):
             try:
-                parse_dtype(each)
+                for name in options.get(each, (each,)):
+                    parse_dtype(name)
             except DtypeError as error:
-                known = ", ".join(map(repr, [ANY_DTYPE, *pairing.leaves]))
-                raise wrong("returns", f"{each!r} is neither a dtype nor one of {known}") from error
+                known = ", ".join(map(repr, [ANY_DTYPE, *pairing.leaves, *options]))
+                why = f", and its option {name!r} names no dtype" if each in options else ""
+                raise wrong("returns", f"{each!r} is neither a dtype nor one of {known}{why}") from error
 
 
 def _check_where(pairing: Pairing, wrong: MakeError) -> None:

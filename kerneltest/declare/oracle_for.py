@@ -73,7 +73,8 @@ def oracle_for(
       backends: the backends that the kernel is for, by patterns of their ids or by `gpu`, `nvidia`, `amd` or `tpu`; all
         by default. It is not applicable to the others.
       returns: the dtype of each output in order, or one for all: `"float32"`, the name of an array argument of the same
-        dtype, or `"any"`. By default, 16-bit results of float32 data are findings, unless an argument names the dtype.
+        dtype or of a static argument whose options are dtypes, or `"any"`. By default, 16-bit results of float32 data
+        are findings, unless an argument names the dtype.
       declared: declarations by name: `kt.array`, `kt.mask`, `kt.static`, `kt.tree` and so on.
 
     Returns:

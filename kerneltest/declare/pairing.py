@@ -74,8 +74,8 @@ class Pairing:
         `batch_dims` need only the position itself.
       where: a relation that lengths and static arguments must meet; None if `dims` declares everything.
       backends: patterns of the backends that it is for; () for all.
-      returns: the dtype of each output, or the path of an array argument that has the same, or `any`; one for all
-        outputs; () to declare nothing.
+      returns: the dtype of each output, or the path of an array argument that has the same, or a static argument whose
+        options are dtypes, or `any`; one for all outputs; () to declare nothing.
       leaves: the arrays among the arguments, by path.
       optionals: by path, the parts that may be absent, with the paths of the arrays in them.
       origin: the pairing as its author declared it: itself, except for pairings returned by `on`.

@@ -76,10 +76,10 @@ def trace_oracle(pairing: Pairing, signature: Signature) -> list[Any] | None:
         pairing.call_as_oracle(oracle, pairing.assemble(arrays, dims, statics, oracle=True))
         return ()
 
-    filled = {path: _ones(slot) for path, slot in build_slots(pairing, signature, lambda: 1).items()}
-    ones = fill_derived(pairing, signature, filled)
-    formats = {path: float_format(np.dtype(np.float32)) for path, value in ones.items() if is_float(value.dtype)}
     try:
+        filled = {path: _ones(slot) for path, slot in build_slots(pairing, signature, lambda: 1).items()}
+        ones = fill_derived(pairing, signature, filled)
+        formats = {path: float_format(np.dtype(np.float32)) for path, value in ones.items() if is_float(value.dtype)}
         with warnings.catch_warnings(action="ignore"):
             sample_outputs(evaluate, ones, formats, machine)
     except (KeyboardInterrupt, GeneratorExit, Failure):  # the watchdog raises a Failure into an oracle that hangs

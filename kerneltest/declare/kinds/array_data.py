@@ -155,8 +155,8 @@ class StructuredData(ArrayData):
 
     def coerce(self, slot: Slot, values: Array) -> Array:
         """Returns the nearest values that have the structure."""
-        if not slot.size or slot.structure is None:
-            return values
+        if not slot.size or slot.structure is None or values.shape != slot.shape:
+            return values  # a number alone has none
         made = np.asarray(_apply(slot.structure, np.asarray(values, np.float64)))
         if made.shape != slot.shape:
             raise DeclarationError(f"its structure= returned shape {made.shape} instead of {slot.shape}")
