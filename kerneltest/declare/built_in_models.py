@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import ClassVar
 
 from kerneltest.core.dtypes import FloatFormat, float_format, parse_dtype
@@ -11,7 +10,7 @@ from kerneltest.core.failures import DeclarationError
 from kerneltest.core.precision import FLOAT32
 from kerneltest.declare.error_model import Dims, Leaves, Measured, Tolerance
 from kerneltest.numerics.bounds import Bound, Limit
-from kerneltest.numerics.closed_forms import reduction_bound, specified_bounds, ulp_bounds, zero_bounds
+from kerneltest.numerics.closed_forms import reduction_bound, ulp_bounds, zero_bounds
 from kerneltest.numerics.inner_products import inner_product_bound
 from kerneltest.numerics.perturbation import conditioned_bounds, reference_bounds
 from kerneltest.numerics.rounding_bounds import RoundingLimit, rounding_bounds
@@ -183,34 +182,6 @@ class Ulp:
 
     def __str__(self) -> str:
         return f"ulp({self.n:g}, compute={self.compute})"
-
-
-@dataclass(frozen=True, slots=True)
-class Specified:
-    """The model of `kt.tolerance.absolute` and `kt.tolerance.relative`: `specified_bounds`.
-
-    Attributes:
-      kind: `absolute` or `relative`.
-      error: the largest error.
-      reason: the specification that sets it.
-    """
-
-    kind: str
-    error: float
-    reason: str
-
-    def misfit(self, leaves: Leaves, dims: Dims) -> str:
-        if not (isinstance(self.error, Real) and 0 < self.error < math.inf):
-            return f"{self.kind}({self.error!r}) is not a positive number; for no error, use exact()"
-        if not (isinstance(self.reason, str) and self.reason.strip()):
-            return f"{self.kind}({self.error:g}, reason) needs the specification that sets this error, as text"
-        return ""
-
-    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        return specified_bounds(measured.values, self.error, relative=self.kind == "relative")
-
-    def __str__(self) -> str:
-        return f"{self.kind}({self.error:g}): {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from kerneltest.declare.built_in_models import (
     Reduction,
     ReferenceMultiple,
     Rounding,
-    Specified,
     Ulp,
 )
 from kerneltest.declare.error_model import Tolerance
+from kerneltest.declare.specified_error import Specified
 
 
 def exact() -> Tolerance:

@@ -48,8 +48,8 @@ def exact_limit(pairing: Pairing, signature: Signature) -> int:
 
 
 def is_exact(pairing: Pairing, signature: Signature, arguments: Mapping[str, Array]) -> bool:
-    """Returns whether the floats that no structural family filled are integers within `exact_limit` too."""
-    checked = [path for path, leaf in signature.leaves(pairing).items() if not leaf.kind.exact]
+    """Returns whether the floats that no structural family chose alone are integers within `exact_limit` too."""
+    checked = [path for path, leaf in signature.leaves(pairing).items() if leaf.kind.jointly_constrained]
     floats = [np.asarray(arguments[path], np.float64) for path in checked if is_float(arguments[path].dtype)]
     limit = exact_limit(pairing, signature) if floats else 0
     return all(bool(np.all((each == np.rint(each)) & (np.abs(each) <= limit))) for each in floats)

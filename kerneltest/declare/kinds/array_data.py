@@ -1,6 +1,6 @@
 """Data: numbers to compute with. Declared by `kt.array` and `kt.scalar`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,9 @@ from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import DeclarationError
 from kerneltest.declare.domains import interval
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS, AnyDomain, Dtypes, array_argument
-from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot, Structure, register
+from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot, register
+
+Structure = Callable[[Array], Array]
 
 _LARGEST = 2.0**6  # of an array with a structure
 
@@ -143,7 +145,6 @@ class StructuredData(ArrayData):
 
     noun = "structured array"
     jointly_constrained = True
-    exact = False
     positional = False
 
     def find_mistake(self, leaf: ArrayArgument) -> str:

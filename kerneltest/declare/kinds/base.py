@@ -21,7 +21,6 @@ from kerneltest.declare.relations import Derivation
 Rng = np.random.Generator
 XpArray = Any  # an array of NumPy, or of a namespace that is compatible with it
 Namespace = Any  # NumPy, or such a namespace
-Structure = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class ArrayArgument:
     mask_values: tuple[float, float] = (0, 1)
     derivation: Derivation | None = None
     sentinel: int | None = None
-    structure: "Structure | None" = None
+    structure: Callable[[Array], Array] | None = None
     on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problem: str = ""
 
@@ -94,12 +93,9 @@ class Slot:
       order: its position among the array arguments.
       end: the length of the axis that an index points into, a length counts or a partition divides.
       limit: computes `exact_limit`, for which it evaluates the oracle once a signature.
-      exhaustive: the parts of a partition add up to `end`, and offsets end there.
       globally_unique: all indices of a permutation differ, rather than those of each row.
-      mask_values: the value of a masked element and that of a visible one.
       end_block: the kernel's block length along the axis whose length is `end`, in elements, or all of it.
-      sentinel: an integer that stands for no index; None if there is none.
-      structure: a function from an array (float64) to the nearest one that the kernel takes; None for any.
+      exhaustive, mask_values, sentinel, structure: as in `ArrayArgument`.
     """
 
     role: str
@@ -115,7 +111,7 @@ class Slot:
     mask_values: tuple[float, float] = (0, 1)
     end_block: int = 1
     sentinel: int | None = None
-    structure: "Structure | None" = None
+    structure: Callable[[Array], Array] | None = None
 
     @property
     def kind(self) -> "ArgumentKind":
@@ -181,11 +177,7 @@ class Slot:
         return valid.astype(self.dtype)
 
     def canonical(self) -> Array:
-        """Returns the simplest values, in the slot's dtype: zeros, all visible, equal parts, indices in order.
-
-        Raises:
-          ValueError: as in `sample`.
-        """
+        """Returns the simplest values, in the slot's dtype: zeros, all visible, equal parts, indices in order."""
         return self.repair(self.kind.canonical(self))
 
 
@@ -218,7 +210,6 @@ class ArgumentKind:
       along_last_axis: its values depend on each other along the last axis, so it must have one.
       jointly_constrained: no element can be changed by itself.
       distinct: no value occurs twice.
-      exact: in structural families, its values keep a kernel's sums and products exact. Otherwise each case is checked.
       differentiable: the gradient with respect to it is compared.
       positional: each value can be computed from its position, for arrays too large for memory.
     """
@@ -233,7 +224,6 @@ class ArgumentKind:
     along_last_axis: ClassVar[bool] = False
     jointly_constrained: ClassVar[bool] = False
     distinct: ClassVar[bool] = False
-    exact: ClassVar[bool] = True
     differentiable: ClassVar[bool] = False
     positional: ClassVar[bool] = True
 
@@ -285,7 +275,6 @@ class ArgumentKind:
         """Returns the values at some positions of an array too large for memory, as integers or booleans.
 
         Args:
-          slot: the argument.
           position: an array of 64-bit integers for each axis; they broadcast to a common shape.
           code: the code of each position, of that shape.
           xp: the arrays' namespace: NumPy, or a compatible one.

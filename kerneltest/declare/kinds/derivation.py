@@ -45,7 +45,6 @@ class Derived(ArgumentKind):
 
     noun = "derived"
     jointly_constrained = True
-    exact = False
     differentiable = True
     positional = False
 
