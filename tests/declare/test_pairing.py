@@ -230,7 +230,8 @@ MISWRITTEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a tolerance as a number": (
         dict(x=kt.array("n"), tolerance=1e-3),
-        "tolerance: give an error model, as in kt.tolerance.conditioned(), not 0.001",
+        "tolerance: give an error model, as in kt.tolerance.relative(0.001, 'the specification that sets it'), not "
+        "0.001",
     ),
     "an xfail as a verdict": (dict(x=kt.array("n"), xfail=["race"]), "xfail: give a list of kt.xfail(...), not ["),
     "a rejection as a name": (dict(x=kt.array("n"), rejects=["odd"]), "rejects: give a list of kt.rejects(...), not ["),

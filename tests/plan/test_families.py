@@ -86,6 +86,10 @@ INDEX_CHECKS = {
     "ends": lambda v: v[0, :4].tolist() == [0, 20, 1, 19],
     "ends_reversed": lambda v: v[0, :4].tolist() == [20, 0, 19, 1],
 }
+SENTINEL_CHECKS = {
+    "all_ignored": lambda v: (v == -100).all(),
+    "one_ignored": lambda v: _count(v == -100) == 1 and v.max() == 20,
+}
 MASK_CHECKS = {
     "no_mask": lambda v: v.all(),
     "causal": lambda v: np.array_equal(v, np.tril(np.ones((5, 21), bool))),
@@ -140,6 +144,16 @@ def test_indices_and_lengths(role: str, name: str) -> None:
     assert INDEX_CHECKS[name](_fill(name, slot))
 
 
+@pytest.mark.parametrize("name", SENTINEL_CHECKS)
+def test_ignored_indices(name: str) -> None:
+    slot = replace(BASE, role="index", dtype=parse_dtype("int32"), end=21)
+    assert not FAMILIES[name].applies(slot)
+    marked = replace(slot, sentinel=-100)
+    assert SENTINEL_CHECKS[name](_fill(name, marked))
+    assert _count(_fill("ends", marked) == 0) > 0
+    assert 0.05 < (marked.sample(np.random.default_rng(0)) == -100).mean() < 0.4
+
+
 def test_a_family_that_would_repeat_another_one_is_not_planned() -> None:
     one_row, one_block = replace(BASE, shape=(1, 21)), replace(BASE, shape=(5, 8))
     for slot in (one_row, one_block):
@@ -177,7 +191,16 @@ def test_dependent_values(name: str) -> None:
 
 
 def test_every_family_is_checked_here() -> None:
-    checked = (CHECKS, WIDE_CHECKS, INTEGER_CHECKS, BOOLEAN_CHECKS, INDEX_CHECKS, MASK_CHECKS, DEPENDENT_FAMILIES)
+    checked = (
+        CHECKS,
+        WIDE_CHECKS,
+        INTEGER_CHECKS,
+        BOOLEAN_CHECKS,
+        INDEX_CHECKS,
+        SENTINEL_CHECKS,
+        MASK_CHECKS,
+        DEPENDENT_FAMILIES,
+    )
     assert set(FAMILIES) == set().union(*checked)
 
 

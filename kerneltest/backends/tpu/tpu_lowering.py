@@ -56,7 +56,7 @@ def lower(traced: Traced, tpu: Tpu) -> tuple[MosaicModule, ...]:
     return tuple(lower_call(call, tpu) for call in traced.calls)
 
 
-_NOT_FOR_TPUS = 'If the kernel is not meant for TPUs, declare backends=("interpret", "gpu")'
+_NOT_FOR_TPUS = 'if the kernel is not meant for TPUs, declare backends=("interpret", "gpu")'
 
 
 @functools.lru_cache(maxsize=512)
@@ -71,8 +71,8 @@ def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
             raise Failure(Verdict.UNAVAILABLE, outer_references(call)) from error
         failure = lowering_failure(error, call.name, LOWERING, line_of(call.equation.source_info))
         if call.dialect == "any" and isinstance(failure.detail, NotBuilt):
-            detail = replace(failure.detail, scope=_NOT_FOR_TPUS)
-            raise Failure(failure.verdict, detail) from error
+            hint = "; ".join(filter(None, (failure.detail.hint, _NOT_FOR_TPUS)))
+            raise Failure(failure.verdict, replace(failure.detail, hint=hint)) from error
         raise failure from error
     mosaic = tuple(map(mosaic_module, custom_calls(lowered, frozenset({TPU_CUSTOM_CALL}))))
     return MosaicModule(call, module_bytes(lowered), mosaic)

@@ -29,7 +29,6 @@ class NotBuilt(BaseDetail):
       hint: what to write instead, or "".
       source: FILE:LINE of the user's source, or "".
       target: that it was compiled for; "" where a message need not name it.
-      scope: what to declare if the kernel is not meant for the target; "" if it names the target's language.
     """
 
     stage: Stage
@@ -41,7 +40,6 @@ class NotBuilt(BaseDetail):
     hint: str = ""
     source: str = ""
     target: str = ""
-    scope: str = ""
     kind: Literal["not_built"] = "not_built"
 
     @property
@@ -53,18 +51,17 @@ class NotBuilt(BaseDetail):
         return without_numbers(self.said.strip().partition("\n")[0])
 
     def text(self) -> str:
-        return "\n".join(filter(None, (self._problem(), self.scope)))
-
-    def _problem(self) -> str:
+        hint = f"; {self.hint}" if self.hint else ""
         if self.meaning:
-            hint = f"; {self.hint}" if self.hint else ""
             first = self.said.strip().partition("\n")[0]
             return f"{kernel_prefix(self.kernel, self.target)}{self.meaning}{format_place(self.source)}{hint}" + (
                 f"\n{first}" if first else ""
             )
         primitive = f"primitive {self.primitive}: " if self.primitive else ""
         error = f"{self.error}: " if self.error else ""
-        return f"{kernel_prefix(self.kernel, self.target)}{primitive}{error}{self.said}{format_place(self.source)}"
+        return (
+            f"{kernel_prefix(self.kernel, self.target)}{primitive}{error}{self.said}{format_place(self.source)}{hint}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
