@@ -22,7 +22,7 @@ from kerneltest.plan.shortfall import find_shortfalls
 from kerneltest.plan.signatures import signature_dtypes
 from kerneltest.records.run_plan import ANY, NotApplicable, Plan, PlannedItem, digest_ids
 from kerneltest.records.sources import describe_pairing
-from kerneltest.trace.tracing import jax_environment, jax_settings, version_problem, without_debugging
+from kerneltest.trace.tracing import device_problem, jax_environment, jax_settings, version_problem, without_debugging
 
 
 class UnavailableGroup(Group):
@@ -81,6 +81,7 @@ def plan_pairing(
       backends: of the run.
       settings: of the run.
     """
+    device_problem()  # JAX must find its devices before kernels are traced, which get other answers from them
     applicability = Applicability(pairing, settings.depth)
     available: list[Backend] = []
     absent: list[Item] = []
