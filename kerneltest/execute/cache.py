@@ -180,11 +180,10 @@ class Cache:
         Raises:
           Failure: the oracle failed.
         """
-        bitwise = case.family.structural and traced.exact
-        bitwise = bitwise and is_exact(pairing, case.signature, self.arguments(pairing, case))
+        arguments = self.arguments(pairing, case)
+        bitwise = case.family.structural and traced.exact and is_exact(pairing, case.signature, arguments)
         known = self.expectations.get(case.id)
         if known is None or known.bitwise != bitwise:  # the kernel may be exact on one platform only
-            arguments = self.arguments(pairing, case)
             self.batch_inputs.pop(case.id, None)
             self.enter_phase(Phase.EXPECTING)
             self.process.journal.counts["oracle evaluations"] += 1
