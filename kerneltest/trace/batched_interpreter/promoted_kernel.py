@@ -156,15 +156,20 @@ class _SamplingRule:
         return sample
 
     def _constants(self, equation: Equation) -> dict[int, float]:
-        """The operands that are rounded constants, with their roundoff."""
+        """The operands that are rounded constants, with the largest relative error of each."""
         found = {}
         for number, variable in enumerate(equation.invars) if self._arithmetic.constants else ():
             literal = hasattr(variable, "val")
             if not literal and variable not in self._arrays:
                 continue
             dtype = np.dtype(variable.aval.dtype)
-            if is_float(dtype) and dtype.itemsize < 8 and not (literal and _is_short(np.asarray(variable.val))):
-                found[number] = float_format(dtype).unit_roundoff
+            if not is_float(dtype) or dtype.itemsize == 8:
+                continue
+            fmt = float_format(dtype)
+            if literal and np.all(np.asarray(variable.val, np.float64) == 2 * fmt.unit_roundoff):
+                found[number] = 1.0  # the dtype's own epsilon, which would be less in float64
+            elif not (literal and _is_short(np.asarray(variable.val))):
+                found[number] = fmt.unit_roundoff
         return found
 
     def _operand_rounding(self, equation: Equation) -> Callable[[list[Array]], list[Array]]:
