@@ -20,6 +20,7 @@ from kerneltest.execute.compile_pool import CompilePool
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.oracle.evaluation import check_all_masked, expect
 from kerneltest.oracle.expectation import Expectation, oracle_noise
+from kerneltest.plan.exactness import is_exact
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import SpecialInput
@@ -179,10 +180,10 @@ class Cache:
         Raises:
           Failure: the oracle failed.
         """
-        bitwise = case.family.structural and traced.exact
+        arguments = self.arguments(pairing, case)
+        bitwise = case.family.structural and traced.exact and is_exact(pairing, case.signature, arguments)
         known = self.expectations.get(case.id)
         if known is None or known.bitwise != bitwise:  # the kernel may be exact on one platform only
-            arguments = self.arguments(pairing, case)
             self.batch_inputs.pop(case.id, None)
             self.enter_phase(Phase.EXPECTING)
             self.process.journal.counts["oracle evaluations"] += 1

@@ -46,8 +46,8 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         cache.group_cases.setdefault(case.signature, []).append(case)
     begun: set[Signature] = set()
     for case in planned if cache.process.compiles_ahead else ():
-        place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
-        if case.signature in begun or quarantine_reason(item.pairing.xfail, *place):
+        place = (item.backend.id, item.dtype, item.group.name, case.family.name)
+        if case.signature in begun or quarantine_reason(item.pairing.xfail, place, str(case.signature)):
             continue
         begun.add(case.signature)
         cache.begin_case(item.name, case)
