@@ -23,6 +23,8 @@ from kerneltest.trace.tracing import Traced
 MOST_UNSTABLE = 64.0
 """How many times as much as the oracle's the kernel's own formula may lose to rounding."""
 
+_UNSTABLE_SLACK = 4.0  # of the oracle's bound: what an unstable formula may lose in fact
+
 _DIGIT = 10.0  # a value of which the oracle keeps a digit is so many times as large as its bound
 _BY_OWN_FORMULA = ", or the rounding of the kernel's own formula"
 
@@ -33,15 +35,16 @@ class OwnRounding:
 
     Attributes:
       bounds: the largest error of each output's elements, the rounding of the output itself included.
-      capped: the same, at most `MOST_UNSTABLE` times what the oracle may lose, unless that leaves it no digit.
+      admitted: the same, but close to those of the oracle where the kernel's formula may lose over `MOST_UNSTABLE`
+        times as much.
     """
 
     bounds: tuple[Array, ...]
-    capped: tuple[Array, ...]
+    admitted: tuple[Array, ...]
 
     def admit(self, claim: CallOutputs) -> CallOutputs:
-        """Returns a claim with the capped bounds."""
-        return replace(claim, bounds=self.capped, tolerance=f"{claim.tolerance}{_BY_OWN_FORMULA}")
+        """Returns a claim with the bounds that are admitted."""
+        return replace(claim, bounds=self.admitted, tolerance=f"{claim.tolerance}{_BY_OWN_FORMULA}")
 
 
 def own_format(tolerance: Tolerance, traced: Traced) -> FloatFormat | None:
@@ -66,11 +69,11 @@ def own_rounding(samples: Sequence[Array], claim: CallOutputs, loose: Sequence[A
       loose: such bounds for a machine that rounds even representable results: an oracle may be exact by chance.
       fmt: the format of the samples.
     """
-    own, capped = [], []
+    own, admitted = [], []
     for each, output, value, bound, most in zip(samples, claim.outputs, claim.values, claim.bounds, loose, strict=True):
         if not is_float(output.dtype):
             own.append(bound)
-            capped.append(bound)
+            admitted.append(bound)
             continue
         exact = np.asarray(value, np.float64)
         # Around the oracle's values, so that the rounding of the kernel's constants counts.
@@ -80,8 +83,9 @@ def own_rounding(samples: Sequence[Array], claim: CallOutputs, loose: Sequence[A
         own.append(np.maximum(bound, moved + float_format(output.dtype).ulp(size + moved) / 2))
         most = np.maximum(bound, most)
         # Where the oracle itself keeps no digit, none can be lost.
-        capped.append(np.where(size > _DIGIT * most, np.minimum(own[-1], MOST_UNSTABLE * most), own[-1]))
-    return OwnRounding(tuple(own), tuple(capped))
+        unstable = (own[-1] > MOST_UNSTABLE * most) & (size > _DIGIT * most)
+        admitted.append(np.where(unstable, _UNSTABLE_SLACK * most, own[-1]))
+    return OwnRounding(tuple(own), tuple(admitted))
 
 
 def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> MismatchCause:

@@ -7,12 +7,13 @@ the roundings of an arithmetic, whatever the dtypes of the kernel are.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float
-from kerneltest.core.precision import Precision
+from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.formats import fits, round_to_nearest
 from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator
 from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel, kernel_rule
@@ -163,13 +164,8 @@ class _SamplingRule:
             if not literal and variable not in self._arrays:
                 continue
             dtype = np.dtype(variable.aval.dtype)
-            if not is_float(dtype) or dtype.itemsize == 8:
-                continue
-            fmt = float_format(dtype)
-            if literal and np.all(np.asarray(variable.val, np.float64) == 2 * fmt.unit_roundoff):
-                found[number] = 1.0  # the dtype's own epsilon, which would be less in float64
-            elif not (literal and _is_short(np.asarray(variable.val))):
-                found[number] = fmt.unit_roundoff
+            if is_float(dtype) and (error := _constant_error(variable.val if literal else None, dtype)):
+                found[number] = error
         return found
 
     def _operand_rounding(self, equation: Equation) -> Callable[[list[Array]], list[Array]]:
@@ -252,6 +248,28 @@ class _SamplingRule:
         return self._random.uniform(-1.0, 1.0, (self._arithmetic.rows, *values.shape[1:]))
 
 
-def _is_short(values: Array) -> bool:
-    """Returns whether constants have so few digits that their author wrote them so: 12 bits, or special values."""
-    return fits(values.astype(np.float64)[None], FloatFormat(precision=12, min_exponent=-1021, max_exponent=1023))
+def _constant_error(value: Any, dtype: DType) -> float:
+    """Returns the largest relative error of a constant that its author may have rounded to a narrower float.
+
+    Args:
+      value: a number; None for an array.
+      dtype: of the constant in the jaxpr. One that JAX has converted to float64 still has the digits of float32.
+    """
+    fmt = float_format(dtype) if dtype.itemsize < 8 else FLOAT32
+    if value is None:
+        return fmt.unit_roundoff if dtype.itemsize < 8 else 0.0
+    number = float(value)
+    if not fits(np.array([number]), fmt) or _is_deliberate(number):
+        return 0.0
+    # A dtype's own epsilon would be less in float64.
+    return 1.0 if number == 2 * fmt.unit_roundoff else fmt.unit_roundoff
+
+
+def _is_deliberate(number: float) -> bool:
+    """Returns whether a number has so few digits that nobody rounded it: 12 bits, or three powers of two."""
+    if not math.isfinite(number):
+        return True
+    digits = int(abs(math.frexp(number)[0]) * 2**53)
+    digits >>= max((digits & -digits).bit_length() - 1, 0)
+    powers = (digits ^ (3 * digits)).bit_count()  # in the sum or difference that has the fewest
+    return number != 2 * FLOAT32.unit_roundoff and (digits < 2**12 or powers <= 3)
