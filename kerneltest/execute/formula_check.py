@@ -4,6 +4,7 @@ The kernel is evaluated with its floats promoted to float64, and compared with t
 bits allows. This admits every right algorithm, and no tolerance hides a wrong one.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -115,11 +116,12 @@ def _ask(
 
 def formula_cause(found: Sequence[Comparison]) -> MismatchCause:
     """Returns a wrong formula as the cause of wrong values, from the comparison of each output."""
-    return MismatchCause(ErrorCause.FORMULA, max(map(_relative_error, found)))
+    size = max(map(_relative_error, found))
+    return MismatchCause(ErrorCause.FORMULA, size if size and math.isfinite(size) else None)
 
 
 def _relative_error(found: Comparison) -> float:
-    """Returns the largest error of wrong elements, relative to the largest expected value."""
+    """Returns the largest finite error of wrong elements, relative to the largest expected value."""
     with np.errstate(all="ignore"):
         error = np.abs(found.actual.astype(np.float64) - found.expected)[found.wrong]
         size = np.abs(np.asarray(found.expected, np.float64))

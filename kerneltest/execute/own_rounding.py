@@ -4,6 +4,7 @@ The oracle's own rounding bounds that of most kernels. One that computes the sam
 differently, so it is also held against its own formula, computed in float32 or wider throughout.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -97,8 +98,12 @@ def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> Mism
     """
     if own is not None and all(_is_within(each, bound) for each, bound in zip(found, own.bounds, strict=True)):
         ratios = [_largest_ratio(bound, each.bound, each) for each, bound in zip(found, own.bounds, strict=True)]
-        return MismatchCause(ErrorCause.UNSTABLE, max(ratios))
-    return MismatchCause(ErrorCause.ROUNDING, max(_largest_ratio(_error(each), each.bound, each) for each in found))
+        return _cause(ErrorCause.UNSTABLE, max(ratios))
+    return _cause(ErrorCause.ROUNDING, max(_largest_ratio(_error(each), each.bound, each) for each in found))
+
+
+def _cause(what: ErrorCause, size: float) -> MismatchCause:
+    return MismatchCause(what, size if math.isfinite(size) else None)
 
 
 def _error(found: Comparison) -> Array:

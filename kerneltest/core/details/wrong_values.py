@@ -1,6 +1,5 @@
 """Outputs that are wrong, change from run to run, or are written where inputs are."""
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -40,15 +39,16 @@ class MismatchCause:
     Attributes:
       what: the cause.
       size: for `formula` the largest error without rounding, relative to the largest expected value; for `rounding` the
-        largest error / bound; for `unstable` the largest bound of the kernel's formula / that of the oracle's.
+        largest error / bound; for `unstable` the largest bound of the kernel's formula / that of the oracle's. None if
+        it is infinite, or a value is NaN.
     """
 
     what: ErrorCause
-    size: float
+    size: float | None
 
     def text(self) -> str:
         """Returns the cause in words."""
-        if not math.isfinite(self.size):
+        if self.size is None:
             return _NOT_FINITE[self.what]
         return _CAUSES[self.what].format(size=f"{self.size:.2g}")
 
