@@ -27,7 +27,7 @@ _CAUSES = {
 }
 _NOT_FINITE = {
     ErrorCause.FORMULA: "it computes something else even without rounding",
-    ErrorCause.ROUNDING: "its formula is right, but a result overflows, underflows or is NaN in the kernel's dtypes",
+    ErrorCause.ROUNDING: "its formula is right, but a result overflows or is NaN in the kernel's dtypes",
     ErrorCause.UNSTABLE: "its formula is right, but loses everything to rounding",
 }
 
