@@ -61,6 +61,7 @@ class Precision:
       dot_input: by operand dtype, the format to which operands of a matrix product are rounded if the kernel does not
         request a precision; operands of other dtypes are not rounded.
       truncates: whether that rounding truncates, which doubles its error, instead of rounding to nearest.
+      narrow_products: whether operands computed from 16-bit arguments may be rounded to 16 bits for a product.
       accumulate: by operand dtype, the format in which a matrix product is summed; float32 for other dtypes.
     """
 
@@ -70,6 +71,7 @@ class Precision:
     flushing: frozenset[str] = frozenset()
     dot_input: Mapping[str, FloatFormat] = field(default_factory=dict, hash=False)
     truncates: bool = False
+    narrow_products: bool = True
     accumulate: Mapping[str, FloatFormat] = field(default_factory=dict, hash=False)
 
     def operand_roundoff(self, dtype: str) -> float:
@@ -79,6 +81,10 @@ class Precision:
     def with_exact_dots(self) -> "Precision":
         """Returns the arithmetic of a kernel that requests `highest` precision of its products: operands are kept."""
         return replace(self, name=f"{self.name}, exact products", dot_input={}) if self.dot_input else self
+
+    def with_wide_products(self) -> "Precision":
+        """Returns the arithmetic of a kernel in which no product has an operand that it rounded to 16 bits."""
+        return replace(self, name=f"{self.name}, wide products", narrow_products=False)
 
     def with_dots_in(self, dtype: str) -> "Precision":
         """Returns the arithmetic of a kernel that names the dtype to which operands of its products are rounded."""

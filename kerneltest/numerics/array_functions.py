@@ -6,7 +6,15 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, float_format, is_float
 from kerneltest.numerics.decompositions import RULES, is_given, rule
-from kerneltest.numerics.samples import Operand, Option, SampledArray, UntrackedError, align_samples, axes_of, promote
+from kerneltest.numerics.samples import (
+    Operand,
+    Option,
+    SampledArray,
+    UntrackedError,
+    align_samples,
+    axes_of,
+    join_formats,
+)
 
 # Functions that move, select, count, find or compare values: their results are not rounded.
 _MOVING = frozenset(
@@ -44,7 +52,7 @@ def apply_to_samples(func: Operand, args: tuple[Operand, ...], kwargs: dict[str,
     rows = max(len(w.samples) for w in tracked)
     row_arguments = [_row((args, kwargs), row) for row in range(rows)]
     results = [func(*a, **k) for a, k in row_arguments]
-    fmt = promote(tracked)
+    fmt = join_formats(tracked)
 
     def stack(parts: Sequence[Operand]) -> Operand:
         if isinstance(parts[0], (list, tuple)):
@@ -204,7 +212,7 @@ def _where(condition: Operand, *choices: Operand) -> Operand:
     if not choices:
         raise UntrackedError("np.where(condition) without choices")
     first = next(_find_tracked((condition, *choices)))
-    made = first.with_samples(np.where(*align_samples((condition, *choices))), promote(choices))
+    made = first.with_samples(np.where(*align_samples((condition, *choices))), join_formats(choices))
     return made.record("where", (condition, *choices))
 
 
@@ -218,7 +226,7 @@ def _concatenate(arrays: Sequence[Operand], axis: int | None = 0) -> Operand:
     parts = [a.samples if isinstance(a, SampledArray) else np.asarray(a)[None] for a in arrays]
     whole = [np.broadcast_to(p, (rows, *p.shape[1:])) for p in parts]
     (at,) = axes_of(axis, ndim)
-    made = tracked[0].with_samples(np.concatenate(whole, at), promote(tracked))
+    made = tracked[0].with_samples(np.concatenate(whole, at), join_formats(tracked))
     return made.record("moved", (), func=np.concatenate, args=(arrays, axis), kwargs={}, tracked=tracked)
 
 

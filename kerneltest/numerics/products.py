@@ -8,16 +8,13 @@ import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.samples import Operand, SampledArray, promote
+from kerneltest.numerics.samples import Operand, SampledArray, join_formats
 
 # Terms are nearly equal if |sum| > 0.9 sum |t| (one sign) and n sum t^2 < 1.1 (sum |t|)^2 (one size).
 _ONE_SIGN, _ONE_SIZE = 0.9, 1.1
 _LETTERS = string.ascii_letters
-_NAMES = {
-    TF32: "TF32",
-    float_format(parse_dtype("bfloat16")): "bfloat16",
-    float_format(np.dtype(np.float16)): "float16",
-}
+_SIXTEEN_BITS = {float_format(parse_dtype("bfloat16")): "bfloat16", float_format(np.dtype(np.float16)): "float16"}
+_NAMES = {TF32: "TF32", **_SIXTEEN_BITS}
 
 
 def matmul(left: Operand, right: Operand) -> SampledArray:
@@ -106,7 +103,7 @@ def product(
     # An axis of length 1 that broadcasts is treated as an axis that the operand lacks.
     left_values, one = _drop_broadcast_axes(left, one, lengths)
     right_values, two = _drop_broadcast_axes(right, two, lengths)
-    fmt = promote((left, right))
+    formats = join_formats((left, right))
     both = [letter for letter in one if letter in two]
     batch = [letter for letter in both if letter in out]
     inner = [letter for letter in both if letter not in out]
@@ -120,11 +117,13 @@ def product(
     b = _arrange(right_values, two, [*batch, *inner, *columns])
     a = a.reshape(len(a), size_of(batch), size_of(rows), size_of(inner))
     b = b.reshape(len(b), size_of(batch), size_of(inner), size_of(columns))
-    made = first.with_samples(a, fmt)
-    wide = fmt is None or fmt == FLOAT32 or scaled
-    operands = first.machine.precision.dot_input.get("float32") if wide else fmt
+    made, precision = first.with_samples(a, formats), first.machine.precision
+    # A kernel may round both operands to the narrower format: dequantised weights to that of the inputs.
+    narrow = min((each for each in formats if each in _SIXTEEN_BITS), key=lambda each: each.precision, default=None)
+    wide = scaled or narrow is None or not precision.narrow_products
+    operands = precision.dot_input.get("float32") if wide else narrow
     if inner and operands is not None:
-        truncates = first.machine.precision.truncates and wide
+        truncates = precision.truncates and wide
         kind = f"{_NAMES[operands]} operands"
         a, b = (
             first.machine.round_operand(each, operands, truncates, kind, scaled=wide, axis=axis)
@@ -142,9 +141,9 @@ def product(
         samples = first.machine.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)
     missing = [letter for letter in out if letter not in order]
     samples = samples.reshape(len(samples), *shape, *(1 for _ in missing))
-    result = first.with_samples(_arrange(samples, [*order, *missing], out), fmt)
+    result = first.with_samples(_arrange(samples, [*order, *missing], out), formats)
     # A kernel may convert narrow operands to float32 and scale one, which is then rounded.
-    if inner and not wide and first.machine.compute == FLOAT32 and "float32" in first.machine.precision.dot_input:
+    if inner and not wide and first.machine.compute == FLOAT32 and "float32" in precision.dot_input:
         result.scaled = lambda: product(left, letters[0], right, letters[1], out, scaled=True)
     return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
 

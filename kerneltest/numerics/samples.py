@@ -17,6 +17,8 @@ Operand = Any
 Option = Any
 """An option of a NumPy function, such as an axis, a dtype or a mode, in any of the forms that NumPy accepts."""
 
+Formats = frozenset[FloatFormat]
+
 
 class UntrackedError(TypeError):
     """A NumPy function whose rounding is unknown, or an operation that tracked arrays do not have."""
@@ -28,22 +30,23 @@ class SampledArray:
     Attributes:
       samples: (rows, *shape), or (1, *shape) if all rows are equal; float64, int64 or bool.
       machine: the rounding model of the samples.
-      fmt: the format in which a kernel stores them if it computes in the dtype of its arguments; None for arrays that
-        the oracle creates, which take the format of the arrays that they are combined with.
+      formats: those of the arguments that they are computed from; none for arrays that the oracle creates, which take
+        those of the arrays that they are combined with.
       terms: the aligned terms of a sum or a difference, since a kernel may scale each before it adds; else None.
       scaled: for a matrix product, computes it from operands that were scaled before they were rounded; else None.
     """
 
-    __slots__ = ("fmt", "machine", "samples", "scaled", "terms")
+    __slots__ = ("formats", "machine", "samples", "scaled", "terms")
 
-    def __init__(self, samples: Array, machine: RoundingModel, fmt: FloatFormat | None) -> None:
-        self.samples, self.machine, self.fmt = samples, machine, fmt
+    def __init__(self, samples: Array, machine: RoundingModel, formats: Formats | FloatFormat | None) -> None:
+        self.samples, self.machine = samples, machine
+        self.formats = formats if isinstance(formats, frozenset) else frozenset(() if formats is None else (formats,))
         self.terms: tuple[Array, Array] | None = None
         self.scaled: Callable[[], SampledArray] | None = None
 
-    def with_samples(self, samples: Array, fmt: FloatFormat | None = None) -> Self:
-        """Returns another array of the same rounding model, and of the same format unless one is given."""
-        return type(self)(samples, self.machine, fmt or self.fmt)
+    def with_samples(self, samples: Array, formats: Formats = frozenset()) -> Self:
+        """Returns another array of the same rounding model, and of the same formats unless others are given."""
+        return type(self)(samples, self.machine, formats or self.formats)
 
     def record(self, name: str, inputs: Iterable[Operand], **options: Option) -> Self:
         """Appends the operation that computed this array to the tape, if there is one, and returns the array."""
@@ -53,8 +56,8 @@ class SampledArray:
 
     @property
     def compute(self) -> FloatFormat:
-        """The format in which a kernel computes with the array."""
-        return self.machine.compute or self.fmt or FLOAT32
+        """The format in which a kernel computes with the array: float32 if its arguments differ in format."""
+        return self.machine.compute or (next(iter(self.formats)) if len(self.formats) == 1 else FLOAT32)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -86,13 +89,9 @@ class TapeEntry:
     origin: ValueOrigin
 
 
-def promote(arrays: Iterable[Operand]) -> FloatFormat | None:
-    """Returns the format of a kernel's result from several arrays: their common one, or float32 if they differ.
-
-    It is None if the oracle created all of them.
-    """
-    formats = {each.fmt for each in arrays if isinstance(each, SampledArray)} - {None}
-    return formats.pop() if len(formats) == 1 else FLOAT32 if formats else None
+def join_formats(arrays: Iterable[Operand]) -> Formats:
+    """Returns the formats of the arguments that several arrays are computed from."""
+    return frozenset().union(*(each.formats for each in arrays if isinstance(each, SampledArray)))
 
 
 def align_samples(arrays: Iterable[Operand], ndim: int | None = None) -> list[Array]:

@@ -9,7 +9,15 @@ import numpy as np
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.precision import FLOAT32, Ulps
 from kerneltest.numerics.decompositions import is_given
-from kerneltest.numerics.samples import Operand, Option, SampledArray, UntrackedError, align_samples, axes_of, promote
+from kerneltest.numerics.samples import (
+    Operand,
+    Option,
+    SampledArray,
+    UntrackedError,
+    align_samples,
+    axes_of,
+    join_formats,
+)
 
 # Ufuncs whose results are operands, integers or booleans, or are exact for other reasons.
 EXACT_UFUNCS = frozenset(
@@ -45,7 +53,7 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     exact = ufunc(*operands)
     if isinstance(exact, tuple):
         raise UntrackedError(f"np.{ufunc.__name__}, which has several outputs")
-    made = first.with_samples(exact, promote(inputs))
+    made = first.with_samples(exact, join_formats(inputs))
     if name in ("add", "subtract"):
         made.terms = operands[0], operands[1]
     if name in EXACT_UFUNCS or not is_float(exact.dtype):
@@ -67,7 +75,7 @@ def call_vectorized(function: Callable[..., Array], name: str, inputs: tuple[Ope
     """
     first = next(each for each in inputs if isinstance(each, SampledArray))
     exact = np.asarray(function(*align_samples(inputs)))
-    made = first.with_samples(exact, promote(inputs))
+    made = first.with_samples(exact, join_formats(inputs))
     if is_float(exact.dtype):
         known = first.machine.precision.ulps.get(name, _UNKNOWN)
         made.samples = first.machine.round_result(exact, known.relative - 0.5, made.compute)
