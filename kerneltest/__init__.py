@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kerneltest.core.precision import Ulps as Ulps
     from kerneltest.core.targets import Tier as Tier
     from kerneltest.core.verdicts import Verdict as Verdict
+    from kerneltest.declare import array_structure as structure  # noqa: F401 - of kt.structure
     from kerneltest.declare import tolerance as tolerance
     from kerneltest.declare.defined import defined as defined
     from kerneltest.declare.defined import ignored as ignored
@@ -90,7 +91,7 @@ _HOMES = {
     "kerneltest.core.precision": "Precision Ulps",
     "kerneltest.core.targets": "Tier",
     "kerneltest.core.verdicts": "Verdict",
-    "kerneltest.declare": "tolerance",
+    "kerneltest.declare": "structure tolerance",
     "kerneltest.declare.defined": "defined ignored",
     "kerneltest.declare.dims": "dim",
     "kerneltest.declare.domains": "interval",
@@ -124,6 +125,8 @@ _HOMES = {
     "kerneltest.execute.invariant_context": "ExpectedOutputs InvariantContext OutputCheck Variation",
     "kerneltest.execute.strategies": "cases",
 }
+# Names that are modules.
+_MODULES = {"structure": "kerneltest.declare.array_structure", "tolerance": "kerneltest.declare.tolerance"}
 # Former names, accepted for one release.
 _FORMER = {
     "Asked": "InvariantContext",
@@ -150,6 +153,6 @@ if not TYPE_CHECKING:  # which knows the names, and would take any other for one
         name = _FORMER.get(name, name)
         if name not in _HOME:
             raise AttributeError(f"module 'kerneltest' has no attribute {name!r}")
-        if name == "tolerance":  # a module of its own
-            return import_module("kerneltest.declare.tolerance")
+        if name in _MODULES:
+            return import_module(_MODULES[name])
         return getattr(import_module(_HOME[name]), name)

@@ -31,6 +31,12 @@ BROKEN = {
     "dropped_oracle": ("bernoulli(key, 0.5", "bernoulli(key, 0.4"),
     "doubled_oracle": ("v + v", "v + 1"),
     "centred_oracle": ("y_ref[...] = x_ref[...] - mean", "y_ref[...] = x_ref[...] + mean"),
+    "picked_oracle": ("live & (labels >= 0)", "live & (labels > -200)"),
+    "mirrored_oracle": ("rows[:, None] > rows, a, 0).T", "rows[:, None] > rows, a, 0)"),
+    "first_row_oracle": ("a[:1], (1", "a[-1:], (1"),
+    "converted_oracle": ("x.shape, out_dtype, x)", "x.shape, x.dtype, x)"),
+    "weighted_oracle": ("product(weights, x), jnp", "product(weights, scale), jnp"),
+    "logistic_oracle": ("0.5 * v", "0.52 * v"),
     "scattered_oracle": ("out_ref[...] = x_ref[...]\n", "out_ref[...] = 2 * x_ref[...]\n"),
 }
 

@@ -11,6 +11,7 @@ from kerneltest.backends.jitted import compile_for, mesh_problem
 from kerneltest.backends.numpy_path import NumpyExecutable, NumpyPath
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
+from kerneltest.core.guard import warn_of_recovery
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
@@ -19,6 +20,7 @@ from kerneltest.trace.cpu_options import fast_compile_options
 from kerneltest.trace.index_maps import IndexMappedCall, calls_with_index_maps
 from kerneltest.trace.local_kernels import exchange_in
 from kerneltest.trace.runnable import uses_outer_references
+from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced, device_problem, kernel_device
 
 LOSES_OUTER_WRITES = jax.__version_info__ < (0, 12)
@@ -84,7 +86,8 @@ def _rows(traced: Traced) -> BatchedKernel:
         return BatchedKernel(traced)
     except Failure:  # a hang
         raise
-    except Exception:
+    except Exception as error:
+        warn_of_recovery(error, "preparing to evaluate a kernel in NumPy", UnknownError)
         return BatchedKernel(traced, use_jax_interpreter=True)
 
 

@@ -10,8 +10,12 @@ from typing import Protocol
 from kerneltest.backends.base import Agree, Executable, Inputs
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
+from kerneltest.core.guard import warn_of_recovery
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
+
+_DOING = "preparing to evaluate a kernel in NumPy"
 
 
 class NumpyExecutable(Executable, Protocol):
@@ -78,6 +82,7 @@ class NumpyPath:
         except Failure as failure:
             if failure.verdict is Verdict.HANG:
                 raise
-        except Exception:  # whatever it is, code that JAX compiles does not depend on it
-            pass
+            warn_of_recovery(failure, _DOING, UnknownError)
+        except Exception as error:  # whatever it is, code that JAX compiles does not depend on it
+            warn_of_recovery(error, _DOING, UnknownError)
         return None

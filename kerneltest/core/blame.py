@@ -78,7 +78,7 @@ def assign_blame(error: BaseException, doing: str, who: str = "the kernel") -> F
       `internal_error` for exceptions of kerneltest, `unavailable` for those of JAX and for too little memory,
       `runtime_error` for those of user code.
     """
-    cause = _underlying_exception(error)
+    cause = underlying_exception(error)
     if cause is None:
         assert isinstance(error, Failure)
         return error
@@ -120,7 +120,7 @@ def internal_failure(error: BaseException, doing: str) -> Failure:
     return Failure(Verdict.INTERNAL_ERROR, describe_internal_error(error, doing))
 
 
-def _underlying_exception(error: BaseException) -> BaseException | None:
+def underlying_exception(error: BaseException) -> BaseException | None:
     """Returns the exception that a chain of failures comes from; None if kerneltest itself stated the failure."""
     cause: BaseException | None = error
     while isinstance(cause, Failure):

@@ -49,6 +49,9 @@ class Ulps:
         )
 
 
+_LEAST = 2.0**-20  # of an ulp: an operation that is not correctly rounded, though hardly more inaccurate
+
+
 @dataclass(frozen=True, slots=True)
 class Precision:
     """The arithmetic of a backend.
@@ -85,6 +88,11 @@ class Precision:
     def with_wide_products(self) -> "Precision":
         """Returns the arithmetic of a kernel in which no product has an operand that it rounded to 16 bits."""
         return replace(self, name=f"{self.name}, wide products", narrow_products=False)
+
+    def never_exact(self) -> "Precision":
+        """Returns the arithmetic of a machine that rounds even results that are representable."""
+        inexact = {name: replace(ulps, relative=ulps.relative + _LEAST) for name, ulps in self.ulps.items()}
+        return replace(self, name=f"{self.name}, never exact", ulps=inexact)
 
     def with_dots_in(self, dtype: str) -> "Precision":
         """Returns the arithmetic of a kernel that names the dtype to which operands of its products are rounded."""

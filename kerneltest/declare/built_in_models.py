@@ -20,6 +20,8 @@ from kerneltest.numerics.rounding_bounds import RoundingLimit, rounding_bounds
 class Exact:
     """The model of `kt.tolerance.exact`: `zero_bounds`."""
 
+    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
+
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
         return ""
 
@@ -42,6 +44,7 @@ class Rounding:
 
     compute: str = "float32"
     precision: str = ""
+    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
     models_operands: ClassVar[bool] = True  # whether bounds account for how a backend rounds operands of products
 
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
@@ -71,6 +74,7 @@ class Conditioned:
     over: tuple[str, ...] = ()
     compute: str = "float32"
     samples: int = 4
+    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
 
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
         for name in self.over:
@@ -106,6 +110,7 @@ class Dot:
     slope: float = 1.0
     output: str = ""
     precision: str = ""
+    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
     models_operands: ClassVar[bool] = True  # whether bounds account for how a backend rounds operands of products
 
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
@@ -197,6 +202,7 @@ class Reduction:
     over: tuple[str, ...]
     accumulate: str = "float32"
     output: str = ""
+    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
 
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
         having = [path for path, leaf in leaves.items() if set(self.over) <= set(leaf.shape)]

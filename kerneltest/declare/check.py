@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.backend_ids import unknown_pattern
-from kerneltest.core.dtypes import DtypeError, is_float, parse_dtype
 from kerneltest.core.failures import DeclarationError, format_exception
 from kerneltest.declare.arguments import ArrayArgument, DimSize, Optional, SameAs, Static, Tree, optional_parts
-from kerneltest.declare.axis_expressions import AxisExpression, dims_in
 from kerneltest.declare.check_arrays import MakeError, check_axes, check_leaves
+from kerneltest.declare.check_options import check_invariance, check_rejects, check_returns
 from kerneltest.declare.dims import Dim
-from kerneltest.declare.pairing import ANY_DTYPE, Pairing
+from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rejects import Rejection
 from kerneltest.declare.relations import Function, parse_relation
 from kerneltest.declare.xfail import Xfail
+
+_TOLERANCES = {"rtol": "relative", "atol": "absolute"}  # keywords of NumPy, and the models that they mean
 
 
 def check_parts(name: str, kernel: Function, arguments: Mapping[str, object], options: Mapping[str, Any]) -> None:
@@ -44,7 +45,10 @@ def check_parts(name: str, kernel: Function, arguments: Mapping[str, object], op
                         f"{declared!r}")  # fmt: skip
     tolerance = options["tolerance"]
     if tolerance is not None and not (hasattr(tolerance, "bounds") and hasattr(tolerance, "misfit")):
-        raise wrong("tolerance", f"give an error model, as in kt.tolerance.conditioned(), not {tolerance!r}")
+        example = "kt.tolerance.conditioned()"
+        if isinstance(tolerance, (int, float)):
+            example = f"kt.tolerance.relative({tolerance:g}, 'the specification that sets it')"
+        raise wrong("tolerance", f"give an error model, as in {example}, not {tolerance!r}")
     for option, kind, made_by in (("xfail", Xfail, "kt.xfail"), ("rejects", Rejection, "kt.rejects")):
         given = options[option]
         if not isinstance(given, (list, tuple)) or not all(isinstance(each, kind) for each in given):
@@ -98,11 +102,11 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
     check_axes(pairing, wrong)
     _check_where(pairing, wrong)
     _check_derived(pairing, wrong)
-    _check_returns(pairing, wrong)
+    check_returns(pairing, wrong)
     if pairing.all_masked not in ("", "zeros", "nan"):
         raise wrong("all_masked", f"give 'zeros' or 'nan', not {pairing.all_masked!r}")
-    _check_invariance(pairing, wrong)
-    _check_rejects(pairing, wrong)
+    check_invariance(pairing, wrong)
+    check_rejects(pairing, wrong)
     problem = pairing.tolerance.misfit(pairing.leaves, pairing.dims)
     if problem:
         raise wrong("tolerance", problem)
@@ -134,6 +138,11 @@ def _check_kinds(kernel: Function, arguments: Mapping[str, object], wrong: MakeE
                 raise wrong(f"argument {name!r}", "declare it with kt.array, kt.scalar, kt.mask, kt.indices, "
                             "kt.lengths, kt.dim_size, kt.static or kt.tree, not "
                             f"{type(argument).__name__}")  # fmt: skip
+            case _ if name in _TOLERANCES:
+                error = argument if isinstance(argument, (int, float)) else 1e-3
+                raise wrong(f"{name!r}", "by default the oracle's own rounding bounds the error, so leave it out; if a "
+                            f"specification sets one, declare it with its reason, as in "
+                            f"tolerance=kt.tolerance.{_TOLERANCES[name]}({error:g}, 'section 4.2')")  # fmt: skip
             case _:
                 raise wrong(f"{name!r}", "this is neither an option of oracle_for nor a parameter of the kernel, which "
                             f"has {', '.join(parameters)}")  # fmt: skip
@@ -194,16 +203,6 @@ def _check_parameters(pairing: Pairing, wrong: MakeError, options: frozenset[str
             raise wrong(f"argument {name!r}", f"the oracle does not take it; add it to {pairing.name}'s parameters")
 
 
-def _check_returns(pairing: Pairing, wrong: MakeError) -> None:
-    for each in pairing.returns:
-        if each not in (ANY_DTYPE, *pairing.leaves):
-            try:
-                parse_dtype(each)
-            except DtypeError as error:
-                known = ", ".join(map(repr, [ANY_DTYPE, *pairing.leaves]))
-                raise wrong("returns", f"{each!r} is neither a dtype nor one of {known}") from error
-
-
 def _check_where(pairing: Pairing, wrong: MakeError) -> None:
     if pairing.where is None:
         return
@@ -240,56 +239,3 @@ def _check_derived(pairing: Pairing, wrong: MakeError) -> None:
             if other is None and name not in (*pairing.dims, *pairing.options(), "rng"):
                 known = ", ".join([*pairing.leaves, *pairing.dims, *pairing.options(), "rng"])
                 raise wrong(f"argument {path!r}", f"it follows from {name!r}, which is not one of {known}")
-
-
-def _check_invariance(pairing: Pairing, wrong: MakeError) -> None:
-    for name in pairing.batch_dims:
-        if name not in pairing.dims:
-            known = ", ".join(map(repr, pairing.dims)) or "none"
-            raise wrong("batch_dims", f"{name!r} is not a dim of the pairing; its dims are {known}")
-        if any(leaf.bounded_by is not None and name in dims_in(leaf.bounded_by) for leaf in pairing.leaves.values()):
-            raise wrong(
-                "batch_dims", f"an index or a length points into {name!r}, so slices along it are not independent"
-            )
-        for path, leaf in pairing.leaves.items():
-            if leaf.kind.along_last_axis and name in dims_in(leaf.shape[-1]):
-                raise wrong("batch_dims", f"the values of {path!r} depend on each other along {name!r}, so slices "
-                            "along it are not independent")  # fmt: skip
-            if any(isinstance(axis, AxisExpression) and axis.extra < 0 and name in axis.names for axis in leaf.shape):
-                raise wrong("batch_dims", f"{path!r} has fewer elements than {name!r}, so slices along it are not "
-                            "independent")  # fmt: skip
-    for name in pairing.needs:
-        if name not in pairing.dims:
-            known = ", ".join(map(repr, pairing.dims)) or "none"
-            raise wrong("needs", f"{name!r} is not a dim of the pairing; its dims are {known}")
-    invariant = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static)), "grid"]
-    for name in pairing.invariant_to:
-        if name not in invariant:
-            hint = "; dims go into batch_dims" if name in pairing.dims else ""
-            raise wrong("invariant_to", f"{name!r} is not a static argument; choose among "
-                        f"{', '.join(map(repr, invariant))}{hint}")  # fmt: skip
-    floats = any(is_float(parse_dtype(each)) for leaf in pairing.leaves.values() for each in leaf.dtypes)
-    if pairing.grad and not floats:
-        raise wrong("grad", "no argument holds floats, so there is nothing to differentiate")
-
-
-def _check_rejects(pairing: Pairing, wrong: MakeError) -> None:
-    names = [rejection.name for rejection in pairing.rejects]
-    for rejection in pairing.rejects:
-        where = f"rejects {rejection.name!r}"
-        if names.count(rejection.name) > 1:
-            raise wrong(where, "another rejection has this name")
-        for name in rejection.dims:
-            if name not in pairing.dims:
-                raise wrong(where, f"no argument has the dim {name!r}; there are {', '.join(pairing.dims) or 'none'}")
-        for name, value in rejection.arguments.items():
-            if isinstance(value, ArrayArgument) and value.problem:
-                raise wrong(f"{where}, argument {name!r}", value.problem)
-            declared = pairing.arguments.get(name)
-            declared = declared.argument if isinstance(declared, Optional) else declared
-            if not isinstance(declared, (ArrayArgument, Static)):
-                raise wrong(where, f"{name!r} is neither an array nor a static argument of the pairing")
-            if isinstance(declared, ArrayArgument) != isinstance(value, ArrayArgument):
-                is_array = isinstance(declared, ArrayArgument)
-                what = "an array: give kt.array(...)" if is_array else "static: give its value"
-                raise wrong(where, f"{name!r} is {what}, not {value!r}")

@@ -22,7 +22,7 @@ def check_leaves(pairing: Pairing, wrong: MakeError) -> None:
             raise wrong(f"argument {path!r}", "name at least one dtype")
         for pattern, names in {"": leaf.dtypes, **leaf.on}.items():
             _check_dtypes(f"argument {path!r}" + f", on={pattern!r}" * bool(pattern), leaf, names, wrong)
-        if mistake := leaf.kind.find_mistake(leaf, pairing.dims):
+        if mistake := leaf.kind.find_mistake(leaf):
             raise wrong(f"argument {path!r}", mistake)
 
 

@@ -35,7 +35,7 @@ def oracle_for(
     all_masked: str = "",
     batch_dims: str | Sequence[str] = (),
     invariant_to: str | Sequence[str] = (),
-    grad: bool = False,
+    grad: bool | str | Sequence[str] = False,
     rejects: Sequence[Rejection] = (),
     needs: Mapping[str, Callable[[int], slice]] | None = None,
     where: Callable[..., Any] | None = None,
@@ -62,7 +62,8 @@ def oracle_for(
       all_masked: the value of all outputs if everything is masked: `"zeros"`, `"nan"`, or "" to declare nothing.
       batch_dims: dims along which each slice of the result is computed independently.
       invariant_to: static arguments on which no bit of the result depends, and `"grid"` for the order of programs.
-      grad: the kernel can be differentiated, so its gradient is compared with the oracle's.
+      grad: the kernel can be differentiated, so its gradient is compared with the oracle's: by all floats, or by the
+        arguments of these names, as in `("logits", "weight")`.
       rejects: calls that the kernel must refuse, made by `kt.rejects`.
       needs: for production sizes: by dim, the slice of the inputs that an output at a position along it needs, as in
         `{"n": lambda i: slice(0, i + 1)}` for a cumulative sum. A dim in `batch_dims` needs only the position.
@@ -72,7 +73,8 @@ def oracle_for(
       backends: the backends that the kernel is for, by patterns of their ids or by `gpu`, `nvidia`, `amd` or `tpu`; all
         by default. It is not applicable to the others.
       returns: the dtype of each output in order, or one for all: `"float32"`, the name of an array argument of the same
-        dtype, or `"any"`. By default, 16-bit results of float32 data are findings, unless an argument names the dtype.
+        dtype or of a static argument whose options are dtypes, or `"any"`. By default, 16-bit results of float32 data
+        are findings, unless an argument names the dtype.
       declared: declarations by name: `kt.array`, `kt.mask`, `kt.static`, `kt.tree` and so on.
 
     Returns:
@@ -128,7 +130,7 @@ def oracle_for(
             all_masked=all_masked,
             batch_dims=_names(batch_dims),
             invariant_to=_names(invariant_to),
-            grad=grad,
+            grad=grad if isinstance(grad, bool) else _names(grad),
             rejects=tuple(rejects),
             needs=needs or {},
             where=parse_relation(where) if where else None,

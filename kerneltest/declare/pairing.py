@@ -44,6 +44,11 @@ def matches_backend(patterns: Iterable[str], backend: str) -> bool:
     )
 
 
+def is_part_of(path: str, name: str) -> bool:
+    """Returns whether an array is the argument or the branch of a pytree that has a name, or part of it."""
+    return path == name or path.startswith(f"{name}.")
+
+
 @dataclass(eq=False)
 class Pairing:
     """A kernel with its oracle and the declaration of its arguments. Calling it calls the oracle.
@@ -63,14 +68,14 @@ class Pairing:
       all_masked: the value of all outputs if everything is masked: `zeros`, `nan`, or "" if not declared.
       batch_dims: dims along which each slice of the result is computed independently.
       invariant_to: static arguments on which no bit of the result depends, and `grid` for the order of the programs.
-      grad: the kernel can be differentiated, and its gradient is the oracle's.
+      grad: the kernel can be differentiated, and its gradient is the oracle's: by all floats, or by some arguments.
       rejects: calls that the kernel must refuse.
       needs: by dim, a function from a position along it in an output to the slice of the inputs that it needs; dims in
         `batch_dims` need only the position itself.
       where: a relation that lengths and static arguments must meet; None if `dims` declares everything.
       backends: patterns of the backends that it is for; () for all.
-      returns: the dtype of each output, or the path of an array argument that has the same, or `any`; one for all
-        outputs; () to declare nothing.
+      returns: the dtype of each output, or the path of an array argument that has the same, or a static argument whose
+        options are dtypes, or `any`; one for all outputs; () to declare nothing.
       leaves: the arrays among the arguments, by path.
       optionals: by path, the parts that may be absent, with the paths of the arrays in them.
       origin: the pairing as its author declared it: itself, except for pairings returned by `on`.
@@ -88,7 +93,7 @@ class Pairing:
     all_masked: str = ""
     batch_dims: tuple[str, ...] = ()
     invariant_to: tuple[str, ...] = ()
-    grad: bool = False
+    grad: bool | tuple[str, ...] = False
     rejects: tuple[Rejection, ...] = ()
     needs: Mapping[str, Callable[[int], slice]] = field(default_factory=dict)
     where: Relation | None = None
@@ -120,6 +125,11 @@ class Pairing:
 
     def __call__(self, *args: Value, **kwargs: Value) -> Value:
         return self.oracle(*args, **kwargs)
+
+    def differentiates(self, path: str) -> bool:
+        """Returns whether the gradient by an array argument is compared, if it holds floats."""
+        chosen = self.grad if isinstance(self.grad, tuple) else ((path,) if self.grad else ())
+        return self.leaves[path].kind.differentiable and any(is_part_of(path, name) for name in chosen)
 
     def admits(self, lengths: Mapping[str, int], statics: Mapping[str, str]) -> bool:
         """Returns whether dims may have these lengths, with the chosen options of static arguments."""

@@ -19,6 +19,7 @@ from kerneltest.declare.built_in_models import (
     Ulp,
 )
 from kerneltest.declare.error_model import Tolerance
+from kerneltest.declare.specified_error import Specified
 
 
 def exact() -> Tolerance:
@@ -88,6 +89,28 @@ def ulp(n: float, *, compute: str = "float32") -> Tolerance:
       compute: the format of the kernel's arithmetic; u is twice its unit roundoff.
     """
     return Ulp(n, compute)
+
+
+def absolute(error: float, reason: str) -> Tolerance:
+    """Allows an error that a specification sets: `|error| <= e`. Nothing is derived from the computation.
+
+        tolerance=kt.tolerance.absolute(1e-3, "the codec's specification, section 4.2")
+
+    Args:
+      error: the largest error of any element; above 0.
+      reason: the specification that sets it, for readers of the report.
+    """
+    return Specified("absolute", error, reason)
+
+
+def relative(error: float, reason: str) -> Tolerance:
+    """Allows a relative error that a specification sets: `|error| <= e |f(x)|`.
+
+    Args:
+      error: the largest error of any element, as a share of its right value; above 0.
+      reason: the specification that sets it, for readers of the report.
+    """
+    return Specified("relative", error, reason)
 
 
 def reduction(over: str, *, accumulate: str = "float32", output: str = "") -> Tolerance:

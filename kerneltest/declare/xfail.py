@@ -16,7 +16,7 @@ class Xfail:
       verdict: the expected verdict.
       reason: why it is expected.
       url: a page that documents or tracks it.
-      backend, dtype, family: shell-style patterns of the cases it covers.
+      backend, dtype, group, family: shell-style patterns of the cases it covers.
       signature: a shell-style pattern of the signature's text, such as `*precision=highest*`.
     """
 
@@ -25,17 +25,19 @@ class Xfail:
     url: str
     backend: str = "*"
     dtype: str = "*"
+    group: str = "*"
     family: str = "*"
     signature: str = "*"
 
     def __str__(self) -> str:
-        return f"{self.verdict} on {self.backend}, {self.dtype}, {self.family}"
+        return f"{self.verdict} on {self.backend}, {self.dtype}, {self.family if self.group == '*' else self.group}"
 
-    def covers(self, backend: str, dtype: str, family: str, signature: str) -> bool:
+    def covers(self, backend: str, dtype: str, group: str, family: str, signature: str) -> bool:
         """Returns whether it covers a case."""
         return (
             fnmatchcase(backend, self.backend)
             and fnmatchcase(dtype, self.dtype)
+            and fnmatchcase(group, self.group)
             and fnmatchcase(family, self.family)
             and fnmatchcase(signature, self.signature)
         )
@@ -48,6 +50,7 @@ def xfail(
     url: str,
     backend: str = "*",
     dtype: str = "*",
+    group: str = "*",
     family: str = "*",
     signature: str = "*",
 ) -> Xfail:
@@ -60,6 +63,8 @@ def xfail(
       reason: why it is expected, for readers of the report.
       url: a page that documents or tracks it.
       backend, dtype, family: shell-style patterns of the cases it covers; by default all.
+      group: a pattern of groups of families, such as `"special"`. At least one family of each group must show it,
+        whereas without `group` each family must.
       signature: a shell-style pattern of the signature's text, such as `"*precision=highest*"`.
 
     Raises:
@@ -71,4 +76,4 @@ def xfail(
         raise ValueError("xfail: give the reason, for readers of the report")
     if not url.startswith(("https://", "http://")):
         raise ValueError(f"xfail: url must link to a page that documents or tracks it, not {url!r}")
-    return Xfail(Verdict(verdict), reason, url, backend, dtype, family, signature)
+    return Xfail(Verdict(verdict), reason, url, backend, dtype, group, family, signature)

@@ -4,6 +4,7 @@ from kerneltest.backends.base import BatchExecutable, Outputs
 from kerneltest.backends.device import device_responds
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
+from kerneltest.core.guard import warn_of_recovery
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
@@ -11,6 +12,7 @@ from kerneltest.execute.item import Item
 from kerneltest.numerics.rounding_bounds import SAMPLE_ROWS, sample_together
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
+from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
 
 _MAX_SAMPLED = 2**16  # numbers in the samples of arguments and outputs, so that they fit into a processor's cache
@@ -97,7 +99,8 @@ def _run_batch(item: Item, case: AnyCase, cache: Cache, executable: BatchExecuta
     cache.enter_phase(Phase.RUNNING, others=len(cases) - 1)
     try:
         results = executable.run_batch(inputs)
-    except Exception:  # any of the cases may be the cause, so each one runs separately
+    except Exception as error:  # any of the cases may be the cause, so each one runs separately
+        warn_of_recovery(error, "running cases at once", UnknownError)
         if may_queue(item, cache) and len(cases) > 1 and not device_responds(item.backend.platform):
             assert cache.process.abort is not None
             cache.process.abort(f"the device no longer responds after {len(cases)} cases ran at once")

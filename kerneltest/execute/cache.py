@@ -20,11 +20,13 @@ from kerneltest.execute.compile_pool import CompilePool
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.oracle.evaluation import check_all_masked, expect
 from kerneltest.oracle.expectation import Expectation, oracle_noise
+from kerneltest.plan.exactness import is_exact
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import SpecialInput
 from kerneltest.records.journal import Phase
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import FormulaAnswer, Record
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
 from kerneltest.trace.jaxpr_digest import JaxprDigest
 from kerneltest.trace.tracing import Traced, trace, without_debugging
 
@@ -63,6 +65,10 @@ class Cache:
       case_digests: the digest of the inputs and the expectation of such cases.
       largest_fraction: the largest error / bound so far, by backend and family.
       evidence_seconds: time left for evidence of findings.
+      formula_kernels: kernels with their floats promoted to float64, constants included; the reason if there is none.
+      own_kernels: the same, with the constants of the kernels' own dtypes.
+      promoted_outputs: outputs of such kernels, evaluated ahead of their cases' turn.
+      right_formulas: the answers for kernels and cases whose formula is not wrong.
       pool: compiles in threads.
       process: the state of the process that runs the cases.
     """
@@ -82,6 +88,10 @@ class Cache:
     case_digests: dict[str, str] = field(default_factory=dict)
     largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
     evidence_seconds: float = _EVIDENCE_SECONDS
+    formula_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
+    own_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
+    promoted_outputs: dict[tuple[Traced, str], tuple[Array, ...]] = field(default_factory=dict)
+    right_formulas: dict[tuple[Traced, str], FormulaAnswer] = field(default_factory=dict)
     pool: CompilePool = field(default_factory=lambda: CompilePool(_compiler_threads()))
     process: ProcessState = field(default_factory=ProcessState)
 
@@ -97,6 +107,8 @@ class Cache:
             self.expectation_bytes, self.evidence_seconds = 0, _EVIDENCE_SECONDS
             for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes):
                 other.clear()
+            for formula in (self.formula_kernels, self.own_kernels, self.promoted_outputs, self.right_formulas):
+                formula.clear()
 
     def trace_for(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:
         """Returns the kernel traced for a signature, in its form for a backend's platform.
@@ -168,10 +180,10 @@ class Cache:
         Raises:
           Failure: the oracle failed.
         """
-        bitwise = case.family.structural and traced.exact
+        arguments = self.arguments(pairing, case)
+        bitwise = case.family.structural and traced.exact and is_exact(pairing, case.signature, arguments)
         known = self.expectations.get(case.id)
         if known is None or known.bitwise != bitwise:  # the kernel may be exact on one platform only
-            arguments = self.arguments(pairing, case)
             self.batch_inputs.pop(case.id, None)
             self.enter_phase(Phase.EXPECTING)
             self.process.journal.counts["oracle evaluations"] += 1

@@ -6,15 +6,19 @@ from collections.abc import Callable, Sequence
 from kerneltest.backends.base import Backend, BatchExecutable, Executable, FastPath, Outputs
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure
+from kerneltest.core.guard import warn_of_recovery
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.batching import kernel_inputs, run_batched
 from kerneltest.execute.cache import REPEATED, Cache
 from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.output_comparison import WrongOutputError
 from kerneltest.judge.compare import compare
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
+from kerneltest.trace.jax_compat.interpreter_errors import KernelFaultError
+from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
 
 Prepare = Callable[[Traced], Executable]
@@ -22,6 +26,10 @@ Prepare = Callable[[Traced], Executable]
 
 class NotCoveredError(Exception):
     """The fast path cannot run a kernel."""
+
+
+_DOING = "evaluating a kernel without a compiler"
+_EXPECTED = (NotCoveredError, WrongOutputError, UnknownError, KernelFaultError)
 
 
 def outcome_if_pass(judge: Callable[[], Outcome]) -> Outcome | None:
@@ -35,8 +43,10 @@ def outcome_if_pass(judge: Callable[[], Outcome]) -> Outcome | None:
     except Failure as failure:
         if failure.verdict is Verdict.HANG:
             raise
+        warn_of_recovery(failure, _DOING, *_EXPECTED)
         return None
-    except Exception:
+    except Exception as error:
+        warn_of_recovery(error, _DOING, *_EXPECTED)
         return None
     return outcome if outcome.record.verdict is Verdict.PASS else None
 

@@ -22,12 +22,13 @@ from kerneltest.execute.fast_path import Prepare, checked_executable, is_trusted
 from kerneltest.execute.invariant_context import ExpectedOutputs, InvariantContext, OutputCheck, Outputs, Variation
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
+from kerneltest.execute.variation_rounding import admit_own_rounding
 from kerneltest.execute.verdict_digests import NotReusableError, digest_function, digest_texts, digest_values
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
 from kerneltest.plan.families import normal as normal_values
-from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.plan.signatures import Signature, order_by_variety, signatures
 from kerneltest.records.journal import Phase
 
 _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # few, since every variation costs a compilation
@@ -46,6 +47,7 @@ class Invariant:
       applies: whether a signature of a pairing can be varied in this way.
       rewrites: whether it rewrites the traced function, so that only backends that run this function unchanged use it.
       once: whether it has one case for each pairing and dtype, rather than one for each of several signatures.
+      every_order: whether it takes as many signatures as it needs for each of two dims to be twice the longer one.
       follows: whether what it runs follows from the kernel's jaxpr, unless that has rules of its own for derivatives or
         batches.
     """
@@ -56,6 +58,7 @@ class Invariant:
     rewrites: bool
     once: bool
     follows: bool = False
+    every_order: bool = False
 
     @property
     def is_built_in(self) -> bool:
@@ -76,6 +79,7 @@ def invariant(
     rewrites: bool = False,
     once: bool = False,
     follows: bool = False,
+    every_order: bool = False,
 ) -> Callable[[Vary], Vary]:
     """Registers a generator `(asked) -> variations` as an invariant; in a `conftest.py`, for every suite.
 
@@ -93,6 +97,8 @@ def invariant(
       rewrites: whether it traces something other than calls of the kernel, such as a rewritten jaxpr. Then only
         backends that run the traced function unchanged use it.
       once: one case for each pairing and dtype, rather than one for each of several signatures.
+      every_order: as many signatures as it takes for each of two dims to be twice the longer one, and for each static
+        option to occur twice.
       follows: for kerneltest's own, whose verdicts are reused: what it runs follows from the kernel's jaxpr, unless
         that has rules of its own for derivatives or batches.
 
@@ -106,7 +112,7 @@ def invariant(
         if known is not None and known.vary.__module__ != vary.__module__:
             raise ValueError(f"invariant: the name {name!r} is taken by {known.vary.__module__}")
         family = Family(name, GroupName.INVARIANTS, normal_values, lambda slot: slot.is_float_data, False, True)
-        INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once, follows)
+        INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once, follows, every_order)
         return vary
 
     return register
@@ -118,12 +124,17 @@ class InvariantGroup(Group):
     name = GroupName.INVARIANTS
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        """Yields cases of each invariant for the first few signatures to which it applies, without empty dims."""
+        """Yields cases of each invariant for the most telling signatures to which it applies, without empty dims."""
         own = [s for s in signatures(item.pairing, item.depth) if s.dtype == item.dtype and all(n for _, n in s.dims)]
         for each in INVARIANTS.values():
             if each.applies_to(item.backend):
                 fitting = [signature for signature in own if each.applies(item.pairing, signature)]
-                for signature in fitting[: 1 if each.once else _SIGNATURES[item.depth]]:
+                telling, others = order_by_variety(item.pairing, fitting)
+                count = 1 if each.once else _SIGNATURES[item.depth]
+                again, rest = order_by_variety(item.pairing, others)
+                if each.every_order:
+                    count = max(count, len(telling) + len(again))
+                for signature in [*telling, *again, *rest][:count]:
                     yield Case(item.pairing_id, item.pairing.name, signature, each.family, "", item.seed)
 
     def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
@@ -176,7 +187,7 @@ def _run_variations(invariant: Invariant, asked: InvariantContext, prepare: Prep
             part = share.take(outputs)
             wanted = share.wanted(part, executable.precision)
             _check_shapes(share, part, wanted)
-            yield CallOutputs(
+            claim = CallOutputs(
                 part,
                 wanted.values,
                 wanted.bounds,
@@ -188,6 +199,7 @@ def _run_variations(invariant: Invariant, asked: InvariantContext, prepare: Prep
                 wanted.others,
                 wanted.budget,
             )
+            yield admit_own_rounding(claim, asked, variation, share, executable.precision)
 
 
 _NOT_RUN = frozenset({Verdict.COMPILE_ERROR, Verdict.UNIMPLEMENTED, Verdict.RUNTIME_ERROR})

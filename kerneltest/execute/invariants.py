@@ -195,18 +195,16 @@ def alone(asked: InvariantContext) -> Iterator[Variation]:
                 yield Variation(asked.traced, inputs, (OutputCheck(label, wanted),))
 
 
-@invariant(applies=lambda pairing, signature: pairing.grad, follows=True)
+@invariant(applies=lambda pairing, signature: bool(pairing.grad), follows=True, every_order=True)
 def gradient(asked: InvariantContext) -> Iterator[Variation]:
-    """The gradient is the oracle's, as `grad=True` declares. Undefined elements of outputs have no weight in it."""
+    """The gradient is the oracle's, as `grad=` declares. Undefined elements of outputs have no weight in it."""
     traced = asked.traced
     floats = [
         (o, where) for o, where in zip(traced.outputs, asked.expectation.defined, strict=True) if is_float(o.dtype)
     ]
     paths = [path for path, _ in asked.case.signature.dtypes]
     differentiable = [
-        i
-        for i, path in enumerate(paths)
-        if is_float(traced.inputs[i].dtype) and asked.pairing.leaves[path].kind.differentiable
+        i for i, path in enumerate(paths) if is_float(traced.inputs[i].dtype) and asked.pairing.differentiates(path)
     ]
     rng = np.random.Generator(np.random.PCG64(int(asked.case.entropy, 16)))
     cotangents = tuple((rng.choice((-1.0, -0.5, 0.5, 1.0), o.shape) * where).astype(o.dtype) for o, where in floats)

@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 import numpy as np
 
+from kerneltest.core.details import MismatchCause
 from kerneltest.core.dtypes import Array
 from kerneltest.core.guard import Guard
 from kerneltest.core.verdicts import Verdict
@@ -86,6 +87,7 @@ def judge_outputs(
     cache: Cache,
     *,
     with_evidence: bool = True,
+    cause: MismatchCause | None = None,
 ) -> Outcome:
     """Compares the outputs of a case.
 
@@ -95,6 +97,7 @@ def judge_outputs(
       calls: the outputs of each call with their expected values, made one at a time.
       cache: the cache of the pairing.
       with_evidence: whether to collect evidence of a wrong output, which takes longer than everything else.
+      cause: of wrong values; None if it is unknown.
 
     Returns:
       A pass with the number of elements compared, or the finding of the first wrong output.
@@ -140,6 +143,7 @@ def judge_outputs(
                         models_operands=claim.tolerance == BIT_FOR_BIT
                         or getattr(item.pairing.tolerance, "models_operands", False),
                         call=claim.label,
+                        cause=cause,
                         gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
                     )
                     finding = replace(finding, error_budget=budget(claim, number, guard))

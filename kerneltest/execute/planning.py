@@ -18,10 +18,11 @@ from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.xfails import unmatched_xfails
 from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.shortfall import find_shortfalls
 from kerneltest.plan.signatures import signature_dtypes
 from kerneltest.records.run_plan import ANY, NotApplicable, Plan, PlannedItem, digest_ids
 from kerneltest.records.sources import describe_pairing
-from kerneltest.trace.tracing import jax_environment, jax_settings, version_problem, without_debugging
+from kerneltest.trace.tracing import device_problem, jax_environment, jax_settings, version_problem, without_debugging
 
 
 class UnavailableGroup(Group):
@@ -80,6 +81,7 @@ def plan_pairing(
       backends: of the run.
       settings: of the run.
     """
+    device_problem()  # JAX must find its devices before kernels are traced, which get other answers from them
     applicability = Applicability(pairing, settings.depth)
     available: list[Backend] = []
     absent: list[Item] = []
@@ -147,10 +149,13 @@ def build_plan(
     pairings = {item.pairing_id: item.pairing.origin for item in items}
     warnings = [version_problem(), *(group.problem(items) for group in registered_groups())]
     for name, pairing in pairings.items():
+        warnings += [f"{name} is asked little: {reason}" for reason in find_shortfalls(pairing, settings.depth)]
         if not pairing.xfail:
             continue
         runnable = [item for item in items if item.pairing_id == name and not reasons[item.backend.id]]
-        cells = [(item.backend.id, item.dtype, family) for item in runnable for family in item.families()]
+        cells = [
+            (item.backend.id, item.dtype, item.group.name, family) for item in runnable for family in item.families()
+        ]
         warnings += [
             f"an xfail of {name} ({xfail}) matches nothing planned" for xfail in unmatched_xfails(pairing.xfail, cells)
         ]

@@ -66,7 +66,7 @@ def _declared(pairing: Pairing, signature: Signature, traced: Traced) -> Iterato
     if len(returns) not in (1, count):
         sentence = "returns= declares {declared} outputs, and the kernel returns {count}"
         raise Failure(Verdict.ORACLE_ERROR, Stated(sentence, {"declared": len(returns), "count": count}))
-    dtypes = dict(signature.dtypes)
+    dtypes = {**dict(signature.statics), **dict(signature.dtypes)}
     for each in returns * count if len(returns) == 1 else returns:
         yield each if each == ANY_DTYPE else str(parse_dtype(dtypes.get(each, each)))
 

@@ -19,7 +19,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.time_budget import breadth_first
 from kerneltest.execute.value_groups import affordable_long_signatures
-from kerneltest.execute.xfails import apply_xfails, obsolete_xfail, quarantine_reason
+from kerneltest.execute.xfails import apply_xfails, obsolete_xfails, quarantine_reason
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.evidence import Evidence
@@ -160,10 +160,10 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         record = outcome.record
         verdicts_of.setdefault(record.family, []).append((record.signature, record.verdict))
         yield outcome
-    for family, verdicts in verdicts_of.items():
-        reason = obsolete_xfail(item.pairing.xfail, verdicts, item.backend.id, item.dtype, family)
-        if reason and not only and family not in prior.unserved_families:
-            yield Outcome(item.record(Verdict.XPASS, reason, family=family))
+    served = {family: each for family, each in verdicts_of.items() if family not in prior.unserved_families}
+    obsolete = obsolete_xfails(item.pairing.xfail, served, item.backend.id, item.dtype, item.group.name)
+    for family, reason in () if only else obsolete:
+        yield Outcome(item.record(Verdict.XPASS, reason, family=family))
 
 
 def _judge_all(
@@ -204,8 +204,8 @@ def _judge_group(
 def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     """Runs and judges one case, planned or not, and applies the declared xfails to its verdict."""
     started = time.perf_counter()
-    place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
-    reason = quarantine_reason(item.pairing.xfail, *place)
+    place, signature = (item.backend.id, item.dtype, item.group.name, case.family.name), str(case.signature)
+    reason = quarantine_reason(item.pairing.xfail, place, signature)
     reporter = ""
     if reason:
         outcome = Outcome(item.record(Verdict.XFAIL, reason, case=case))
@@ -221,7 +221,7 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             reporter = _lowering_reporter(item, case, cache, failure)
             outcome = _failure_outcome(item, case, cache, failure)
     record = outcome.record
-    verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, *place)
+    verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, place, signature)
     if reporter and verdict.is_finding:
         return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower; see {reporter}", case=case))
     record = replace(

@@ -20,9 +20,10 @@ from kerneltest.execute.batching import expect_batch, kernel_inputs, may_queue, 
 from kerneltest.execute.cache import REPEATED, Cache
 from kerneltest.execute.fast_path import checked_executable, covers, outcome_if_pass, run_on_fast_path
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
+from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance
 from kerneltest.execute.result_dtypes import check_result_dtypes
 from kerneltest.execute.time_budget import new_coverage
+from kerneltest.execute.two_questions import TwoQuestions
 from kerneltest.execute.verdict_digests import digest_kernel, digest_texts, digest_values
 from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.plan.cases import Case, value_cases
@@ -45,8 +46,8 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         cache.group_cases.setdefault(case.signature, []).append(case)
     begun: set[Signature] = set()
     for case in planned if cache.process.compiles_ahead else ():
-        place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
-        if case.signature in begun or quarantine_reason(item.pairing.xfail, *place):
+        place = (item.backend.id, item.dtype, item.group.name, case.family.name)
+        if case.signature in begun or quarantine_reason(item.pairing.xfail, place, str(case.signature)):
             continue
         begun.add(case.signature)
         cache.begin_case(item.name, case)
@@ -89,7 +90,8 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             alternatives=expectation.all_alternatives(precision),
             error_shares=lambda output: expectation.shares(output, precision),
         )
-        outcome = judge_outputs(item, case, arguments, [claim], cache, with_evidence=with_evidence)
+        questions = TwoQuestions(item, case, cache, traced, expectation, precision, arguments)
+        outcome = questions.judge(claim, with_evidence=with_evidence)
         return replace(outcome, record=replace(outcome.record, expected=_expected_values(claim)))
 
     def judge_on_fast_path() -> Outcome:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kerneltest.core.details import Mismatch
+from kerneltest.core.details import Mismatch, MismatchCause
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.guard import Guard
@@ -121,6 +121,7 @@ def mismatch_record(
     guard: Guard,
     call: str = "",
     gradient_of: str = "",
+    cause: MismatchCause | None = None,
 ) -> Record:
     """Returns the record of a wrong output, with its verdict, its detail and its evidence.
 
@@ -136,6 +137,7 @@ def mismatch_record(
       guard: collects everything but the verdict, the number of wrong elements and the worst one.
       call: the call in words, if it is not a plain one.
       gradient_of: the leaf with respect to which the output is a gradient; "" for other outputs.
+      cause: of the wrong values; None if it is unknown.
     """
 
     def find_axes() -> tuple[OutputAxis, ...]:
@@ -166,6 +168,7 @@ def mismatch_record(
         block=place.block,
         comparison=describe_element(comparison, place.index),
         remarks=tuple(filter(None, (diagnosis, special))),
+        cause=cause,
     )
     evidence = Evidence(
         output=output,

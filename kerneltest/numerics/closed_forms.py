@@ -29,6 +29,12 @@ def ulp_bounds(values: Sequence[Array], n: float, fmt: FloatFormat) -> tuple[Bou
     )
 
 
+def specified_bounds(values: Sequence[Array], error: float, *, relative: bool) -> tuple[Bound, ...]:
+    """Returns `|error| <= e` or, if it is relative, `|error| <= e |f(x)|` for each output."""
+    sizes = (magnitude(value) if relative else np.ones(value.shape) for value in values)
+    return tuple(Bound(error * size) for size in sizes)
+
+
 def reduction_bound(
     terms: Array,
     dims: Sequence[str],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kerneltest.core.dtypes import TF32, Array, float_format, parse_dtype
+from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.samples import Operand, SampledArray, join_formats
 
@@ -136,7 +136,7 @@ def product(
         one_a, one_b, one_exact = (first.machine.row(each, 0) for each in (a, b, exact))
         mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
         near_equal = (np.abs(one_exact) > _ONE_SIGN * mass) & (size_of(inner) * squares < _ONE_SIZE * mass**2)
-        samples = first.machine.round_sum(exact, mass, size_of(inner), FLOAT32, near_equal=near_equal)
+        samples = first.machine.round_sum(exact, mass, size_of(inner), _sum_format(made), near_equal=near_equal)
     else:
         samples = first.machine.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)
     missing = [letter for letter in out if letter not in order]
@@ -146,6 +146,12 @@ def product(
     if inner and not wide and first.machine.compute == FLOAT32 and "float32" in precision.dot_input:
         result.scaled = lambda: product(left, letters[0], right, letters[1], out, scaled=True)
     return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
+
+
+def _sum_format(product: SampledArray) -> FloatFormat:
+    """Returns the format in which a product is summed: float32, or that of its arithmetic if that is wider."""
+    compute = product.machine.compute
+    return compute if compute is not None and compute.precision > FLOAT32.precision else FLOAT32
 
 
 def _lengths(left: Operand, one: list[str], right: Operand, two: list[str]) -> dict[str, int]:

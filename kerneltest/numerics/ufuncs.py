@@ -244,7 +244,7 @@ def _round_product(
 def _sequential_sum(array: SampledArray, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
     """Returns the sum of row 1, or of the only row, in sequence in float32; None for other formats or no elements."""
     row = array.machine.row(values, 1)
-    if array.compute.precision != 24 or not row.size:
+    if array.compute.precision != FLOAT32.precision or not row.size:
         return None
     kept = [each for each in range(row.ndim) if each not in axes]
     terms = row.transpose(*axes, *kept).reshape(-1, math.prod(row.shape[each] for each in kept))
@@ -273,7 +273,9 @@ def accumulate(ufunc: np.ufunc, array: SampledArray, axis: int) -> SampledArray:
     if ufunc is not np.add:
         raise UntrackedError(f"np.{name}")
     mass = np.add.accumulate(np.abs(array.samples), axis=at)
-    row = array.machine.row(array.samples, 1)
-    sequential = np.add.accumulate(row.astype(np.float32), axis=at).astype(np.float64)
+    sequential = None
+    if array.compute.precision == FLOAT32.precision:
+        row = array.machine.row(array.samples, 1)
+        sequential = np.add.accumulate(row.astype(np.float32), axis=at).astype(np.float64)
     made.samples = array.machine.round_sum(exact, mass, terms, array.compute, sequential=sequential)
     return made.record(name, (array,), axis=at)

@@ -17,6 +17,7 @@ from kerneltest.declare.defined import Defined, Ignored, split_defined, undefine
 from kerneltest.declare.error_model import Measured
 from kerneltest.declare.pairing import Pairing
 from kerneltest.numerics.bounds import Evaluate
+from kerneltest.numerics.formula import formula_bounds
 from kerneltest.numerics.numpy_patch import instrument
 from kerneltest.numerics.samples import Operand
 from kerneltest.oracle.expectation import Expectation
@@ -163,7 +164,8 @@ def expect(
         statics=dict(signature.statics),
     )
     try:
-        return Expectation(values, flushed, pairing.tolerance.bounds(measured), asked)
+        bounds = pairing.tolerance.bounds(measured)
+        return Expectation(values, flushed, bounds, asked, formula=formula_bounds(measured))
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:

@@ -24,6 +24,8 @@ class Expectation:
       flushed: the outputs for inputs with subnormal numbers flushed to zero; None if no input has any.
       bounds: the limit of each output's error, before it is rounded to its dtype; None for bit for bit.
       defined: for each output a boolean array of its shape: where the oracle defines it; by default everywhere.
+      formula: the limits of each output for a kernel that is evaluated in float64; None if the outputs are compared
+        bit for bit.
       unfollowed: a note on how the bounds were computed if the oracle cannot be tracked on any backend; else "".
     """
 
@@ -32,6 +34,7 @@ class Expectation:
     bounds: Sequence[Limit] | None
     defined: tuple[Array, ...] = ()
     unfollowed: str = ""
+    formula: Sequence[RoundingLimit] | None = None
 
     def __post_init__(self) -> None:
         if not self.defined:

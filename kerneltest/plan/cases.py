@@ -12,7 +12,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.group_names import GroupName
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.exactness import exact_limit
-from kerneltest.plan.families import FAMILIES, Family
+from kerneltest.plan.families import FAMILIES, Family, is_filled
 from kerneltest.plan.format_limits import FAMILIES as LONG_FAMILIES
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.plan.slots import Slot, build_slots, fill_derived
@@ -109,8 +109,10 @@ def _applicable(family: Family, filled: Mapping[str, Slot]) -> list[str]:
 
 
 def _is_planned(family: Family, filled: Mapping[str, Slot]) -> bool:
-    """Returns whether a family fills some argument, or the kernel has no arrays and the family allows that."""
-    return bool(_applicable(family, filled)) or (not filled and family.without_arrays)
+    """Returns whether a family fills some argument, or no family fills any and this one allows that."""
+    if family.without_arrays and not any(map(is_filled, filled.values())):
+        return bool(filled) or family.structural  # without any values, one family says it all
+    return bool(_applicable(family, filled))
 
 
 def _single_target(family: Family, applicable: Sequence[str], turn: int, depth: str) -> list[str]:

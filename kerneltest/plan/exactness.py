@@ -47,6 +47,14 @@ def exact_limit(pairing: Pairing, signature: Signature) -> int:
     return max(1, min(int(limit) // 2, math.isqrt(total // max(terms, 1))))
 
 
+def is_exact(pairing: Pairing, signature: Signature, arguments: Mapping[str, Array]) -> bool:
+    """Returns whether the floats that no structural family chose alone are integers within `exact_limit` too."""
+    checked = [path for path, leaf in signature.leaves(pairing).items() if leaf.kind.jointly_constrained]
+    floats = [np.asarray(arguments[path], np.float64) for path in checked if is_float(arguments[path].dtype)]
+    limit = exact_limit(pairing, signature) if floats else 0
+    return all(bool(np.all((each == np.rint(each)) & (np.abs(each) <= limit))) for each in floats)
+
+
 def _largest_sum(pairing: Pairing, signature: Signature) -> int | None:
     """Returns the largest number that the oracle computes from ones; None if it has no matrix products."""
     tape = trace_oracle(pairing, signature)
@@ -68,10 +76,10 @@ def trace_oracle(pairing: Pairing, signature: Signature) -> list[Any] | None:
         pairing.call_as_oracle(oracle, pairing.assemble(arrays, dims, statics, oracle=True))
         return ()
 
-    filled = {path: _ones(slot) for path, slot in build_slots(pairing, signature, lambda: 1).items()}
-    ones = fill_derived(pairing, signature, filled)
-    formats = {path: float_format(np.dtype(np.float32)) for path, value in ones.items() if is_float(value.dtype)}
     try:
+        filled = {path: _ones(slot) for path, slot in build_slots(pairing, signature, lambda: 1).items()}
+        ones = fill_derived(pairing, signature, filled)
+        formats = {path: float_format(np.dtype(np.float32)) for path, value in ones.items() if is_float(value.dtype)}
         with warnings.catch_warnings(action="ignore"):
             sample_outputs(evaluate, ones, formats, machine)
     except (KeyboardInterrupt, GeneratorExit, Failure):  # the watchdog raises a Failure into an oracle that hangs

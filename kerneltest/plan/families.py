@@ -34,7 +34,7 @@ class Family:
       make: takes a slot and a generator, returns values.
       applies: whether it can fill a slot.
       each: one case for each argument to which it applies, the others random, rather than one case for all.
-      without_arrays: also planned for a kernel without array arguments.
+      without_arrays: also planned for a kernel whose arrays no family fills, or that has none.
     """
 
     name: str
@@ -85,6 +85,11 @@ FAMILIES: dict[str, Family] = {}
 def marker_family(name: str, group: str) -> Family:
     """Returns a family that fills no argument. Cases of groups without families are recorded under its name."""
     return Family(name, group, lambda slot, rng: np.zeros(slot.shape, slot.dtype), lambda slot: False, False, True)
+
+
+def is_filled(slot: Slot) -> bool:
+    """Returns whether any family fills a slot, rather than its kind alone."""
+    return any(family.applies(slot) for family in FAMILIES.values())
 
 
 def is_data(slot: Slot) -> bool:
@@ -141,7 +146,8 @@ def family(
       applies: whether the family can fill a slot; by default, all data of any dtype.
       each: one case for each argument that it can fill, the others random, rather than one case for all. A numeric
         family that fills all arguments also fills single ones, in turn, if there are several.
-      without_arrays: also planned for a kernel without array arguments.
+      without_arrays: also planned for a kernel whose arrays no family fills (all are derived, or keys), or that has
+        none.
       name: of the family; by default the function's.
 
     Raises:
@@ -189,7 +195,7 @@ def small_integers(slot: Slot, rng: Rng) -> Array:
     return slot.sample(rng, exact=True)
 
 
-@family(group=GroupName.NUMERIC, applies=lambda slot: slot.is_float_data)
+@family(group=GroupName.NUMERIC, applies=lambda slot: slot.is_float_data, without_arrays=True)
 def normal(slot: Slot, rng: Rng) -> Array:
     """Normally distributed values."""
     return slot.sample(rng)

@@ -5,9 +5,11 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format
 from kerneltest.core.group_names import GroupName
+from kerneltest.declare.domains import SCALE
 from kerneltest.plan.families import Rng, Slot, family
 
 _FLOAT16 = float(np.finfo(np.float16).max)
+_INT8 = 127.0
 
 
 @family(group=GroupName.NUMERIC, applies=lambda slot: slot.is_float_data)
@@ -95,3 +97,64 @@ def _largest(slot: Slot) -> float:
 def nearly_largest(slot: Slot, rng: Rng) -> Array:
     """Values from half the largest float16 up to it: their mean is in range, whereas a sum in float16 overflows."""
     return slot.cast(rng.uniform(0.5, 1.0, slot.shape) * _largest(slot))
+
+
+def _reach(slot: Slot) -> float:
+    """Returns the greatest number of an argument of floats; 0 for other arguments."""
+    has_floats = slot.is_float_data and slot.size > 0 and slot.dtype.name != SCALE
+    return slot.domain.finite_range(slot.dtype)[1] if has_floats else 0.0
+
+
+def _sign(slot: Slot, sizes: Array, rng: Rng) -> Array:
+    """Returns numbers with random signs, as far as the domain admits negative ones."""
+    return np.where(
+        -sizes >= slot.domain.finite_range(slot.dtype)[0], sizes * rng.choice((-1.0, 1.0), slot.shape), sizes
+    )
+
+
+@family(group=GroupName.NUMERIC, applies=lambda slot: _reach(slot) >= _INT8)
+def half_integers(slot: Slot, rng: Rng) -> Array:
+    """Halves between integers and the numbers next to them; the largest in each row is 127, or 1 if it is the only one.
+
+    A kernel that quantises rows to int8 or rounds to integers has to decide every one of them.
+    """
+    halves = (rng.integers(0, int(_INT8), slot.shape) + 0.5).astype(slot.dtype)
+    next_to = np.nextafter(halves, rng.choice((0, _INT8), slot.shape).astype(slot.dtype))
+    sizes = np.where(rng.random(slot.shape) < 0.75, halves, next_to).astype(np.float64)
+    if slot.shape[-1:] > (1,):
+        np.put_along_axis(sizes, rng.integers(0, slot.shape[-1], (*slot.shape[:-1], 1)), _INT8, axis=-1)
+    else:
+        sizes = np.ones(slot.shape)
+    return slot.cast(_sign(slot, sizes, rng))
+
+
+# The largest numbers of narrow formats, and the ends of what rounds to them: int8, uint8, float8 (e4m3, e5m2), float16.
+_LIMITS = (_INT8, 127.5, 128, 240, 255, 255.5, 256, 448, 464, 32767, 57344, 61440, _FLOAT16, 65520)
+
+
+@family(group=GroupName.NUMERIC, applies=lambda slot: _reach(slot) >= _INT8)
+def narrow_limits(slot: Slot, rng: Rng) -> Array:
+    """Numbers around the largest ones of narrower formats (127, 255, 448, 65504), which a conversion must saturate."""
+    known = np.array([limit for limit in _LIMITS if limit <= _reach(slot)])
+    sizes = rng.choice(known, slot.shape) * rng.choice((1 - 2.0**-7, 1, 1, 1 + 2.0**-7), slot.shape)
+    return slot.cast(_sign(slot, np.minimum(sizes, _reach(slot)), rng))
+
+
+def _is_wide(slot: Slot) -> bool:
+    """Returns whether a bounded domain reaches further than the other families."""
+    return slot.domain.bounded and _reach(slot) > _FLOAT16
+
+
+@family(group=GroupName.NUMERIC, applies=_is_wide)
+def near_the_ends(slot: Slot, rng: Rng) -> Array:
+    """Magnitudes from half the greatest number of the domain up to it, in all arguments."""
+    return slot.cast(_sign(slot, rng.uniform(0.5, 1.0, slot.shape) * _reach(slot), rng))
+
+
+@family(group=GroupName.NUMERIC, applies=_is_wide)
+def one_at_the_end(slot: Slot, rng: Rng) -> Array:
+    """One element of each row is the greatest number of the domain, among normal ones."""
+    values = np.asarray(slot.sample(rng), np.float64)
+    if slot.shape:
+        np.put_along_axis(values, rng.integers(0, slot.shape[-1], (*slot.shape[:-1], 1)), _reach(slot), axis=-1)
+    return slot.cast(values)

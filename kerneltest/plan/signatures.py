@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -155,6 +155,28 @@ def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
         dtypes = {group: chosen[f"dtype {i}"] for i, group in enumerate(groups)}
         planned.append(Signature.from_choices(pairing, lengths, _statics(chosen), dtypes))
     return tuple(dict.fromkeys(planned))  # balancing may produce equal rows
+
+
+def order_by_variety(pairing: Pairing, planned: Sequence[Signature]) -> tuple[list[Signature], list[Signature]]:
+    """Returns a few signatures that differ in all that matters, the most telling one first, and then the others.
+
+    Of any two dims, each is once the longer one; each dim once has several blocks; each static option occurs; as far as
+    `planned` allows.
+    """
+    left = {signature: _traits(pairing, signature) for signature in planned}
+    chosen: list[Signature] = []
+    while left and (best := max(left, key=lambda signature: len(left[signature]))) and left[best]:
+        chosen.append(best)
+        seen = left.pop(best)
+        left = {signature: traits - seen for signature, traits in left.items()}
+    return chosen, list(left)
+
+
+def _traits(pairing: Pairing, signature: Signature) -> set[tuple[str, str]]:
+    lengths = dict(signature.dims)
+    longer = {(one, other) for one, other in itertools.permutations(lengths, 2) if lengths[one] > lengths[other]}
+    several = {(name, "blocks") for name, length in lengths.items() if length > (pairing.dims[name].block or length)}
+    return {*longer, *several, *signature.statics}
 
 
 _Row = dict[str, Option]  # an option for each factor, by its name

@@ -44,6 +44,8 @@ def build_slots(pairing: Pairing, signature: Signature, limit: Callable[[], int]
                 globally_unique=leaf.globally_unique,
                 mask_values=leaf.mask_values,
                 end_block=block(leaf.bound) or end,
+                sentinel=leaf.sentinel,
+                structure=leaf.structure,
             )
     return found
 

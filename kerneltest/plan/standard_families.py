@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import kerneltest.plan.numeric_families  # noqa: F401 - registers its families
-from kerneltest.core.dtypes import Array, float_format
+from kerneltest.core.dtypes import Array, float_format, is_integer
 from kerneltest.core.group_names import GroupName
 from kerneltest.plan.families import (
     Rng,
@@ -27,6 +27,8 @@ from kerneltest.plan.families import (
 )
 from kerneltest.plan.families import family as family
 
+_NEGATIVE_NAN = float(np.copysign(np.nan, -1))
+
 
 def _has_several(slot: Slot) -> bool:
     return is_data(slot) and slot.size > 1
@@ -40,6 +42,8 @@ def position_coded(slot: Slot, rng: Rng) -> Array:
     for axis, stride in zip(range(len(slot.shape)), (1, 7, 31, 53), strict=False):
         where = np.arange(slot.shape[-1 - axis]) * stride
         code = code + where.reshape((-1,) + (1,) * axis)
+    if slot.dtype == np.bool_:
+        return slot.cast((code + slot.order) % 3 == 0)
     return slot.cast((code + 17 * slot.order) % limit - limit // 2)
 
 
@@ -63,8 +67,7 @@ def one_hot_per_tile(slot: Slot, rng: Rng) -> Array:
 @family(group=GroupName.STRUCTURAL, applies=_has_several)
 def constant_rows(slot: Slot, rng: Rng) -> Array:
     """Each row is one number: mixed rows are visible, mixed columns are not."""
-    limit = min(slot.exact_limit, 100)
-    return slot.cast(np.broadcast_to(rng.integers(-limit, limit + 1, (*slot.shape[:-1], 1)), slot.shape))
+    return np.broadcast_to(small_integers(slot, rng)[..., :1], slot.shape)
 
 
 @family(group=GroupName.STRUCTURAL, applies=_has_several)
@@ -76,7 +79,7 @@ def sorted_rows(slot: Slot, rng: Rng) -> Array:
 @family(group=GroupName.STRUCTURAL, applies=_has_several)
 def ties(slot: Slot, rng: Rng) -> Array:
     """Only two values, so that the greatest element occurs many times, in several blocks."""
-    return slot.cast(rng.choice((-1, 1), slot.shape))
+    return slot.cast(rng.choice((0, 1) if slot.dtype == np.bool_ else (-1, 1), slot.shape))
 
 
 # The order of registration determines the order of cases.
@@ -120,13 +123,13 @@ def _can_be_masked(slot: Slot) -> bool:
     return may_be_masked(slot) or (is_mask(slot) and slot.size > 0)
 
 
-@family(group=GroupName.SPECIAL, applies=_can_be_masked, each=True)
+@family(group=GroupName.SPECIAL, applies=lambda slot: _can_be_masked(slot) and slot.block < slot.shape[-1], each=True)
 def all_masked_tile(slot: Slot, rng: Rng) -> Array:
     """The first whole block of the last axis is masked (-inf, or False in a mask)."""
     return _mask_out(slot, (..., slice(0, slot.block)), rng)
 
 
-@family(group=GroupName.SPECIAL, applies=lambda slot: _can_be_masked(slot) and len(slot.shape) > 1, each=True)
+@family(group=GroupName.SPECIAL, applies=lambda slot: _can_be_masked(slot) and slot.shape[-2:-1] > (1,), each=True)
 def all_masked_row(slot: Slot, rng: Rng) -> Array:
     """One row is masked from end to end."""
     return _mask_out(slot, (..., int(rng.integers(slot.shape[-2])), slice(None)), rng)
@@ -146,8 +149,8 @@ def nan_first(slot: Slot, rng: Rng) -> Array:
 
 @family(group=GroupName.SPECIAL, applies=may_be_nan, each=True)
 def nan_last(slot: Slot, rng: Rng) -> Array:
-    """A NaN in the last element."""
-    return _with_special(normal(slot, rng), -1, np.nan)
+    """A NaN whose sign bit is set in the last element."""
+    return _with_special(normal(slot, rng), -1, _NEGATIVE_NAN)
 
 
 def _has_tail(slot: Slot) -> bool:
@@ -168,8 +171,8 @@ def nan_tail(slot: Slot, rng: Rng) -> Array:
     each=True,
 )
 def nan_and_inf_in_one_tile(slot: Slot, rng: Rng) -> Array:
-    """A NaN next to an infinity."""
-    values = _with_special(normal(slot, rng), 0, np.nan)
+    """A NaN whose sign bit is set, next to an infinity."""
+    values = _with_special(normal(slot, rng), 0, _NEGATIVE_NAN)
     return _with_special(values, 1, np.inf)
 
 
@@ -217,6 +220,22 @@ def extreme_integers(slot: Slot, rng: Rng) -> Array:
     info = ml_dtypes.iinfo(slot.dtype)
     edges = np.array([info.min, int(info.min) + 1, 0, 1, int(info.max) - 1, info.max], np.int64)
     return rng.choice(edges, slot.shape).astype(slot.dtype)
+
+
+def _holds_integers(slot: Slot) -> bool:
+    return is_data(slot) and is_integer(slot.dtype) and slot.size > 0
+
+
+@family(group=GroupName.SPECIAL, applies=_holds_integers)
+def greatest_integers(slot: Slot, rng: Rng) -> Array:
+    """Every element is the greatest integer of the domain, so that nothing cancels in sums and products."""
+    return np.full(slot.shape, slot.domain.finite_range(slot.dtype)[1], slot.dtype)
+
+
+@family(group=GroupName.SPECIAL, applies=_holds_integers)
+def least_integers(slot: Slot, rng: Rng) -> Array:
+    """Every element is the least integer of the domain."""
+    return np.full(slot.shape, slot.domain.finite_range(slot.dtype)[0], slot.dtype)
 
 
 register_edge_values(GroupName.MASKS)

@@ -1,34 +1,86 @@
-"""The guard around hooks: an exception of kerneltest ends the session in words, not as INTERNALERROR."""
+"""The guard around what pytest calls: an exception of kerneltest ends the run in words, not as INTERNALERROR."""
 
 import functools
 import inspect
-from collections.abc import Callable, MutableMapping
-from typing import Any
+import sys
+from collections.abc import Callable, Generator, MutableMapping
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 
 from kerneltest.core.blame import Origin, describe_internal_error, origin_of
 from kerneltest.core.failures import Failure
 
+# Hooks before and after a session, where pytest does not expect `pytest.exit`.
+_OUTSIDE_OF_SESSION = ("pytest_addoption", "pytest_unconfigure")
+
+_C = TypeVar("_C", bound=type)
+
 
 def guard_hooks(namespace: MutableMapping[str, Any]) -> None:
-    """Guards every hook in a module's or a class's namespace, except generators, which others raise into."""
+    """Guards every hook in the namespace of a module or a class."""
     for name, hook in list(namespace.items()):
-        if name.startswith("pytest_") and inspect.isfunction(hook) and not inspect.isgeneratorfunction(hook):
-            namespace[name] = _guard(hook)
+        if name.startswith("pytest_") and inspect.isfunction(hook):
+            guard = _guard_generator if inspect.isgeneratorfunction(hook) else _guard
+            namespace[name] = guard(hook, f"in pytest's hook {name.removeprefix('pytest_')}")
 
 
-def _guard(hook: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(hook)
+def guard_members(*names: str) -> Callable[[_C], _C]:
+    """Guards those methods of a class of items that pytest calls outside of a test."""
+
+    def guard(cls: _C) -> _C:
+        for name in names:
+            setattr(cls, name, _guard(getattr(cls, name), f"in {cls.__name__}.{name}"))
+        return cls
+
+    return guard
+
+
+def _guard(function: Callable[..., Any], doing: str) -> Callable[..., Any]:
+    @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
-            return hook(*args, **kwargs)
-        except (pytest.UsageError, pytest.exit.Exception, pytest.Collector.CollectError, OSError):
-            raise
+            return function(*args, **kwargs)
         except Exception as error:
-            if isinstance(error, Failure) or origin_of(error) is not Origin.KERNELTEST:
-                raise
-            detail = describe_internal_error(error, f"in pytest's hook {hook.__name__.removeprefix('pytest_')}")
-            pytest.exit(f"{detail.text()}\n{detail.report_text()}", returncode=pytest.ExitCode.INTERNAL_ERROR)
+            _raise_in_words(error, doing, function.__name__)
 
     return guarded
+
+
+def _guard_generator(hook: Callable[..., Generator[Any, Any, Any]], doing: str) -> Callable[..., Any]:
+    """Guards a wrapper of other hooks. What those raise passes through it."""
+
+    @functools.wraps(hook)
+    def guarded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        wrapper = hook(*args, **kwargs)
+        others: BaseException | None = None
+        try:
+            started = next(wrapper)
+            try:
+                result = yield started
+            except BaseException as error:
+                others = error
+                wrapper.throw(error)
+            else:
+                wrapper.send(result)
+        except StopIteration as end:
+            return end.value
+        except Exception as error:
+            if error is others:
+                raise
+            _raise_in_words(error, doing, hook.__name__)
+
+    return guarded
+
+
+def _raise_in_words(error: Exception, doing: str, name: str) -> NoReturn:
+    """Ends the run because of an exception of kerneltest; raises any other one again."""
+    passes = (pytest.UsageError, pytest.exit.Exception, pytest.Collector.CollectError, OSError, Failure)
+    if isinstance(error, passes) or origin_of(error) is not Origin.KERNELTEST:
+        raise error
+    detail = describe_internal_error(error, doing)
+    text = f"{detail.text()}\n{detail.report_text()}"
+    if name in _OUTSIDE_OF_SESSION:
+        print(text, file=sys.stderr)
+        raise SystemExit(int(pytest.ExitCode.INTERNAL_ERROR)) from error
+    pytest.exit(text, returncode=pytest.ExitCode.INTERNAL_ERROR)

@@ -93,13 +93,9 @@ class _IsolatedProcess:
             self._items[file] = self._ahead
         elif file not in self._items:
             self._items[file] = collect(self._arguments, file)
-        try:
-            parts = self._items[file][name]
-        except KeyError:
-            raise UncollectedError(
-                f"{name} was not found when its file was re-collected in the isolated process. Test files must define "
-                "the same tests on every import; otherwise use --kt-isolate never"
-            ) from None
+        if name not in self._items[file]:
+            raise UncollectedError(_absence(name, self._items[file]))
+        parts = self._items[file][name]
         if self._arguments.is_remote:
             self._check_plan(name, parts)
         return parts
@@ -173,6 +169,23 @@ def collect(arguments: PytestArguments, file: Path | None = None) -> ItemsByName
     return collector.items
 
 
+def _absence(name: str, collected: ItemsByName) -> str:
+    """Returns why an item was not collected again."""
+    unavailable = collected.get(f"{name.rpartition('-')[0]}]")
+    if unavailable:
+        return f"{name} cannot run in the isolated process: {unavailable[0].backend.unavailable()}"
+    if problem := _problems.get(name.rpartition("[")[0]):
+        return f"{name} cannot be planned in the isolated process: {problem}"
+    return (
+        f"{name} was not found when its file was re-collected in the isolated process. Test files must define the same "
+        "tests on every import; otherwise use --kt-isolate never"
+    )
+
+
+# From the names of pairings that the isolated process cannot test to the reasons.
+_problems: dict[str, str] = {}
+
+
 class _ItemCollector:
     """A pytest plugin that collects one file, or all if that is None, and keeps the items."""
 
@@ -190,6 +203,8 @@ class _ItemCollector:
             parts = tuple(getattr(item, "items", ()))
             if parts and all(isinstance(part, Item) for part in parts):  # a `KernelItem`, imported twice perhaps
                 self.items[parts[0].name] = parts
+            elif problem := getattr(item, "problem", ""):  # an `UntestableItem`
+                _problems[item.nodeid] = problem
 
 
 def plan_differences(plan: Plan, parts: Sequence[Item], name: str) -> Iterator[str]:

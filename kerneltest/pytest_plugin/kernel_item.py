@@ -13,6 +13,7 @@ import pytest
 
 from kerneltest.core.verdicts import Gap
 from kerneltest.pytest_plugin.collection import junit_properties, marks_of
+from kerneltest.pytest_plugin.hook_guard import guard_members
 from kerneltest.pytest_plugin.pytest_run import RUN
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class PairingItem(pytest.Item):
         self.keywords.update((mark.name, mark) for mark in marks)
 
     def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Node, pytest.Mark]]:
-        """Yields the item's marks except `xfail`, which would turn any finding, known or new, into a success."""
-        yield from (each for each in super().iter_markers_with_node(name) if each[1].name != "xfail")
+        """Returns the item's marks except `xfail`, which would turn any finding, known or new, into a success."""
+        return iter([each for each in super().iter_markers_with_node(name) if each[1].name != "xfail"])
 
     @property
     def has_xfail(self) -> bool:
@@ -68,6 +69,7 @@ class PairingItem(pytest.Item):
         return next(super().iter_markers_with_node("xfail"), None) is not None
 
 
+@guard_members("iter_markers_with_node", "reportinfo", "repr_failure")
 class KernelItem(PairingItem):
     """One pairing on one backend, in one dtype: its groups of families run one after another."""
 
@@ -141,6 +143,10 @@ class KernelItem(PairingItem):
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         """Returns pytest's representation of a failure, located at the pairing."""
+        from kerneltest.pytest_plugin.crash_reports import UncollectedError
+
+        if isinstance(excinfo.value, UncollectedError):
+            return str(excinfo.value)
         if not isinstance(excinfo.value, FindingsError):
             return super().repr_failure(excinfo, style)
         # pytest's own form is what its summary line, JUnit XML and xdist expect.
@@ -159,6 +165,7 @@ class KernelItem(PairingItem):
         return self.path, code.co_firstlineno - 1 if code else None, self.name
 
 
+@guard_members("iter_markers_with_node", "reportinfo")
 class UntestableItem(PairingItem):
     """A pairing that cannot be tested: one failure in place of one for each case."""
 

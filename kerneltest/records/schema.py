@@ -51,6 +51,21 @@ class ExpectedValues:
 
 
 @dataclass(frozen=True, slots=True)
+class FormulaAnswer:
+    """The answer to the question whether a kernel's formula is right, with its floats promoted to float64.
+
+    Attributes:
+      compared: number of elements that were compared with the oracle's.
+      bound_fraction: the largest error as a fraction of its bound; None if no element had one.
+      unanswered: the reason why the question could not be asked, or "".
+    """
+
+    compared: Count = 0
+    bound_fraction: Float | None = None
+    unanswered: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One case on one backend, or one cell that could not be served at all.
 
@@ -80,6 +95,7 @@ class Record:
       advice: what in those facts its author may want to change.
       files: artifacts kept, relative to the run's folder.
       expected: what the oracle expects of the plain call; None if it was not compared, or by an older version.
+      formula: whether the kernel's formula is right; None if that was not asked.
       reused_from: when the run began that found it, where that was an earlier one of the same code; "" for this run.
     """
 
@@ -115,6 +131,7 @@ class Record:
     error_budget: tuple[BudgetPart, ...] = ()
     reused_from: str = ""
     expected: ExpectedValues | None = None
+    formula: FormulaAnswer | None = None
 
     @property
     def cell(self) -> CellKey:

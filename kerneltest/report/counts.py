@@ -120,18 +120,19 @@ def gaps(run: RunRecords) -> list[str]:
 
 
 def internal_error_remarks(run: RunRecords) -> list[str]:
-    """States in how many cases kerneltest itself failed, with the text of a report for each distinct exception."""
+    """States that kerneltest itself failed, in how many cases, and the text of a report for each exception."""
     distinct = {detail.essence: detail for detail in run.plan.internal_errors}
     for record in run.records:
         if isinstance(record.detail, InternalError):
             distinct.setdefault(record.detail.essence, record.detail)
     if not distinct:
         return []
-    count = run.reconciled.internal_errors
+    cases = sum(bool(record.case) and record.verdict is Verdict.INTERNAL_ERROR for record in run.records)
+    where = f" in {cases:,} case{'s' * (cases > 1)}" if cases else ""
     environment = ", ".join(f"{key} {run.plan.environment[key]}" for key in _REPORTED if key in run.plan.environment)
     return [
-        f"INCOMPLETE: kerneltest itself failed in {count} case{'s' * (count > 1)}, which says nothing about the "
-        f"kernels. Please report it at {ISSUES}:",
+        f"INCOMPLETE: kerneltest itself failed{where}, which says nothing about the kernels. Please report it at "
+        f"{ISSUES}:",
         *(line for detail in list(distinct.values())[:_MOST_REPORTS] for line in detail.report_text().splitlines()),
         *([f"  with {environment}"] if environment else []),
     ]

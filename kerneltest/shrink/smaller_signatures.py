@@ -137,7 +137,8 @@ def _part(pairing: Pairing, case: ExplicitCase, signature: Signature, positions:
             if any(len(positions[name]) != old[name] for name in dims_in(axis)):
                 values = values.take(positions_along(axis, old, positions), place)
         if leaf.kind.pointwise and isinstance(leaf.bounded_by, str):
-            values = np.searchsorted(positions[leaf.bounded_by], values)  # so that it still points at the same element
+            at = np.searchsorted(positions[leaf.bounded_by], values)  # so that it still points at the same element
+            values = at if leaf.sentinel is None else np.where(values == leaf.sentinel, values, at)
         elif leaf.kind.is_data:
             values = _convert(values, slot, exact=case.family.structural)
         parts[path] = slot.repair(values) if slot.shape == values.shape else slot.canonical()

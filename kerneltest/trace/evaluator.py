@@ -10,6 +10,7 @@ import numpy as np
 from kerneltest.core.details import UndefinedCause, UndefinedSource
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
+from kerneltest.core.guard import warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.batched_kernel import operation
 from kerneltest.trace.jax_compat.jaxpr_types import (
@@ -26,6 +27,7 @@ from kerneltest.trace.jax_compat.jaxpr_types import (
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of
 from kerneltest.trace.partial_arrays import UNINITIALISED, PartialArray
 from kerneltest.trace.rewrite import EMPTY, Fill
+from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual_arrays import VirtualArray
 from kerneltest.trace.walk import PALLAS_PRIMITIVES, iter_equations, nested_jaxprs, primitive_name, scan_counts
@@ -249,8 +251,8 @@ def _bind(equation: Equation, operands: list[PartialArray]) -> list[PartialArray
                     return [each[0] for each in step([np.asarray(value)[None] for value in values])]
             except Failure:  # a hang
                 raise
-            except Exception:  # JAX evaluates what the rule does not cover
-                pass
+            except Exception as error:  # JAX evaluates what the rule does not cover
+                warn_of_recovery(error, f"evaluating {primitive_name(equation)} in NumPy", UnknownError)
         try:
             outputs = equation.primitive.bind(*values, **equation.params)
         except jax.errors.JaxRuntimeError:

@@ -9,7 +9,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import VerdictKind
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.triage.predicates import two_conditions
-from kerneltest.triage.symptoms import Effect, Level, Symptom
+from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, Symptom
 from kerneltest.triage.tried_signatures import VALUE_LEVELS, Finding, MostBasic, signatures_tried
 
 _SHARP = 0.3  # share of a signature's structural cases that a wrong formula fails; rounding fails fewer
@@ -235,14 +235,14 @@ def _explains(cause: FindingCluster, kinds: Counter[Kind], pair: Finding) -> boo
     if record.signature not in cause.signatures:
         return False
     return symptom.effect is not Effect.WRONG_GRADIENT or any(
-        effect in (Effect.WRONG, Effect.IMPRECISE) for effect, _ in kinds
+        effect is Effect.WRONG or effect in OF_ROUNDING for effect, _ in kinds
     )
 
 
 def _shows_alike(kinds: Counter[Kind], findings: Sequence[Finding]) -> bool:
     """Returns whether a cause has the symptom that most of some findings show; imprecision is too common to count."""
     common = Counter(symptom.kind for _, symptom in findings).most_common(1)[0][0]
-    return kinds[common] > 0 and common[0] is not Effect.IMPRECISE
+    return kinds[common] > 0 and common[0] not in OF_ROUNDING
 
 
 def _is_sharp(structure: FindingCluster, records: Sequence[Record]) -> bool:

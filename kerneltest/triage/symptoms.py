@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kerneltest.core.details import MemoryFault, Mismatch, NotBuilt, Race, WrongDtype
+from kerneltest.core.details import ErrorCause, MemoryFault, Mismatch, NotBuilt, Race, WrongDtype
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, VerdictKind
@@ -31,6 +31,7 @@ class Effect(StrEnum):
     NOT_COMPILED = "does not compile"
     TOO_LARGE = "needs more than the target has"
     IMPRECISE = "insufficient precision"
+    UNSTABLE = "an unstable formula"
     WRONG = "wrong values"
     WRONG_GRADIENT = "a wrong gradient"
     NAN = "NaN"
@@ -43,6 +44,10 @@ class Effect(StrEnum):
     RACE = "a race"
     OUT_OF_BOUNDS = "an access out of bounds"
     OTHER = "other"
+
+
+OF_ROUNDING = frozenset({Effect.IMPRECISE, Effect.UNSTABLE})
+"""Symptoms that rounding alone explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +113,7 @@ def _level(record: Record, effect: Effect) -> Level:
     if record.group == GroupName.INVARIANTS:
         return Level.INVARIANT
     if record.group in (GroupName.STRUCTURAL, GroupName.NUMERIC):
-        return Level.PRECISION if effect is Effect.IMPRECISE else Level.STRUCTURE
+        return Level.PRECISION if effect in OF_ROUNDING else Level.STRUCTURE
     return Level.SPECIAL
 
 
@@ -124,10 +129,18 @@ def _wrong_value(record: Record) -> tuple[Effect, str]:
     if got == wanted == 0:
         return Effect.SIGN_OF_ZERO, ""
     if finite:
-        slight = abs(got - wanted) <= _SLIGHT * max(abs(got), abs(wanted))
-        return Effect.IMPRECISE if slight else Effect.WRONG, ""
+        return _wrong_number(got, wanted, detail), ""
     if math.isnan(got):
         return Effect.NAN, ""
     if math.isnan(wanted):
         return Effect.NUMBER_FOR_NAN, ""
     return Effect.NUMBER_FOR_INFINITY if math.isfinite(got) else Effect.INFINITY, ""
+
+
+def _wrong_number(got: float, wanted: float, detail: object) -> Effect:
+    """Returns how a number is wrong: a small error is of rounding, unless the formula is known to be wrong."""
+    cause = detail.cause.what if isinstance(detail, Mismatch) and detail.cause is not None else None
+    if cause is ErrorCause.UNSTABLE:
+        return Effect.UNSTABLE
+    slight = abs(got - wanted) <= _SLIGHT * max(abs(got), abs(wanted))
+    return Effect.IMPRECISE if slight and cause is not ErrorCause.FORMULA else Effect.WRONG

@@ -9,7 +9,9 @@ import pytest
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
+from kerneltest.core import runtime
 from kerneltest.core.group_names import GroupName
+from kerneltest.core.guard import RecoveryWarning
 from kerneltest.core.verdicts import Verdict
 
 ORIGINS = {"kernel": "user_kernels", "oracle": "user_oracles", "JAX": "jax._src.injected", "kerneltest": "kerneltest.x"}
@@ -189,6 +191,28 @@ def test_an_exception_while_a_group_lists_its_cases_is_recorded(monkeypatch: pyt
     assert not result.ok
     assert not result.findings
     assert result.internal_errors
+
+
+RECOVERIES = {
+    "prepare the evaluation": "kerneltest.backends.interpret.BatchedKernel",
+    "check the evaluation": "kerneltest.execute.fast_path.kernel_inputs",
+    "evaluate": "kerneltest.execute.fast_path.run_batched",
+}
+
+
+@pytest.mark.parametrize("phase", RECOVERIES)
+def test_a_fast_path_that_raises_costs_no_verdict_and_is_told_once(
+    phase: str, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    check = partial(kt.check, make_pairing(), backends=["interpret"], depth="quick")
+    before = [record.verdict for record in check().records]
+    monkeypatch.setattr(runtime, "_shown_warnings", set())
+    injection = Injection(monkeypatch, RECOVERIES[phase], "kerneltest", 0, 1)
+    result = check()
+    assert injection.raised
+    assert [record.verdict for record in result.records] == before
+    (warned,) = [each for each in recwarn if each.category is RecoveryWarning]
+    assert "LookupError while" in str(warned.message)
 
 
 @pytest.mark.parametrize("outcome", [SystemExit(0), pytest.skip.Exception("no"), pytest.exit.Exception("no", 0)])

@@ -45,28 +45,59 @@ CHECKS = {
     "constant": lambda v: (v == np.float32(0.1)).all(),
     "nearly_constant": lambda v: 0.9 < v.min() < 1 < v.max() < 1.1 and len(np.unique(v)) > 50,
     "nearly_largest": lambda v: v.min() >= 65504 / 2 and v.max() <= 65504 and len(np.unique(v)) > 50,
+    "half_integers": lambda v: (
+        (np.abs(v).max(1) == 127).all() and _count(v % 1 == 0.5) > 50 and _count(v % 1 > 0.5) > 5
+    ),
+    "narrow_limits": lambda v: _count(np.abs(v) == 448) > 1 and np.abs(v).min() < 128 and 65520 in np.abs(v),
     "one_inf": lambda v: _count(np.isposinf(v)) == 1 and _count(~np.isfinite(v)) == 1,
     "one_negative_inf": lambda v: _count(np.isneginf(v)) == 1 and _count(~np.isfinite(v)) == 1,
     "all_masked_tile": lambda v: np.isneginf(v[:, :8]).all() and np.isfinite(v[:, 8:]).all(),
     "all_masked_row": lambda v: sorted(np.isneginf(v).sum(1)) == [0, 0, 0, 0, 21],
     "all_masked_array": lambda v: np.isneginf(v).all(),
     "nan_first": lambda v: np.isnan(v[0, 0]) and _count(np.isnan(v)) == 1,
-    "nan_last": lambda v: np.isnan(v[-1, -1]) and _count(np.isnan(v)) == 1,
+    "nan_last": lambda v: np.isnan(v[-1, -1]) and np.signbit(v[-1, -1]) and _count(np.isnan(v)) == 1,
     "nan_tail": lambda v: np.isnan(v[:, 16]).all() and _count(np.isnan(v)) == 5,
-    "nan_and_inf_in_one_tile": lambda v: np.isnan(v[0, 0]) and np.isposinf(v[0, 1]),
+    "nan_and_inf_in_one_tile": lambda v: np.isnan(v[0, 0]) and np.signbit(v[0, 0]) and np.isposinf(v[0, 1]),
     "signed_zeros": lambda v: (v == 0).all() and np.signbit(v).any() and not np.signbit(v).all(),
     "signed_zeros_everywhere": lambda v: (v == 0).all() and np.signbit(v).any() and not np.signbit(v).all(),
     "subnormals": lambda v: (np.abs(v) < 2.0**-126).all() and (v != 0).all(),
     "largest_finite": lambda v: _count(v == np.finfo(np.float32).max) == 1 and np.isfinite(v).all(),
 }
-INTEGER_CHECKS = {"extreme_integers": lambda v: set(np.unique(v)) <= {-128, -127, 0, 1, 126, 127}}
-INDEX_CHECKS = {"ends": lambda v: {0, 20} <= set(np.unique(v)) <= {0, 1, 19, 20}}
+WIDE_CHECKS = {
+    "near_the_ends": lambda v: np.abs(v).min() >= 0.49e15 and np.abs(v).max() <= 1e15 and (v < 0).any(),
+    "one_at_the_end": lambda v: ((v > 9e14).sum(1) == 1).all() and _count(np.abs(v) < 9) == 100,
+}
+INTEGER_CHECKS = {
+    "extreme_integers": lambda v: set(np.unique(v)) <= {-128, -127, 0, 1, 126, 127},
+    "greatest_integers": lambda v: (v == 127).all(),
+    "least_integers": lambda v: (v == -128).all(),
+}
+BOOLEAN_CHECKS = {
+    "all_false": lambda v: not v.any(),
+    "one_true": lambda v: v.sum() == 1,
+    "one_false": lambda v: v.sum() == v.size - 1,
+    "ones": lambda v: v.all(),
+    **{
+        name: lambda v: 0.2 < v.mean() < 0.8
+        for name in ("position_coded", "small_integers", "constant_rows", "sorted_rows", "ties")
+    },
+}
+INDEX_CHECKS = {
+    "ends": lambda v: v[0, :4].tolist() == [0, 20, 1, 19],
+    "ends_reversed": lambda v: v[0, :4].tolist() == [20, 0, 19, 1],
+}
+SENTINEL_CHECKS = {
+    "all_ignored": lambda v: (v == -100).all(),
+    "one_ignored": lambda v: _count(v == -100) == 1 and v.max() == 20,
+}
 MASK_CHECKS = {
     "no_mask": lambda v: v.all(),
     "causal": lambda v: np.array_equal(v, np.tril(np.ones((5, 21), bool))),
     "ragged": lambda v: all(np.array_equal(row, np.sort(row)[::-1]) for row in v),
     "whole_tiles": lambda v: all(len(np.unique(row[t : t + 8])) == 1 for row in v for t in (0, 8, 16)),
     "random_mask": lambda v: v.any() and not v.all(),
+    "one_visible": lambda v: v.sum() == 1,
+    "one_hidden": lambda v: v.sum() == v.size - 1,
     "all_masked_tile": lambda v: not v[:, :8].any() and v[:, 8:].all(),
     "all_masked_row": lambda v: sorted(v.sum(1)) == [0, 21, 21, 21, 21],
     "all_masked_array": lambda v: not v.any(),
@@ -76,6 +107,13 @@ MASK_CHECKS = {
 @pytest.mark.parametrize("name", CHECKS)
 def test_float_values(name: str) -> None:
     assert CHECKS[name](_fill(name))
+
+
+@pytest.mark.parametrize("name", WIDE_CHECKS)
+def test_values_at_the_ends_of_a_wide_domain(name: str) -> None:
+    assert not FAMILIES[name].applies(BASE)
+    assert WIDE_CHECKS[name](_fill(name, replace(BASE, domain=Interval(-1e15, 1e15))))
+    assert _fill(name, replace(BASE, domain=Interval(0, 1e15))).min() >= 0
 
 
 @pytest.mark.parametrize("name", MASK_CHECKS)
@@ -88,10 +126,41 @@ def test_integer_values(name: str) -> None:
     assert INTEGER_CHECKS[name](_fill(name, replace(BASE, dtype=parse_dtype("int8"))))
 
 
+@pytest.mark.parametrize("name", BOOLEAN_CHECKS)
+def test_boolean_values(name: str) -> None:
+    assert BOOLEAN_CHECKS[name](_fill(name, replace(BASE, shape=(5, 31), dtype=parse_dtype("bool"))))
+
+
+def test_integers_reach_the_ends_of_their_domain() -> None:
+    slot = replace(BASE, dtype=parse_dtype("int32"), domain=Interval(-3, 1000))
+    assert (_fill("greatest_integers", slot) == 1000).all()
+    assert (_fill("least_integers", slot) == -3).all()
+
+
+@pytest.mark.parametrize("name", INDEX_CHECKS)
 @pytest.mark.parametrize("role", ["index", "length"])
-def test_indices_and_lengths(role: str) -> None:
+def test_indices_and_lengths(role: str, name: str) -> None:
     slot = replace(BASE, role=role, dtype=parse_dtype("int32"), end=21 if role == "index" else 20)
-    assert INDEX_CHECKS["ends"](_fill("ends", slot))
+    assert INDEX_CHECKS[name](_fill(name, slot))
+
+
+@pytest.mark.parametrize("name", SENTINEL_CHECKS)
+def test_ignored_indices(name: str) -> None:
+    slot = replace(BASE, role="index", dtype=parse_dtype("int32"), end=21)
+    assert not FAMILIES[name].applies(slot)
+    marked = replace(slot, sentinel=-100)
+    assert SENTINEL_CHECKS[name](_fill(name, marked))
+    assert _count(_fill("ends", marked) == 0) > 0
+    assert 0.05 < (marked.sample(np.random.default_rng(0)) == -100).mean() < 0.4
+
+
+def test_a_family_that_would_repeat_another_one_is_not_planned() -> None:
+    one_row, one_block = replace(BASE, shape=(1, 21)), replace(BASE, shape=(5, 8))
+    for slot in (one_row, one_block):
+        for masked in (slot, replace(slot, role="mask", dtype=parse_dtype("bool"))):
+            assert FAMILIES["all_masked_array"].applies(masked)
+            assert FAMILIES["all_masked_row"].applies(masked) == (slot is one_block)
+            assert FAMILIES["all_masked_tile"].applies(masked) == (slot is one_row)
 
 
 DEPENDENT_FAMILIES = {
@@ -122,7 +191,17 @@ def test_dependent_values(name: str) -> None:
 
 
 def test_every_family_is_checked_here() -> None:
-    assert set(FAMILIES) == {*CHECKS, *INTEGER_CHECKS, *INDEX_CHECKS, *MASK_CHECKS, *DEPENDENT_FAMILIES}
+    checked = (
+        CHECKS,
+        WIDE_CHECKS,
+        INTEGER_CHECKS,
+        BOOLEAN_CHECKS,
+        INDEX_CHECKS,
+        SENTINEL_CHECKS,
+        MASK_CHECKS,
+        DEPENDENT_FAMILIES,
+    )
+    assert set(FAMILIES) == set().union(*checked)
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
@@ -133,9 +212,12 @@ def test_subnormals_are_the_dtype_s_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in CHECKS if FAMILIES[n].group != "special"])
-def test_values_stay_in_their_domain(name: str) -> None:
-    values = _fill(name, replace(BASE, domain=Interval(0.25, 2.0))).astype(np.float64)
-    assert ((values >= 0.25) & (values <= 2.0)).all()
+@pytest.mark.parametrize("domain", [Interval(0.25, 2.0), Interval(0.25, 300.0)])
+def test_values_stay_in_their_domain(name: str, domain: Interval) -> None:
+    slot = replace(BASE, domain=domain)
+    if FAMILIES[name].applies(slot):
+        values = _fill(name, slot).astype(np.float64)
+        assert ((values >= domain.low) & (values <= domain.high)).all()
 
 
 @pytest.mark.parametrize(
@@ -169,6 +251,7 @@ def test_every_applicable_family_fills_every_shape(shape: tuple[int, ...]) -> No
     for role, name in (
         ("data", "float32"),
         ("data", "int8"),
+        ("data", "bool"),
         ("mask", "bool"),
         ("index", "int32"),
         ("length", "int32"),

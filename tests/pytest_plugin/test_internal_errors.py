@@ -62,8 +62,45 @@ def test_an_exception_outside_of_a_case_is_told_and_loses_no_verdict(phase: str,
     assert run.returncode == pytest.ExitCode.INTERNAL_ERROR, told
     assert "kerneltest raised LookupError" in told
     assert "INTERNALERROR" not in told
+    assert not any("kerneltest itself failed in" in line for line in told.splitlines())  # no case ended so
     if phase != PLANNING:
         (read,) = read_runs(tmp_path / "out")
         verdicts = {(r.pairing.rpartition("::")[2], r.verdict) for r in read.records if r.case}
         assert {("right", Verdict.PASS), ("wrong", Verdict.MISMATCH)} <= verdicts
         assert {verdict for name, verdict in verdicts if name == "right"} == {Verdict.PASS}
+
+
+# A backend and a pairing that work in pytest's process, but not in the isolated one.
+LACKS = """
+import multiprocessing
+import kerneltest as kt
+from kerneltest.backends.interpret import Interpret
+
+isolated = multiprocessing.parent_process() is not None
+
+@kt.backend("mine")
+class Mine(Interpret):
+    tier = kt.Tier.INTERPRET
+
+    def __init__(self):
+        super().__init__("mine")
+
+    def unavailable(self):
+        return "its licence is used up" if isolated else ""
+"""
+UNPLANNED = "if isolated: right = kt.oracle_for(lambda x: x, x=kt.array('n', 'float32'))(lambda x: x)"
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [("", "cannot run in the isolated process: its licence is used up"), (UNPLANNED, "so there is no kernel to test")],
+)
+def test_what_the_isolated_process_lacks_is_said_without_a_traceback(ending: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(LACKS, encoding="utf-8")
+    suite = f"{SUITE}\nimport multiprocessing\nisolated = multiprocessing.parent_process() is not None\n{ending}\n"
+    backend = "interpret" if ending else "mine"
+    options = ("--kt-backends", backend, "--kt-depth", "quick", "--kt-isolate", "always", "-k", "right")
+    run = _pytest(tmp_path, *options, suite=suite)
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout
+    assert words in run.stdout
+    assert "Traceback" not in run.stdout

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kerneltest.core.details import InternalError, Mismatch
+from kerneltest.core.details import ErrorCause, InternalError, Mismatch, MismatchCause
 from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, Gap, Verdict
@@ -23,7 +23,7 @@ from kerneltest.records.files import RecordError
 from kerneltest.records.record_files import SCHEMA, RecordWriter, dumps, read_plan, read_records, shorten, write_plan
 from kerneltest.records.run_plan import ANY, CellKey, FunctionSource, NotApplicable, PairingSummary, Plan, PlannedItem
 from kerneltest.records.runs import Reconciled, reconcile
-from kerneltest.records.schema import ExpectedValues, Record
+from kerneltest.records.schema import ExpectedValues, FormulaAnswer, Record
 from tests.written import case, write_run
 
 RECORD = Record(
@@ -87,12 +87,15 @@ EVIDENCE = Evidence(
     stderr="killed",
     otherwise=("TF32",),
 )
+CAUSE = MismatchCause(ErrorCause.FORMULA, 3e-4)
 FINDING = replace(
     RECORD,
     case="c2",
     verdict=Verdict.MISMATCH,
     message="1 of 2 elements wrong\n\u2028µ\x1b",
-    detail=Mismatch("", 0, "", 1, 2, "", (1, 2), "m=0", "nan, not 0", ("\u2028µ\x1b",)),
+    detail=Mismatch(
+        "", 0, "", 1, 2, "", (1, 2), "m=0", "nan, not 0", ("\u2028µ\x1b",), MismatchCause(ErrorCause.FORMULA, 3e-4)
+    ),
     compared=2,
     wrong=1,
     bound_fraction=np.inf,
@@ -105,6 +108,7 @@ FINDING = replace(
     ulps=(3, 0, 1),
     error_budget=(BudgetPart("rounding of `x / y`", "t.py", 3, 0.75, 2.5),),
     expected=ExpectedValues(3, -np.inf, 2.0, 0.5),
+    formula=FormulaAnswer(2, 0.001, "it waits for a copy"),
 )
 
 
@@ -143,6 +147,7 @@ def _default(each: Field[Any]) -> Any:
         FINDING,
         *FINDING.error_budget,
         FINDING.expected,
+        FINDING.formula,
         EVIDENCE,
         WINDOW,
         replace(

@@ -1,12 +1,13 @@
 """Lowering of Pallas calls to Mosaic modules without a TPU, by JAX's own lowering rules."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 
 from kerneltest.backends.lowering_errors import lowering_failure
 from kerneltest.backends.tpu.tpu_errors import LOWERING
+from kerneltest.core.details import NotBuilt
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tpu
 from kerneltest.core.verdicts import Verdict
@@ -55,6 +56,9 @@ def lower(traced: Traced, tpu: Tpu) -> tuple[MosaicModule, ...]:
     return tuple(lower_call(call, tpu) for call in traced.calls)
 
 
+_NOT_FOR_TPUS = 'if the kernel is not meant for TPUs, declare backends=("interpret", "gpu")'
+
+
 @functools.lru_cache(maxsize=512)
 def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
     """Lowers one Pallas call; see `lower`."""
@@ -65,6 +69,10 @@ def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
     except Exception as error:
         if uses_outer_references(call):
             raise Failure(Verdict.UNAVAILABLE, outer_references(call)) from error
-        raise lowering_failure(error, call.name, LOWERING, line_of(call.equation.source_info)) from error
+        failure = lowering_failure(error, call.name, LOWERING, line_of(call.equation.source_info))
+        if call.dialect == "any" and isinstance(failure.detail, NotBuilt):
+            hint = "; ".join(filter(None, (failure.detail.hint, _NOT_FOR_TPUS)))
+            raise Failure(failure.verdict, replace(failure.detail, hint=hint)) from error
+        raise failure from error
     mosaic = tuple(map(mosaic_module, custom_calls(lowered, frozenset({TPU_CUSTOM_CALL}))))
     return MosaicModule(call, module_bytes(lowered), mosaic)

@@ -13,7 +13,14 @@ from kerneltest.core.details.memory_faults import (
     Visit,
 )
 from kerneltest.core.details.process_failures import Crashed, DeviceLost, Hung
-from kerneltest.core.details.wrong_values import InputModified, Mismatch, Nondeterministic, WrongDtype
+from kerneltest.core.details.wrong_values import (
+    ErrorCause,
+    InputModified,
+    Mismatch,
+    MismatchCause,
+    Nondeterministic,
+    WrongDtype,
+)
 
 Detail = (
     Mismatch
@@ -41,12 +48,14 @@ __all__ = [
     "Crashed",
     "Detail",
     "DeviceLost",
+    "ErrorCause",
     "Hung",
     "IndexOverflow",
     "InputModified",
     "InternalError",
     "MemoryFault",
     "Mismatch",
+    "MismatchCause",
     "NoPallasCall",
     "Nondeterministic",
     "NotBuilt",

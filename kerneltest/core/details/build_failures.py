@@ -51,15 +51,17 @@ class NotBuilt(BaseDetail):
         return without_numbers(self.said.strip().partition("\n")[0])
 
     def text(self) -> str:
+        hint = f"; {self.hint}" if self.hint else ""
         if self.meaning:
-            hint = f"; {self.hint}" if self.hint else ""
             first = self.said.strip().partition("\n")[0]
             return f"{kernel_prefix(self.kernel, self.target)}{self.meaning}{format_place(self.source)}{hint}" + (
                 f"\n{first}" if first else ""
             )
         primitive = f"primitive {self.primitive}: " if self.primitive else ""
         error = f"{self.error}: " if self.error else ""
-        return f"{kernel_prefix(self.kernel, self.target)}{primitive}{error}{self.said}{format_place(self.source)}"
+        return (
+            f"{kernel_prefix(self.kernel, self.target)}{primitive}{error}{self.said}{format_place(self.source)}{hint}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,56 @@
 """Outputs that are wrong, change from run to run, or are written where inputs are."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 from kerneltest.core.details.base import BaseDetail, format_index, kernel_prefix
+
+
+class ErrorCause(StrEnum):
+    """The cause of wrong values."""
+
+    FORMULA = "formula"
+    """The kernel computes something else, even without rounding."""
+
+    ROUNDING = "rounding"
+    """The formula is right, and the kernel rounds more than it must."""
+
+    UNSTABLE = "unstable"
+    """The formula is right, and loses more to rounding than the oracle's does."""
+
+
+_CAUSES = {
+    ErrorCause.FORMULA: "it computes something else: off by {size} even without rounding",
+    ErrorCause.ROUNDING: "its formula is right, but it rounds {size} times as far as it may",
+    ErrorCause.UNSTABLE: "its formula is right, but loses {size} times as much to rounding as the oracle's",
+}
+_NOT_FINITE = {
+    ErrorCause.FORMULA: "it computes something else even without rounding",
+    ErrorCause.ROUNDING: "its formula is right, but a result overflows, underflows or is NaN in the kernel's dtypes",
+    ErrorCause.UNSTABLE: "its formula is right, but loses everything to rounding",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MismatchCause:
+    """The cause of wrong values, and its size.
+
+    Attributes:
+      what: the cause.
+      size: for `formula` the largest error without rounding, relative to the largest expected value; for `rounding` the
+        largest error / bound; for `unstable` the largest bound of the kernel's formula / that of the oracle's. None if
+        it is infinite, or a value is NaN.
+    """
+
+    what: ErrorCause
+    size: float | None
+
+    def text(self) -> str:
+        """Returns the cause in words."""
+        if self.size is None:
+            return _NOT_FINITE[self.what]
+        return _CAUSES[self.what].format(size=f"{self.size:.2g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +67,7 @@ class Mismatch(BaseDetail):
       block: the block that it lies in, as `m=1 n=0`; "" where the kernel has none.
       comparison: the worst element beside its expectation, in words.
       remarks: further lines: a diagnosis, special values among the inputs.
+      cause: of the wrong values; None if it is unknown.
     """
 
     call: str
@@ -32,6 +80,7 @@ class Mismatch(BaseDetail):
     block: str
     comparison: str
     remarks: tuple[str, ...] = ()
+    cause: MismatchCause | None = None
     kind: Literal["mismatch"] = "mismatch"
 
     @property
@@ -43,13 +92,14 @@ class Mismatch(BaseDetail):
         which = f"by {self.gradient_of}: " if self.gradient_of else f"output {self.output}: " if self.output else ""
         pattern = f", {self.pattern}" if self.pattern else ""
         block = f", block {self.block}" if self.block else ""
+        cause = [self.cause.text()] if self.cause is not None else []
         if not self.index:  # a scalar
-            return "\n".join([f"{call}{which}wrong value: {self.comparison}", *self.remarks])
+            return "\n".join([f"{call}{which}wrong value: {self.comparison}", *cause, *self.remarks])
         first = (
             f"{call}{which}{self.wrong} of {self.total} elements wrong{pattern}; "
             f"worst at {format_index(self.index)}{block}: {self.comparison}"
         )
-        return "\n".join([first, *self.remarks])
+        return "\n".join([first, *cause, *self.remarks])
 
 
 @dataclass(frozen=True, slots=True)

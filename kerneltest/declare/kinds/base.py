@@ -15,7 +15,6 @@ from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.core.failures import DeclarationError
 from kerneltest.core.group_names import GroupName
 from kerneltest.declare.axis_expressions import Axis
-from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import EVERYTHING, Domain, DType, Interval
 from kerneltest.declare.relations import Derivation
 
@@ -37,6 +36,8 @@ class ArrayArgument:
       exhaustive: the parts of a partition add up to all of `bounded_by`, and offsets end there.
       mask_values: the value of a masked element and that of a visible one.
       derivation: how it follows from other arguments.
+      sentinel: an integer that stands for no index; None if there is none.
+      structure: a function from an array (float64) to the nearest one that the kernel takes; None for any.
       on: dtypes that replace `dtypes` on some backends, by pattern.
       problem: a mistake in the declaration, to be reported with the argument's name; "" if there is none.
     """
@@ -49,6 +50,8 @@ class ArrayArgument:
     exhaustive: bool = False
     mask_values: tuple[float, float] = (0, 1)
     derivation: Derivation | None = None
+    sentinel: int | None = None
+    structure: Callable[[Array], Array] | None = None
     on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problem: str = ""
 
@@ -90,10 +93,9 @@ class Slot:
       order: its position among the array arguments.
       end: the length of the axis that an index points into, a length counts or a partition divides.
       limit: computes `exact_limit`, for which it evaluates the oracle once a signature.
-      exhaustive: the parts of a partition add up to `end`, and offsets end there.
       globally_unique: all indices of a permutation differ, rather than those of each row.
-      mask_values: the value of a masked element and that of a visible one.
       end_block: the kernel's block length along the axis whose length is `end`, in elements, or all of it.
+      exhaustive, mask_values, sentinel, structure: as in `ArrayArgument`.
     """
 
     role: str
@@ -108,6 +110,8 @@ class Slot:
     globally_unique: bool = False
     mask_values: tuple[float, float] = (0, 1)
     end_block: int = 1
+    sentinel: int | None = None
+    structure: Callable[[Array], Array] | None = None
 
     @property
     def kind(self) -> "ArgumentKind":
@@ -173,11 +177,7 @@ class Slot:
         return valid.astype(self.dtype)
 
     def canonical(self) -> Array:
-        """Returns the simplest values, in the slot's dtype: zeros, all visible, equal parts, indices in order.
-
-        Raises:
-          ValueError: as in `sample`.
-        """
+        """Returns the simplest values, in the slot's dtype: zeros, all visible, equal parts, indices in order."""
         return self.repair(self.kind.canonical(self))
 
 
@@ -227,8 +227,8 @@ class ArgumentKind:
     differentiable: ClassVar[bool] = False
     positional: ClassVar[bool] = True
 
-    def find_mistake(self, leaf: ArrayArgument, dims: Mapping[str, Dim]) -> str:
-        """Returns the mistake in a declaration whose dtypes and dims are valid; "" if there is none."""
+    def find_mistake(self, leaf: ArrayArgument) -> str:
+        """Returns the mistake in a declaration whose dtypes are valid; "" if there is none."""
         return ""
 
     def edge_values(self) -> Sequence[EdgeValues]:
@@ -275,7 +275,6 @@ class ArgumentKind:
         """Returns the values at some positions of an array too large for memory, as integers or booleans.
 
         Args:
-          slot: the argument.
           position: an array of 64-bit integers for each axis; they broadcast to a common shape.
           code: the code of each position, of that shape.
           xp: the arrays' namespace: NumPy, or a compatible one.

@@ -1,7 +1,7 @@
 """Masks: values that say which elements count. Declared by `kt.mask`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 
 import numpy as np
@@ -9,8 +9,6 @@ from ml_dtypes import iinfo
 
 from kerneltest.core.dtypes import Array, is_float, parse_dtype
 from kerneltest.core.group_names import GroupName
-from kerneltest.declare.axis_expressions import dims_in_axes
-from kerneltest.declare.dims import Dim
 from kerneltest.declare.kinds.array_argument import Dtypes, array_argument
 from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot, register
 
@@ -18,12 +16,14 @@ from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValue
 def mask(shape: str, dtypes: Dtypes = "bool", *, hidden: float = 0, shown: float = 1) -> ArrayArgument:
     """Declares an array that says which elements count: booleans, or two numbers.
 
-    The plan masks nothing, everything, whole blocks and a row, and uses a causal, a ragged and a random pattern.
+    The plan masks nothing, everything, one element, all but one, whole blocks and a row, and uses a causal, a ragged
+    and a random pattern.
 
         kt.mask("m n"), kt.mask("m n", "int32"), kt.mask("m n", "float32", hidden=-np.inf, shown=0)
 
     Args:
-      shape: as for `array`, as in `"m n"`. At least one of its dims needs a block, declared in `dims=`.
+      shape: as for `array`, as in `"m n"`, or `"b"` for one flag a sequence. Whole blocks are masked along dims
+        with a block.
       dtypes: `"bool"`, or dtypes of numbers, as for `array`.
       hidden, shown: the value of an element that does not count, and that of one that does.
     """
@@ -42,8 +42,8 @@ class Mask(ArgumentKind):
     noun = "mask"
     is_mask = True
 
-    def find_mistake(self, leaf: ArrayArgument, dims: Mapping[str, Dim]) -> str:
-        """Checks that every dtype distinguishes the two values and that a dim has a block."""
+    def find_mistake(self, leaf: ArrayArgument) -> str:
+        """Checks that every dtype distinguishes the two values."""
         hidden, shown = leaf.mask_values
         for each in dict.fromkeys([*leaf.dtypes, *(name for names in leaf.on.values() for name in names)]):
             if hidden == shown or not _distinguishes(each, leaf.mask_values):
@@ -51,18 +51,20 @@ class Mask(ArgumentKind):
                     f"as a mask, {each} cannot represent both hidden={hidden:g} and shown={shown:g}; choose a dtype "
                     "that can, as in kt.mask('m n', 'float32', hidden=..., shown=...)"
                 )
-        if not any(dims[name].block for name in dims_in_axes(leaf.shape)):
-            axes = " ".join(map(str, leaf.shape))
-            return (
-                f"none of the mask's dims ({axes}) has a block, so it has no whole block to mask; declare one, as in "
-                "dims=dict(n=kt.dim(block=64))"
-            )
         return ""
 
     def edge_values(self) -> Sequence[EdgeValues]:
         """Returns masks of nothing and of the usual patterns."""
-        makes = (self.no_mask, self.causal, self.ragged, self.whole_tiles, self.random_mask)
-        return [EdgeValues(make, lambda slot: bool(slot.shape), GroupName.MASKS) for make in makes]
+        patterns: dict[Callable[[Slot, Rng], Array], Callable[[Slot], bool]] = {
+            self.no_mask: lambda slot: bool(slot.shape),
+            self.causal: lambda slot: len(slot.shape) > 1,
+            self.ragged: lambda slot: bool(slot.shape),
+            self.whole_tiles: lambda slot: bool(slot.shape) and slot.block < slot.shape[-1],
+            self.random_mask: lambda slot: bool(slot.shape),
+            self.one_visible: lambda slot: slot.size > 1,
+            self.one_hidden: lambda slot: slot.size > 1,
+        }
+        return [EdgeValues(make, applies, GroupName.MASKS) for make, applies in patterns.items()]
 
     def no_mask(self, slot: Slot, rng: Rng) -> Array:
         """Everything is visible."""
@@ -70,7 +72,7 @@ class Mask(ArgumentKind):
 
     def causal(self, slot: Slot, rng: Rng) -> Array:
         """Row i sees columns up to i."""
-        return np.tril(np.ones(slot.shape, bool)) if len(slot.shape) > 1 else np.ones(slot.shape, bool)
+        return np.tril(np.ones(slot.shape, bool))
 
     def ragged(self, slot: Slot, rng: Rng) -> Array:
         """Each row sees a prefix of random length."""
@@ -85,6 +87,14 @@ class Mask(ArgumentKind):
     def random_mask(self, slot: Slot, rng: Rng) -> Array:
         """Each element is visible with probability one half."""
         return rng.random(slot.shape) < 0.5
+
+    def one_visible(self, slot: Slot, rng: Rng) -> Array:
+        """One element is visible."""
+        return np.asarray(np.arange(slot.size).reshape(slot.shape) == rng.integers(slot.size))
+
+    def one_hidden(self, slot: Slot, rng: Rng) -> Array:
+        """One element is masked."""
+        return ~self.one_visible(slot, rng)
 
     def sample(self, slot: Slot, rng: Rng, exact: bool) -> Array:
         """Returns a mask of which three quarters are visible."""

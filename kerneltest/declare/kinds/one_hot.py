@@ -39,13 +39,17 @@ class OneHot(ArgumentKind):
 
     def edge_values(self) -> Sequence[EdgeValues]:
         """Returns ones at both ends of the rows."""
-        return [EdgeValues(self.ends)]
+        return [EdgeValues(self.ends), EdgeValues(self.ends_reversed)]
 
     def ends(self, slot: Slot, rng: Rng) -> Array:
         """The one is first, last, second, or second to last."""
         last = max(slot.end - 1, 0)
         hot = np.resize(np.clip([0, last, 1, last - 1], 0, last), slot.shape[:-1])
         return np.asarray(np.arange(slot.shape[-1]) == hot[..., None]).astype(slot.dtype)
+
+    def ends_reversed(self, slot: Slot, rng: Rng) -> Array:
+        """The one is last, first, second to last, or second."""
+        return self.ends(slot, rng)[..., ::-1]
 
     def sample(self, slot: Slot, rng: Rng, exact: bool) -> Array:
         """Returns random numbers, the greatest of which becomes the one."""

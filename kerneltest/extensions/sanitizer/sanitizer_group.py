@@ -152,9 +152,8 @@ class SanitizedGroup(Group):
 
 
 def _is_quarantined(item: Item, case: AnyCase) -> bool:
-    return bool(
-        quarantine_reason(item.pairing.xfail, item.backend.id, item.dtype, case.family.name, str(case.signature))
-    )
+    place = (item.backend.id, item.dtype, item.group.name, case.family.name)
+    return bool(quarantine_reason(item.pairing.xfail, place, str(case.signature)))
 
 
 def _setup(tool: str, platform: str) -> ToolSetup:

@@ -12,7 +12,9 @@ from kerneltest.trace.batched_interpreter.batched_values import (
     by_row,
     dtype_of,
     is_uniform,
+    promoted_dtype,
 )
+from kerneltest.trace.batched_interpreter.elementwise_rules import convert
 from kerneltest.trace.jax_compat.jaxpr_types import DType, Equation
 
 
@@ -128,8 +130,8 @@ def _dynamic_update_slice(equation: Equation) -> ArrayFunction:
 
 def _iota(equation: Equation) -> ArrayFunction:
     params, shape = equation.params, tuple(equation.outvars[0].aval.shape)
-    axis = params["dimension"]
-    along = np.arange(shape[axis]).astype(params["dtype"]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    axis, dtype = params["dimension"], dtype_of(equation.outvars[0].aval)
+    along = np.arange(shape[axis]).astype(dtype).reshape([-1 if i == axis else 1 for i in range(len(shape))])
     result = np.broadcast_to(along, shape)[None]
     return lambda: result
 
@@ -153,13 +155,11 @@ def _tile(equation: Equation) -> ArrayFunction:
 
 
 def _bitcast(equation: Equation) -> ArrayFunction:
-    dtype = np.dtype(equation.params["new_dtype"])
-    if dtype.itemsize != dtype_of(equation.invars[0].aval).itemsize or np.bool_ in (
-        dtype,
-        equation.invars[0].aval.dtype,
-    ):
+    before, dtype = (np.dtype(v.aval.dtype) for v in (equation.invars[0], equation.outvars[0]))
+    if dtype.itemsize != before.itemsize or np.bool_ in (dtype, before):
         raise UnknownError("a bitcast that changes the number of elements")
-    return lambda x: np.ascontiguousarray(x).view(dtype)
+    after = promoted_dtype(dtype)
+    return lambda x: np.ascontiguousarray(convert(x, before, promoted=True)).view(dtype).astype(after, copy=False)
 
 
 def _in_float32(function: ArrayFunction, x: Array, **options: Any) -> Array:

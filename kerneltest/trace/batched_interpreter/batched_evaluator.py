@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.batched_interpreter.batched_values import EquationFunction, UnknownError, Value
+from kerneltest.trace.batched_interpreter.batched_values import EquationFunction, UnknownError, Value, constant
 from kerneltest.trace.jax_compat.jaxpr_types import Atom, ClosedJaxpr, Equation, Jaxpr, Var
 
 
@@ -21,7 +21,7 @@ class BatchedEvaluator:
       grid: the number of programs along each axis.
     """
 
-    def __init__(self, rule: "Callable[[BatchedEvaluator, Equation], EquationFunction]") -> None:
+    def __init__(self, rule: "Rule") -> None:
         self.rule = rule
         self.program: Sequence[Array] = ()
         self.grid: Sequence[int] = ()
@@ -43,6 +43,10 @@ class BatchedEvaluator:
         return self._compiled[id(jaxpr)][1]
 
 
+# From an evaluator and an equation to the function that evaluates the equation.
+Rule = Callable[[BatchedEvaluator, Equation], EquationFunction]
+
+
 class CompiledJaxpr:
     """A jaxpr with the functions that evaluate its equations.
 
@@ -60,7 +64,7 @@ class CompiledJaxpr:
         self._slots: dict[Var, int] = {}
         self._initial: list[Value] = []  # the content of the slots before a call
         for variable, const in zip(jaxpr.constvars, consts, strict=False):
-            self._slot(variable, np.asarray(const)[None])
+            self._slot(variable, constant(const, np.asarray(const).dtype))
         self._inputs = [self._slot(v) for v in (*(jaxpr.constvars if consts_as_arguments else ()), *jaxpr.invars)]
         self._steps: list[tuple[EquationFunction, list[int], list[int]]] = []
         for equation in jaxpr.eqns:
@@ -70,7 +74,7 @@ class CompiledJaxpr:
 
     def _slot(self, variable: Atom, value: Value = None) -> int:
         if hasattr(variable, "val"):
-            self._initial.append(np.asarray(variable.val, variable.aval.dtype)[None])
+            self._initial.append(constant(variable.val, variable.aval.dtype))
             return len(self._initial) - 1
         if variable not in self._slots:
             self._slots[variable] = len(self._initial)

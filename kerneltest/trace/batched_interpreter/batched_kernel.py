@@ -7,13 +7,14 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.array_rules import SHAPES
-from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator
+from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator, Rule
 from kerneltest.trace.batched_interpreter.batched_values import (
     ArrayFunction,
     EquationFunction,
     UnknownError,
     by_row,
     dtype_of,
+    is_promoting,
 )
 from kerneltest.trace.batched_interpreter.control_flow_rules import CONTROL, call_python
 from kerneltest.trace.batched_interpreter.elementwise_rules import PLAIN, WITH_PARAMETERS, convert, select
@@ -38,7 +39,8 @@ class BatchedKernel:
 
     Args:
       traced: the kernel.
-      uses_jax_interpreter: whether each Pallas call is replaced by the jaxpr to which JAX's own interpreter reduces it.
+      rule: from an evaluator and an equation to the function that evaluates the equation.
+      use_jax_interpreter: whether each Pallas call is replaced by the jaxpr to which JAX's own interpreter reduces it.
 
     Attributes:
       uses_jax_interpreter: the same.
@@ -47,10 +49,11 @@ class BatchedKernel:
       UnknownError: the kernel contains an unsupported operation.
     """
 
-    def __init__(self, traced: Traced, *, use_jax_interpreter: bool = False) -> None:
+    def __init__(self, traced: Traced, *, rule: Rule | None = None, use_jax_interpreter: bool = False) -> None:
         self.uses_jax_interpreter = use_jax_interpreter
         poisoned = rewrite_jaxpr(traced.jaxpr, interpret_calls(True))
-        self._compiled = BatchedEvaluator(_rule_by_jax if use_jax_interpreter else _rule).compile(poisoned)
+        rule = rule or (_rule_by_jax if use_jax_interpreter else kernel_rule)
+        self._compiled = BatchedEvaluator(rule).compile(poisoned)
         self._outputs = traced.outputs
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
@@ -115,7 +118,7 @@ def _rule_by_jax(evaluator: BatchedEvaluator, equation: Equation) -> EquationFun
     return (
         evaluator.compile(interpretation(equation))
         if primitive_name(equation) in PALLAS_PRIMITIVES
-        else _rule(evaluator, equation)
+        else kernel_rule(evaluator, equation)
     )
 
 
@@ -124,7 +127,7 @@ def _rule_with_callbacks(evaluator: BatchedEvaluator, equation: Equation) -> Equ
     return call_python(equation) if primitive_name(equation) == "io_callback" else _rule_by_jax(evaluator, equation)
 
 
-def _rule(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+def kernel_rule(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
     """The function that evaluates an equation, by JAX if it is not supported here but has no side effect."""
     try:
         return _supported_rule(evaluator, equation)
@@ -144,8 +147,8 @@ def _supported_rule(evaluator: BatchedEvaluator, equation: Equation) -> Equation
     if name == "select_n":
         return _elementwise(equation, select)
     if name == "convert_element_type":
-        dtype = dtype_of(equation.outvars[0].aval)
-        return lambda operands: (convert(operands[0], dtype),)
+        dtype, promoted = dtype_of(equation.outvars[0].aval), is_promoting()
+        return lambda operands: (convert(operands[0], dtype, promoted=promoted),)
     if name in _ON_ARRAYS:
         function = _ON_ARRAYS[name](equation)
         return lambda operands: (function(*operands),)

@@ -1,6 +1,8 @@
 """Values with rows: arrays whose first axis counts sets of inputs, or has length 1 if all sets share the value."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -31,17 +33,45 @@ EquationFunction: TypeAlias = Callable[[Sequence[Value]], Sequence[Value]]
 ArrayFunction: TypeAlias = Callable[..., Any]
 
 
+_promotes: ContextVar[bool] = ContextVar("promotes", default=False)
+
+
+@contextmanager
+def promote_floats() -> Iterator[None]:
+    """Has kernels that are prepared in this context computed in float64, except for what they store in float8."""
+    token = _promotes.set(True)
+    try:
+        yield
+    finally:
+        _promotes.reset(token)
+
+
+def is_promoting() -> bool:
+    """Returns whether kernels are now prepared in `promote_floats`."""
+    return _promotes.get()
+
+
 def dtype_of(aval: AbstractValue) -> DType:
-    """The dtype of a value.
+    """The dtype in which a value is computed.
 
     Raises:
       UnknownError: NumPy does not have it, as for a semaphore or a key.
     """
     try:
         dtype: DType = np.dtype(aval.dtype)
-        return dtype
     except (TypeError, AttributeError):
         raise UnknownError(str(aval)) from None
+    return promoted_dtype(dtype)
+
+
+def promoted_dtype(dtype: DType) -> DType:
+    """Returns float64 for a float of 16 bits or more in `promote_floats`, otherwise the dtype itself."""
+    return np.dtype(np.float64) if _promotes.get() and is_float(dtype) and dtype.itemsize > 1 else dtype
+
+
+def constant(value: Any, dtype: DType) -> Array:
+    """A constant of a jaxpr as an array with one row, in the dtype in which it is computed."""
+    return np.asarray(value, dtype)[None].astype(promoted_dtype(dtype), copy=False)
 
 
 def unwritten_memory(shape: Sequence[int], dtype: DType) -> Array:

@@ -17,6 +17,7 @@ from kerneltest.trace.batched_interpreter.batched_values import (
     run_by_group,
     unwritten_memory,
 )
+from kerneltest.trace.jax_compat.interpreter_errors import call_back
 from kerneltest.trace.jax_compat.jaxpr_types import AbstractValue, ClosedJaxpr, Equation
 from kerneltest.trace.walk import scan_counts
 
@@ -126,7 +127,7 @@ def call_python(equation: Equation) -> EquationFunction:
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         if not is_uniform(operands):
             raise UnknownError("a callback with several rows")
-        results = callback(*(x[0].copy() for x in operands))  # it may keep its arguments, and write to them
+        results = call_back(callback, [x[0].copy() for x in operands])  # it may keep its arguments, and write to them
         return [np.array(result, dtype)[None] for result, dtype in zip(results, dtypes, strict=True)]
 
     return evaluate

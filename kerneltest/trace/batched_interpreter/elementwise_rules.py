@@ -6,7 +6,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.core.dtypes import Array, cast, is_float, is_integer
 from kerneltest.trace.batched_interpreter.batched_values import ArrayFunction, UnknownError
 from kerneltest.trace.jax_compat.jaxpr_types import DType, Params
 
@@ -57,9 +57,12 @@ def _shift_right_logical(x: Array, by: Array) -> Array:
 
 def _round(params: Params) -> ArrayFunction:
     away = "AWAY" in str(params.get("rounding_method", "")) or str(params.get("rounding_method")) == "0"
-    return widen(
-        (lambda x: np.trunc(x + np.copysign(np.nextafter(np.float32(0.5), np.float32(0)), x))) if away else np.rint
-    )
+    return widen(_round_away if away else np.rint)
+
+
+def _round_away(x: Array) -> Array:
+    below_half = np.nextafter(x.dtype.type(0.5), x.dtype.type(0))
+    return np.asarray(np.trunc(x + np.copysign(below_half, x)))
 
 
 def _power(params: Params) -> ArrayFunction:
@@ -82,11 +85,16 @@ def _logistic(x: Array) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
-def convert(x: Array, dtype: DType) -> Array:
+def convert(x: Array, dtype: DType, *, promoted: bool = False) -> Array:
     """Converts to another dtype. From float to integer, values out of range saturate and NaN becomes 0.
 
+    Args:
+      x: to convert.
+      dtype: the result's.
+      promoted: whether float64 stands for a narrower float, so that a result that is stored is rounded once.
+
     Raises:
-      UnknownError: from float64 to a narrow float, which NumPy rounds twice.
+      UnknownError: from float64 to a narrow float, which XLA rounds in an unknown way.
     """
     if x.dtype == dtype:
         return x
@@ -99,7 +107,9 @@ def convert(x: Array, dtype: DType) -> Array:
         top = inside >= float(info.max)
         return np.asarray(np.where(top, np.array(info.max, dtype), np.where(top, 0, inside).astype(dtype)))
     if is_float(x.dtype) and is_float(dtype) and x.dtype.itemsize > 4 and dtype.itemsize < 4:
-        raise UnknownError("float64 to a narrow float")
+        if not promoted:
+            raise UnknownError("float64 to a narrow float")
+        return cast(x, dtype)
     if x.dtype != np.bool_ and dtype == np.bool_:
         return np.asarray(x != 0)
     if is_integer(x.dtype) and is_float(dtype) and dtype.itemsize < 4:

@@ -163,6 +163,8 @@ def _block_layout(evaluator: BatchedEvaluator, mapping: BlockMapping) -> _BlockL
                 scale.append(kind)
             case _:
                 raise UnknownError("an unsupported kind of block")
+    if 0 in lengths:
+        raise UnknownError("an empty block")
     shape = tuple(array.shape)
     padded = tuple((n - 1) // length * length + length for n, length in zip(shape, lengths, strict=True))
     return _BlockLayout(

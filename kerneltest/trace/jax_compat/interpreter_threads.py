@@ -13,10 +13,14 @@ from types import CodeType, FrameType
 from typing import Any
 
 import jax
+import numpy as np
+from jax._src import callback as callbacks
+from jax._src import config
 from jax._src.pallas.mosaic.interpret import thread_map
 
 from kerneltest.core.details import Hung
 from kerneltest.core.runtime import thread_stacks
+from kerneltest.trace.jax_compat.interpreter_errors import KernelFaultError, call_back, note, raise_own_exception
 from kerneltest.trace.jax_compat.jaxpr_types import Jaxpr
 from kerneltest.trace.jax_compat.mosaic_patches import patch_interpreters
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
@@ -51,15 +55,27 @@ _run_compiled = thread_map._run_jaxpr if jax.__version_info__ >= (0, 11) else _c
 
 def _run_thread(evaluate: EvaluateThread | None, jaxpr: Jaxpr, consts: Any, *args: Any) -> None:
     """Runs one of a kernel's threads, compiled if `evaluate` is None."""
-    # The default device belongs to the parent thread: without this, a machine with a GPU would run the thread there.
-    with jax.default_device(jax.local_devices(backend="cpu")[0]):
-        if evaluate is None:
-            _run_compiled(jaxpr, consts, *args)
-        else:
-            evaluate(jaxpr, [*consts, *args])
+    try:
+        # The default device belongs to the parent thread. A machine with a GPU would run this one there.
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            if evaluate is None:
+                _run_compiled(jaxpr, consts, *args)
+            else:
+                evaluate(jaxpr, [*consts, *args])
+    except Exception as error:
+        note(error)
+        raise
 
 
-class _DeadlockError(Exception):
+def _call_back_with_numpy(*args: Any, callback: Callable[..., Any], **_: Any) -> tuple[Any, ...]:
+    # JAX's own makes arrays on a device of all arguments, and the interpreter converts them back to NumPy's: that is
+    # two thirds of the cost of a callback, and each run makes dozens of them.
+    # Arrays without axes become scalars, which they are where nothing is compiled.
+    with config.default_device(jax.local_devices(backend="cpu")[0]):
+        return tuple(map(np.asarray, call_back(callback, [np.array(each)[()] for each in args])))
+
+
+class _DeadlockError(KernelFaultError):
     """Raised in threads that wait for each other."""
 
 
@@ -109,12 +125,16 @@ def exclusive_interpreter(
 
     Yields:
       The deadlock detector, and the text that the interpreter prints.
+
+    Raises:
+      Exception: the first exception inside the interpreter, if it is kerneltest's.
     """
     threads = Replacement(thread_map, "_run_jaxpr", functools.partial(_run_thread, evaluate))
     with (
         _one_at_a_time,
+        raise_own_exception(),
         patch_interpreters(),
-        replace_attributes(threads),
+        replace_attributes(threads, Replacement(callbacks, "io_callback_impl", _call_back_with_numpy)),
         _captured_output() as printed,
         DeadlockDetector(waits, describe) as detector,
     ):
@@ -166,6 +186,15 @@ class DeadlockDetector:
         self._thread.join()
 
     def _poll(self) -> None:
+        while not self._over.is_set():
+            try:
+                self._detect()
+                return
+            except Exception as error:  # a deadlock must be noticed all the same
+                note(error)
+
+    def _detect(self) -> None:
+        """Returns when the run is over, or has been ended because of a deadlock."""
         before, unchanged = None, 0
         while not self._over.wait(_POLL_INTERVAL):
             waiting, running = _waiting_threads(self._waits)
@@ -174,9 +203,12 @@ class DeadlockDetector:
             before = now
             if unchanged < _POLLS_UNTIL_DEADLOCK:
                 continue
-            found = sorted(map(self._describe, waiting.values()), key=lambda wait: wait.words)
-            line = next((wait.line for wait in found if wait.line), "")
-            self.deadlock = Hung("deadlock: " + "; ".join(wait.words for wait in found), line)
+            try:
+                found = sorted(map(self._describe, waiting.values()), key=lambda wait: wait.words)
+                line = next((wait.line for wait in found if wait.line), "")
+                self.deadlock = Hung("deadlock: " + "; ".join(wait.words for wait in found), line)
+            except Exception as error:  # the run must end all the same
+                note(error)
             for thread, variables in waiting.items():
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_DeadlockError))
                 with variables["self"].cv:

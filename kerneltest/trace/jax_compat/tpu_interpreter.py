@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import jax
 import numpy as np
-from jax._src import callback as callbacks
-from jax._src import config
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 from jax.experimental.pallas import tpu as pltpu
@@ -20,6 +17,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat import tpu_findings
+from kerneltest.trace.jax_compat.interpreter_errors import KernelFaultError
 from kerneltest.trace.jax_compat.interpreter_threads import (
     COPIES,
     EvaluateThread,
@@ -122,7 +120,8 @@ def run(
         except Failure:
             raise
         except Exception as error:
-            raise tpu_findings.failure(error, detector.deadlock, made[0] if made else None) from error
+            cause = None if isinstance(error, KernelFaultError) else error
+            raise tpu_findings.failure(error, detector.deadlock, made[0] if made else None) from cause
     unwritten = [_crop(memory.unwritten_mask(i), output.shape) for i, output in enumerate(outputs)]
     return InterpretResult(outputs, unwritten, tuple(memory.reads))
 
@@ -132,16 +131,9 @@ def _crop(mask: Array | None, shape: tuple[int, ...]) -> Array | None:
     return inside if inside is not None and inside.any() else None
 
 
-def _call_back_with_numpy(*args: Any, callback: Callable[..., Any], **_: Any) -> tuple[Any, ...]:
-    # JAX's own makes arrays on a device of all arguments, and the interpreter converts them back to NumPy's: that is
-    # two thirds of the cost of a callback, and each run makes dozens of them.
-    with config.default_device(jax.local_devices(backend="cpu")[0]):
-        return tuple(map(np.asarray, callback(*map(np.array, args))))
-
-
 @contextmanager
 def _tracked_memory(layout: MemoryLayout, fill: ChooseFill | None) -> Iterator[list[TrackedSharedMemory]]:
-    """Has the interpreter make tracked memory, and call back with NumPy's arrays; yields the memory it makes."""
+    """Has the interpreter make tracked memory, and yields it."""
     made: list[TrackedSharedMemory] = []
 
     def make(**kwargs: Any) -> TrackedSharedMemory:
@@ -149,10 +141,7 @@ def _tracked_memory(layout: MemoryLayout, fill: ChooseFill | None) -> Iterator[l
         made[-1].track(layout, fill)
         return made[-1]
 
-    with replace_attributes(
-        Replacement(tpu_memory, "SharedMemory", make),
-        Replacement(callbacks, "io_callback_impl", _call_back_with_numpy),
-    ):
+    with replace_attributes(Replacement(tpu_memory, "SharedMemory", make)):
         yield made
 
 

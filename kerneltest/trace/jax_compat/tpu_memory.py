@@ -11,6 +11,7 @@ from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, UndefinedSource, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.interpreter_errors import KernelFaultError
 from kerneltest.trace.jax_compat.jaxpr_types import DType, SourceInfo
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.jax_compat.tpu_layout import MemoryLayout
@@ -28,7 +29,7 @@ PIPELINE_CODE = "the pipeline's own code"
 _FIRST_BUFFER, _FIRST_SEMAPHORE = 100, 2000  # JAX's numbers for the first allocations
 
 
-class MisuseError(Exception):
+class MisuseError(KernelFaultError):
     """An access to memory that does not exist."""
 
     def __init__(self, verdict: Verdict, detail: MemoryFault | Race) -> None:
@@ -158,7 +159,8 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
     ) -> Any:
         source = _source(kwargs)
         self._check(Access.LOAD, key, rnge, source)
-        part = self._written[key][rnge] if key in self._written else None
+        result = super().get_buffer_content(key, rnge, thread, *args, **kwargs)
+        part = self._written[key][rnge] if result[0] is not None and key in self._written else None
         if source is None:
             self._moving.pop(thread, None)
         if part is not None and not part.all():
@@ -166,7 +168,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
                 self._moving[thread] = part
             else:
                 self.reads.setdefault(self._describe_read(key, source))
-        return super().get_buffer_content(key, rnge, thread, *args, **kwargs)
+        return result
 
     def _describe_read(self, key: BufferKey, source: SourceInfo) -> UndefinedSource:
         number, buffers = key[1] - _FIRST_BUFFER, self.layout.buffers

@@ -205,3 +205,11 @@ def test_a_cluster_that_cannot_be_used_is_told(tmp_path: Path, options: tuple[st
     run = _pytest(tmp_path, *options, suite="")
     assert words in run.stdout + run.stderr
     assert run.returncode == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_run_is_not_resumed_on_a_cluster(tmp_path: Path) -> None:
+    options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-report", "out", "-k", "doubled")
+    assert _pytest(tmp_path, *options).returncode == pytest.ExitCode.OK
+    run = _pytest(tmp_path, *options, "--kt-resume", "--kt-ray", "auto", suite=None)
+    assert "--kt-ray and --kt-resume cannot be combined: nodes do not tell" in run.stderr
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR

@@ -1,0 +1,154 @@
+"""The first of two questions about values: is the kernel's formula right?
+
+The kernel is evaluated with its floats promoted to float64, and compared with the oracle as closely as arithmetic of 40
+bits allows. This admits every right algorithm, and no tolerance hides a wrong one.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from kerneltest.core.details import ErrorCause, MismatchCause
+from kerneltest.core.dtypes import Array, float_format, is_float
+from kerneltest.core.precision import FLOAT32
+from kerneltest.execute.batching import kernel_inputs
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Item
+from kerneltest.execute.promoted_outputs import NotPromotedError, formula_kernel, promoted_outputs, sample_kernel
+from kerneltest.judge.compare import Comparison, compare
+from kerneltest.numerics.formula import FORMULA_FORMAT, NEGLIGIBLE, formula_precision
+from kerneltest.numerics.rounding_bounds import SPREAD_FACTOR
+from kerneltest.numerics.spread import spread_of
+from kerneltest.oracle.expectation import Expectation
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.records.journal import Phase
+from kerneltest.records.schema import FormulaAnswer
+from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
+from kerneltest.trace.tracing import Traced
+
+FORMULA_ARITHMETIC = SampleArithmetic(FORMULA_FORMAT, constants=True)
+
+# Of the least bound: below it, the oracle is not sampled, and a right formula stays below it nearly always.
+_CLOSE = 2.0**-7
+
+
+def compare_formula(
+    item: Item, case: AnyCase, cache: Cache, traced: Traced, expectation: Expectation, *, specials: bool = False
+) -> list[Comparison]:
+    """Compares the outputs of a kernel whose floats are promoted to float64 with the oracle's.
+
+    Args:
+      item, case: whose outputs they are.
+      cache: of the pairing.
+      traced: the kernel.
+      expectation: the oracle's values.
+      specials: whether a result that is NaN or infinite is wrong where the other one is finite. In float64, kernels
+        overflow elsewhere than in their own dtypes, so that this is evidence and no finding.
+
+    Returns:
+      The comparison of each output; its bound is infinite where the elements were not compared.
+
+    Raises:
+      NotPromotedError: the kernel cannot be evaluated so.
+    """
+    outputs = promoted_outputs(item, case, cache, traced)
+    bounds = [
+        least_bound(got, value, defined & (specials | _both_finite(got, value)))
+        for got, value, defined in zip(outputs, expectation.values, expectation.defined, strict=True)
+    ]
+    kernel = formula_kernel(item, case, cache, traced)
+    precision = formula_precision(kernel.functions)
+    limits = expectation.formula or ()
+
+    def compare_all() -> list[Comparison]:
+        return [
+            compare(got, value, bound, signed_zeros=False, alternatives=others)
+            for got, value, bound, others in zip(outputs, expectation.values, bounds, alternatives, strict=True)
+        ]
+
+    alternatives: list[tuple[Array, ...]] = [()] * len(outputs)
+    found = compare_all()
+    if limits and any((each.bound_fraction or 0.0) > _CLOSE or each.wrong.any() for each in found):
+        cache.enter_phase(Phase.EXPECTING)
+        pairs = list(zip(bounds, limits, outputs, strict=True))
+        bounds = [bound + limit.at(precision) if is_float(got.dtype) else bound for bound, limit, got in pairs]
+        alternatives = [() if is_float(got.dtype) else limit.alternatives(precision) for _, limit, got in pairs]
+        found = compare_all()
+    if any(each.wrong.any() for each in found):
+        cache.enter_phase(Phase.EXPECTING)
+        samples = sample_kernel(kernel, kernel_inputs(item, case, cache), FORMULA_ARITHMETIC)
+        bounds = [bound + movement(each) for bound, each in zip(bounds, samples, strict=True)]
+        found = compare_all()
+    return found
+
+
+def ask_formula(
+    item: Item, case: AnyCase, cache: Cache, traced: Traced, expectation: Expectation
+) -> tuple[FormulaAnswer, Sequence[Comparison]]:
+    """Asks whether a kernel's formula is right for a case.
+
+    Returns:
+      The answer, and the comparison of each output if some element is wrong; otherwise ().
+    """
+    key = traced, case.id
+    if key in cache.right_formulas:
+        return cache.right_formulas[key], ()
+    answer, found = _ask(item, case, cache, traced, expectation)
+    if not found:
+        cache.right_formulas[key] = answer
+    return answer, found
+
+
+def _ask(
+    item: Item, case: AnyCase, cache: Cache, traced: Traced, expectation: Expectation
+) -> tuple[FormulaAnswer, Sequence[Comparison]]:
+    if not getattr(item.pairing.tolerance, "asks_formula", False):
+        return FormulaAnswer(unanswered=f"the pairing declares {item.pairing.tolerance}"), ()
+    try:
+        found = compare_formula(item, case, cache, traced, expectation)
+    except NotPromotedError as error:
+        return FormulaAnswer(unanswered=str(error)), ()
+    compared = sum(int(np.isfinite(each.bound).sum()) for each in found)
+    fraction = max((each.bound_fraction for each in found if each.bound_fraction is not None), default=None)
+    return FormulaAnswer(compared, fraction), found if any(each.wrong.any() for each in found) else ()
+
+
+def formula_cause(found: Sequence[Comparison]) -> MismatchCause:
+    """Returns a wrong formula as the cause of wrong values, from the comparison of each output."""
+    size = max(map(_relative_error, found))
+    return MismatchCause(ErrorCause.FORMULA, size if size and math.isfinite(size) else None)
+
+
+def _relative_error(found: Comparison) -> float:
+    """Returns the largest finite error of wrong elements, relative to the largest expected value."""
+    with np.errstate(all="ignore"):
+        error = np.abs(found.actual.astype(np.float64) - found.expected)[found.wrong]
+        size = np.abs(np.asarray(found.expected, np.float64))
+    most = float(np.max(error[np.isfinite(error)], initial=0.0))
+    largest = float(np.max(size[np.isfinite(size)], initial=0.0))
+    return most / largest if largest else most
+
+
+def _both_finite(got: Array, value: Array) -> Array:
+    return np.isfinite(got.astype(np.float64)) & np.isfinite(np.asarray(value, np.float64))
+
+
+def least_bound(got: Array, value: Array, asked: Array) -> Array:
+    """Returns the difference that is not seen whatever the formula; infinite for elements that are not asked."""
+    if not is_float(got.dtype):
+        return np.where(asked, 0.0, np.inf)
+    wide = np.asarray(value, np.float64)
+    size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
+    bound = NEGLIGIBLE * size + FLOAT32.smallest_subnormal / 2
+    if got.dtype != np.float64:  # stored in 8 bits
+        bound = bound + float_format(got.dtype).ulp(size) / 2
+    return np.where(asked, bound, np.inf)
+
+
+def movement(samples: Array) -> Array:
+    """Returns how far each element of an output moves in samples; infinite where it jumps."""
+    if not is_float(samples.dtype):
+        return np.where((samples != samples[:1]).any(0), np.inf, 0.0)
+    spread = spread_of(samples.astype(np.float64))
+    return np.where(spread.lost, np.inf, SPREAD_FACTOR * spread.deviation)

@@ -1,0 +1,121 @@
+"""The second of two questions about values, asked of a kernel whose formula is right: is its rounding?
+
+The oracle's own rounding bounds that of most kernels. One that computes the same in another order or form may round
+differently, so it is also held against its own formula, computed in float32 or wider throughout.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kerneltest.core.details import ErrorCause, MismatchCause
+from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_float, parse_dtype
+from kerneltest.core.precision import FLOAT32
+from kerneltest.declare.built_in_models import Rounding
+from kerneltest.declare.error_model import Tolerance
+from kerneltest.execute.output_comparison import CallOutputs
+from kerneltest.judge.compare import Comparison
+from kerneltest.numerics.rounding_bounds import bound_from_spread
+from kerneltest.numerics.spread import spread_of
+from kerneltest.trace.tracing import Traced
+
+MOST_UNSTABLE = 64.0
+"""How many times as much as the oracle's the kernel's own formula may lose to rounding."""
+
+_UNSTABLE_SLACK = 4.0  # of the oracle's bound: what an unstable formula may lose in fact
+
+_DIGIT = 10.0  # a value of which the oracle keeps a digit is so many times as large as its bound
+_BY_OWN_FORMULA = ", or the rounding of the kernel's own formula"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRounding:
+    """The rounding of a kernel's own formula.
+
+    Attributes:
+      bounds: the largest error of each output's elements, the rounding of the output itself included.
+      admitted: the same, but close to those of the oracle where the kernel's formula may lose over `MOST_UNSTABLE`
+        times as much.
+    """
+
+    bounds: tuple[Array, ...]
+    admitted: tuple[Array, ...]
+
+    def admit(self, claim: CallOutputs) -> CallOutputs:
+        """Returns a claim with the bounds that are admitted."""
+        return replace(claim, bounds=self.admitted, tolerance=f"{claim.tolerance}{_BY_OWN_FORMULA}")
+
+
+def own_format(tolerance: Tolerance, traced: Traced) -> FloatFormat | None:
+    """Returns the format in which a kernel's own formula is sampled; None if the pairing declares other bounds.
+
+    It is the policy of the tolerance, not the kernel's dtypes: a sum that is kept in bfloat16 is not admitted.
+    """
+    if not isinstance(tolerance, Rounding):
+        return None
+    if tolerance.compute != "input":
+        return float_format(parse_dtype(tolerance.compute))
+    floats = (float_format(leaf.dtype) for leaf in traced.inputs if is_float(leaf.dtype))
+    return max(floats, key=lambda each: each.unit_roundoff, default=FLOAT32)
+
+
+def own_rounding(samples: Sequence[Array], claim: CallOutputs, loose: Sequence[Array], fmt: FloatFormat) -> OwnRounding:
+    """Returns how far a kernel's own formula moves when each of its operations is rounded as a machine would.
+
+    Args:
+      samples: of each output, (samples, *shape); row 0 is not rounded.
+      claim: the outputs, with the bounds of the oracle's rounding.
+      loose: such bounds for a machine that rounds even representable results: an oracle may be exact by chance.
+      fmt: the format of the samples.
+    """
+    own, admitted = [], []
+    for each, output, value, bound, most in zip(samples, claim.outputs, claim.values, claim.bounds, loose, strict=True):
+        if not is_float(output.dtype):
+            own.append(bound)
+            admitted.append(bound)
+            continue
+        exact = np.asarray(value, np.float64)
+        # Around the oracle's values, so that the rounding of the kernel's constants counts.
+        spread = spread_of(np.concatenate([exact[None], each[1:].astype(np.float64)]))
+        moved = np.where(spread.lost, 0.0, bound_from_spread(exact, spread, fmt.unit_roundoff))
+        size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
+        own.append(np.maximum(bound, moved + float_format(output.dtype).ulp(size + moved) / 2))
+        most = np.maximum(bound, most)
+        # Where the oracle itself keeps no digit, none can be lost.
+        unstable = (own[-1] > MOST_UNSTABLE * most) & (size > _DIGIT * most)
+        admitted.append(np.where(unstable, _UNSTABLE_SLACK * most, own[-1]))
+    return OwnRounding(tuple(own), tuple(admitted))
+
+
+def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> MismatchCause:
+    """Returns the cause of wrong values of a kernel whose formula is right.
+
+    Args:
+      found: the comparison of each output within the oracle's bounds.
+      own: the rounding of the kernel's own formula, if it is known.
+    """
+    if own is not None and all(_is_within(each, bound) for each, bound in zip(found, own.bounds, strict=True)):
+        ratios = [_largest_ratio(bound, each.bound, each) for each, bound in zip(found, own.bounds, strict=True)]
+        return _cause(ErrorCause.UNSTABLE, max(ratios))
+    return _cause(ErrorCause.ROUNDING, max(_largest_ratio(_error(each), each.bound, each) for each in found))
+
+
+def _cause(what: ErrorCause, size: float) -> MismatchCause:
+    return MismatchCause(what, size if math.isfinite(size) else None)
+
+
+def _error(found: Comparison) -> Array:
+    with np.errstate(all="ignore"):
+        return np.abs(found.actual.astype(np.float64) - found.expected)
+
+
+def _is_within(found: Comparison, bound: Array) -> bool:
+    return not (found.wrong & ~(_error(found) <= bound)).any()
+
+
+def _largest_ratio(size: Array, bound: Array, found: Comparison) -> float:
+    """Returns the largest ratio among the wrong elements; infinite if one of them is not finite or has no bound."""
+    with np.errstate(all="ignore"):
+        return float(np.max(np.nan_to_num(size / bound, nan=np.inf, posinf=np.inf)[found.wrong], initial=0.0))

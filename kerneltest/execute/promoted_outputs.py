@@ -1,0 +1,119 @@
+"""The outputs of kernels whose floats are promoted to float64, evaluated in batches."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.batching import kernel_inputs
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Item
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.records.journal import Phase
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.trace.float64_tracing import trace_in_float64
+from kerneltest.trace.tracing import Traced
+
+_MOST = 2**22  # elements in the inputs of cases that are evaluated at once
+
+
+class NotPromotedError(Exception):
+    """A kernel cannot be evaluated with its floats promoted; says why."""
+
+
+def formula_kernel(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> PromotedKernel:
+    """Returns a kernel with its floats promoted to float64, traced in float64 if possible.
+
+    Args:
+      item, case: of which the kernel is evaluated.
+      cache: of the pairing.
+      traced: the kernel.
+
+    Raises:
+      NotPromotedError: there is none.
+    """
+    if traced not in cache.formula_kernels:
+        cache.enter_phase(Phase.TRACING)
+        platform = item.backend.platform if traced.by_platform else ""
+        wide = trace_in_float64(item.pairing, case.signature, traced, platform)
+        found = _promote(wide) if wide is not None else ""
+        cache.formula_kernels[traced] = _promote(traced) if isinstance(found, str) else found
+    return _or_raise(cache.formula_kernels[traced])
+
+
+def own_kernel(cache: Cache, traced: Traced) -> PromotedKernel:
+    """Returns a kernel with its floats promoted to float64, and the constants of its own dtypes.
+
+    Raises:
+      NotPromotedError: there is none.
+    """
+    if traced not in cache.own_kernels:
+        cache.own_kernels[traced] = _promote(traced)
+    return _or_raise(cache.own_kernels[traced])
+
+
+def promoted_outputs(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> tuple[Array, ...]:
+    """Returns the outputs of a kernel with its floats promoted to float64, evaluated with those of coming cases.
+
+    Raises:
+      NotPromotedError: the kernel cannot be evaluated so for this case.
+    """
+    kernel = formula_kernel(item, case, cache, traced)
+    cache.enter_phase(Phase.RUNNING)
+    if (traced, case.id) not in cache.promoted_outputs:
+        cases, inputs = [case], [kernel_inputs(item, case, cache)]
+        most = _MOST // (1 + sum(leaf.size for leaf in inputs[0]))
+        for other in cache.later_cases(case)[:most]:
+            if other.id in cache.expectations or other.id in cache.batch_inputs:
+                cases.append(other)
+                inputs.append(kernel_inputs(item, other, cache))
+        try:
+            results = kernel([np.stack(column) for column in zip(*inputs, strict=True)])
+        except Exception as error:
+            if len(cases) == 1:
+                raise _explain(error) from error
+            try:  # another case may be the cause
+                results = kernel([leaf[None] for leaf in inputs[0]])
+            except Exception as own:
+                raise _explain(own) from own
+        for row, each in enumerate(cases[: len(results[0])] if results else cases):
+            cache.promoted_outputs[traced, each.id] = tuple(output[row] for output in results)
+    return cache.promoted_outputs.pop((traced, case.id))
+
+
+def sample_kernel(kernel: PromotedKernel, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
+    """Returns the outputs of such a kernel in samples, (samples, *shape).
+
+    Raises:
+      NotPromotedError: the kernel cannot be evaluated so for these inputs.
+    """
+    try:
+        return kernel.sample(leaves, arithmetic)
+    except Exception as error:
+        raise _explain(error) from error
+
+
+def _or_raise(found: PromotedKernel | str) -> PromotedKernel:
+    if isinstance(found, str):
+        raise NotPromotedError(found)
+    return found
+
+
+def _promote(traced: Traced) -> PromotedKernel | str:
+    try:
+        return PromotedKernel(traced)
+    except Exception as error:
+        return str(_explain(error))
+
+
+def _explain(error: Exception) -> NotPromotedError:
+    """Returns the error that says why a kernel cannot be evaluated.
+
+    Raises:
+      Failure: the evaluation hangs.
+    """
+    if isinstance(error, Failure) and error.verdict is Verdict.HANG:
+        raise error
+    return NotPromotedError(f"it cannot be evaluated in NumPy: {exception_text(error)}")

@@ -1,0 +1,156 @@
+"""The two questions about the values of a case: is the formula right, and is the rounding?"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kerneltest.core.details import MismatchCause
+from kerneltest.core.dtypes import Array, widen
+from kerneltest.core.precision import Precision
+from kerneltest.execute.batching import kernel_inputs
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.formula_check import ask_formula, compare_formula, formula_cause
+from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, WrongOutputError, judge_outputs
+from kerneltest.execute.own_rounding import OwnRounding, own_format, own_rounding, rounding_cause
+from kerneltest.execute.promoted_outputs import NotPromotedError, own_kernel, sample_kernel
+from kerneltest.judge.compare import Comparison, compare
+from kerneltest.oracle.expectation import Expectation
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.records.journal import Phase
+from kerneltest.records.schema import FormulaAnswer
+from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
+from kerneltest.trace.tracing import Traced
+
+_WITHOUT_ROUNDING = "without rounding"
+
+
+@dataclass(frozen=True, slots=True)
+class TwoQuestions:
+    """The questions about one case on one backend.
+
+    Attributes:
+      item, case: of which they are asked.
+      cache: of the pairing.
+      traced: the kernel.
+      expectation: the oracle's values and bounds.
+      precision: the backend's arithmetic.
+      arguments: the case's array arguments by path.
+    """
+
+    item: Item
+    case: AnyCase
+    cache: Cache
+    traced: Traced
+    expectation: Expectation
+    precision: Precision
+    arguments: Mapping[str, Array]
+
+    def judge(self, claim: CallOutputs, *, with_evidence: bool) -> Outcome:
+        """Judges the kernel's outputs, and then its formula.
+
+        Args:
+          claim: the outputs, with the bounds of the oracle's rounding.
+          with_evidence: whether to collect evidence of a finding.
+
+        Raises:
+          WrongOutputError: an output is wrong, without `with_evidence`.
+        """
+        try:
+            outcome = self._compare(claim, with_evidence=False)
+        except WrongOutputError:
+            outcome = self._judge_wrong(claim, with_evidence)
+            if outcome.record.verdict.is_finding:
+                return outcome
+        if claim.tolerance == BIT_FOR_BIT:
+            return outcome
+        answer, found = ask_formula(self.item, self.case, self.cache, self.traced, self.expectation)
+        if found and not _follows_formula(claim, found):
+            answer, found = FormulaAnswer(unanswered="the rounding of its dtypes is a part of the formula"), ()
+        if found:
+            wrong = self._formula_claim(claim, found)
+            outcome = self._compare(wrong, with_evidence=with_evidence, cause=formula_cause(found))
+        return replace(outcome, record=replace(outcome.record, formula=answer))
+
+    def _judge_wrong(self, claim: CallOutputs, with_evidence: bool) -> Outcome:
+        """Judges outputs that exceed the oracle's bounds: they may be as good as the kernel's own formula allows.
+
+        Raises:
+          WrongOutputError: as `judge` does.
+        """
+        formula = self._compare_formula()
+        if formula is None:
+            return self._compare(claim, with_evidence=with_evidence)
+        if any(each.wrong.any() for each in formula):
+            cause = formula_cause(formula) if _explains(claim, formula) else None
+            return self._compare(claim, with_evidence=with_evidence, cause=cause)
+        own = self._own_rounding(claim)
+        if own is not None:
+            with suppress(WrongOutputError):
+                return self._compare(own.admit(claim), with_evidence=False)
+        found = claim.compare(self.cache.noise(self.case, self.arguments))
+        return self._compare(claim, with_evidence=with_evidence, cause=rounding_cause(found, own))
+
+    def _compare_formula(self) -> list[Comparison] | None:
+        """Returns the comparison of each output without rounding; None if that cannot be asked."""
+        try:
+            return compare_formula(self.item, self.case, self.cache, self.traced, self.expectation, specials=True)
+        except NotPromotedError:
+            return None
+
+    def _own_rounding(self, claim: CallOutputs) -> OwnRounding | None:
+        fmt = own_format(self.item.pairing.tolerance, self.traced)
+        if fmt is None or claim.tolerance == BIT_FOR_BIT:
+            return None
+        leaves = kernel_inputs(self.item, self.case, self.cache)
+        self.cache.enter_phase(Phase.EXPECTING)
+        try:
+            samples = sample_kernel(own_kernel(self.cache, self.traced), leaves, SampleArithmetic(fmt, self.precision))
+        except NotPromotedError:
+            return None
+        loose = self.expectation.all_bounds(claim.outputs, self.precision.never_exact())
+        return own_rounding(samples, claim, loose, fmt)
+
+    def _formula_claim(self, claim: CallOutputs, found: Sequence[Comparison]) -> CallOutputs:
+        """Returns what is claimed of the kernel's outputs without rounding."""
+        return replace(
+            claim,
+            outputs=[each.actual for each in found],
+            bounds=[each.bound for each in found],
+            signed_zeros=False,
+            tolerance=_WITHOUT_ROUNDING,
+            label=_WITHOUT_ROUNDING,
+            error_shares=lambda output: (),
+        )
+
+    def _compare(self, claim: CallOutputs, *, with_evidence: bool, cause: MismatchCause | None = None) -> Outcome:
+        return judge_outputs(
+            self.item, self.case, self.arguments, [claim], self.cache, with_evidence=with_evidence, cause=cause
+        )
+
+
+def _follows_formula(claim: CallOutputs, found: Sequence[Comparison]) -> bool:
+    """Returns whether the outputs are those of the formula up to rounding, where the formula is wrong.
+
+    They are not if the kernel rounds on purpose, for example by adding and subtracting a large number.
+    """
+    pairs = zip(claim.outputs, claim.bounds, found, strict=True)
+    return all(
+        not (compare(output, widen(each.actual), bound, signed_zeros=False).wrong & each.wrong).any()
+        for output, bound, each in pairs
+    )
+
+
+def _explains(claim: CallOutputs, found: Sequence[Comparison]) -> bool:
+    """Returns whether most wrong outputs are nearer to those of the formula than to the oracle's, up to rounding."""
+    nearer = farther = 0
+    for output, value, bound, each in zip(claim.outputs, claim.values, claim.bounds, found, strict=True):
+        got, wide, formula = (np.asarray(array, np.float64) for array in (output, value, each.actual))
+        with np.errstate(all="ignore"):
+            near = np.abs(got - formula) <= np.maximum(bound, np.abs(got - wide) / 2)
+        near |= (np.isnan(got) & np.isnan(formula)) | (got == formula)
+        nearer += int((near & each.wrong).sum())
+        farther += int((~near & each.wrong).sum())
+    return nearer > farther

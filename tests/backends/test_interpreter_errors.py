@@ -1,0 +1,95 @@
+"""An exception of kerneltest inside one of JAX's interpreters ends its case as one, and not as the kernel's fault."""
+
+from collections.abc import Callable, Container
+from itertools import count
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+from kerneltest.api import pairing_id
+from kerneltest.plan.cases import value_cases
+from kerneltest.records.schema import Record
+from kerneltest.trace.jax_compat import interpreter_threads, mosaic_gpu_interpreter, mosaic_patches
+from kerneltest.trace.jax_compat.tpu_memory import TrackedSharedMemory
+from tests.pipeline_bugs import BLOCK, SHAPE, TWINS
+
+TPU, GPU = "interpret-tpu", "interpret-mosaic-gpu"
+
+
+def doubled_on_tpu(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * 2
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+def raise_at(calls: Container[int], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that raises at some of its calls, in a frame that counts as kerneltest's."""
+    namespace = {"__name__": "kerneltest.injected", "original": original, "calls": calls, "numbers": count()}
+    exec(_RAISES, namespace)
+    return namespace["run"]  # type: ignore[return-value]
+
+
+_RAISES = """
+def run(*args, **keywords):
+    if next(numbers) in calls:
+        raise LookupError("injected")
+    return original(*args, **keywords)
+"""
+
+# The backend, the kernel, and the function that raises.
+CASES: list[tuple[str, str, Any, str]] = [
+    *((TPU, "", TrackedSharedMemory, name) for name in (
+        "track", "get_buffer_content", "store_buffer_content", "allocate_buffer", "leftovers",
+    )),
+    (GPU, "waits_for_each_other", interpreter_threads, "_run_compiled"),
+    (GPU, "waits_for_each_other", mosaic_gpu_interpreter, "_describe_wait"),
+]  # fmt: skip
+
+
+def ended(backend: str, kernel: Callable[..., Any], oracle: Callable[..., Any]) -> Record:
+    """The record of the first case of a kernel."""
+    lengths = dict(zip("mn", SHAPE, strict=True))
+    dims = {name: kt.dim(values=[length]) for name, length in lengths.items()}
+    pairing = kt.oracle_for(kernel, x=kt.array("m n", "float32"), dims=dims)(oracle)
+    first = next(value_cases(pairing, pairing_id(pairing), "float32", "structural", 0, "quick"))
+    (record,) = kt.check(pairing, backends=[backend], depth="quick", case=first.id).records
+    return record
+
+
+@pytest.mark.parametrize(("backend", "name", "owner", "function"), CASES)
+def test_it_is_an_internal_error(
+    backend: str, name: str, owner: Any, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = TWINS[name][0](True) if name else doubled_on_tpu
+
+    def oracle(x: np.ndarray) -> np.ndarray:
+        return 2 * x[: BLOCK[0]] if name else 2 * x
+
+    monkeypatch.setattr(owner, function, raise_at(range(10**9), getattr(owner, function)))
+    record = ended(backend, kernel, oracle)
+    assert record.verdict == "internal_error", record.message
+
+
+def test_so_is_one_in_a_callback_of_the_gpu_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def are_ordered(x: Any, y: Any) -> bool:
+        raise LookupError("injected")
+
+    monkeypatch.setattr(mosaic_patches.are_ordered, "__code__", are_ordered.__code__)
+    make, _ = TWINS["barrier_for_fewer_arrivals_than_come"]
+    record = ended(GPU, make(False), lambda x: 2 * x[: BLOCK[0]])
+    assert record.verdict == "internal_error", record.message
+
+
+@pytest.mark.parametrize("function", ["_waiting_threads", "_progress"])
+def test_a_deadlock_is_noticed_though_looking_for_it_raised_once(
+    function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpreter_threads, function, raise_at([0], getattr(interpreter_threads, function)))
+    make, _ = TWINS["waits_for_each_other"]
+    record = ended(GPU, make(True), lambda x: 2 * x[: BLOCK[0]])
+    assert record.verdict == "hang", record.message

@@ -1,0 +1,148 @@
+"""What a finding says of wrong values: another formula, too much rounding, or an unstable formula; and what passes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+from kerneltest.api import Result
+from kerneltest.core.details import ErrorCause, Mismatch
+
+COLUMNS = 32
+
+
+def _rows(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    """A kernel of whole arrays."""
+
+    def kernel(x: jax.Array) -> jax.Array:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = function(x_ref[...]).astype(o_ref.dtype)
+
+        result: jax.Array = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+        return result
+
+    return kernel
+
+
+def _check(
+    kernel: Callable[..., Any], oracle: Callable[..., Any], dtype: str, limit: float = 10, **more: Any
+) -> Result:
+    x = kt.array(f"m {COLUMNS}", dtype, domain=(-limit, limit))
+    pairing = kt.oracle_for(kernel, x=x, dims={"m": kt.dim(values=(3,))}, **more)(oracle)
+    return kt.check(pairing, depth="quick")
+
+
+def _causes(result: Result) -> set[ErrorCause | None]:
+    details = (each.record.detail for each in result.findings)
+    plain = [d for d in details if isinstance(d, Mismatch) and d.call in ("", "without rounding")]
+    return {d.cause.what if d.cause is not None else None for d in plain}
+
+
+def _softmax(x: Any, xp: Any = np, less: float = 0.0) -> Any:
+    e = xp.exp(x - x.max(axis=1, keepdims=True))
+    return e / (e.sum(axis=1, keepdims=True) + less)
+
+
+def _in_float32(function: Callable[..., Any], **more: Any) -> Callable[[jax.Array], jax.Array]:
+    return lambda x: function(x.astype(jnp.float32), jnp, **more)
+
+
+def _centred(x: Any, xp: Any = np) -> Any:
+    centred = x - x.mean(axis=1, keepdims=True)
+    return centred / xp.sqrt((centred * centred).mean(axis=1, keepdims=True) + 1e-5)
+
+
+def _by_moments(x: Any, xp: Any = np) -> Any:
+    mean = x.mean(axis=1, keepdims=True)
+    variance = xp.maximum((x * x).mean(axis=1, keepdims=True) - mean * mean, 0)
+    return (x - mean) / xp.sqrt(variance + 1e-5)
+
+
+def _by_lerp(x: Any) -> Any:
+    """The oracle below in another form: the difference is formed first, and both terms round elsewhere."""
+    return x[:, ::-1] + jnp.float32(0.25) * (x - x[:, ::-1])
+
+
+def _total(x: jax.Array) -> jax.Array:
+    """Sums kept in the dtype of the input."""
+    total = jax.lax.fori_loop(0, COLUMNS, lambda i, s: s + jax.lax.dynamic_slice_in_dim(x, i, 1, 1), x[:, :1] * 0)
+    return jnp.broadcast_to(total, x.shape)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel with its oracle, and the causes that its findings state: none for a right one."""
+
+    name: str
+    kernel: Callable[[jax.Array], jax.Array]
+    oracle: Callable[..., Any]
+    causes: frozenset[ErrorCause]
+    dtype: str = "bfloat16"
+    limit: float = 10
+
+
+FORMULA, ROUNDING, UNSTABLE = map(frozenset, ([ErrorCause.FORMULA], [ErrorCause.ROUNDING], [ErrorCause.UNSTABLE]))
+RIGHT: frozenset[ErrorCause] = frozenset()
+
+CASES = (
+    Case("softmax", _in_float32(_softmax), _softmax, RIGHT),
+    Case("softmax with 1e-7 in its total", _in_float32(_softmax, less=1e-7), _softmax, FORMULA),
+    Case("log2(e) to five digits", lambda x: jnp.exp2(x.astype(jnp.float32) * 1.4427), np.exp, FORMULA),
+    Case("log2(e) in float32", lambda x: jnp.exp2(x.astype(jnp.float32) * np.float32(np.log2(np.e))), np.exp, RIGHT),
+    Case("half away from zero", lambda x: jnp.sign(x) * jnp.floor(jnp.abs(x) + 0.5), np.rint, FORMULA),
+    Case("half to even", jnp.round, np.rint, RIGHT),
+    Case("a lerp", _by_lerp, lambda x: 0.25 * x + 0.75 * x[:, ::-1], RIGHT, "float32"),
+    Case("a sum in 16 bits", _total, lambda x: np.broadcast_to(x.sum(axis=1, keepdims=True), x.shape), ROUNDING),
+    Case("layer norm", _in_float32(_centred), _centred, RIGHT, "float32", 1000),
+    Case("layer norm by moments", _in_float32(_by_moments), _centred, UNSTABLE, "float32", 1000),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_finding_states_its_cause_and_a_right_kernel_has_none(case: Case) -> None:
+    result = _check(_rows(case.kernel), case.oracle, case.dtype, case.limit)
+    assert _causes(result) == case.causes, [each.message for each in result.findings[:2]]
+
+
+def test_a_bug_below_rounding_is_told_with_its_size() -> None:
+    result = _check(_rows(_in_float32(_softmax, less=1e-7)), _softmax, "bfloat16")
+    detail = result.findings[0].record.detail
+    assert isinstance(detail, Mismatch)
+    assert detail.cause is not None
+    assert 1e-8 < detail.cause.size < 1.01e-7
+    assert detail.text().startswith("without rounding: ")
+    assert "it computes something else: off by " in detail.text()
+
+
+def test_every_case_says_whether_the_formula_was_asked() -> None:
+    result = _check(_rows(_in_float32(_softmax)), _softmax, "bfloat16")
+    asked = [each.formula for each in result.records if each.group in ("numeric", "special")]
+    assert asked
+    assert all(each is not None and each.compared and not each.unanswered for each in asked)
+    assert max(each.bound_fraction or 0.0 for each in asked if each is not None) < 0.01
+
+
+def test_another_tolerance_than_that_of_rounding_leaves_the_formula_unasked() -> None:
+    kernel = _rows(_in_float32(_softmax, less=1e-7))
+    result = _check(kernel, _softmax, "bfloat16", tolerance=kt.tolerance.ulp(4))
+    assert result.ok
+    assert {each.formula.unanswered for each in result.records if each.formula is not None} == {
+        "the pairing declares ulp(4, compute=float32)"
+    }
+
+
+def test_a_kernel_that_rounds_on_purpose_is_not_accused() -> None:
+    def kernel(x: jax.Array) -> jax.Array:
+        bits = jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.int32)
+        return jax.lax.bitcast_convert_type(bits & ~0xFFFF, jnp.float32)
+
+    def oracle(x: np.ndarray) -> np.ndarray:
+        return (x.astype(np.float32).view(np.int32) & ~0xFFFF).view(np.float32).astype(np.float64)
+
+    assert _check(_rows(kernel), oracle, "float32").ok

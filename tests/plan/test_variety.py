@@ -1,0 +1,73 @@
+"""Signatures of invariants: each of two dims is the longer one, and dims have several blocks."""
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+from kerneltest.declare.dims import Dim
+from kerneltest.plan.signatures import order_by_variety, signatures
+
+
+def _declared(**dims: Dim) -> kt.Pairing:
+    return kt.oracle_for(lambda x, causal: x, x=kt.array(" ".join(dims), "float32"), causal=kt.static(False, True),
+                         dims=dims)(lambda x, causal: x)  # fmt: skip
+
+
+FREE, TWO, BLOCKED = kt.dim(), kt.dim(values=(16, 32)), kt.dim(block=8)
+
+
+@pytest.mark.parametrize("dims", [dict(m=TWO, n=TWO, d=TWO, e=TWO), dict(m=BLOCKED, n=kt.dim(block=16), d=FREE)])
+def test_a_few_signatures_have_each_order_of_two_dims_several_blocks_and_each_option(dims: dict[str, Dim]) -> None:
+    pairing = _declared(**dims)
+    planned = signatures(pairing, "quick")
+    telling, others = order_by_variety(pairing, planned)
+    assert sorted(map(str, [*telling, *others])) == sorted(map(str, planned))
+    assert len(telling) <= 6
+    rows = [{**dict(each.dims), **dict(each.statics)} for each in telling]
+    for one, other in itertools.permutations(dims, 2):
+        assert any(row[one] > row[other] for row in rows), (one, other)
+    for name, dim in dims.items():
+        assert any(row[name] > (dim.block or 0) for row in rows), name
+    assert {row["causal"] for row in rows} == {"False", "True"}
+
+
+def _product(wrong: bool) -> Any:
+    """The product of a matrix and a vector, whose gradient is wrong past as many elements as there are rows."""
+
+    @jax.custom_vjp
+    def product(x: jax.Array, y: jax.Array) -> jax.Array:
+        def body(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = jnp.sum(x_ref[...] * y_ref[...][None, :], axis=1)
+
+        made: jax.Array = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape[:1], x.dtype))(x, y)
+        return made
+
+    def backward(saved: tuple[jax.Array, jax.Array], weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+        x, y = saved
+        by_y = (weights[:, None] * x).sum(axis=0)
+        return weights[:, None] * y, jnp.where(wrong & (jnp.arange(len(y)) >= len(x)), 0, by_y)
+
+    product.defvjp(lambda x, y: (product(x, y), (x, y)), backward)
+    return lambda x, y: product(x, y)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_gradient_that_is_wrong_where_one_length_exceeds_another_is_found_twice(wrong: bool) -> None:
+    reals = (-np.inf, np.inf)
+    pairing = kt.oracle_for(
+        _product(wrong),
+        x=kt.array("m n", "float32", domain=reals),
+        y=kt.array("n", "float32", domain=reals),
+        dims=dict(m=TWO, n=TWO),
+        grad=True,
+    )(lambda x, y: x @ y)
+    for seed in range(3):
+        found = kt.check(pairing, depth="quick", seed=seed).findings
+        assert all(finding.family == "gradient" for finding in found)
+        assert bool(found) == wrong

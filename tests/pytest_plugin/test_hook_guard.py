@@ -1,0 +1,119 @@
+"""Exceptions of kerneltest in what pytest calls: words and exit code 3, before, in and after a session."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerneltest.pytest_plugin.hook_guard import guard_hooks, guard_members
+from tests import forked
+from tests.plugins import PLUGINS
+
+# Frames that count as kerneltest's.
+SOURCE = """
+def pytest_plain():
+    raise LookupError("injected")
+
+def pytest_before():
+    raise LookupError("injected")
+    yield
+
+def pytest_after():
+    yield
+    raise LookupError("injected")
+
+def pytest_right():
+    result = yield
+    return result + 1
+
+def pytest_mended():
+    try:
+        yield
+    except ValueError:
+        return "mended"
+
+class Item:
+    def place(self):
+        raise LookupError("injected")
+"""
+
+
+@pytest.fixture
+def hooks() -> dict[str, Any]:
+    namespace: dict[str, Any] = {"__name__": "kerneltest.injected"}
+    exec(SOURCE, namespace)
+    guard_hooks(namespace)
+    return namespace
+
+
+def wrap(hook: Callable[[], Any], others: Callable[[], object]) -> object:
+    """Calls a wrapper of other hooks as pluggy does, and returns its result."""
+    generator = hook()
+    try:
+        next(generator)
+        try:
+            result = others()
+        except Exception as error:
+            generator.throw(error)
+        else:
+            generator.send(result)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it yielded twice")
+
+
+def refuse() -> object:
+    raise ValueError("theirs")
+
+
+def test_its_exceptions_end_the_session_in_words(hooks: dict[str, Any]) -> None:
+    item = guard_members("place")(hooks["Item"])()
+    calls = [hooks["pytest_plain"], item.place, *(lambda n=n: wrap(hooks[n], list) for n in BOTH)]
+    for call in calls:
+        with pytest.raises(pytest.exit.Exception, match="kerneltest raised LookupError while in") as raised:
+            call()
+        assert raised.value.returncode == pytest.ExitCode.INTERNAL_ERROR
+
+
+BOTH = ("pytest_before", "pytest_after")
+
+
+def test_what_other_hooks_raise_or_return_passes(hooks: dict[str, Any]) -> None:
+    assert wrap(hooks["pytest_right"], lambda: 1) == 2
+    assert wrap(hooks["pytest_mended"], refuse) == "mended"
+    for name in ("pytest_right", "pytest_after"):
+        with pytest.raises(ValueError, match="theirs"):
+            wrap(hooks[name], refuse)
+
+
+# A plugin that has a function of kerneltest raise, which is called before or after the session.
+PLUGIN = """
+from importlib import import_module
+namespace = {{"__name__": "kerneltest.injected"}}
+exec('''
+def raises(*args, **options):
+    raise LookupError("injected")
+''', namespace)
+owner = import_module({module!r})
+for name in {names!r}.split(".")[:-1]:
+    owner = getattr(owner, name)
+setattr(owner, {names!r}.rpartition(".")[2], namespace["raises"])
+"""
+OUTSIDE = [
+    ("kerneltest.execute.settings", "register_setting"),  # by an extension that registers
+    ("kerneltest.pytest_plugin.options", "known_settings"),
+    ("kerneltest.pytest_plugin.dispatch", "Dispatcher.close"),
+]
+
+
+@pytest.mark.parametrize(("module", "names"), OUTSIDE)
+def test_outside_of_a_session_the_command_ends_with_3_and_the_message_alone(
+    module: str, names: str, tmp_path: Path
+) -> None:
+    (tmp_path / "injecting.py").write_text(PLUGIN.format(module=module, names=names), encoding="utf-8")
+    (tmp_path / "test_green.py").write_text("def test_green(): pass", encoding="utf-8")
+    run = forked.run(tmp_path, "pytest", "-p", "injecting", *PLUGINS, "-p", "no:cacheprovider")
+    assert run.returncode == pytest.ExitCode.INTERNAL_ERROR, run.stderr
+    assert run.stderr.startswith("kerneltest raised LookupError while in pytest's hook ")
+    assert "Traceback" not in run.stdout + run.stderr
