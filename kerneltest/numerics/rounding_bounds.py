@@ -22,6 +22,7 @@ SPREAD_FACTOR = 7.0
 _RESULT_ROUNDINGS = 2.0  # roundings of the result itself that any kernel may make
 _QUARTER, _MAX_TYPICAL = 0.25, 32.0  # the floor: a part of the median relative deviation, which is capped (in u)
 _EQUAL = 1e-9  # relative difference of the exact row from the oracle's values
+_CANCELLED = 2.0**-20  # the same, relative to the spread: roundings of float64 are 2^-29 of those of float32
 
 
 def bound_from_spread(value: Array, found: Spread, u: float) -> Array:
@@ -242,13 +243,22 @@ def _raise_own_mistake(error: Exception) -> None:
 
 
 def _has_exact_row(samples: Array, value: Array) -> bool:
+    """Returns whether the first row equals a value but for roundings of float64.
+
+    These may be large in relation to a value that is left where larger ones cancel. So are the distances of the other
+    rows, which round like float32: a difference that is negligible in relation to them is such a rounding.
+    """
     if samples.shape[1:] != value.shape:
         return False
     if (samples[0] == value).all():  # nearly always
         return True
     wide = np.asarray(value, np.float64)
-    size = float(np.max(np.abs(wide[np.isfinite(wide)]), initial=0.0))
-    return np.allclose(samples[0], value, rtol=_EQUAL, atol=1e-3 * _EQUAL * size, equal_nan=is_float(value.dtype))
+    size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
+    cancelled = _CANCELLED * spread_of(samples).deviation if is_float(value.dtype) else 0.0
+    allowed = np.maximum(_EQUAL * size + 1e-3 * _EQUAL * np.max(size, initial=0.0), cancelled)
+    with np.errstate(all="ignore"):
+        off = np.abs(samples[0] - wide)
+    return bool(((samples[0] == wide) | (off <= allowed) | (np.isnan(samples[0]) & np.isnan(wide))).all())
 
 
 def rounding_bounds(case: OracleCase, compute: FloatFormat | None, exact_dots: bool) -> tuple[RoundingLimit, ...]:
