@@ -14,6 +14,7 @@ from kerneltest.numerics.samples import (
     align_samples,
     axes_of,
     join_formats,
+    round_constants,
 )
 
 # Functions that move, select, count, find or compare values: their results are not rounded.
@@ -212,7 +213,8 @@ def _where(condition: Operand, *choices: Operand) -> Operand:
     if not choices:
         raise UntrackedError("np.where(condition) without choices")
     first = next(_find_tracked((condition, *choices)))
-    made = first.with_samples(np.where(*align_samples((condition, *choices))), join_formats(choices))
+    rounded = round_constants(choices) if any(isinstance(each, SampledArray) for each in choices) else choices
+    made = first.with_samples(np.where(*align_samples((condition, *rounded))), join_formats(choices))
     return made.record("where", (condition, *choices))
 
 

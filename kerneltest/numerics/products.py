@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
-from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.samples import Operand, SampledArray, join_formats
+from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.numerics.partial_sums import product_partial_sums
+from kerneltest.numerics.samples import Formats, Operand, SampledArray, align_samples, join_formats, round_constants
 
 # Terms are nearly equal if |sum| > 0.9 sum |t| (one sign) and n sum t^2 < 1.1 (sum |t|)^2 (one size).
 _ONE_SIGN, _ONE_SIZE = 0.9, 1.1
@@ -44,6 +45,8 @@ def einsum(subscripts: str, operands: Sequence[Operand]) -> Operand:
     one = [letter for letter in one if letter in out]
     order = [one.index(letter) for letter in out]
     result: Operand = np.transpose(left, order)
+    if again := getattr(left, "again", None):
+        result.again = lambda: np.transpose(again(), order)
     if scaled := getattr(left, "scaled", None):
         result.scaled = lambda: np.transpose(scaled(), order)
     return result
@@ -95,6 +98,7 @@ def product(
       out: the letters of the result's axes.
       scaled: whether a factor of the result is multiplied into an operand before that is rounded.
     """
+    left, right = round_constants((left, right))
     left, one = _sum_unshared(left, one, two, out)
     right, two = _sum_unshared(right, two, one, out)
     first = left if isinstance(left, SampledArray) else right
@@ -118,10 +122,7 @@ def product(
     a = a.reshape(len(a), size_of(batch), size_of(rows), size_of(inner))
     b = b.reshape(len(b), size_of(batch), size_of(inner), size_of(columns))
     made, precision = first.with_samples(a, formats), first.machine.precision
-    # A kernel may round both operands to the narrower format: dequantised weights to that of the inputs.
-    narrow = min((each for each in formats if each in _SIXTEEN_BITS), key=lambda each: each.precision, default=None)
-    wide = scaled or narrow is None or not precision.narrow_products
-    operands = precision.dot_input.get("float32") if wide else narrow
+    operands, wide = _operand_format(precision, formats, scaled)
     if inner and operands is not None:
         truncates = precision.truncates and wide
         kind = f"{_NAMES[operands]} operands"
@@ -135,8 +136,11 @@ def product(
         exact = a @ b
         one_a, one_b, one_exact = (first.machine.row(each, 0) for each in (a, b, exact))
         mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
+        partial = product_partial_sums(one_a, one_b, one_exact, mass, squares)
         near_equal = (np.abs(one_exact) > _ONE_SIGN * mass) & (size_of(inner) * squares < _ONE_SIZE * mass**2)
-        samples = first.machine.round_sum(exact, mass, size_of(inner), _sum_format(made), near_equal=near_equal)
+        samples = first.machine.round_sum(
+            exact, mass, size_of(inner), _sum_format(made), partial=partial, near_equal=near_equal
+        )
     else:
         samples = first.machine.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)
     missing = [letter for letter in out if letter not in order]
@@ -145,7 +149,42 @@ def product(
     # A kernel may convert narrow operands to float32 and scale one, which is then rounded.
     if inner and not wide and first.machine.compute == FLOAT32 and "float32" in precision.dot_input:
         result.scaled = lambda: product(left, letters[0], right, letters[1], out, scaled=True)
+    if inner and first.machine.tape is None:
+        result.again = lambda: product(left, letters[0], right, letters[1], out, scaled=scaled)
     return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
+
+
+def _operand_format(precision: Precision, formats: Formats, scaled: bool) -> tuple[FloatFormat | None, bool]:
+    """Returns the format to which a kernel may round operands of a product, or None, and whether these are wide."""
+    # A kernel may round both operands to the narrower format: dequantised weights to that of the inputs.
+    narrow = min((each for each in formats if each in _SIXTEEN_BITS), key=lambda each: each.precision, default=None)
+    if scaled or narrow is None or not precision.narrow_products:
+        return precision.dot_input.get("float32"), True
+    return narrow, False
+
+
+def contract_otherwise(factors: Sequence[Operand]) -> SampledArray:
+    """Returns an elementwise product whose sum a kernel may compute in another order.
+
+    The sum over k of `p * (g @ v.T)` is that over d of `(p @ v) * g`, as attention's backward pass has it: `p` is then
+    the operand of a product, and the errors of that are not those of `g @ v.T`.
+    """
+    first = next(each for each in factors if isinstance(each, SampledArray))
+    formats, precision = join_formats(factors), first.machine.precision
+    operands, wide = _operand_format(precision, formats, scaled=False)
+
+    def factor(each: Operand) -> Operand:
+        if isinstance(each, SampledArray) and each.again:
+            return each.again()
+        if not isinstance(each, SampledArray) or operands is None:
+            return each
+        kind, truncates = f"{_NAMES[operands]} operands", precision.truncates and wide
+        return each.with_samples(first.machine.round_operand(each.samples, operands, truncates, kind, scaled=wide))
+
+    one, two = align_samples(map(factor, factors))
+    made = first.with_samples(one * two, formats)
+    made.samples = first.machine.round_result(made.samples, 0.0, made.compute)
+    return made
 
 
 def _sum_format(product: SampledArray) -> FloatFormat:
