@@ -58,7 +58,11 @@ class Interpret(Backend):
         calls = calls_with_index_maps(traced)
         _check_blocks(calls)
         compiled = compile_for(
-            traced, kernel_device("cpu"), XLA_CPU, interpret=True, options=fast_compile_options(traced.jaxpr.jaxpr)
+            traced,
+            kernel_device("cpu"),
+            traced.adapt_precision(XLA_CPU),
+            interpret=True,
+            options=fast_compile_options(traced.jaxpr.jaxpr),
         )
         prefetching = [call for call in calls if call.scalars]
         return PrefetchChecked(compiled, prefetching) if prefetching else compiled
@@ -100,7 +104,10 @@ class NumpyEvaluation:
     traced: Traced
     rows: BatchedKernel
     prefetching: Sequence[IndexMappedCall]
-    precision = XLA_CPU
+
+    @property
+    def precision(self) -> Precision:
+        return self.traced.adapt_precision(XLA_CPU)
 
     def run(self, leaves: Sequence[Array]) -> Outputs:
         _check_blocks(self.prefetching, leaves)

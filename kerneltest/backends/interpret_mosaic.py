@@ -66,7 +66,7 @@ class InterpretMosaic(Backend):
         return f"the kernel is written for {foreign}, not for {self.dialect}" if foreign else ""
 
     def prepare(self, traced: Traced) -> "Interpreted":
-        return Interpreted(traced, self._prepare_calls(traced, self._compile), XLA_CPU)
+        return Interpreted(traced, self._prepare_calls(traced, self._compile), traced.adapt_precision(XLA_CPU))
 
     def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> NumpyPath:
         return NumpyPath(self.evaluate, compiled, count)
@@ -75,7 +75,7 @@ class InterpretMosaic(Backend):
         """Returns the kernel with the operations of JAX's interpreter in NumPy; None if it needs a compiler."""
         if self.unsupported_reason(traced):
             return None
-        return InterpretedInNumpy(traced, self._prepare_calls(traced, self._evaluate), XLA_CPU)
+        return InterpretedInNumpy(traced, self._prepare_calls(traced, self._evaluate), traced.adapt_precision(XLA_CPU))
 
     def _prepare_calls(self, traced: Traced, prepare: Callable[[Call, Equation], "_Run"]) -> dict[int, "_Run"]:
         try:

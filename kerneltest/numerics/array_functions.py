@@ -5,8 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, float_format, is_float
-from kerneltest.numerics.decompositions import RULES, is_given, rule
-from kerneltest.numerics.samples import Operand, Option, SampledArray, UntrackedError, align_samples, axes_of, promote
+from kerneltest.numerics.decompositions import RULES, rule
+from kerneltest.numerics.samples import (
+    Operand,
+    Option,
+    SampledArray,
+    UntrackedError,
+    align_samples,
+    axes_of,
+    join_formats,
+    round_constants,
+)
 
 # Functions that move, select, count, find or compare values: their results are not rounded.
 _MOVING = frozenset(
@@ -34,6 +43,8 @@ def call(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) ->
         return func(*_row((args, kwargs), 0)[0], **kwargs)
     if name in _MOVING and func.__module__ == "numpy":
         return apply_to_samples(func, args, kwargs)
+    if all(len(each.samples) == 1 and each.samples.dtype.kind in "iub" for each in _find_tracked((args, kwargs))):
+        return apply_to_samples(func, args, kwargs)  # of integers that are the same in all samples
     raise UntrackedError(f"np.{name}" if func.__module__ == "numpy" else f"{func.__module__}.{name}")
 
 
@@ -44,7 +55,7 @@ def apply_to_samples(func: Operand, args: tuple[Operand, ...], kwargs: dict[str,
     rows = max(len(w.samples) for w in tracked)
     row_arguments = [_row((args, kwargs), row) for row in range(rows)]
     results = [func(*a, **k) for a, k in row_arguments]
-    fmt = promote(tracked)
+    fmt = join_formats(tracked)
 
     def stack(parts: Sequence[Operand]) -> Operand:
         if isinstance(parts[0], (list, tuple)):
@@ -204,7 +215,8 @@ def _where(condition: Operand, *choices: Operand) -> Operand:
     if not choices:
         raise UntrackedError("np.where(condition) without choices")
     first = next(_find_tracked((condition, *choices)))
-    made = first.with_samples(np.where(*align_samples((condition, *choices))), promote(choices))
+    rounded = round_constants(choices) if any(isinstance(each, SampledArray) for each in choices) else choices
+    made = first.with_samples(np.where(*align_samples((condition, *rounded))), join_formats(choices))
     return made.record("where", (condition, *choices))
 
 
@@ -218,44 +230,13 @@ def _concatenate(arrays: Sequence[Operand], axis: int | None = 0) -> Operand:
     parts = [a.samples if isinstance(a, SampledArray) else np.asarray(a)[None] for a in arrays]
     whole = [np.broadcast_to(p, (rows, *p.shape[1:])) for p in parts]
     (at,) = axes_of(axis, ndim)
-    made = tracked[0].with_samples(np.concatenate(whole, at), promote(tracked))
+    made = tracked[0].with_samples(np.concatenate(whole, at), join_formats(tracked))
     return made.record("moved", (), func=np.concatenate, args=(arrays, axis), kwargs={}, tracked=tracked)
 
 
 @rule("stack")
 def _stack(arrays: Sequence[Operand], axis: int = 0) -> Operand:
     return np.concatenate([np.expand_dims(a, axis) for a in arrays], axis)
-
-
-def _reduction_rule(name: str, ufunc: np.ufunc) -> None:
-    """Registers a function as the reduction of a ufunc."""
-
-    def reduce(array: Operand, axis: Option = None, dtype: Option = None, out: Operand = None,
-               keepdims: Option = False, initial: Option = None, where: Operand = True) -> Operand:  # fmt: skip
-        more = {"initial": initial} if is_given(initial) else {}
-        return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
-
-    RULES[name] = reduce
-
-
-for _name, _ufunc in (("sum", np.add), ("prod", np.multiply), ("any", np.logical_or), ("all", np.logical_and)):
-    _reduction_rule(_name, _ufunc)
-
-
-def _extremum_rule(name: str, ufunc: np.ufunc) -> None:
-    """Registers a function, under both of its names, as the reduction of a ufunc."""
-
-    def reduce(array: Operand, axis: Option = None, out: Operand = None, keepdims: Option = False,
-               initial: Option = None, where: Operand = True) -> Operand:  # fmt: skip
-        more = {"initial": initial} if is_given(initial) else {}
-        return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
-
-    for each_name in (name, f"a{name}"):
-        RULES[each_name] = reduce
-
-
-_extremum_rule("max", np.maximum)
-_extremum_rule("min", np.minimum)
 
 
 def _like_rule(name: str) -> None:

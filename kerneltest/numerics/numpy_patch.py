@@ -12,9 +12,11 @@ from types import CellType, CodeType, FunctionType, ModuleType
 
 import numpy as np
 
+from kerneltest.core.dtypes import Array
 from kerneltest.numerics import array_functions, ufuncs
+from kerneltest.numerics.formats import fits
 from kerneltest.numerics.rounding_model import RoundingModel
-from kerneltest.numerics.samples import Operand, Option, SampledArray
+from kerneltest.numerics.samples import Operand, Option, SampledArray, round_numbers
 from kerneltest.numerics.tracked import TrackedArray
 
 Creator = Callable[..., Operand]
@@ -23,6 +25,8 @@ _CREATORS = frozenset(
     "arange linspace logspace geomspace zeros ones full empty eye identity tri indices fromfunction asarray array "
     "asanyarray ascontiguousarray".split()
 )
+_INTERPOLATING = (np.arange, np.linspace)
+_INTERPOLATION_TERMS = 3  # start + i * step, with a rounded step
 _thread = threading.local()
 
 
@@ -66,9 +70,21 @@ def _tracking_version(create: Creator) -> Creator:
             dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
             return args[0] if dtype is None else array_functions.cast(args[0], np.dtype(dtype))
         values = np.asarray(create(*args, **kwargs))
-        return TrackedArray(values[None], machine, None) if values.dtype.kind in "fiub" else values
+        return _track(values, machine, interpolated=create in _INTERPOLATING)
 
     return create_tracked
+
+
+def _track(values: Array, machine: RoundingModel, *, interpolated: bool) -> Operand:
+    """Returns a created array as a kernel has it: rounded to float32, and computed there if it is interpolated."""
+    if values.dtype.kind not in "fiub":
+        return values
+    made = TrackedArray(values[None], machine, None)
+    if interpolated and values.dtype.kind == "f" and values.size and not fits(values, made.compute):
+        largest = np.max(np.abs(values[np.isfinite(values)]), initial=0.0)
+        mass = np.full(made.samples.shape, largest)
+        return made.with_samples(machine.round_sum(made.samples, mass, _INTERPOLATION_TERMS, made.compute))
+    return made if values.dtype.kind != "f" else made.with_samples(round_numbers(made.samples, machine, made.compute))
 
 
 def _flatten(values: Operand) -> Iterator[Operand]:

@@ -109,7 +109,7 @@ def _pull_back_selection(g: Operand, out: Operand, a: Operand, b: Operand) -> Se
 
 
 def _power(g: Operand, out: Operand, a: Operand, b: Operand) -> Sequence[Operand]:
-    by_exponent = g * out * np.log(a) if isinstance(b, SampledArray) and b.fmt is not None else None
+    by_exponent = g * out * np.log(a) if isinstance(b, SampledArray) and b.formats else None
     return g * (b * a ** (b - 1)), by_exponent
 
 

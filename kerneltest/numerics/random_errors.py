@@ -42,9 +42,10 @@ def noise(shape: tuple[int, ...], seed: float) -> Array:
     """Returns numbers between -1 and 1, (rows, 1, ...), which are the same for all cases."""
     shape = (shape[0], 1, *shape[2:])
     count = math.prod(shape)
-    start = int(seed * max(_NOISE.size - count, 1))
-    part = _NOISE[start : start + count]
-    return (part if part.size == count else np.resize(part, count)).reshape(shape)
+    if count > _NOISE.size:  # a pool that repeats would give several samples of an element the same error
+        return np.random.Generator(np.random.PCG64(int(seed * 2**53))).uniform(-1.0, 1.0, shape)
+    start = int(seed * (_NOISE.size - count + 1))
+    return _NOISE[start : start + count].reshape(shape)
 
 
 def select_rows(values: Array, rows: slice) -> Array:

@@ -8,7 +8,9 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32
+from kerneltest.numerics.formats import round_to_nearest
 from kerneltest.numerics.origins import ValueOrigin, current_origin
+from kerneltest.numerics.partial_sums import Chain
 from kerneltest.numerics.rounding_model import RoundingModel
 
 Operand = Any
@@ -16,6 +18,8 @@ Operand = Any
 
 Option = Any
 """An option of a NumPy function, such as an axis, a dtype or a mode, in any of the forms that NumPy accepts."""
+
+Formats = frozenset[FloatFormat]
 
 
 class UntrackedError(TypeError):
@@ -28,22 +32,31 @@ class SampledArray:
     Attributes:
       samples: (rows, *shape), or (1, *shape) if all rows are equal; float64, int64 or bool.
       machine: the rounding model of the samples.
-      fmt: the format in which a kernel stores them if it computes in the dtype of its arguments; None for arrays that
-        the oracle creates, which take the format of the arrays that they are combined with.
+      formats: those of the arguments that they are computed from; none for arrays that the oracle creates, which take
+        those of the arrays that they are combined with.
       terms: the aligned terms of a sum or a difference, since a kernel may scale each before it adds; else None.
+      subtracts: whether it is a difference.
+      chain: the terms of a sum of three or more, since a kernel may add them in another order; else None.
       scaled: for a matrix product, computes it from operands that were scaled before they were rounded; else None.
+      again: for a matrix product, computes it with other errors; else None.
+      factors: the factors of an elementwise product, one of which is a matrix product; else ().
     """
 
-    __slots__ = ("fmt", "machine", "samples", "scaled", "terms")
+    __slots__ = ("again", "chain", "factors", "formats", "machine", "samples", "scaled", "subtracts", "terms")
 
-    def __init__(self, samples: Array, machine: RoundingModel, fmt: FloatFormat | None) -> None:
-        self.samples, self.machine, self.fmt = samples, machine, fmt
+    def __init__(self, samples: Array, machine: RoundingModel, formats: Formats | FloatFormat | None) -> None:
+        self.samples, self.machine = samples, machine
+        self.formats = formats if isinstance(formats, frozenset) else frozenset(() if formats is None else (formats,))
         self.terms: tuple[Array, Array] | None = None
+        self.subtracts = False
+        self.chain: Chain | None = None
         self.scaled: Callable[[], SampledArray] | None = None
+        self.again: Callable[[], SampledArray] | None = None
+        self.factors: tuple[Operand, ...] = ()
 
-    def with_samples(self, samples: Array, fmt: FloatFormat | None = None) -> Self:
-        """Returns another array of the same rounding model, and of the same format unless one is given."""
-        return type(self)(samples, self.machine, fmt or self.fmt)
+    def with_samples(self, samples: Array, formats: Formats = frozenset()) -> Self:
+        """Returns another array of the same rounding model, and of the same formats unless others are given."""
+        return type(self)(samples, self.machine, formats or self.formats)
 
     def record(self, name: str, inputs: Iterable[Operand], **options: Option) -> Self:
         """Appends the operation that computed this array to the tape, if there is one, and returns the array."""
@@ -53,8 +66,8 @@ class SampledArray:
 
     @property
     def compute(self) -> FloatFormat:
-        """The format in which a kernel computes with the array."""
-        return self.machine.compute or self.fmt or FLOAT32
+        """The format in which a kernel computes with the array: float32 if its arguments differ in format."""
+        return self.machine.compute or (next(iter(self.formats)) if len(self.formats) == 1 else FLOAT32)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -86,13 +99,50 @@ class TapeEntry:
     origin: ValueOrigin
 
 
-def promote(arrays: Iterable[Operand]) -> FloatFormat | None:
-    """Returns the format of a kernel's result from several arrays: their common one, or float32 if they differ.
+def join_formats(arrays: Iterable[Operand]) -> Formats:
+    """Returns the formats of the arguments that several arrays are computed from."""
+    return frozenset().union(*(each.formats for each in arrays if isinstance(each, SampledArray)))
 
-    It is None if the oracle created all of them.
+
+def round_constants(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """Returns operands with untracked numbers and large integers rounded as a kernel's arithmetic has them.
+
+    Numbers beyond the range of that arithmetic stay, since kernels write others in their place.
+
+    Returns:
+      The very same operands if all of these are representable.
     """
-    formats = {each.fmt for each in arrays if isinstance(each, SampledArray)} - {None}
-    return formats.pop() if len(formats) == 1 else FLOAT32 if formats else None
+    arrays = [each for each in operands if isinstance(each, SampledArray)]
+    like = type(arrays[0])(arrays[0].samples, arrays[0].machine, join_formats(arrays))
+    rounded = tuple(_round_constant(each, like) for each in operands)
+    return operands if all(one is other for one, other in zip(rounded, operands, strict=True)) else rounded
+
+
+def _round_constant(operand: Operand, like: SampledArray) -> Operand:
+    tracked = isinstance(operand, SampledArray)
+    if tracked and operand.samples.dtype.kind not in "iu":
+        return operand
+    values = operand.samples if tracked else np.asarray(operand)[None]
+    rounded = round_numbers(values, like.machine, like.compute)
+    return operand if rounded is values else type(like)(rounded, like.machine, operand.formats if tracked else None)
+
+
+def round_numbers(values: Array, machine: RoundingModel, fmt: FloatFormat) -> Array:
+    """Returns numbers that an oracle creates as a kernel's arithmetic has them, (rows or 1, ...).
+
+    Args:
+      values: (rows or 1, ...); returned unchanged if they are representable or beyond the range of the format.
+      machine: rounds them.
+      fmt: the format of the arithmetic.
+    """
+    if values.dtype.kind not in "fiu" or not values.size:
+        return values
+    if values.dtype.kind in "iu" and np.abs(values).max() <= 2**fmt.precision:
+        return values
+    wide = values.astype(np.float64)
+    size, near = np.abs(wide), round_to_nearest(wide, fmt)
+    odd = (near != wide) & (size >= fmt.smallest_normal) & (size < fmt.overflow)
+    return np.where(odd, machine.round_result(wide.copy(), 0.0, fmt), wide) if odd.any() else values
 
 
 def align_samples(arrays: Iterable[Operand], ndim: int | None = None) -> list[Array]:

@@ -31,13 +31,9 @@ from kerneltest.trace.platform_dispatch import (
     resolve_platform,
     simulate_platform,
 )
+from kerneltest.trace.product_operands import has_narrow_products
 from kerneltest.trace.tracing_errors import check_leaks, tracing_failure
-from kerneltest.trace.walk import (
-    has_reduced_dots,
-    is_exact,
-    iter_calls,
-    named_dot_dtype,
-)
+from kerneltest.trace.walk import has_reduced_dots, is_exact, iter_calls, named_dot_dtype
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -73,6 +69,7 @@ class Traced:
         at most one multiplication of floats.
       reduced_dots: whether it has a float32 matrix product whose precision it leaves to the backend.
       named_dots: the dtype, narrower than TF32, that such a product or JAX's default matmul precision names; or "".
+      narrow_products: whether values of 16-bit arguments may be rounded to 16 bits before they are multiplied.
       by_platform: whether it may be traced differently for another platform.
       eager: whether it must be called outside of `jax.jit`.
       sharded: for a kernel under `jax.shard_map`, the jaxpr for all devices of its mesh. `jaxpr` is then for a single
@@ -88,6 +85,7 @@ class Traced:
     exact: bool
     reduced_dots: bool
     named_dots: str = ""
+    narrow_products: bool = True
     by_platform: bool = False
     eager: bool = False
     sharded: ClosedJaxpr | None = None
@@ -95,6 +93,7 @@ class Traced:
 
     def adapt_precision(self, row: Precision) -> Precision:
         """Adapts a machine's precision to the precision that the kernel requests for its matrix products."""
+        row = row if self.narrow_products else row.with_wide_products()
         if not self.reduced_dots:
             return row.with_exact_dots()
         return row.with_dots_in(self.named_dots) if self.named_dots else row
@@ -227,6 +226,7 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
         exact=is_exact(closed.jaxpr),
         reduced_dots=has_reduced_dots(closed.jaxpr),
         named_dots=named_dot_dtype(closed.jaxpr),
+        narrow_products=has_narrow_products(closed.jaxpr),
         sharded=sharded,
         not_local=not_local,
     )

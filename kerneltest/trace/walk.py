@@ -157,7 +157,7 @@ def _holds_floats(aval: AbstractValue) -> bool:
         return False  # a key, a semaphore or a barrier
 
 
-_MOVES = frozenset(
+MOVES = frozenset(
     """broadcast_in_dim reshape squeeze expand_dims transpose rev concatenate split slice dynamic_slice
     dynamic_update_slice gather scatter pad select_n copy copy_p iota stop_gradient full_like device_put
     optimization_barrier""".split()
@@ -168,7 +168,7 @@ def computes_outside_calls(jaxpr: Jaxpr) -> bool:
     """Returns whether it computes with floats outside of its Pallas calls. Moving elements does not count."""
     for equation in jaxpr.eqns:
         inner = [each for value in equation.params.values() for each in nested_jaxprs(value)]
-        if primitive_name(equation) in PALLAS_PRIMITIVES or primitive_name(equation) in _MOVES:
+        if primitive_name(equation) in PALLAS_PRIMITIVES or primitive_name(equation) in MOVES:
             continue
         if any(map(computes_outside_calls, inner)):
             return True

@@ -9,6 +9,7 @@ import pytest
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
 from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, SIMULATED, XLA_CPU, Precision
 from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.spread import sample_outputs
 from tests.numerics.tracking import PLAIN, samples_of, tracked
 
 ON_TENSOR_CORES = Precision("tensor cores", {}, dot_input={"float32": TF32})
@@ -165,3 +166,24 @@ def test_nearly_equal_operands_may_all_be_rounded_the_same_way(masked: int) -> N
     error, spread = abs(rounded @ values - weights @ values), np.sqrt(np.mean((out[1:] - out[0]) ** 2))
     assert error > weights @ values * BFLOAT16.unit_roundoff / 8
     assert error <= 1.5 * spread
+
+
+MIXTURES = {
+    "weights of a narrow product": lambda q, s, v: (q * s / 3) @ v,
+    "dequantised weights": lambda q, s, v: v.T @ (q * s).T,
+    "both from formats that differ": lambda q, s, v: (q * s) @ (v * s[0, :3]),
+}
+
+
+@pytest.mark.parametrize("way", MIXTURES.values(), ids=list(MIXTURES))
+def test_formats_that_meet_leave_operands_that_a_kernel_may_round_to_the_narrower(way: Any) -> None:
+    """Unless the kernel rounds no operand."""
+    leaves = {"q": np.full((3, 8), 1.0), "s": np.full((3, 8), 0.7), "v": np.ones((8, 3))}
+    off = []
+    for precision in (PLAIN, PLAIN.with_wide_products()):
+        machine = RoundingModel(precision, rows=ROWS)
+        formats = {"q": BFLOAT16, "s": FLOAT32, "v": BFLOAT16}
+        (out,) = sample_outputs(lambda given: (way(**given),), leaves, formats, machine)
+        off.append(np.abs(out[1:] / out[0] - 1).max())
+    assert BFLOAT16.unit_roundoff / 8 < off[0] < 4 * BFLOAT16.unit_roundoff
+    assert off[1] < 20 * FLOAT32.unit_roundoff

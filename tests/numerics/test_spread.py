@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from kerneltest.core.precision import FLOAT32, XLA_CPU
+from kerneltest.numerics.bounds import OracleCase
+from kerneltest.numerics.random_errors import noise
+from kerneltest.numerics.rounding_bounds import OracleSamples
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.spread import Spread, median, sample_outputs, sample_row_by_row, spread_of
 
@@ -107,3 +110,34 @@ def test_a_median_is_numpys(count: int) -> None:
     assert median(values) == np.median(values)
     assert median(np.where(values > 0, INF, values)) == np.median(np.where(values > 0, INF, values))
     assert (values == before).all()
+
+
+# the oracle's value, the exact row, how far the other rows are from it, whether nothing escaped tracking
+ROWS = [
+    (1.0, 1.0, 0.0, True),
+    (1.0, 1.0 + 1e-15, 1e-7, True),
+    (1.0, 1.0 + 1e-8, 1e-7, False),
+    (1e-17, 3e-17, 1e-7, True),  # left where values of about 1 cancel
+    (0.0, -2e-17, 1e-7, True),
+    (0.0, 1e-9, 1e-7, False),
+    (0.0, 2e-17, 0.0, False),
+    (NAN, NAN, 1e-7, True),
+    (NAN, 1.0, 1e-7, False),
+    (INF, -INF, 1e-7, False),
+]
+
+
+@pytest.mark.parametrize(("value", "exact", "moved", "tracked"), ROWS)
+def test_what_the_exact_row_may_differ_by(value: float, exact: float, moved: float, tracked: bool) -> None:
+    case = OracleCase(lambda leaves: (), {}, (np.array([value]),), {}, lambda leaves: (), print)
+    rows = np.array([exact, exact + moved, exact - moved])[:, None]
+    assert OracleSamples(case, FLOAT32, False).is_tracked([rows]) == tracked
+
+
+@pytest.mark.parametrize("elements", [2**16, 2**17, 3 * 2**18, 2**20])
+def test_the_samples_of_a_large_array_get_different_errors(elements: int) -> None:
+    errors = noise((14, 1, elements), 0.3)[:, 0]
+    assert len({row[:64].tobytes() for row in errors}) == len(errors)
+    assert len(np.unique(errors.sum(1))) == len(errors)
+    assert (errors == noise((14, 1, elements), 0.3)[:, 0]).all()
+    assert (errors != noise((14, 1, elements), 0.4)[:, 0]).mean() > 0.99
