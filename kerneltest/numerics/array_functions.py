@@ -15,6 +15,7 @@ from kerneltest.numerics.samples import (
     axes_of,
     join_formats,
     round_constants,
+    settle,
 )
 
 # Functions that move, select, count, find or compare values: their results are not rounded.
@@ -26,6 +27,7 @@ _MOVING = frozenset(
     "triu_indices_from tril_indices_from unravel_index ravel_multi_index round around fix isposinf isneginf "
     "nan_to_num resize flatnonzero argwhere diagflat lexsort allclose unstack meshgrid".split()
 )
+_ROUNDING = frozenset({"round", "around", "fix"})
 # Functions of the arrays' metadata.
 _METADATA = frozenset("size result_type may_share_memory iscomplexobj isrealobj isscalar".split())
 
@@ -41,6 +43,8 @@ def call(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) ->
         return found(*args, **kwargs)
     if name in _METADATA:
         return func(*_row((args, kwargs), 0)[0], **kwargs)
+    if name in _ROUNDING:
+        args, kwargs = replace_tracked((args, kwargs), settle)
     if name in _MOVING and func.__module__ == "numpy":
         return apply_to_samples(func, args, kwargs)
     if all(len(each.samples) == 1 and each.samples.dtype.kind in "iub" for each in _find_tracked((args, kwargs))):
@@ -217,6 +221,8 @@ def _where(condition: Operand, *choices: Operand) -> Operand:
     first = next(_find_tracked((condition, *choices)))
     rounded = round_constants(choices) if any(isinstance(each, SampledArray) for each in choices) else choices
     made = first.with_samples(np.where(*align_samples((condition, *rounded))), join_formats(choices))
+    if any(settle(each) is not each for each in choices):
+        made.settled = np.where(*align_samples((condition, *map(settle, rounded))))
     return made.record("where", (condition, *choices))
 
 

@@ -70,7 +70,7 @@ def product_partial_sums(left: Array, right: Array, total: Array, mass: Array, s
       squares: `left**2 @ right**2`.
     """
     terms = left.shape[-1]
-    if terms < 2 * _GROUPS:
+    if terms < 4 * _GROUPS:  # of few terms, any partial sum is nearly as large as that of any order
         return limit_of_partial_sums(total, mass)
     size = terms // _GROUPS
     a = left[..., : size * _GROUPS].reshape(*left.shape[:-1], _GROUPS, size)

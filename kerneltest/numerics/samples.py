@@ -39,10 +39,22 @@ class SampledArray:
       chain: the terms of a sum of three or more, since a kernel may add them in another order; else None.
       scaled: for a matrix product, computes it from operands that were scaled before they were rounded; else None.
       again: for a matrix product, computes it with other errors; else None.
+      settled: for a quotient, samples in which exact results stay, which decide ties; else None.
       factors: the factors of an elementwise product, one of which is a matrix product; else ().
     """
 
-    __slots__ = ("again", "chain", "factors", "formats", "machine", "samples", "scaled", "subtracts", "terms")
+    __slots__ = (
+        "again",
+        "chain",
+        "factors",
+        "formats",
+        "machine",
+        "samples",
+        "scaled",
+        "settled",
+        "subtracts",
+        "terms",
+    )
 
     def __init__(self, samples: Array, machine: RoundingModel, formats: Formats | FloatFormat | None) -> None:
         self.samples, self.machine = samples, machine
@@ -53,6 +65,7 @@ class SampledArray:
         self.scaled: Callable[[], SampledArray] | None = None
         self.again: Callable[[], SampledArray] | None = None
         self.factors: tuple[Operand, ...] = ()
+        self.settled: Array | None = None
 
     def with_samples(self, samples: Array, formats: Formats = frozenset()) -> Self:
         """Returns another array of the same rounding model, and of the same formats unless others are given."""
@@ -102,6 +115,12 @@ class TapeEntry:
 def join_formats(arrays: Iterable[Operand]) -> Formats:
     """Returns the formats of the arguments that several arrays are computed from."""
     return frozenset().union(*(each.formats for each in arrays if isinstance(each, SampledArray)))
+
+
+def settle(operand: Operand) -> Operand:
+    """Returns an operand of an operation that decides: a quotient whose exact results stay, any other unchanged."""
+    settled = operand.settled if isinstance(operand, SampledArray) else None
+    return operand if settled is None else operand.with_samples(settled)
 
 
 def round_constants(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:

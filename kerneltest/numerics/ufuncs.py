@@ -17,6 +17,7 @@ from kerneltest.numerics.samples import (
     align_samples,
     join_formats,
     round_constants,
+    settle,
 )
 
 # Ufuncs whose results are operands, integers or booleans, or are exact for other reasons.
@@ -26,6 +27,8 @@ EXACT_UFUNCS = frozenset(
     "logical_not logical_xor bitwise_and bitwise_or bitwise_xor invert left_shift right_shift floor_divide remainder "
     "heaviside ldexp clip nextafter".split()
 )
+# Ufuncs whose result may jump where an operand moves by a rounding.
+_DECIDING = frozenset("rint floor ceil trunc equal not_equal less less_equal greater greater_equal".split())
 # In ulps of the argument, for other formulas that kernels use: exp as 2^(x log2 e), which rounds its argument, or the
 # terms of its argument if that is a difference. In ulps of the result: x / y as x (1 / y).
 _BY_EXP2 = 1.0
@@ -48,6 +51,8 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     if name in ("multiply", "divide") and any(np.ndim(each) == 0 for each in inputs):
         # A factor of a product, such as an attention's scale, may go into an operand.
         inputs = tuple(each.scaled() if isinstance(each, SampledArray) and each.scaled else each for each in inputs)
+    if name in _DECIDING:
+        inputs = tuple(map(settle, inputs))
     operands = align_samples(inputs)
     exact = ufunc(*operands)
     if isinstance(exact, tuple):
@@ -68,31 +73,34 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     ulps = functools.partial(_ulps, ufunc, inputs, operands, exact, first)
     flushing = name in first.machine.precision.flushing
     vanishing = _has_subnormal_reciprocal(operands[1]) if name == "divide" else None
-    kept = _exact_quotients(operands, exact, made) if name == "divide" else None
-    quotients = exact if kept is None else exact.copy()
+    exact_quotients = _exact_quotients(inputs, made) if name == "divide" else None
     made.samples = first.machine.round_result(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
-    made.samples = made.samples if kept is None else np.where(kept, quotients, made.samples)
+    if exact_quotients is not None:
+        made.settled = np.where(np.isnan(exact_quotients), made.samples, exact_quotients)
     if name == "multiply" and any(isinstance(each, SampledArray) and each.again for each in inputs):
         made.factors = inputs
     return made.record(name, inputs)
 
 
-def _exact_quotients(operands: list[Array], exact: Array, made: SampledArray) -> Array | None:
-    """Returns which quotients are exact: representable, and the product with the rounded reciprocal as well.
+def _exact_quotients(inputs: tuple[Operand, ...], made: SampledArray) -> Array | None:
+    """Returns the quotients that are exact: representable, and the product with the rounded reciprocal as well.
 
-    It is None if there are none in row 0.
+    Others are NaN. The result is None if there are none in row 0.
     """
     fmt, machine = made.compute, made.machine
     if not machine.precision.exact_quotients:
         return None
-    first = machine.row(exact, 0)
+    first = machine.row(made.samples, 0)
     representable = (round_to_nearest(first, fmt) == first) & (np.abs(first) >= fmt.smallest_normal)
     if not representable.any():
         return None
-    reciprocals = np.asarray(round_to_nearest(1 / np.asarray(operands[1], np.float64), fmt), np.float64)
-    product = round_to_nearest(operands[0] * reciprocals, fmt)
+    dividend, divisor = align_samples(map(settle, inputs))
+    exact = np.asarray(dividend / divisor)
+    reciprocals = np.asarray(round_to_nearest(1 / np.asarray(divisor, np.float64), fmt), np.float64)
+    product = round_to_nearest(dividend * reciprocals, fmt)
     kept = (round_to_nearest(exact, fmt) == exact) & (product == exact) & (np.abs(reciprocals) >= fmt.smallest_normal)
-    return np.asarray(kept.reshape(-1, *first.shape) & representable).reshape(kept.shape)
+    kept = np.asarray(kept.reshape(-1, *first.shape) & representable).reshape(exact.shape)
+    return np.where(kept, exact, np.nan)
 
 
 def call_vectorized(function: Callable[..., Array], name: str, inputs: tuple[Operand, ...]) -> SampledArray:
