@@ -6,6 +6,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, float_format, is_float
 from kerneltest.numerics.decompositions import RULES, is_given, rule
+from kerneltest.numerics.formats import fits
 from kerneltest.numerics.samples import (
     Operand,
     Option,
@@ -14,6 +15,7 @@ from kerneltest.numerics.samples import (
     align_samples,
     axes_of,
     join_formats,
+    unwrap,
 )
 
 # Functions that move, select, count, find or compare values: their results are not rounded.
@@ -36,6 +38,9 @@ def call(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) ->
       UntrackedError: it is unknown how the function rounds.
     """
     name = func.__name__
+    tracked = list(_find_tracked((args, kwargs)))
+    if all(each.constant is not None for each in tracked):
+        return _call_on_integers(func, args, kwargs, tracked[0])
     if found := RULES.get(f"linalg.{name}" if func.__module__ == "numpy.linalg" else name):
         return found(*args, **kwargs)
     if name in _METADATA:
@@ -43,6 +48,23 @@ def call(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) ->
     if name in _MOVING and func.__module__ == "numpy":
         return apply_to_samples(func, args, kwargs)
     raise UntrackedError(f"np.{name}" if func.__module__ == "numpy" else f"{func.__module__}.{name}")
+
+
+def _call_on_integers(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option], first: SampledArray) -> Operand:
+    """Applies a function to integers and booleans that are the same in all samples; floats that it makes are rounded."""
+    plain, named = replace_tracked((args, kwargs), lambda each: each.constant)
+
+    def track(made: Operand) -> Operand:
+        if isinstance(made, (list, tuple)):
+            return type(made)(map(track, made))
+        if not isinstance(made, (np.ndarray, np.generic)) or made.dtype.kind not in "fiub":
+            return made
+        samples = np.asarray(made)[None]
+        if not is_float(samples.dtype):
+            return first.with_samples(samples)
+        return first.with_samples(first.machine.round_result(samples, 0.0, first.compute))
+
+    return track(func(*plain, **named))
 
 
 def apply_to_samples(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) -> Operand:
@@ -96,7 +118,7 @@ def _row(tree: Option, row: int) -> Operand:
 
 def get_item(array: SampledArray, index: Option) -> Operand:
     """Returns `array[index]`."""
-    parts = tuple(map(_constant_index, index if isinstance(index, tuple) else (index,)))
+    parts = tuple(map(unwrap, index if isinstance(index, tuple) else (index,)))
     index = parts
     if any(isinstance(part, SampledArray) for part in parts):
         return apply_to_samples(_item, (array, index), {})
@@ -108,12 +130,6 @@ def get_item(array: SampledArray, index: Option) -> Operand:
     return made.record("moved", (), func=_item, args=(array, index), kwargs={}, tracked=[array])
 
 
-def _constant_index(part: Operand) -> Operand:
-    """Returns a tracked index or mask as a NumPy array if it is the same in all samples, anything else unchanged."""
-    constant = isinstance(part, SampledArray) and part.samples.dtype.kind in "iub" and len(part.samples) == 1
-    return part.samples[0] if constant else part
-
-
 def _item(array: Operand, index: Option) -> Operand:
     return array[index]
 
@@ -122,7 +138,7 @@ def set_item(array: SampledArray, index: Option, value: Operand) -> None:
     """Assigns `array[index] = value`."""
     if array.machine.tape is not None:
         raise UntrackedError("the gradient of an assignment to a part of an array")
-    parts = tuple(map(_constant_index, index if isinstance(index, tuple) else (index,)))
+    parts = tuple(map(unwrap, index if isinstance(index, tuple) else (index,)))
     rows = max(len(w.samples) for w in (array, *_find_tracked((index, value))))
     samples = np.array(np.broadcast_to(array.samples, (rows, *array.shape)))
     for row in range(rows):
@@ -135,7 +151,8 @@ def cast(array: SampledArray, dtype: DType) -> Operand:
     if not is_float(dtype):
         return array.with_samples(array.samples.astype(dtype))
     if not is_float(array.samples.dtype):
-        return array.with_samples(array.samples.astype(np.float64))
+        wide = array.samples.astype(np.float64)
+        return array.with_samples(wide if fits(wide, array.compute) else array.machine.round_result(wide, 0.0, array.compute))
     fmt = float_format(dtype)
     if fmt.precision >= 24:
         return array.with_samples(array.samples).record("cast", (array,))

@@ -12,16 +12,17 @@ from types import CellType, CodeType, FunctionType, ModuleType
 
 import numpy as np
 
+from kerneltest.core.dtypes import Array
 from kerneltest.numerics import array_functions, ufuncs
 from kerneltest.numerics.rounding_model import RoundingModel
-from kerneltest.numerics.samples import Operand, Option, SampledArray
+from kerneltest.numerics.samples import Operand, Option, SampledArray, unwrap
 from kerneltest.numerics.tracked import TrackedArray
 
 Creator = Callable[..., Operand]
 
-_CREATORS = frozenset(
-    "arange linspace logspace geomspace zeros ones full empty eye identity tri indices fromfunction asarray array "
-    "asanyarray ascontiguousarray".split()
+_CONVERTERS = frozenset("asarray array asanyarray ascontiguousarray".split())
+_CREATORS = _CONVERTERS | frozenset(
+    "arange linspace logspace geomspace zeros ones full empty eye identity tri indices fromfunction".split()
 )
 _thread = threading.local()
 
@@ -59,16 +60,28 @@ def _tracking_version(create: Creator) -> Creator:
         machine = getattr(_thread, "machine", None)
         if machine is None:
             return create(*args, **kwargs)
-        if args and isinstance(args[0], (list, tuple)) and any(isinstance(v, SampledArray) for v in _flatten(args[0])):
+        if create.__name__ not in _CONVERTERS:
+            args, kwargs = array_functions.replace_tracked((args, kwargs), unwrap)
+        elif args and isinstance(args[0], (list, tuple)) and any(isinstance(v, SampledArray) for v in _flatten(args[0])):
             whole = np.stack([create_tracked(each) for each in args[0]])
             return create_tracked(whole, *args[1:], **kwargs)
-        if args and isinstance(args[0], SampledArray):  # such as np.asarray of a tracked array
+        elif args and isinstance(args[0], SampledArray):  # such as np.asarray of a tracked array
             dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
             return args[0] if dtype is None else array_functions.cast(args[0], np.dtype(dtype))
         values = np.asarray(create(*args, **kwargs))
-        return TrackedArray(values[None], machine, None) if values.dtype.kind in "fiub" else values
+        return _track_constants(values, machine)
 
     return create_tracked
+
+
+def _track_constants(values: Array, machine: RoundingModel) -> Operand:
+    """Returns constants as a tracked array: a kernel computes or stores them in its own format, and so rounds them."""
+    if values.dtype.kind not in "fiub":
+        return values
+    made = TrackedArray(values[None], machine, None)
+    if values.dtype == np.float64:
+        made.samples = machine.round_result(made.samples, 0.0, made.compute)
+    return made
 
 
 def _flatten(values: Operand) -> Iterator[Operand]:

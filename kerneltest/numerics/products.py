@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
+from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, is_float, parse_dtype
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.samples import Operand, SampledArray, join_formats
 
@@ -118,11 +118,12 @@ def product(
     a = a.reshape(len(a), size_of(batch), size_of(rows), size_of(inner))
     b = b.reshape(len(b), size_of(batch), size_of(inner), size_of(columns))
     made, precision = first.with_samples(a, formats), first.machine.precision
+    whole = not is_float(a.dtype) and not is_float(b.dtype)
     # A kernel may round both operands to the narrower format: dequantised weights to that of the inputs.
     narrow = min((each for each in formats if each in _SIXTEEN_BITS), key=lambda each: each.precision, default=None)
     wide = scaled or narrow is None or not precision.narrow_products
     operands = precision.dot_input.get("float32") if wide else narrow
-    if inner and operands is not None:
+    if inner and operands is not None and not whole:
         truncates = precision.truncates and wide
         kind = f"{_NAMES[operands]} operands"
         a, b = (
@@ -131,7 +132,9 @@ def product(
         )
     order = [*batch, *rows, *columns]
     shape = [lengths[letter] for letter in order]
-    if inner:
+    if whole:
+        samples = a @ b
+    elif inner:
         exact = a @ b
         one_a, one_b, one_exact = (first.machine.row(each, 0) for each in (a, b, exact))
         mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2

@@ -193,6 +193,20 @@ class RoundingModel:
             out[half] = down
         return self._flatten_cases(out)
 
+    def round_constant(self, values: Array, fmt: FloatFormat) -> Array:
+        """Returns constants of the oracle, (1, ...), as a kernel holds them: rounded to nearest.
+
+        Constants that are outside the range of the format are not the kernel's, and stay as they are.
+        """
+        near = np.asarray(round_to_nearest(values, fmt), np.float64)
+        kept = np.where((near == 0) | ~np.isfinite(near), values, near)
+        if (kept == values).all():
+            return values
+        out, rows, _ = self._prepare(values, "the constants")
+        if rows is not None:
+            out[rows] = kept
+        return self._flatten_cases(out)
+
     def round_stored(self, values: Array, fmt: FloatFormat) -> Array:
         """Returns outputs with the errors of storing them in a format and reading them again."""
         out, rows, noisy = self._prepare(values, STORED)

@@ -73,6 +73,16 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
     def __int__(self) -> int:
         return int(self._escape("int()"))
 
+    def __hash__(self) -> int:
+        if self.constant is None:
+            raise TypeError(f"unhashable type: {type(self).__name__}")
+        return hash(self.constant.item())
+
+    def __getattr__(self, name: str) -> Operand:
+        if name.startswith("__") or self.constant is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.constant, name)
+
     def __index__(self) -> int:
         return self._escape("use as an index").__index__()
 

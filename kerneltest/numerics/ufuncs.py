@@ -9,6 +9,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.precision import FLOAT32, Ulps
 from kerneltest.numerics.decompositions import is_given
+from kerneltest.numerics.formats import fits
 from kerneltest.numerics.samples import (
     Operand,
     Option,
@@ -17,6 +18,7 @@ from kerneltest.numerics.samples import (
     align_samples,
     axes_of,
     join_formats,
+    unwrap,
 )
 
 # Ufuncs whose results are operands, integers or booleans, or are exact for other reasons.
@@ -54,6 +56,10 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     if isinstance(exact, tuple):
         raise UntrackedError(f"np.{ufunc.__name__}, which has several outputs")
     made = first.with_samples(exact, join_formats(inputs))
+    held = _as_kernels_hold(operands, inputs, exact, made)
+    if held is not operands:
+        operands, made.samples = held, ufunc(*held)
+        exact = made.samples
     if name in ("add", "subtract"):
         made.terms = operands[0], operands[1]
     if name in EXACT_UFUNCS or not is_float(exact.dtype):
@@ -63,6 +69,34 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     vanishing = _has_subnormal_reciprocal(operands[1]) if name == "divide" else None
     made.samples = first.machine.round_result(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
     return made.record(name, inputs)
+
+
+def _as_kernels_hold(
+    operands: list[Array], inputs: tuple[Operand, ...], exact: Array, made: SampledArray
+) -> list[Array]:
+    """Returns operands with constants and large integers rounded, as a kernel that computes with floats has them.
+
+    Args:
+      operands: the aligned samples of the operands.
+      inputs: the operands.
+      exact: the results for them.
+      made: the result, whose format is that of the arithmetic.
+    """
+    if not is_float(exact.dtype) and not any(is_float(each.dtype) for each in operands):
+        return operands
+    held = list(operands)
+    for i, (values, each) in enumerate(zip(operands, inputs, strict=True)):
+        whole = values.dtype.kind in "iu"
+        if not (whole if isinstance(each, SampledArray) else whole or values.dtype == np.float64):
+            continue
+        wide = values.astype(np.float64)
+        if fits(wide, made.compute):
+            continue
+        if isinstance(each, SampledArray):
+            held[i] = made.machine.round_result(wide, 0.0, made.compute)
+        else:
+            held[i] = made.machine.round_constant(wide.reshape(1, *(1,) * (exact.ndim - 1 - wide.ndim), *wide.shape), made.compute)
+    return operands if all(one is other for one, other in zip(held, operands, strict=True)) else held
 
 
 def call_vectorized(function: Callable[..., Array], name: str, inputs: tuple[Operand, ...]) -> SampledArray:
@@ -99,14 +133,14 @@ def _ulps(
     known = first.machine.precision.ulps.get(name, _UNKNOWN)
     beyond = known.relative - 0.5
     if name == "divide":
-        lone = not isinstance(inputs[1], SampledArray) and _powers_of_two(operands[1])
+        lone = not isinstance(unwrap(inputs[1]), SampledArray) and _powers_of_two(operands[1])
         return 0.0 if lone else beyond + _BY_RECIPROCAL
 
     def rows(values: Array) -> Array:
         return values[at] if values.ndim == exact.ndim and len(values) > 1 else values
 
     if name == "power":
-        return _ulps_of_power(inputs[1], [*map(rows, operands)], beyond)
+        return _ulps_of_power(unwrap(inputs[1]), [*map(rows, operands)], beyond)
     argument = max(known.argument, _BY_EXP2) if name in ("exp", "exp2", "expm1", "logaddexp") else known.argument
     if not argument and not known.absolute:
         return beyond
