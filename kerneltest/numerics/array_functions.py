@@ -37,10 +37,17 @@ def call(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) ->
     Raises:
       UntrackedError: it is unknown how the function rounds.
     """
+    try:
+        return _call_tracked(func, args, kwargs)
+    except UntrackedError:
+        tracked = list(_find_tracked((args, kwargs)))
+        if any(each.constant is None for each in tracked):
+            raise
+    return _call_on_integers(func, args, kwargs, tracked[0])
+
+
+def _call_tracked(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) -> Operand:
     name = func.__name__
-    tracked = list(_find_tracked((args, kwargs)))
-    if all(each.constant is not None for each in tracked):
-        return _call_on_integers(func, args, kwargs, tracked[0])
     if found := RULES.get(f"linalg.{name}" if func.__module__ == "numpy.linalg" else name):
         return found(*args, **kwargs)
     if name in _METADATA:
@@ -50,8 +57,10 @@ def call(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) ->
     raise UntrackedError(f"np.{name}" if func.__module__ == "numpy" else f"{func.__module__}.{name}")
 
 
-def _call_on_integers(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option], first: SampledArray) -> Operand:
-    """Applies a function to integers and booleans that are the same in all samples; floats that it makes are rounded."""
+def _call_on_integers(
+    func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option], first: SampledArray
+) -> Operand:
+    """Applies a function to integers that are the same in all samples, and rounds the floats that it makes."""
     plain, named = replace_tracked((args, kwargs), lambda each: each.constant)
 
     def track(made: Operand) -> Operand:
@@ -152,7 +161,9 @@ def cast(array: SampledArray, dtype: DType) -> Operand:
         return array.with_samples(array.samples.astype(dtype))
     if not is_float(array.samples.dtype):
         wide = array.samples.astype(np.float64)
-        return array.with_samples(wide if fits(wide, array.compute) else array.machine.round_result(wide, 0.0, array.compute))
+        return array.with_samples(
+            wide if fits(wide, array.compute) else array.machine.round_result(wide, 0.0, array.compute)
+        )
     fmt = float_format(dtype)
     if fmt.precision >= 24:
         return array.with_samples(array.samples).record("cast", (array,))

@@ -95,7 +95,9 @@ def _as_kernels_hold(
         if isinstance(each, SampledArray):
             held[i] = made.machine.round_result(wide, 0.0, made.compute)
         else:
-            held[i] = made.machine.round_constant(wide.reshape(1, *(1,) * (exact.ndim - 1 - wide.ndim), *wide.shape), made.compute)
+            held[i] = made.machine.round_constant(
+                wide.reshape(1, *(1,) * (exact.ndim - 1 - wide.ndim), *wide.shape), made.compute
+            )
     return operands if all(one is other for one, other in zip(held, operands, strict=True)) else held
 
 
