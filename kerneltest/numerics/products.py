@@ -1,8 +1,9 @@
 """Matrix products of tracked arrays: operands rounded to the format of the machine's multiplier, sums in any order."""
 
+import functools
 import math
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -123,13 +124,15 @@ def product(
     narrow = min((each for each in formats if each in _SIXTEEN_BITS), key=lambda each: each.precision, default=None)
     wide = scaled or narrow is None or not precision.narrow_products
     operands = precision.dot_input.get("float32") if wide else narrow
-    if inner and operands is not None and not whole:
-        truncates = precision.truncates and wide
-        kind = f"{_NAMES[operands]} operands"
-        a, b = (
-            first.machine.round_operand(each, operands, truncates, kind, scaled=wide, axis=axis)
-            for each, axis in ((a, 3), (b, 2))
-        )
+
+    def round_operand(values: Array, axis: int = 0) -> Array:
+        if operands is None or not is_float(values.dtype):
+            return values
+        truncates, kind = precision.truncates and wide, f"{_NAMES[operands]} operands"
+        return first.machine.round_operand(values, operands, truncates, kind, scaled=wide, axis=axis)
+
+    if inner and not whole:
+        a, b = round_operand(a, 3), round_operand(b, 2)
     order = [*batch, *rows, *columns]
     shape = [lengths[letter] for letter in order]
     if whole:
@@ -145,10 +148,38 @@ def product(
     missing = [letter for letter in out if letter not in order]
     samples = samples.reshape(len(samples), *shape, *(1 for _ in missing))
     result = first.with_samples(_arrange(samples, [*order, *missing], out), formats)
+    if inner and not whole and not scaled:
+
+        def regroup(factor: SampledArray, axes: Sequence[int]) -> SampledArray | None:
+            if all(out[each - 1] in batch for each in axes):
+                return None
+            again = product(left, letters[0], right, letters[1], out)
+            made: SampledArray = np.multiply(factor.with_samples(round_operand(factor.samples)), again)
+            return made
+
+        result.regroup = regroup
     # A kernel may convert narrow operands to float32 and scale one, which is then rounded.
     if inner and not wide and first.machine.compute == FLOAT32 and "float32" in precision.dot_input:
         result.scaled = lambda: product(left, letters[0], right, letters[1], out, scaled=True)
     return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
+
+
+def regroup_factors(factors: Sequence[Operand]) -> Callable[[Sequence[int]], SampledArray | None] | None:
+    """Returns a function that computes the product of two factors as it is in a sum over some axes that is regrouped.
+
+    If one is a matrix product, a sum is one of products, `sum_k p_k (g @ v.T)_k = g @ (p @ v)`. Attention's kernels
+    compute the latter from an output that they have (Dao, "FlashAttention-2", 2023, section 3.1). So p is rounded as an
+    operand, and the rounding of the sums is another than that of `g @ v.T`, with which it does not cancel.
+
+    Returns:
+      None if no factor is a matrix product, or both are.
+    """
+    if not all(isinstance(each, SampledArray) for each in factors):
+        return None
+    one, other = factors if factors[1].regroup else factors[::-1]
+    if other.regroup is None or one.regroup or one.shape != other.shape:
+        return None
+    return functools.partial(other.regroup, one)
 
 
 def _sum_format(product: SampledArray) -> FloatFormat:

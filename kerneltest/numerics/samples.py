@@ -1,6 +1,6 @@
 """The samples of one array of the oracle, and the tape of operations on such arrays."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -33,15 +33,19 @@ class SampledArray:
       formats: those of the arguments that they are computed from; none for arrays that the oracle creates, which take
         those of the arrays that they are combined with.
       terms: the aligned terms of a sum or a difference, since a kernel may scale each before it adds; else None.
+      regroup: for a matrix product, multiplies it by a factor as in a sum over axes that is regrouped; else None.
+      regrouped: for a product with a matrix product, computes it as in a sum over axes that is regrouped; else None.
       scaled: for a matrix product, computes it from operands that were scaled before they were rounded; else None.
     """
 
-    __slots__ = ("formats", "machine", "samples", "scaled", "terms")
+    __slots__ = ("formats", "machine", "regroup", "regrouped", "samples", "scaled", "terms")
 
     def __init__(self, samples: Array, machine: RoundingModel, formats: Formats | FloatFormat | None) -> None:
         self.samples, self.machine = samples, machine
         self.formats = formats if isinstance(formats, frozenset) else frozenset(() if formats is None else (formats,))
         self.terms: tuple[Array, Array] | None = None
+        self.regroup: Callable[[SampledArray, Sequence[int]], SampledArray | None] | None = None
+        self.regrouped: Callable[[Sequence[int]], SampledArray | None] | None = None
         self.scaled: Callable[[], SampledArray] | None = None
 
     def with_samples(self, samples: Array, formats: Formats = frozenset()) -> Self:

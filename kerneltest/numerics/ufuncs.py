@@ -10,6 +10,7 @@ from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.precision import FLOAT32, Ulps
 from kerneltest.numerics.decompositions import is_given
 from kerneltest.numerics.formats import fits
+from kerneltest.numerics.products import regroup_factors
 from kerneltest.numerics.samples import (
     Operand,
     Option,
@@ -62,6 +63,8 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
         exact = made.samples
     if name in ("add", "subtract"):
         made.terms = operands[0], operands[1]
+    if name == "multiply":
+        made.regrouped = regroup_factors(inputs)
     if name in EXACT_UFUNCS or not is_float(exact.dtype):
         return made.record(name, inputs)
     ulps = functools.partial(_ulps, ufunc, inputs, operands, exact, first)
@@ -211,6 +214,9 @@ def reduce(ufunc: np.ufunc, array: SampledArray, kwargs: Mapping[str, Option]) -
         if ufunc.__name__ not in _NEUTRAL:
             raise UntrackedError(f"np.{ufunc.__name__}.reduce with where=")
         array = _where(where, array, _NEUTRAL[ufunc.__name__])
+    if ufunc is np.add and array.regrouped is not None and array.machine.tape is None:
+        regrouped = array.regrouped(axes)
+        array = array if regrouped is None else regrouped
     values = array.samples
     extra = {"initial": initial} if is_given(initial) else {}
     exact = np.asarray(_reduce_of(ufunc)(values, axis=axes, keepdims=keepdims, **extra))
