@@ -154,7 +154,8 @@ def product(
             if all(out[each - 1] in batch for each in axes):
                 return None
             again = product(left, letters[0], right, letters[1], out)
-            made: SampledArray = np.multiply(factor.with_samples(round_operand(factor.samples)), again)
+            rounded: Operand = factor.with_samples(round_operand(factor.samples))
+            made: SampledArray = rounded * again
             return made
 
         result.regroup = regroup
