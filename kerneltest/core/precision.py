@@ -65,6 +65,7 @@ class Precision:
         request a precision; operands of other dtypes are not rounded.
       truncates: whether that rounding truncates, which doubles its error, instead of rounding to nearest.
       narrow_products: whether operands computed from 16-bit arguments may be rounded to 16 bits for a product.
+      exact_quotients: whether a quotient is exact if it is representable, and so is the product with the reciprocal.
       accumulate: by operand dtype, the format in which a matrix product is summed; float32 for other dtypes.
     """
 
@@ -75,6 +76,7 @@ class Precision:
     dot_input: Mapping[str, FloatFormat] = field(default_factory=dict, hash=False)
     truncates: bool = False
     narrow_products: bool = True
+    exact_quotients: bool = False
     accumulate: Mapping[str, FloatFormat] = field(default_factory=dict, hash=False)
 
     def operand_roundoff(self, dtype: str) -> float:
@@ -92,7 +94,7 @@ class Precision:
     def never_exact(self) -> "Precision":
         """Returns the arithmetic of a machine that rounds even results that are representable."""
         inexact = {name: replace(ulps, relative=ulps.relative + _LEAST) for name, ulps in self.ulps.items()}
-        return replace(self, name=f"{self.name}, never exact", ulps=inexact)
+        return replace(self, name=f"{self.name}, never exact", ulps=inexact, exact_quotients=False)
 
     def with_dots_in(self, dtype: str) -> "Precision":
         """Returns the arithmetic of a kernel that names the dtype to which operands of its products are rounded."""
@@ -109,6 +111,7 @@ class Precision:
             ulps={**self.ulps, **other.ulps, **both},
             flushes=self.flushes or other.flushes,
             flushing=self.flushing | other.flushing,
+            exact_quotients=self.exact_quotients and other.exact_quotients,
         )
 
 
@@ -269,7 +272,7 @@ _SIMULATED = {
 }
 
 # Flushing is intended: https://github.com/jax-ml/jax/issues/16200
-XLA_CPU = Precision("XLA on a CPU", _XLA_CPU, flushes=True)
+XLA_CPU = Precision("XLA on a CPU", _XLA_CPU, flushes=True, exact_quotients=True)
 # Inside Pallas kernels. Functions flush through their approximations (ex2.approx.ftz.f32, sqrt.approx.ftz.f32).
 # Hopper sums products of float8 in about 14 bits: DeepSeek-V3 Technical Report, section 3.3.
 NVIDIA = Precision(
@@ -282,8 +285,17 @@ NVIDIA = Precision(
 # expit is 1 / (1 + exp(-x)), whose exp overflows if the result is subnormal. OCML's functions keep subnormals.
 # CDNA3 has matrix instructions for XF32, which has the format of TF32; no document says how they round, so truncation
 # is assumed. Other architectures keep float32.
-AMD = Precision("AMD", _AMD, flushing=frozenset({"expit"}), dot_input={"float32": TF32}, truncates=True)
-SIMULATED = Precision("simulated", _SIMULATED, flushing=frozenset({"expit"}), dot_input={"float32": TF32})
+AMD = Precision(
+    "AMD",
+    _AMD,
+    flushing=frozenset({"expit"}),
+    dot_input={"float32": TF32},
+    truncates=True,
+    exact_quotients=True,
+)
+SIMULATED = Precision(
+    "simulated", _SIMULATED, flushing=frozenset({"expit"}), dot_input={"float32": TF32}, exact_quotients=True
+)
 # Not measured on a TPU, and no document states the errors of its functions: all but those of IEEE 754 are assumed. A
 # TPU flushes, and by default multiplies matrices in one pass of bfloat16
 # (https://docs.jax.dev/en/latest/jax.lax.html#jax.lax.Precision).

@@ -15,6 +15,7 @@ from kerneltest.numerics.samples import (
     align_samples,
     axes_of,
     join_formats,
+    round_constants,
     unwrap,
 )
 
@@ -161,9 +162,8 @@ def cast(array: SampledArray, dtype: DType) -> Operand:
         return array.with_samples(array.samples.astype(dtype))
     if not is_float(array.samples.dtype):
         wide = array.samples.astype(np.float64)
-        return array.with_samples(
-            wide if fits(wide, array.compute) else array.machine.round_result(wide, 0.0, array.compute)
-        )
+        fits_in = fits(wide, array.compute)
+        return array.with_samples(wide if fits_in else array.machine.round_result(wide, 0.0, array.compute))
     fmt = float_format(dtype)
     if fmt.precision >= 24:
         return array.with_samples(array.samples).record("cast", (array,))
@@ -240,7 +240,8 @@ def _where(condition: Operand, *choices: Operand) -> Operand:
     if not choices:
         raise UntrackedError("np.where(condition) without choices")
     first = next(_find_tracked((condition, *choices)))
-    made = first.with_samples(np.where(*align_samples((condition, *choices))), join_formats(choices))
+    rounded = round_constants(choices) if any(isinstance(each, SampledArray) for each in choices) else choices
+    made = first.with_samples(np.where(*align_samples((condition, *rounded))), join_formats(choices))
     return made.record("where", (condition, *choices))
 
 

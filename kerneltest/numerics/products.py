@@ -1,15 +1,15 @@
 """Matrix products of tracked arrays: operands rounded to the format of the machine's multiplier, sums in any order."""
 
-import functools
 import math
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, is_float, parse_dtype
-from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.samples import Operand, SampledArray, join_formats
+from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.numerics.partial_sums import product_partial_sums
+from kerneltest.numerics.samples import Formats, Operand, SampledArray, align_samples, join_formats, round_constants
 
 # Terms are nearly equal if |sum| > 0.9 sum |t| (one sign) and n sum t^2 < 1.1 (sum |t|)^2 (one size).
 _ONE_SIGN, _ONE_SIZE = 0.9, 1.1
@@ -45,6 +45,8 @@ def einsum(subscripts: str, operands: Sequence[Operand]) -> Operand:
     one = [letter for letter in one if letter in out]
     order = [one.index(letter) for letter in out]
     result: Operand = np.transpose(left, order)
+    if again := getattr(left, "again", None):
+        result.again = lambda: np.transpose(again(), order)
     if scaled := getattr(left, "scaled", None):
         result.scaled = lambda: np.transpose(scaled(), order)
     return result
@@ -96,6 +98,7 @@ def product(
       out: the letters of the result's axes.
       scaled: whether a factor of the result is multiplied into an operand before that is rounded.
     """
+    left, right = round_constants((left, right))
     left, one = _sum_unshared(left, one, two, out)
     right, two = _sum_unshared(right, two, one, out)
     first = left if isinstance(left, SampledArray) else right
@@ -120,19 +123,14 @@ def product(
     b = b.reshape(len(b), size_of(batch), size_of(inner), size_of(columns))
     made, precision = first.with_samples(a, formats), first.machine.precision
     whole = not is_float(a.dtype) and not is_float(b.dtype)
-    # A kernel may round both operands to the narrower format: dequantised weights to that of the inputs.
-    narrow = min((each for each in formats if each in _SIXTEEN_BITS), key=lambda each: each.precision, default=None)
-    wide = scaled or narrow is None or not precision.narrow_products
-    operands = precision.dot_input.get("float32") if wide else narrow
-
-    def round_operand(values: Array, axis: int = 0) -> Array:
-        if operands is None or not is_float(values.dtype):
-            return values
-        truncates, kind = precision.truncates and wide, f"{_NAMES[operands]} operands"
-        return first.machine.round_operand(values, operands, truncates, kind, scaled=wide, axis=axis)
-
-    if inner and not whole:
-        a, b = round_operand(a, 3), round_operand(b, 2)
+    operands, wide = _operand_format(precision, formats, scaled)
+    if inner and operands is not None and not whole:
+        truncates = precision.truncates and wide
+        kind = f"{_NAMES[operands]} operands"
+        a, b = (
+            first.machine.round_operand(each, operands, truncates, kind, scaled=wide, axis=axis)
+            for each, axis in ((a, 3), (b, 2))
+        )
     order = [*batch, *rows, *columns]
     shape = [lengths[letter] for letter in order]
     if whole:
@@ -141,46 +139,55 @@ def product(
         exact = a @ b
         one_a, one_b, one_exact = (first.machine.row(each, 0) for each in (a, b, exact))
         mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
+        partial = product_partial_sums(one_a, one_b, one_exact, mass, squares)
         near_equal = (np.abs(one_exact) > _ONE_SIGN * mass) & (size_of(inner) * squares < _ONE_SIZE * mass**2)
-        samples = first.machine.round_sum(exact, mass, size_of(inner), _sum_format(made), near_equal=near_equal)
+        samples = first.machine.round_sum(
+            exact, mass, size_of(inner), _sum_format(made), partial=partial, near_equal=near_equal
+        )
     else:
         samples = first.machine.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)
     missing = [letter for letter in out if letter not in order]
     samples = samples.reshape(len(samples), *shape, *(1 for _ in missing))
     result = first.with_samples(_arrange(samples, [*order, *missing], out), formats)
-    if inner and not whole and not scaled:
-
-        def regroup(factor: SampledArray, axes: Sequence[int]) -> SampledArray | None:
-            if all(out[each - 1] in batch for each in axes):
-                return None
-            again = product(left, letters[0], right, letters[1], out)
-            rounded: Operand = factor.with_samples(round_operand(factor.samples))
-            made: SampledArray = rounded * again
-            return made
-
-        result.regroup = regroup
     # A kernel may convert narrow operands to float32 and scale one, which is then rounded.
     if inner and not wide and first.machine.compute == FLOAT32 and "float32" in precision.dot_input:
         result.scaled = lambda: product(left, letters[0], right, letters[1], out, scaled=True)
+    if inner and not whole and first.machine.tape is None:
+        result.again = lambda: product(left, letters[0], right, letters[1], out, scaled=scaled)
     return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
 
 
-def regroup_factors(factors: Sequence[Operand]) -> Callable[[Sequence[int]], SampledArray | None] | None:
-    """Returns a function that computes the product of two factors as it is in a sum over some axes that is regrouped.
+def _operand_format(precision: Precision, formats: Formats, scaled: bool) -> tuple[FloatFormat | None, bool]:
+    """Returns the format to which a kernel may round operands of a product, or None, and whether these are wide."""
+    # A kernel may round both operands to the narrower format: dequantised weights to that of the inputs.
+    narrow = min((each for each in formats if each in _SIXTEEN_BITS), key=lambda each: each.precision, default=None)
+    if scaled or narrow is None or not precision.narrow_products:
+        return precision.dot_input.get("float32"), True
+    return narrow, False
 
-    If one is a matrix product, a sum is one of products, `sum_k p_k (g @ v.T)_k = g @ (p @ v)`. Attention's kernels
-    compute the latter from an output that they have (Dao, "FlashAttention-2", 2023, section 3.1). So p is rounded as an
-    operand, and the rounding of the sums is another than that of `g @ v.T`, with which it does not cancel.
 
-    Returns:
-      None if no factor is a matrix product, or both are.
+def contract_otherwise(factors: Sequence[Operand]) -> SampledArray:
+    """Returns an elementwise product whose sum a kernel may compute in another order.
+
+    The sum over k of `p * (g @ v.T)` is that over d of `(p @ v) * g`, as attention's backward pass has it: `p` is then
+    the operand of a product, and the errors of that are not those of `g @ v.T`.
     """
-    if not all(isinstance(each, SampledArray) for each in factors):
-        return None
-    one, other = factors if factors[1].regroup else factors[::-1]
-    if other.regroup is None or one.regroup or one.shape != other.shape:
-        return None
-    return functools.partial(other.regroup, one)
+    first = next(each for each in factors if isinstance(each, SampledArray))
+    formats, precision = join_formats(factors), first.machine.precision
+    operands, wide = _operand_format(precision, formats, scaled=False)
+
+    def factor(each: Operand) -> Operand:
+        if isinstance(each, SampledArray) and each.again:
+            return each.again()
+        if not isinstance(each, SampledArray) or operands is None:
+            return each
+        kind, truncates = f"{_NAMES[operands]} operands", precision.truncates and wide
+        return each.with_samples(first.machine.round_operand(each.samples, operands, truncates, kind, scaled=wide))
+
+    one, two = align_samples(map(factor, factors))
+    made = first.with_samples(one * two, formats)
+    made.samples = first.machine.round_result(made.samples, 0.0, made.compute)
+    return made
 
 
 def _sum_format(product: SampledArray) -> FloatFormat:

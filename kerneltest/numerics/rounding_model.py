@@ -1,6 +1,5 @@
 """The rounding model: the errors that one operation adds to a value, in all samples at once."""
 
-import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -108,44 +107,45 @@ class RoundingModel:
         self,
         values: Array,
         mass: Array,
-        terms: int,
+        terms: "int | Array",
         fmt: FloatFormat,
         *,
+        partial: Array | None = None,
         sequential: Array | None = None,
         near_equal: Array | None = None,
     ) -> Array:
         """Returns exact sums with the errors of summing `terms` terms in any order.
 
-        The error of a sum is a walk of `terms - 1` steps, each at most u times a partial sum and so at most `u mass`:
-        within `lambda sqrt(terms) u mass` but for a probability of `2 exp(-lambda^2 / 2)` (Higham and Mary, "A new
-        approach to probabilistic rounding error analysis", 2019), and never above `gamma_terms mass` (Higham, section
-        4.2). The error of a sample is uniform up to the smaller of `sqrt(3 terms) u mass` and `gamma_terms mass`, so
-        that its standard deviation is that of a walk with steps of maximal length. Row 1 is the sum in sequence, whose
-        errors may all have one sign.
+        The error of a sum is a walk of `terms - 1` steps, each at most u times a partial sum p: within
+        `lambda sqrt(terms) u p` but for a probability of `2 exp(-lambda^2 / 2)` (Higham and Mary, "A new approach to
+        probabilistic rounding error analysis", 2019), and never above `gamma_terms p` (Higham, section 4.2). The error
+        of a sample is uniform up to the smaller of `sqrt(3 terms) u p` and `gamma_terms p`, so that its standard
+        deviation is that of a walk with steps of maximal length. Row 1 is the sum in sequence, whose errors may all
+        have one sign.
 
         Args:
           values: exact sums, (rows or 1, ...). May be written to.
           mass: the sums of the terms' magnitudes, (rows or 1, ...), or (cases, ...).
-          terms: the number of terms.
+          terms: the number of terms; an array for sums that differ in it.
           fmt: the format in which they are summed.
+          partial: p, in the shape of `mass`, which it is by default.
           sequential: the sum in sequence, for row 1, (cases or 1, ...), or None.
           near_equal: where all terms are nearly equal, (cases or 1, ...), so that each partial sum may be rounded the
             same way.
         """
-        if terms < 2:
+        if np.max(terms) < 2:
             return self.round_result(values, 0.0, fmt)
-        mass = self._by_case(mass)
-        finite = np.isfinite(mass)
-        known = np.where(finite, mass, 0.0)
-        lost = finite & (mass >= fmt.overflow)
+        mass, partial = self._by_case(mass), self._by_case(mass if partial is None else partial)
+        lost = np.isfinite(mass) & (mass >= fmt.overflow)
+        known = np.where(np.isfinite(partial), partial, 0.0)
         out, rows, noisy = self._prepare(values, "summing", own=True)
         if rows is None:
             return self._flatten_cases(out)
         seed, flush_seed = self._draw(), self._draw()
         u = fmt.unit_roundoff
-        steps = min(math.sqrt(3 * terms), (terms - 1) / max(1 - terms * u, 0.5))
+        steps = np.minimum(np.sqrt(3 * terms), (terms - 1) / np.maximum(1 - terms * u, 0.5))
         if near_equal is not None:
-            known = known * np.where(self._by_case(near_equal), max(_SAME_WAY * terms / steps, 1.0), 1.0)
+            known = known * np.where(self._by_case(near_equal), np.maximum(_SAME_WAY * terms / steps, 1.0), 1.0)
         out[noisy] += steps * u * select_rows(known, noisy) * noise(out[noisy].shape, seed)
         if sequential is not None and self.rows_by_source is None and self.single in (None, 1):
             out[rows.start] = sequential
@@ -191,20 +191,6 @@ class RoundingModel:
             out[every_second] = np.where(equal & np.isfinite(ratio), before * ratio, out[every_second])
         if down is not None and self.rows_by_source is None:
             out[half] = down
-        return self._flatten_cases(out)
-
-    def round_constant(self, values: Array, fmt: FloatFormat) -> Array:
-        """Returns constants of the oracle, (1, ...), as a kernel holds them: rounded to nearest.
-
-        Constants that are outside the range of the format are not the kernel's, and stay as they are.
-        """
-        near = np.asarray(round_to_nearest(values, fmt), np.float64)
-        kept = np.where((near == 0) | ~np.isfinite(near), values, near)
-        if (kept == values).all():
-            return values
-        out, rows, _ = self._prepare(values, "the constants")
-        if rows is not None:
-            out[rows] = kept
         return self._flatten_cases(out)
 
     def round_stored(self, values: Array, fmt: FloatFormat) -> Array:

@@ -1,6 +1,6 @@
 """The samples of one array of the oracle, and the tape of operations on such arrays."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -8,7 +8,9 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat, is_float
 from kerneltest.core.precision import FLOAT32
+from kerneltest.numerics.formats import round_to_nearest
 from kerneltest.numerics.origins import ValueOrigin, current_origin
+from kerneltest.numerics.partial_sums import Chain
 from kerneltest.numerics.rounding_model import RoundingModel
 
 Operand = Any
@@ -33,20 +35,24 @@ class SampledArray:
       formats: those of the arguments that they are computed from; none for arrays that the oracle creates, which take
         those of the arrays that they are combined with.
       terms: the aligned terms of a sum or a difference, since a kernel may scale each before it adds; else None.
-      regroup: for a matrix product, multiplies it by a factor as in a sum over axes that is regrouped; else None.
-      regrouped: for a product with a matrix product, computes it as in a sum over axes that is regrouped; else None.
+      subtracts: whether it is a difference.
+      chain: the terms of a sum of three or more, since a kernel may add them in another order; else None.
       scaled: for a matrix product, computes it from operands that were scaled before they were rounded; else None.
+      again: for a matrix product, computes it with other errors; else None.
+      factors: the factors of an elementwise product, one of which is a matrix product; else ().
     """
 
-    __slots__ = ("formats", "machine", "regroup", "regrouped", "samples", "scaled", "terms")
+    __slots__ = ("again", "chain", "factors", "formats", "machine", "samples", "scaled", "subtracts", "terms")
 
     def __init__(self, samples: Array, machine: RoundingModel, formats: Formats | FloatFormat | None) -> None:
         self.samples, self.machine = samples, machine
         self.formats = formats if isinstance(formats, frozenset) else frozenset(() if formats is None else (formats,))
         self.terms: tuple[Array, Array] | None = None
-        self.regroup: Callable[[SampledArray, Sequence[int]], SampledArray | None] | None = None
-        self.regrouped: Callable[[Sequence[int]], SampledArray | None] | None = None
+        self.subtracts = False
+        self.chain: Chain | None = None
         self.scaled: Callable[[], SampledArray] | None = None
+        self.again: Callable[[], SampledArray] | None = None
+        self.factors: tuple[Operand, ...] = ()
 
     def with_samples(self, samples: Array, formats: Formats = frozenset()) -> Self:
         """Returns another array of the same rounding model, and of the same formats unless others are given."""
@@ -107,6 +113,39 @@ class TapeEntry:
 def join_formats(arrays: Iterable[Operand]) -> Formats:
     """Returns the formats of the arguments that several arrays are computed from."""
     return frozenset().union(*(each.formats for each in arrays if isinstance(each, SampledArray)))
+
+
+def round_constants(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """Returns operands with untracked numbers and large integers rounded as a kernel's arithmetic has them.
+
+    Numbers beyond the range of that arithmetic stay, since kernels write others in their place.
+
+    Returns:
+      The very same operands if all of these are representable.
+    """
+    arrays = [each for each in operands if isinstance(each, SampledArray)]
+    like = type(arrays[0])(arrays[0].samples, arrays[0].machine, join_formats(arrays))
+    rounded = tuple(_round_constant(each, like) for each in operands)
+    return operands if all(one is other for one, other in zip(rounded, operands, strict=True)) else rounded
+
+
+def _round_constant(operand: Operand, like: SampledArray) -> Operand:
+    tracked = isinstance(operand, SampledArray)
+    if tracked and operand.samples.dtype.kind not in "iu":
+        return operand
+    values = operand.samples if tracked else np.asarray(operand)[None]
+    fmt = like.compute
+    if values.dtype.kind not in "fiu" or not values.size:
+        return operand
+    if values.dtype.kind in "iu" and np.abs(values).max() <= 2**fmt.precision:
+        return operand
+    wide = values.astype(np.float64)
+    size, near = np.abs(wide), round_to_nearest(wide, fmt)
+    odd = (near != wide) & (size >= fmt.smallest_normal) & (size < fmt.overflow)
+    if not odd.any():
+        return operand
+    samples = like.machine.round_result(wide.copy(), 0.0, fmt)
+    return type(like)(np.where(odd, samples, wide), like.machine, operand.formats if tracked else None)
 
 
 def unwrap(value: Operand) -> Operand:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kerneltest.core.dtypes import Array
-from kerneltest.numerics import array_functions, products, ufuncs
+from kerneltest.numerics import array_functions, products, reductions, ufuncs
 from kerneltest.numerics.origins import current_origin
 from kerneltest.numerics.samples import Operand, Option, SampledArray, UntrackedError
 
@@ -44,9 +44,9 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
                     raise UntrackedError(f"np.{ufunc.__name__} with where= and without out=")
                 result = array_functions.call(np.where, (where, result, out), {})
         elif method == "reduce":
-            result = ufuncs.reduce(ufunc, inputs[0], kwargs)
+            result = reductions.reduce(ufunc, inputs[0], kwargs)
         elif method == "accumulate":
-            result = ufuncs.accumulate(ufunc, inputs[0], kwargs.get("axis", 0))
+            result = reductions.accumulate(ufunc, inputs[0], kwargs.get("axis", 0))
         elif method == "outer":
             one, two = inputs
             result = ufuncs.call(ufunc, (np.reshape(one, (*np.shape(one), *(1,) * np.ndim(two))), two), kwargs)

@@ -1,24 +1,22 @@
 """The rounding of each ufunc: exact, correctly rounded, or as inaccurate as the machine's library function."""
 
 import functools
-import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.precision import FLOAT32, Ulps
-from kerneltest.numerics.decompositions import is_given
-from kerneltest.numerics.formats import fits
-from kerneltest.numerics.products import regroup_factors
+from kerneltest.numerics.chains import chain_of_sum, round_chain
+from kerneltest.numerics.formats import round_to_nearest
 from kerneltest.numerics.samples import (
     Operand,
     Option,
     SampledArray,
     UntrackedError,
     align_samples,
-    axes_of,
     join_formats,
+    round_constants,
     unwrap,
 )
 
@@ -33,7 +31,6 @@ EXACT_UFUNCS = frozenset(
 # terms of its argument if that is a difference. In ulps of the result: x / y as x (1 / y).
 _BY_EXP2 = 1.0
 _BY_RECIPROCAL = 0.5
-_NEUTRAL = {"add": 0, "multiply": 1, "maximum": -np.inf, "minimum": np.inf, "logical_and": True, "logical_or": False}
 _UNKNOWN = Ulps(4.5, source="assumed for functions that the table lacks")
 
 
@@ -56,52 +53,47 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     exact = ufunc(*operands)
     if isinstance(exact, tuple):
         raise UntrackedError(f"np.{ufunc.__name__}, which has several outputs")
+    if is_float(exact.dtype) or any(is_float(each.dtype) for each in operands):
+        rounded = round_constants(inputs)
+        if rounded is not inputs:
+            operands = align_samples(rounded)
+            exact = ufunc(*operands)
     made = first.with_samples(exact, join_formats(inputs))
-    held = _as_kernels_hold(operands, inputs, exact, made)
-    if held is not operands:
-        operands, made.samples = held, ufunc(*held)
-        exact = made.samples
-    if name in ("add", "subtract"):
-        made.terms = operands[0], operands[1]
-    if name == "multiply":
-        made.regrouped = regroup_factors(inputs)
     if name in EXACT_UFUNCS or not is_float(exact.dtype):
         return made.record(name, inputs)
+    if name in ("add", "subtract"):
+        made.terms, made.subtracts = (operands[0], operands[1]), name == "subtract"
+        if chain := chain_of_sum(inputs, exact, made, subtracts=made.subtracts):
+            round_chain(made, chain)
+            return made.record(name, inputs)
     ulps = functools.partial(_ulps, ufunc, inputs, operands, exact, first)
     flushing = name in first.machine.precision.flushing
     vanishing = _has_subnormal_reciprocal(operands[1]) if name == "divide" else None
+    kept = _exact_quotients(operands, exact, made) if name == "divide" else None
+    quotients = exact if kept is None else exact.copy()
     made.samples = first.machine.round_result(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
+    made.samples = made.samples if kept is None else np.where(kept, quotients, made.samples)
+    if name == "multiply" and any(isinstance(each, SampledArray) and each.again for each in inputs):
+        made.factors = inputs
     return made.record(name, inputs)
 
 
-def _as_kernels_hold(
-    operands: list[Array], inputs: tuple[Operand, ...], exact: Array, made: SampledArray
-) -> list[Array]:
-    """Returns operands with constants and large integers rounded, as a kernel that computes with floats has them.
+def _exact_quotients(operands: list[Array], exact: Array, made: SampledArray) -> Array | None:
+    """Returns which quotients are exact: representable, and the product with the rounded reciprocal as well.
 
-    Args:
-      operands: the aligned samples of the operands.
-      inputs: the operands.
-      exact: the results for them.
-      made: the result, whose format is that of the arithmetic.
+    It is None if there are none in row 0.
     """
-    if not is_float(exact.dtype) and not any(is_float(each.dtype) for each in operands):
-        return operands
-    held = list(operands)
-    for i, (values, each) in enumerate(zip(operands, inputs, strict=True)):
-        whole = values.dtype.kind in "iu"
-        if not (whole if isinstance(each, SampledArray) else whole or values.dtype == np.float64):
-            continue
-        wide = values.astype(np.float64)
-        if fits(wide, made.compute):
-            continue
-        if isinstance(each, SampledArray):
-            held[i] = made.machine.round_result(wide, 0.0, made.compute)
-        else:
-            held[i] = made.machine.round_constant(
-                wide.reshape(1, *(1,) * (exact.ndim - 1 - wide.ndim), *wide.shape), made.compute
-            )
-    return operands if all(one is other for one, other in zip(held, operands, strict=True)) else held
+    fmt, machine = made.compute, made.machine
+    if not machine.precision.exact_quotients:
+        return None
+    first = machine.row(exact, 0)
+    representable = (round_to_nearest(first, fmt) == first) & (np.abs(first) >= fmt.smallest_normal)
+    if not representable.any():
+        return None
+    reciprocals = np.asarray(round_to_nearest(1 / np.asarray(operands[1], np.float64), fmt), np.float64)
+    product = round_to_nearest(operands[0] * reciprocals, fmt)
+    kept = (round_to_nearest(exact, fmt) == exact) & (product == exact) & (np.abs(reciprocals) >= fmt.smallest_normal)
+    return np.asarray(kept.reshape(-1, *first.shape) & representable).reshape(kept.shape)
 
 
 def call_vectorized(function: Callable[..., Array], name: str, inputs: tuple[Operand, ...]) -> SampledArray:
@@ -146,14 +138,14 @@ def _ulps(
 
     if name == "power":
         return _ulps_of_power(unwrap(inputs[1]), [*map(rows, operands)], beyond)
-    argument = max(known.argument, _BY_EXP2) if name in ("exp", "exp2", "expm1", "logaddexp") else known.argument
+    argument = max(known.argument, _BY_EXP2) if name in ("exp", "exp2", "expm1") else known.argument
+    u, true = FLOAT32.unit_roundoff, rows(exact)
+    if name == "logaddexp":
+        return ulps_of_logaddexp(first, np.maximum(*(np.abs(rows(each)) for each in operands)), true)
     if not argument and not known.absolute:
         return beyond
-    u, true = FLOAT32.unit_roundoff, rows(exact)
     error: Operand = 2 * u * known.absolute
-    if name == "logaddexp":
-        error = error + 2 * u * np.maximum(*(np.abs(rows(each)) for each in operands))
-    elif argument:
+    if argument:
         x = rows(operands[0])
         size = argument * np.abs(x)
         if name in ("exp", "exp2", "expm1") and first.terms:
@@ -165,6 +157,19 @@ def _ulps(
         moved -= true
         error = error + np.abs(moved, out=moved)
     return beyond + zero_nonfinite(error / (2 * u * np.abs(true)))
+
+
+def ulps_of_logaddexp(array: SampledArray, largest: Array, true: Array) -> Array:
+    """Returns the largest errors of `logaddexp` before the final rounding, in ulps of the results.
+
+    Args:
+      array: one of the tracked operands.
+      largest: the largest magnitude of the operands.
+      true: the exact results.
+    """
+    known = array.machine.precision.ulps.get("logaddexp", _UNKNOWN)
+    error = (known.absolute + _BY_EXP2 * largest) / np.abs(true)
+    return np.asarray(known.relative - 0.5 + zero_nonfinite(error))
 
 
 def zero_nonfinite(values: Array) -> Array:
@@ -193,131 +198,3 @@ def _ulps_of_power(exponent: Operand, operands: list[Array], ulps: float) -> "fl
         return ulps + abs(float(exponent))
     grown = np.abs(operands[1] * np.log2(np.abs(operands[0])))
     return np.asarray(ulps + _BY_EXP2 * zero_nonfinite(grown))
-
-
-def reduce(ufunc: np.ufunc, array: SampledArray, kwargs: Mapping[str, Option]) -> SampledArray:
-    """Returns `ufunc.reduce` over axes of a tracked array.
-
-    Raises:
-      UntrackedError: it is unknown how the reduction rounds.
-    """
-    options = dict(kwargs)
-    axis = options.pop("axis", 0)
-    keepdims: Option = bool(options.pop("keepdims", False))  # Option, since NumPy's stubs want a literal
-    options.pop("dtype", None)
-    where = options.pop("where", True)
-    initial = options.pop("initial", None)
-    axes = axes_of(axis, array.ndim)
-    if ufunc is np.logaddexp:
-        return _reduce_logaddexp(array, axis, keepdims)
-    if where is not True:
-        if ufunc.__name__ not in _NEUTRAL:
-            raise UntrackedError(f"np.{ufunc.__name__}.reduce with where=")
-        array = _where(where, array, _NEUTRAL[ufunc.__name__])
-    if ufunc is np.add and array.regrouped is not None and array.machine.tape is None:
-        regrouped = array.regrouped(axes)
-        array = array if regrouped is None else regrouped
-    values = array.samples
-    extra = {"initial": initial} if is_given(initial) else {}
-    exact = np.asarray(_reduce_of(ufunc)(values, axis=axes, keepdims=keepdims, **extra))
-    made, name = array.with_samples(exact), f"{ufunc.__name__}.reduce"
-    if ufunc.__name__ in EXACT_UFUNCS or not is_float(exact.dtype):
-        return made.record(name, (array,), axes=axes, keepdims=keepdims, where=True)
-    terms = int(np.prod([values.shape[each] for each in axes]))
-    if ufunc is np.add:
-        positive = not extra and not np.signbit(values).any()
-        mass = exact if positive else np.asarray(_reduce_of(np.add)(np.abs(values), axis=axes, keepdims=keepdims))
-        sequential = None if extra else _sequential_sum(array, values, axes, exact.shape[1:])
-        made.samples = array.machine.round_sum(exact, mass, terms, array.compute, sequential=sequential)
-    elif ufunc is np.multiply:
-        made.samples = _round_product(
-            array, values, exact, lambda v: _reduce_of(ufunc)(v, axis=axes, keepdims=keepdims), terms
-        )
-    else:
-        raise UntrackedError(f"np.{name}")
-    return made.record(name, (array,), axes=axes, keepdims=keepdims, where=True)
-
-
-def _where(*arrays: Operand) -> Operand:
-    return np.where(*arrays)  # untyped, since NumPy's stubs do not accept tracked arrays
-
-
-def _reduce_logaddexp(array: Operand, axis: Option, keepdims: bool) -> SampledArray:
-    """Returns `np.logaddexp.reduce` as a kernel computes it, after subtracting the largest term."""
-    largest = np.max(array, axis=axis, keepdims=True)
-    shift = np.where(np.isfinite(largest), largest, 0.0)
-    total = np.log(np.sum(np.exp(array - shift), axis=axis, keepdims=True)) + shift
-    result: SampledArray = total if keepdims else np.squeeze(total, axis)
-    return result
-
-
-def _reduce_of(ufunc: np.ufunc) -> Operand:
-    return ufunc.reduce  # untyped, since NumPy's stubs want `keepdims` to be a literal
-
-
-def _round_product(
-    array: SampledArray, values: Array, exact: Array, product: Callable[[Array], Array], terms: int
-) -> Array:
-    """Returns the samples of products of many factors, in any order.
-
-    A product is lost if some of the factors overflow, and an underflow of some is amplified by the others.
-
-    Args:
-      array: the tracked array whose elements are the factors.
-      values: the factors, in samples.
-      exact: the exact products.
-      product: computes products from other factors in the shape of `values`.
-      terms: the number of factors.
-    """
-    fmt = array.compute
-    samples = array.machine.round_result(exact.copy(), math.sqrt(terms), fmt)
-    if array.machine.rows_by_source is not None or array.machine.single == 0:
-        return samples
-    size = np.abs(values)
-    large = product(np.where(np.isfinite(size), np.maximum(size, 1), 1))
-    small = product(np.where(size > 0, np.minimum(size, 1), 1))
-    lost = (large >= fmt.overflow) & np.isfinite(exact)
-    vanished = np.where((small < fmt.smallest_normal) & (exact != 0), fmt.smallest_normal * large, 0.0)
-    moved = np.where(lost, np.nan, samples + vanished)
-    quiet = array.machine.cases if array.machine.single is None else 0
-    return np.concatenate([samples[:quiet], np.broadcast_to(moved, samples.shape)[quiet:]])
-
-
-def _sequential_sum(array: SampledArray, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
-    """Returns the sum of row 1, or of the only row, in sequence in float32; None for other formats or no elements."""
-    row = array.machine.row(values, 1)
-    if array.compute.precision != FLOAT32.precision or not row.size:
-        return None
-    kept = [each for each in range(row.ndim) if each not in axes]
-    terms = row.transpose(*axes, *kept).reshape(-1, math.prod(row.shape[each] for each in kept))
-    if terms.shape[1] == 1:  # `reduce` would sum it pairwise
-        total: Array = np.add.accumulate(terms[:, 0].astype(np.float32))[-1]
-    else:
-        total = np.add.reduce(np.ascontiguousarray(terms, np.float32), axis=0, dtype=np.float32)
-    return np.asarray(total, np.float64).reshape(len(row), *shape)
-
-
-def accumulate(ufunc: np.ufunc, array: SampledArray, axis: int) -> SampledArray:
-    """Returns `ufunc.accumulate` along an axis of a tracked array.
-
-    Raises:
-      UntrackedError: it is unknown how the accumulation rounds.
-    """
-    (at,) = axes_of(axis, array.ndim)
-    exact = ufunc.accumulate(array.samples, axis=at)
-    made, name = array.with_samples(exact), f"{ufunc.__name__}.accumulate"
-    if ufunc.__name__ in EXACT_UFUNCS or not is_float(exact.dtype):
-        return made.record(name, (array,), axis=at)
-    terms = exact.shape[at]
-    if ufunc is np.multiply:
-        made.samples = _round_product(array, array.samples, exact, lambda v: np.multiply.accumulate(v, axis=at), terms)
-        return made.record(name, (array,), axis=at)
-    if ufunc is not np.add:
-        raise UntrackedError(f"np.{name}")
-    mass = np.add.accumulate(np.abs(array.samples), axis=at)
-    sequential = None
-    if array.compute.precision == FLOAT32.precision:
-        row = array.machine.row(array.samples, 1)
-        sequential = np.add.accumulate(row.astype(np.float32), axis=at).astype(np.float64)
-    made.samples = array.machine.round_sum(exact, mass, terms, array.compute, sequential=sequential)
-    return made.record(name, (array,), axis=at)
