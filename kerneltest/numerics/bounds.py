@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,6 +70,7 @@ class OracleCase:
       formats: the formats of the float leaves in the kernel's dtypes, by path.
       watched: evaluates the oracle on leaves that may be tracked arrays; they are not checked.
       oracle: the user's function, which identifies the oracle across cases.
+      jax_in_float64: whether JAX computes in float64.
     """
 
     evaluate: Evaluate
@@ -78,6 +79,7 @@ class OracleCase:
     formats: Mapping[str, FloatFormat]
     watched: Callable[[Mapping[str, Any]], tuple[Any, ...]]
     oracle: Callable[..., Any]
+    jax_in_float64: bool = field(default=False, kw_only=True)
 
 
 def gamma(n: int, u: float) -> float:

@@ -39,6 +39,7 @@ class RoundingModel:
       seed: the seed of the random errors.
       sources: the sources of error met so far, in order.
       escape: how a value escaped tracking; "" if none has.
+      in_jax: whether a function of JAX got a tracked array.
       tape: records the operations for differentiation; None to record none.
       differentiating_at: the expression whose derivative is computed; None while the oracle is evaluated.
       cases: the number of cases that are sampled at once.
@@ -52,6 +53,7 @@ class RoundingModel:
     seed: int = 0
     sources: dict[ErrorSource, None] = field(default_factory=dict)
     escape: str = ""
+    in_jax: bool = False
     tape: list[Any] | None = None
     differentiating_at: ValueOrigin | None = None
     cases: int = 1

@@ -67,6 +67,11 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
     def __array__(self, dtype: Option = None, copy: Option = None) -> Array:
         return self._escape("conversion to a NumPy array").astype(dtype or self.dtype)
 
+    @property
+    def __jax_array__(self) -> Operand:
+        self.machine.in_jax = True  # JAX looks for this method before anything else
+        raise AttributeError("tracked arrays cannot be converted to arrays of JAX")
+
     def __float__(self) -> float:
         return float(self._escape("float()"))
 
