@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, float_format, is_float
-from kerneltest.numerics.decompositions import RULES, is_given, rule
+from kerneltest.numerics.decompositions import RULES, rule
 from kerneltest.numerics.formats import fits
 from kerneltest.numerics.samples import (
     Operand,
@@ -262,37 +262,6 @@ def _concatenate(arrays: Sequence[Operand], axis: int | None = 0) -> Operand:
 @rule("stack")
 def _stack(arrays: Sequence[Operand], axis: int = 0) -> Operand:
     return np.concatenate([np.expand_dims(a, axis) for a in arrays], axis)
-
-
-def _reduction_rule(name: str, ufunc: np.ufunc) -> None:
-    """Registers a function as the reduction of a ufunc."""
-
-    def reduce(array: Operand, axis: Option = None, dtype: Option = None, out: Operand = None,
-               keepdims: Option = False, initial: Option = None, where: Operand = True) -> Operand:  # fmt: skip
-        more = {"initial": initial} if is_given(initial) else {}
-        return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
-
-    RULES[name] = reduce
-
-
-for _name, _ufunc in (("sum", np.add), ("prod", np.multiply), ("any", np.logical_or), ("all", np.logical_and)):
-    _reduction_rule(_name, _ufunc)
-
-
-def _extremum_rule(name: str, ufunc: np.ufunc) -> None:
-    """Registers a function, under both of its names, as the reduction of a ufunc."""
-
-    def reduce(array: Operand, axis: Option = None, out: Operand = None, keepdims: Option = False,
-               initial: Option = None, where: Operand = True) -> Operand:  # fmt: skip
-        more = {"initial": initial} if is_given(initial) else {}
-        return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
-
-    for each_name in (name, f"a{name}"):
-        RULES[each_name] = reduce
-
-
-_extremum_rule("max", np.maximum)
-_extremum_rule("min", np.minimum)
 
 
 def _like_rule(name: str) -> None:

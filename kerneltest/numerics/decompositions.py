@@ -27,6 +27,37 @@ def is_given(option: Option) -> bool:
     return option is not None and option is not np._NoValue
 
 
+def _reduction_rule(name: str, ufunc: np.ufunc) -> None:
+    """Registers a function as the reduction of a ufunc."""
+
+    def reduce(array: Operand, axis: Option = None, dtype: Option = None, out: Operand = None,
+               keepdims: Option = False, initial: Option = None, where: Operand = True) -> Operand:  # fmt: skip
+        more = {"initial": initial} if is_given(initial) else {}
+        return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
+
+    RULES[name] = reduce
+
+
+for _name, _ufunc in (("sum", np.add), ("prod", np.multiply), ("any", np.logical_or), ("all", np.logical_and)):
+    _reduction_rule(_name, _ufunc)
+
+
+def _extremum_rule(name: str, ufunc: np.ufunc) -> None:
+    """Registers a function, under both of its names, as the reduction of a ufunc."""
+
+    def reduce(array: Operand, axis: Option = None, out: Operand = None, keepdims: Option = False,
+               initial: Option = None, where: Operand = True) -> Operand:  # fmt: skip
+        more = {"initial": initial} if is_given(initial) else {}
+        return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
+
+    for each_name in (name, f"a{name}"):
+        RULES[each_name] = reduce
+
+
+_extremum_rule("max", np.maximum)
+_extremum_rule("min", np.minimum)
+
+
 @rule("clip")
 def _clip(a: Operand, a_min: Operand = None, a_max: Operand = None, **kwargs: Option) -> Operand:
     low: Option = kwargs.get("min", a_min)

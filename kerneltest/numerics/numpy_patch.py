@@ -15,8 +15,9 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics import array_functions, ufuncs
+from kerneltest.numerics.formats import fits
 from kerneltest.numerics.rounding_model import RoundingModel
-from kerneltest.numerics.samples import Operand, Option, SampledArray, unwrap
+from kerneltest.numerics.samples import Operand, Option, SampledArray, round_numbers, unwrap
 from kerneltest.numerics.tracked import TrackedArray
 
 Creator = Callable[..., Operand]
@@ -29,6 +30,8 @@ _CREATORS = _CONVERTERS | frozenset(
     "arange linspace logspace geomspace zeros ones full empty eye identity tri indices fromfunction "
     "bartlett blackman hamming hanning kaiser".split()
 )
+_INTERPOLATING = (np.arange, np.linspace)
+_INTERPOLATION_TERMS = 3  # start + i * step, with a rounded step
 _thread = threading.local()
 
 
@@ -76,19 +79,21 @@ def _tracking_version(create: Creator) -> Creator:
             dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
             return args[0] if dtype is None else array_functions.cast(args[0], np.dtype(dtype))
         values = np.asarray(create(*args, **kwargs))
-        return _track_constants(values, machine)
+        return _track(values, machine, interpolated=create in _INTERPOLATING)
 
     return create_tracked
 
 
-def _track_constants(values: Array, machine: RoundingModel) -> Operand:
-    """Returns constants as a tracked array: a kernel computes or stores them in its own format, and so rounds them."""
+def _track(values: Array, machine: RoundingModel, *, interpolated: bool) -> Operand:
+    """Returns a created array as a kernel has it: rounded to float32, and computed there if it is interpolated."""
     if values.dtype.kind not in "fiub":
         return values
     made = TrackedArray(values[None], machine, None)
-    if values.dtype == np.float64:
-        made.samples = machine.round_result(made.samples, 0.0, made.compute)
-    return made
+    if interpolated and values.dtype.kind == "f" and values.size and not fits(values, made.compute):
+        largest = np.max(np.abs(values[np.isfinite(values)]), initial=0.0)
+        mass = np.full(made.samples.shape, largest)
+        return made.with_samples(machine.round_sum(made.samples, mass, _INTERPOLATION_TERMS, made.compute))
+    return made if values.dtype.kind != "f" else made.with_samples(round_numbers(made.samples, machine, made.compute))
 
 
 def _flatten(values: Operand) -> Iterator[Operand]:
@@ -121,7 +126,7 @@ def instrument(oracle: Creator) -> Creator:
     def call_with_tables(*args: Operand, **kwargs: Option) -> Operand:
         machine = getattr(_thread, "machine", None)
         for put, table in tables:
-            put(table if machine is None else _track_constants(table, machine))
+            put(table if machine is None else _track(table, machine, interpolated=False))
         return copy(*args, **kwargs)
 
     return call_with_tables if tables else copy

@@ -1,5 +1,6 @@
 """Bounds from the oracle's own rounding: how far its outputs move when each of its operations is rounded."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
@@ -8,7 +9,7 @@ import numpy as np
 
 from kerneltest.core.blame import Origin, origin_of
 from kerneltest.core.details import Stated
-from kerneltest.core.dtypes import Array, FloatFormat, is_float
+from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.failures import Failure, format_exception
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.core.verdicts import Verdict
@@ -17,14 +18,20 @@ from kerneltest.numerics.error_budget import ErrorShare, error_shares
 from kerneltest.numerics.origins import RESULT, ErrorSource
 from kerneltest.numerics.perturbation import conditioned_bounds
 from kerneltest.numerics.rounding_model import RoundingModel
-from kerneltest.numerics.spread import Spread, median, sample_cases, sample_outputs, sample_row_by_row, spread_of
+from kerneltest.numerics.spread import (
+    Spread,
+    has_exact_row,
+    median,
+    sample_cases,
+    sample_outputs,
+    sample_row_by_row,
+    spread_of,
+)
 
 SAMPLE_ROWS = 17  # the exact row and sixteen samples
 SPREAD_FACTOR = 7.0
 _RESULT_ROUNDINGS = 2.0  # roundings of the result itself that any kernel may make
 _QUARTER, _MAX_TYPICAL = 0.25, 32.0  # the floor: a part of the median relative deviation, which is capped (in u)
-_EQUAL = 1e-9  # relative difference of the exact row from the oracle's values
-_CANCELLED = 2.0**-20  # the same, relative to the spread: roundings of float64 are 2^-29 of those of float32
 
 
 def bound_from_spread(value: Array, found: Spread, u: float) -> Array:
@@ -119,8 +126,13 @@ class RoundingLimit:
         return shares_of_bound(found, self.at(precision), self.samples.at(precision)[0][self.output])
 
 
-# The ways to sample an oracle: all rows in one evaluation, or one evaluation a row.
-_WAYS: tuple[Callable[..., list[Array]], ...] = (sample_outputs, sample_row_by_row)
+# The ways to sample an oracle: all rows in one evaluation, the same with plain integers, or one evaluation a row.
+_WAYS: tuple[Callable[..., list[Array]], ...] = (
+    sample_outputs,
+    functools.partial(sample_outputs, integers=False),
+    sample_row_by_row,
+)
+_BY_ROW = 2  # the index of the last way
 # The first way worth trying for an oracle, and why the ones before it failed because of how the oracle is written.
 _first_way: dict[Callable[..., Any], tuple[int, str]] = {}
 _case_by_case: set[Callable[..., Any]] = set()  # oracles that cannot be sampled for several cases at once
@@ -138,6 +150,7 @@ class OracleSamples:
       sources: the sources of error met in this case or its batch, by name of the precision; none if the oracle is
         sampled row by row.
       parts: the shares of an output's spread, by name of the precision and index of the output.
+      integers: whether integers and booleans are tracked as well.
       batch: the cases that are sampled together with this one, which is among them; [] for none.
     """
 
@@ -147,6 +160,7 @@ class OracleSamples:
     spreads: dict[str, tuple[list[Spread], str]] = field(default_factory=dict)
     sources: dict[str, tuple[ErrorSource, ...]] = field(default_factory=dict)
     parts: dict[tuple[str, int], tuple[ErrorShare, ...]] = field(default_factory=dict)
+    integers: bool = True
     batch: "list[OracleSamples]" = field(default_factory=list, repr=False, compare=False)
 
     def at(self, precision: Precision) -> tuple[list[Spread], str]:
@@ -171,7 +185,7 @@ class OracleSamples:
             return ()
 
         def evaluate(machine: RoundingModel) -> Array:
-            return sample_outputs(case.watched, case.leaves, case.formats, machine)[output]
+            return sample_outputs(case.watched, case.leaves, case.formats, machine, integers=self.integers)[output]
 
         key = precision.name, output
         if key not in self.parts:
@@ -185,19 +199,28 @@ class OracleSamples:
         """
         missing = [each for each in self.batch if precision.name not in each.spreads]
         case = self.case
-        if len(missing) < 2 or case.oracle in _first_way or case.oracle in _case_by_case:
+        first, _ = _first_way.get(case.oracle, (0, ""))
+        if len(missing) < 2 or first == _BY_ROW or case.oracle in _case_by_case:
             return
         leaves = [each.case.leaves for each in missing]
-        try:
-            machine = RoundingModel(precision, self.compute, SAMPLE_ROWS)
-            found = sample_cases(case.watched, leaves, case.formats, machine)
-        except Exception as error:  # such as those of an oracle that branches on values
-            _raise_own_mistake(error)
-            if isinstance(error, (TypeError, AttributeError)):
+        for way in range(first, _BY_ROW):
+            try:
+                machine = RoundingModel(precision, self.compute, SAMPLE_ROWS)
+                found = sample_cases(case.watched, leaves, case.formats, machine, integers=way == 0)
+            except Exception as error:  # such as those of an oracle that branches on values
+                _raise_own_mistake(error)
+                why = error
+                continue
+            if way > first:
+                _first_way[case.oracle] = way, format_exception(why).splitlines()[0]
+            break
+        else:
+            if isinstance(why, (TypeError, AttributeError)):
                 _case_by_case.add(case.oracle)
             return
         for each, outputs in zip(missing, found, strict=True):
             if each.is_tracked(outputs) and not machine.escape:
+                each.integers = way == 0
                 each.spreads[precision.name] = [spread_of(samples) for samples in outputs], ""
                 each.sources[precision.name] = tuple(machine.sources)
 
@@ -220,7 +243,8 @@ class OracleSamples:
                 if isinstance(error, (TypeError, AttributeError)):  # from its code, whatever the values are
                     _first_way[case.oracle] = way, why
                 continue
-            self.sources[precision.name] = tuple(machine.sources) if not way else ()
+            self.sources[precision.name] = tuple(machine.sources) if way < _BY_ROW else ()
+            self.integers = way == 0
             spreads = [spread_of(samples) for samples in outputs]
             if not machine.escape:
                 return spreads, ""
@@ -235,7 +259,7 @@ class OracleSamples:
 
     def is_tracked(self, outputs: Sequence[Array]) -> bool:
         """Returns whether the exact row of each output's samples equals the oracle's value, so that nothing escaped."""
-        return len(outputs) == len(self.case.values) and all(map(_has_exact_row, outputs, self.case.values))
+        return len(outputs) == len(self.case.values) and all(map(has_exact_row, outputs, self.case.values))
 
 
 def _refuse_jax(oracle: Callable[..., Any]) -> Failure:
@@ -254,25 +278,6 @@ def _raise_own_mistake(error: Exception) -> None:
     """Raises an exception again if it is a mistake of kerneltest's rather than an operation that cannot be tracked."""
     if not isinstance(error, _UNSUPPORTED) and origin_of(error) is Origin.KERNELTEST:
         raise error
-
-
-def _has_exact_row(samples: Array, value: Array) -> bool:
-    """Returns whether the first row equals a value but for roundings of float64.
-
-    These may be large in relation to a value that is left where larger ones cancel. So are the distances of the other
-    rows, which round like float32: a difference that is negligible in relation to them is such a rounding.
-    """
-    if samples.shape[1:] != value.shape:
-        return False
-    if (samples[0] == value).all():  # nearly always
-        return True
-    wide = np.asarray(value, np.float64)
-    size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
-    cancelled = _CANCELLED * spread_of(samples).deviation if is_float(value.dtype) else 0.0
-    allowed = np.maximum(_EQUAL * size + 1e-3 * _EQUAL * np.max(size, initial=0.0), cancelled)
-    with np.errstate(all="ignore"):
-        off = np.abs(samples[0] - wide)
-    return bool(((samples[0] == wide) | (off <= allowed) | (np.isnan(samples[0]) & np.isnan(wide))).all())
 
 
 def rounding_bounds(case: OracleCase, compute: FloatFormat | None, exact_dots: bool) -> tuple[RoundingLimit, ...]:

@@ -134,18 +134,26 @@ def _round_constant(operand: Operand, like: SampledArray) -> Operand:
     if tracked and operand.samples.dtype.kind not in "iu":
         return operand
     values = operand.samples if tracked else np.asarray(operand)[None]
-    fmt = like.compute
+    rounded = round_numbers(values, like.machine, like.compute)
+    return operand if rounded is values else type(like)(rounded, like.machine, operand.formats if tracked else None)
+
+
+def round_numbers(values: Array, machine: RoundingModel, fmt: FloatFormat) -> Array:
+    """Returns numbers that an oracle creates as a kernel's arithmetic has them, (rows or 1, ...).
+
+    Args:
+      values: (rows or 1, ...); returned unchanged if they are representable or beyond the range of the format.
+      machine: rounds them.
+      fmt: the format of the arithmetic.
+    """
     if values.dtype.kind not in "fiu" or not values.size:
-        return operand
+        return values
     if values.dtype.kind in "iu" and np.abs(values).max() <= 2**fmt.precision:
-        return operand
+        return values
     wide = values.astype(np.float64)
     size, near = np.abs(wide), round_to_nearest(wide, fmt)
     odd = (near != wide) & (size >= fmt.smallest_normal) & (size < fmt.overflow)
-    if not odd.any():
-        return operand
-    samples = like.machine.round_result(wide.copy(), 0.0, fmt)
-    return type(like)(np.where(odd, samples, wide), like.machine, operand.formats if tracked else None)
+    return np.where(odd, machine.round_result(wide.copy(), 0.0, fmt), wide) if odd.any() else values
 
 
 def unwrap(value: Operand) -> Operand:
