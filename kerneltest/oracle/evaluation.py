@@ -162,7 +162,7 @@ def expect(
         oracle=pairing.oracle,
         in_kernel_dtypes=in_kernel_dtypes,
         statics=dict(signature.statics),
-        jax_in_float64=bool(jax.config.read("jax_enable_x64")),
+        jax_in_float64=bool(jax.config.jax_enable_x64),  # type: ignore[attr-defined]
     )
     try:
         bounds = pairing.tolerance.bounds(measured)
