@@ -168,15 +168,26 @@ def test_the_other_pages_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_worked_tolerance_is_what_comes_out() -> None:
     worked = _loaded("worked_tolerance")
-    shown = [text.splitlines() for _, text in _fenced("docs/tolerances.md")]
+    shown = [text.splitlines() for _, text in _fenced("docs/rounding-bounds.md")]
     cpu, gpu = worked.XLA_CPU, worked.NVIDIA
     told = [worked.oracle(), worked.bound(cpu), worked.shares(cpu), worked.bound(gpu), worked.shares(gpu)]
     assert shown[: len(told)] == [list(lines) for lines in told]
-    rows = re.findall(r"^\| (.+?) \| (\S+) \| (\S+) \|$", PAGES["docs/tolerances.md"], re.MULTILINE)
+    rows = re.findall(r"^\| (.+?) \| (\S+) \| (\S+) \|$", PAGES["docs/rounding-bounds.md"], re.MULTILINE)
     table = {name: [float(one), float(two)] for name, one, two in rows if one[0].isdigit()}
     for name, used in worked.machines().items():  # versions of JAX differ in a rounding
         assert used == pytest.approx(table.pop(name), rel=0.5)
     assert not table
+
+
+def test_the_worked_questions_are_what_comes_out() -> None:
+    def words(text: str) -> str:  # machines differ in a rounding
+        return re.sub(r"-?\d[\d.,]*(e[+-]\d+)?", "N", text)
+
+    worked = _loaded("worked_questions")
+    shown = [words(text.strip()) for _, text in _fenced("docs/tolerances.md") if "elements wrong" in text]
+    assert worked.findings(worked.right) == []
+    kernels = (worked.another_epsilon, worked.in_16_bits, worked.by_moments)
+    assert [words(worked.findings(kernel)[0]) for kernel in kernels] == shown
 
 
 def test_every_page_with_python_is_run() -> None:

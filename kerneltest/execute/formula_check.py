@@ -103,8 +103,6 @@ def ask_formula(
 def _ask(
     item: Item, case: AnyCase, cache: Cache, traced: Traced, expectation: Expectation
 ) -> tuple[FormulaAnswer, Sequence[Comparison]]:
-    if not getattr(item.pairing.tolerance, "asks_formula", False):
-        return FormulaAnswer(unanswered=f"the pairing declares {item.pairing.tolerance}"), ()
     try:
         found = compare_formula(item, case, cache, traced, expectation)
     except NotPromotedError as error:

@@ -89,13 +89,15 @@ def own_rounding(samples: Sequence[Array], claim: CallOutputs, loose: Sequence[A
     return OwnRounding(tuple(own), tuple(admitted))
 
 
-def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> MismatchCause:
-    """Returns the cause of wrong values of a kernel whose formula is right.
+def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> MismatchCause | None:
+    """Returns the cause of wrong values of a kernel whose formula is right; None if NaN or an infinity is expected.
 
     Args:
       found: the comparison of each output within the oracle's bounds.
       own: the rounding of the kernel's own formula, if it is known.
     """
+    if any((each.wrong & ~np.isfinite(np.asarray(each.expected, np.float64))).any() for each in found):
+        return None  # not lost to rounding
     if own is not None and all(_is_within(each, bound) for each, bound in zip(found, own.bounds, strict=True)):
         ratios = [_largest_ratio(bound, each.bound, each) for each, bound in zip(found, own.bounds, strict=True)]
         return _cause(ErrorCause.UNSTABLE, max(ratios))

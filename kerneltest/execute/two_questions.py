@@ -64,7 +64,7 @@ class TwoQuestions:
             outcome = self._judge_wrong(claim, with_evidence)
             if outcome.record.verdict.is_finding:
                 return outcome
-        if claim.tolerance == BIT_FOR_BIT:
+        if claim.tolerance == BIT_FOR_BIT or not getattr(self.item.pairing.tolerance, "asks_formula", False):
             return outcome
         answer, found = ask_formula(self.item, self.case, self.cache, self.traced, self.expectation)
         if found and not _follows_formula(claim, found):

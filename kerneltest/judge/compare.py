@@ -154,12 +154,14 @@ def ulp_histogram(distance: Array) -> tuple[int, ...]:
 
 def describe_element(comparison: Comparison, index: tuple[int, ...]) -> str:
     """Returns `got 3.5, expected 3.25 ± 0.01` for one element."""
-    got, wanted = _text(comparison.actual[index]), _text(comparison.expected[index])
+    values = comparison.actual[index].item(), comparison.expected[index].item()
+    got, wanted = _text(values, 9)
+    if got == wanted:
+        got, wanted = _text(values, 15)
     bound = float(comparison.bound[index])
     how = f" ± {bound:.3g}" if bound > 0 and np.isfinite(comparison.expected[index]) else ""
     return f"got {got}, expected {wanted}{how}"
 
 
-def _text(value: np.generic) -> str:
-    number = value.item()
-    return f"{number:.9g}" if isinstance(number, float) else str(number)
+def _text(values: Sequence[bool | int | float], digits: int) -> list[str]:
+    return [f"{value:.{digits}g}" if isinstance(value, float) else str(value) for value in values]

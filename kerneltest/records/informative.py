@@ -1,6 +1,7 @@
 """The questions that a pairing's cases ask: comparisons that no kernel can fail say nothing about this one."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ class _Asked:
       least, greatest: of all expected values that are finite.
       visible: the smallest relative error that a numeric case would have shown; None without any.
       longest: the greatest length of any dim; None without dims.
+      formulas: number of cases that were asked whether the formula is right.
+      unasked: number of those that could not be, by the reason.
     """
 
     known: bool = False
@@ -28,11 +31,16 @@ class _Asked:
     greatest: float = -math.inf
     visible: float | None = None
     longest: int | None = None
+    formulas: int = 0
+    unasked: Counter[str] = field(default_factory=Counter)
 
     def add(self, record: Record) -> None:
         if record.case and record.dims:
             self.longest = max(self.longest or 0, *record.dims.values())
         self.red |= record.verdict.is_finding
+        if record.formula is not None:
+            self.formulas += 1
+            self.unasked[record.formula.unanswered] += bool(record.formula.unanswered)
         expected = record.expected
         if expected is None or not record.compared:
             return
@@ -64,6 +72,9 @@ class _Asked:
             found.append(f"every value that the oracle expects is {self.least:g}, which few wrong kernels miss")
         if self.longest == 1 and self.known:
             found.append("every dim has only the length 1, so no order, tail or block is tested; plan longer ones")
+        for reason, count in self.unasked.most_common(1):
+            if count:
+                found.append(f"{count:,} of {self.formulas:,} cases were judged by their rounding alone: {reason}")
         return found
 
 

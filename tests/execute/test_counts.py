@@ -22,11 +22,11 @@ from suites import (
 # interpret mode (two for each dtype, one of them for the call outside of `jit`), kernels in NumPy, lowerings, and cases
 # whose oracles are sampled together.
 COUNTS = {
-    "vector add": (test_vector_add.blocked, (1460, 78), (48, 739, 12, 78, 48, 676)),
-    "softmax": (test_softmax.fused, (800, 30), (18, 406, 6, 36, 21, 375)),
-    "matmul": (test_matmul.tiled, (2655, 68), (34, 1332, 6, 49, 37, 1027)),
-    "layer norm": (test_layer_norm.normalised, (1358, 30), (18, 685, 6, 39, 24, 658)),
-    "attention": (test_attention.online, (1958, 44), (25, 985, 6, 43, 28, 441)),
+    "vector add": (test_vector_add.blocked, (1546, 78), (48, 782, 12, 78, 48, 727)),
+    "softmax": (test_softmax.fused, (828, 30), (18, 420, 6, 36, 21, 391)),
+    "matmul": (test_matmul.tiled, (2705, 68), (34, 1357, 6, 49, 37, 1038)),
+    "layer norm": (test_layer_norm.normalised, (1384, 30), (18, 698, 6, 44, 29, 666)),
+    "attention": (test_attention.online, (1914, 44), (26, 963, 6, 44, 29, 417)),
 }
 COUNTED = ("traces", "oracle evaluations", "prepared for interpret", "evaluated for interpret",
            "prepared for simulate:sm_90", "cases sampled together")  # fmt: skip

@@ -27,7 +27,7 @@ _CAUSES = {
 }
 _NOT_FINITE = {
     ErrorCause.FORMULA: "it computes something else even without rounding",
-    ErrorCause.ROUNDING: "its formula is right, but a result overflows, underflows or is NaN in the kernel's dtypes",
+    ErrorCause.ROUNDING: "its formula is right, but a result overflows or is NaN in the kernel's dtypes",
     ErrorCause.UNSTABLE: "its formula is right, but loses everything to rounding",
 }
 
@@ -50,7 +50,8 @@ class MismatchCause:
         """Returns the cause in words."""
         if self.size is None:
             return _NOT_FINITE[self.what]
-        return _CAUSES[self.what].format(size=f"{self.size:.2g}")
+        rounded = float(f"{self.size:.2g}")
+        return _CAUSES[self.what].format(size=f"{rounded:,.0f}" if 10 <= rounded < 1e5 else f"{rounded:.2g}")
 
 
 @dataclass(frozen=True, slots=True)

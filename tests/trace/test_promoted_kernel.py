@@ -1,0 +1,139 @@
+"""Kernels with their floats promoted to float64: what is computed so, what stays, and how samples of it move."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+from kerneltest.core.dtypes import Array, ShapeDtype
+from kerneltest.core.precision import FLOAT32
+from kerneltest.numerics.formula import FORMULA_FORMAT
+from kerneltest.plan.signatures import signatures
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.trace.float64_tracing import trace_in_float64
+from kerneltest.trace.jax_compat.wide_float_names import widen_float_names
+from kerneltest.trace.tracing import trace, trace_function
+
+X = np.linspace(-3, 3, 8).astype(np.float32)
+
+
+def _kernel(function: Callable[[jax.Array], jax.Array], dtype: Any = None) -> Callable[[jax.Array], Any]:
+    def kernel(x: jax.Array) -> Any:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = function(x_ref[...]).astype(o_ref.dtype)
+
+        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, dtype or x.dtype))(x)
+
+    return kernel
+
+
+def _promoted(function: Callable[[jax.Array], jax.Array], x: Array = X, dtype: Any = None) -> Array:
+    kernel = _kernel(function, dtype)
+    traced = trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
+    return PromotedKernel(traced)([x[None]])[0][0]
+
+
+WIDE = X.astype(np.float64)
+FP8 = ml_dtypes.float8_e4m3fn
+
+
+@pytest.mark.parametrize(
+    ("function", "expected", "dtype"),
+    [
+        (jnp.exp, np.exp(WIDE), None),
+        (lambda x: x.astype(jnp.bfloat16) * 3, 3 * WIDE, jnp.bfloat16),
+        (lambda x: x.astype(jnp.float16).sum() + 0 * x, np.full(8, WIDE.sum()), jnp.float16),
+        (lambda x: x.astype(jnp.float8_e4m3fn), X.astype(FP8), FP8),
+        (lambda x: (100 * x).astype(jnp.int8).astype(jnp.float32), np.trunc(100 * WIDE).clip(-128, 127), None),
+        (lambda x: jax.lax.reduce_precision(x, 8, 7), X.astype(ml_dtypes.bfloat16).astype(np.float64), None),
+        (
+            lambda x: jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(x, jnp.int32) & ~0xFFFF, jnp.float32),
+            (X.view(np.int32) & ~0xFFFF).view(np.float32).astype(np.float64),
+            None,
+        ),
+    ],
+    ids=["float32", "bfloat16", "float16", "float8", "int8", "reduce_precision", "bits"],
+)
+def test_floats_are_promoted_and_what_rounds_on_purpose_is_not(
+    function: Callable[..., Any], expected: Array, dtype: Any
+) -> None:
+    got = _promoted(function, dtype=dtype)
+    assert got.dtype == expected.dtype
+    np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=1e-15, atol=1e-15)
+
+
+def test_a_trace_in_float64_keeps_constants_that_float32_would_round() -> None:
+    pairing = kt.oracle_for(_kernel(lambda x: x.astype(jnp.float32) * 0.1), x=kt.array("n", "bfloat16"))(lambda x: x)
+    signature = next(each for each in signatures(pairing, "quick") if dict(each.dims)["n"] > 1)
+    own = trace(pairing, signature)
+    wide = trace_in_float64(pairing, signature, own)
+    assert wide is not None
+    (x,) = (np.ones(each.shape, each.dtype) for each in own.inputs)
+    assert (PromotedKernel(wide)([x[None]])[0] == 0.1).all()
+    assert (PromotedKernel(own)([x[None]])[0] == np.float64(np.float32(0.1))).all()
+    assert trace(pairing, signature).outputs == own.outputs  # nothing that JAX remembers is in float64
+
+
+def test_wide_names_are_seen_by_their_own_thread_alone_and_end_with_their_context() -> None:
+    seen = []
+
+    def fail() -> None:
+        with widen_float_names():
+            thread = threading.Thread(target=lambda: seen.append(jnp.float32))
+            thread.start()
+            thread.join()
+            assert jnp.float32 is jnp.bfloat16 is jnp.float64
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert seen == [jnp.float32]
+    assert jnp.float32.dtype == np.float32
+    assert type(jnp).__name__ == "module"
+
+
+def _movement(function: Callable[..., Any], arithmetic: SampleArithmetic, x: Array = X) -> float:
+    """The largest relative distance of samples from the exact row."""
+    kernel = _kernel(function)
+    traced = trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
+    (samples,) = PromotedKernel(traced).sample([x], arithmetic)
+    np.testing.assert_array_equal(samples[0], PromotedKernel(traced)([x[None]])[0][0])
+    return float(np.max(np.abs(samples[1:] / samples[0] - 1)))
+
+
+ONES = np.ones(8, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "least", "most"),
+    [
+        (lambda x: x * 3 + 1, ONES, 0, 0),
+        (lambda x: x.sum() + 0 * x, ONES, 0, 0),
+        (jnp.exp, X, 1, 2),
+        (lambda x: (x / 3).sum() + 0 * x, ONES, 1, 8),
+        (lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), X, 0, 0),
+        (lambda x: jnp.exp(x) - jnp.float32(0.7), X, 0.5, 40),
+    ],
+    ids=["integers", "a sum of integers", "exp", "a sum", "casts", "cancellation"],
+)
+@pytest.mark.parametrize("fmt", [FLOAT32, FORMULA_FORMAT], ids=["float32", "40 bits"])
+def test_samples_move_by_the_roundings_of_their_arithmetic(
+    function: Callable[..., Any], x: Array, least: float, most: float, fmt: Any
+) -> None:
+    moved = _movement(function, SampleArithmetic(fmt), x) / fmt.unit_roundoff
+    assert least <= moved <= most
+
+
+def test_a_constant_of_few_digits_is_exact_and_another_one_is_known_to_half_an_ulp() -> None:
+    arithmetic = SampleArithmetic(FORMULA_FORMAT, constants=True)
+    for number, most in ((0.5, 0), (1 - 2.0**-20, 0), (0.1, 1.0)):
+        moved = _movement(lambda x, number=number: x * np.float32(number), arithmetic, ONES) / FLOAT32.unit_roundoff
+        assert moved <= most
+        assert (moved > 0.1) == (most > 0)
