@@ -8,11 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from kerneltest.core.blame import Origin, origin_of
-from kerneltest.core.details import Stated
 from kerneltest.core.dtypes import Array, FloatFormat
-from kerneltest.core.failures import Failure, format_exception
+from kerneltest.core.failures import format_exception
 from kerneltest.core.precision import FLOAT32, Precision
-from kerneltest.core.verdicts import Verdict
 from kerneltest.numerics.bounds import Limit, OracleCase
 from kerneltest.numerics.error_budget import ErrorShare, error_shares
 from kerneltest.numerics.origins import RESULT, ErrorSource
@@ -231,14 +229,12 @@ class OracleSamples:
             machine = RoundingModel(precision, self.compute, SAMPLE_ROWS)
             try:
                 outputs = _WAYS[way](case.watched, case.leaves, case.formats, machine)
-                if machine.in_jax and not case.jax_in_float64:
-                    raise _refuse_jax(case.oracle)
+                case.check_float64(machine.in_jax)
                 if not self.is_tracked(outputs):
                     raise ValueError("on tracked arrays it computes something else")
             except Exception as error:  # oracles may raise anything when given arrays other than NumPy's
                 _raise_own_mistake(error)
-                if machine.in_jax and not case.jax_in_float64:
-                    raise _refuse_jax(case.oracle) from None
+                case.check_float64(machine.in_jax)
                 way, why = way + 1, format_exception(error).splitlines()[0]
                 if isinstance(error, (TypeError, AttributeError)):  # from its code, whatever the values are
                     _first_way[case.oracle] = way, why
@@ -260,14 +256,6 @@ class OracleSamples:
     def is_tracked(self, outputs: Sequence[Array]) -> bool:
         """Returns whether the exact row of each output's samples equals the oracle's value, so that nothing escaped."""
         return len(outputs) == len(self.case.values) and all(map(has_exact_row, outputs, self.case.values))
-
-
-def _refuse_jax(oracle: Callable[..., Any]) -> Failure:
-    sentence = (
-        "oracle {oracle} computes with JAX, in float32. An oracle is the reference in float64: write it in NumPy, with "
-        "np.exp for jnp.exp, or set jax_enable_x64"
-    )
-    return Failure(Verdict.ORACLE_ERROR, Stated(sentence, {"oracle": getattr(oracle, "__name__", repr(oracle))}))
 
 
 # What tracked arrays raise for operations that they do not have.

@@ -277,10 +277,7 @@ class RoundingModel:
         small = np.abs(values) < FLOAT32.smallest_normal
         if vanishing is not None:
             small |= vanishing & np.isfinite(values)
-        if not small.any():
-            return
-        small &= values != 0
-        if not small.any():
+        if not small.any() or not (small := small & (values != 0)).any():
             return
         chosen = np.asarray(noise(values.shape, seed) < 0)
         if self.single is None and self.rows_by_source is None:
