@@ -47,7 +47,7 @@ def partial_sums(terms: Array, total: Array, mass: Array) -> Array:
 
 
 def accumulated_partial_sums(terms: Array, axis: int, total: Array, mass: Array) -> Array:
-    """Returns how large the partial sums of each cumulative sum are.
+    """Returns how large the partial sums of each cumulative sum are: sums of neighbours, as each one is a result.
 
     Args:
       terms: the terms.

@@ -8,6 +8,7 @@ import pytest
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
 from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, SIMULATED, XLA_CPU, Precision
+from kerneltest.numerics.formats import round_to_nearest
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.spread import sample_outputs
 from tests.numerics.tracking import PLAIN, samples_of, tracked
@@ -187,3 +188,22 @@ def test_formats_that_meet_leave_operands_that_a_kernel_may_round_to_the_narrowe
         off.append(np.abs(out[1:] / out[0] - 1).max())
     assert BFLOAT16.unit_roundoff / 8 < off[0] < 4 * BFLOAT16.unit_roundoff
     assert off[1] < 20 * FLOAT32.unit_roundoff
+
+
+@pytest.mark.parametrize(("fmt", "keys"), [(FLOAT32, 1), (BFLOAT16, 2)], ids=["float32", "bfloat16"])
+def test_a_sum_of_products_with_a_matrix_product_may_be_contracted_in_another_order(
+    fmt: FloatFormat, keys: int
+) -> None:
+    """As attention's backward pass does, whose result would cancel exactly if both sums had the same errors."""
+    rng = np.random.default_rng(0)
+    leaves = {"p": np.array([[0.7, 0.3]])[:, :keys], "g": rng.normal(size=(40, 16)), "v": rng.normal(size=(1, 16))}
+    leaves = {name: np.asarray(round_to_nearest(value, fmt), np.float64) for name, value in leaves.items()}
+    leaves["v"] = np.repeat(leaves["v"], keys, axis=0)
+
+    def oracle(p: Any, g: Any, v: Any) -> Any:
+        p, dp = p / p.sum(axis=1, keepdims=True), g @ v.T
+        return dp - (p * dp).sum(axis=1, keepdims=True)
+
+    off = samples_of(oracle, leaves, RoundingModel(PLAIN, rows=ROWS), fmt)[3:]
+    typical = np.sqrt(np.mean(off**2)) / fmt.unit_roundoff
+    assert 0.1 < typical < 60
