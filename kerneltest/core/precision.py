@@ -113,10 +113,8 @@ class Precision:
 
 def _row(source: str, **figures: float | Ulps) -> dict[str, Ulps]:
     """Returns the errors that one source states, by function; a plain number is `Ulps.relative`."""
-    return {
-        name: replace(figure, source=source) if isinstance(figure, Ulps) else Ulps(figure, source=source)
-        for name, figure in figures.items()
-    }
+    stated = {name: figure if isinstance(figure, Ulps) else Ulps(figure) for name, figure in figures.items()}
+    return {name: replace(figure, source=source) for name, figure in stated.items()}
 
 
 _IEEE = _row("IEEE 754", add=0.5, subtract=0.5, multiply=0.5, square=0.5, deg2rad=1, rad2deg=1)
