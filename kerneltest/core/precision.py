@@ -49,9 +49,6 @@ class Ulps:
         )
 
 
-_LEAST = 2.0**-20  # of an ulp: an operation that is not correctly rounded, though hardly more inaccurate
-
-
 @dataclass(frozen=True, slots=True)
 class Precision:
     """The arithmetic of a backend.
@@ -93,18 +90,17 @@ class Precision:
 
     def never_exact(self) -> "Precision":
         """Returns the arithmetic of a machine that rounds even results that are representable."""
-        inexact = {name: replace(ulps, relative=ulps.relative + _LEAST) for name, ulps in self.ulps.items()}
+        inexact = {name: replace(ulps, relative=ulps.relative + 2.0**-20) for name, ulps in self.ulps.items()}
         return replace(self, name=f"{self.name}, never exact", ulps=inexact, exact_quotients=False)
 
     def with_dots_in(self, dtype: str) -> "Precision":
         """Returns the arithmetic of a kernel that names the dtype to which operands of its products are rounded."""
-        return replace(
-            self, name=f"{self.name}, {dtype} products", dot_input={"float32": float_format(parse_dtype(dtype))}
-        )
+        dot_input = {"float32": float_format(parse_dtype(dtype))}
+        return replace(self, name=f"{self.name}, {dtype} products", dot_input=dot_input)
 
     def combine(self, other: "Precision") -> "Precision":
         """Returns the arithmetic of a kernel that runs partly in `other`: the larger errors, and either's flushing."""
-        both = {name: self.ulps[name].maximum(other.ulps[name]) for name in self.ulps if name in other.ulps}
+        both = {name: self.ulps[name].maximum(other.ulps[name]) for name in self.ulps.keys() & other.ulps.keys()}
         return replace(
             self,
             name=f"{self.name}, {other.name}",
@@ -117,10 +113,8 @@ class Precision:
 
 def _row(source: str, **figures: float | Ulps) -> dict[str, Ulps]:
     """Returns the errors that one source states, by function; a plain number is `Ulps.relative`."""
-    return {
-        name: replace(figure, source=source) if isinstance(figure, Ulps) else Ulps(figure, source=source)
-        for name, figure in figures.items()
-    }
+    stated = {name: figure if isinstance(figure, Ulps) else Ulps(figure) for name, figure in figures.items()}
+    return {name: replace(figure, source=source) for name, figure in stated.items()}
 
 
 _IEEE = _row("IEEE 754", add=0.5, subtract=0.5, multiply=0.5, square=0.5, deg2rad=1, rad2deg=1)

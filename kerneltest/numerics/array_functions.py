@@ -6,6 +6,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, float_format, is_float
 from kerneltest.numerics.decompositions import RULES, rule
+from kerneltest.numerics.formats import fits
 from kerneltest.numerics.samples import (
     Operand,
     Option,
@@ -16,6 +17,7 @@ from kerneltest.numerics.samples import (
     join_formats,
     round_constants,
     settle,
+    unwrap,
 )
 
 # Functions that move, select, count, find or compare values: their results are not rounded.
@@ -38,6 +40,16 @@ def call(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) ->
     Raises:
       UntrackedError: it is unknown how the function rounds.
     """
+    try:
+        return _call_tracked(func, args, kwargs)
+    except UntrackedError:
+        tracked = list(_find_tracked((args, kwargs)))
+        if any(each.constant is None for each in tracked):
+            raise
+    return _call_on_integers(func, args, kwargs, tracked[0])
+
+
+def _call_tracked(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) -> Operand:
     name = func.__name__
     if found := RULES.get(f"linalg.{name}" if func.__module__ == "numpy.linalg" else name):
         return found(*args, **kwargs)
@@ -47,9 +59,26 @@ def call(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) ->
         args, kwargs = replace_tracked((args, kwargs), settle)
     if name in _MOVING and func.__module__ == "numpy":
         return apply_to_samples(func, args, kwargs)
-    if all(len(each.samples) == 1 and each.samples.dtype.kind in "iub" for each in _find_tracked((args, kwargs))):
-        return apply_to_samples(func, args, kwargs)  # of integers that are the same in all samples
     raise UntrackedError(f"np.{name}" if func.__module__ == "numpy" else f"{func.__module__}.{name}")
+
+
+def _call_on_integers(
+    func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option], first: SampledArray
+) -> Operand:
+    """Applies a function to integers that are the same in all samples, and rounds the floats that it makes."""
+    plain, named = replace_tracked((args, kwargs), lambda each: each.constant)
+
+    def track(made: Operand) -> Operand:
+        if isinstance(made, (list, tuple)):
+            return type(made)(map(track, made))
+        if not isinstance(made, (np.ndarray, np.generic)) or made.dtype.kind not in "fiub":
+            return made
+        samples = np.asarray(made)[None]
+        if not is_float(samples.dtype):
+            return first.with_samples(samples)
+        return first.with_samples(first.machine.round_result(samples, 0.0, first.compute))
+
+    return track(func(*plain, **named))
 
 
 def apply_to_samples(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) -> Operand:
@@ -103,7 +132,7 @@ def _row(tree: Option, row: int) -> Operand:
 
 def get_item(array: SampledArray, index: Option) -> Operand:
     """Returns `array[index]`."""
-    parts = tuple(map(_constant_index, index if isinstance(index, tuple) else (index,)))
+    parts = tuple(map(unwrap, index if isinstance(index, tuple) else (index,)))
     index = parts
     if any(isinstance(part, SampledArray) for part in parts):
         return apply_to_samples(_item, (array, index), {})
@@ -115,12 +144,6 @@ def get_item(array: SampledArray, index: Option) -> Operand:
     return made.record("moved", (), func=_item, args=(array, index), kwargs={}, tracked=[array])
 
 
-def _constant_index(part: Operand) -> Operand:
-    """Returns a tracked index or mask as a NumPy array if it is the same in all samples, anything else unchanged."""
-    constant = isinstance(part, SampledArray) and part.samples.dtype.kind in "iub" and len(part.samples) == 1
-    return part.samples[0] if constant else part
-
-
 def _item(array: Operand, index: Option) -> Operand:
     return array[index]
 
@@ -129,7 +152,7 @@ def set_item(array: SampledArray, index: Option, value: Operand) -> None:
     """Assigns `array[index] = value`."""
     if array.machine.tape is not None:
         raise UntrackedError("the gradient of an assignment to a part of an array")
-    parts = tuple(map(_constant_index, index if isinstance(index, tuple) else (index,)))
+    parts = tuple(map(unwrap, index if isinstance(index, tuple) else (index,)))
     rows = max(len(w.samples) for w in (array, *_find_tracked((index, value))))
     samples = np.array(np.broadcast_to(array.samples, (rows, *array.shape)))
     for row in range(rows):
@@ -142,7 +165,9 @@ def cast(array: SampledArray, dtype: DType) -> Operand:
     if not is_float(dtype):
         return array.with_samples(array.samples.astype(dtype))
     if not is_float(array.samples.dtype):
-        return array.with_samples(array.samples.astype(np.float64))
+        wide = array.samples.astype(np.float64)
+        fits_in = fits(wide, array.compute)
+        return array.with_samples(wide if fits_in else array.machine.round_result(wide, 0.0, array.compute))
     fmt = float_format(dtype)
     if fmt.precision >= 24:
         return array.with_samples(array.samples).record("cast", (array,))

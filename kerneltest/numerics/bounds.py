@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from kerneltest.core.details import Stated
 from kerneltest.core.dtypes import TF32, Array, FloatFormat
+from kerneltest.core.failures import Failure
 from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.core.verdicts import Verdict
 
 FAILURE = 2.0**-40
 """The probability, for each element, that a correct kernel exceeds a probabilistic bound."""
@@ -70,6 +73,7 @@ class OracleCase:
       formats: the formats of the float leaves in the kernel's dtypes, by path.
       watched: evaluates the oracle on leaves that may be tracked arrays; they are not checked.
       oracle: the user's function, which identifies the oracle across cases.
+      jax_in_float64: whether JAX computes in float64.
     """
 
     evaluate: Evaluate
@@ -78,6 +82,24 @@ class OracleCase:
     formats: Mapping[str, FloatFormat]
     watched: Callable[[Mapping[str, Any]], tuple[Any, ...]]
     oracle: Callable[..., Any]
+    jax_in_float64: bool = field(default=False, kw_only=True)
+
+    def check_float64(self, in_jax: bool) -> None:
+        """Checks that the oracle does not compute in float32, as JAX does by default.
+
+        Args:
+          in_jax: whether the oracle computes with JAX.
+
+        Raises:
+          Failure: it computes in float32.
+        """
+        if in_jax and not self.jax_in_float64:
+            sentence = (
+                "oracle {oracle} computes with JAX, in float32. An oracle is the reference in float64: write it in "
+                "NumPy, with np.exp for jnp.exp, or set jax_enable_x64"
+            )
+            name = getattr(self.oracle, "__name__", repr(self.oracle))
+            raise Failure(Verdict.ORACLE_ERROR, Stated(sentence, {"oracle": name}))
 
 
 def gamma(n: int, u: float) -> float:

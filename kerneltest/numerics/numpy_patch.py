@@ -1,10 +1,11 @@
-"""Tracking of the arrays that an oracle creates itself: positions, frequencies, masks.
+"""Tracking of the arrays that an oracle creates or refers to: positions, frequencies, masks, tables of its module.
 
 NumPy has no hook for the creation of arrays. So the oracle, and the functions of the same user that it calls, are
 copied with other globals, in which a module that creates tracked arrays takes the place of NumPy. The originals do not
 change.
 """
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,14 +17,18 @@ from kerneltest.core.dtypes import Array
 from kerneltest.numerics import array_functions, ufuncs
 from kerneltest.numerics.formats import fits
 from kerneltest.numerics.rounding_model import RoundingModel
-from kerneltest.numerics.samples import Operand, Option, SampledArray, round_numbers
+from kerneltest.numerics.samples import Operand, Option, SampledArray, round_numbers, unwrap
 from kerneltest.numerics.tracked import TrackedArray
 
 Creator = Callable[..., Operand]
 
-_CREATORS = frozenset(
-    "arange linspace logspace geomspace zeros ones full empty eye identity tri indices fromfunction asarray array "
-    "asanyarray ascontiguousarray".split()
+Tables = list[tuple[Callable[[Operand], None], Array]]
+"""Arrays that an oracle refers to, each with a function that puts another in its place."""
+
+_CONVERTERS = frozenset("asarray array asanyarray ascontiguousarray".split())
+_CREATORS = _CONVERTERS | frozenset(
+    "arange linspace logspace geomspace zeros ones full empty eye identity tri indices fromfunction "
+    "bartlett blackman hamming hanning kaiser".split()
 )
 _INTERPOLATING = (np.arange, np.linspace)
 _INTERPOLATION_TERMS = 3  # start + i * step, with a rounded step
@@ -63,10 +68,14 @@ def _tracking_version(create: Creator) -> Creator:
         machine = getattr(_thread, "machine", None)
         if machine is None:
             return create(*args, **kwargs)
-        if args and isinstance(args[0], (list, tuple)) and any(isinstance(v, SampledArray) for v in _flatten(args[0])):
+        if create.__name__ not in _CONVERTERS:
+            args, kwargs = array_functions.replace_tracked((args, kwargs), unwrap)
+        elif (
+            args and isinstance(args[0], (list, tuple)) and any(isinstance(v, SampledArray) for v in _flatten(args[0]))
+        ):
             whole = np.stack([create_tracked(each) for each in args[0]])
             return create_tracked(whole, *args[1:], **kwargs)
-        if args and isinstance(args[0], SampledArray):  # such as np.asarray of a tracked array
+        elif args and isinstance(args[0], SampledArray):  # such as np.asarray of a tracked array
             dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
             return args[0] if dtype is None else array_functions.cast(args[0], np.dtype(dtype))
         values = np.asarray(create(*args, **kwargs))
@@ -108,15 +117,32 @@ _LIBRARIES = tuple("numpy scipy jax jaxlib ml_dtypes math functools itertools bu
 
 def instrument(oracle: Creator) -> Creator:
     """Returns a copy of an oracle that tracks the arrays it creates, or the oracle if it is not a Python function."""
-    return _copy_function(oracle, {}) if isinstance(oracle, FunctionType) else oracle
+    if not isinstance(oracle, FunctionType):
+        return oracle
+    tables: Tables = []
+    copy = _copy_function(oracle, {}, tables)
+
+    @functools.wraps(oracle)
+    def call_with_tables(*args: Operand, **kwargs: Option) -> Operand:
+        machine = getattr(_thread, "machine", None)
+        for put, table in tables:
+            put(table if machine is None else _track(table, machine, interpolated=False))
+        return copy(*args, **kwargs)
+
+    return call_with_tables if tables else copy
 
 
-def _copy_function(function: FunctionType, copies: dict[int, FunctionType]) -> FunctionType:
+def _copy_function(
+    function: FunctionType,
+    copies: dict[int, FunctionType],
+    tables: Tables,
+) -> FunctionType:
     """Returns a copy of a function whose globals and closure refer to copies and to `_NUMPY`.
 
     Args:
       function: the function.
       copies: those made so far, by the id of their original; needed for recursive functions.
+      tables: gets the arrays among the globals and in the closure, each with a function that replaces it in the copy.
     """
     if id(function) in copies:
         return copies[id(function)]
@@ -127,12 +153,16 @@ def _copy_function(function: FunctionType, copies: dict[int, FunctionType]) -> F
     copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
     copies[id(function)] = copy
     for name in _global_names(function.__code__) & names.keys():
-        names[name] = _substitute(names[name], copies)
+        names[name] = _substitute(names[name], copies, tables)
+        if _is_table(names[name]):
+            tables.append((functools.partial(names.__setitem__, name), names[name]))
     for cell, old in zip(closure, function.__closure__ or (), strict=True):
         try:
-            cell.cell_contents = _substitute(old.cell_contents, copies)
+            cell.cell_contents = _substitute(old.cell_contents, copies, tables)
         except ValueError:  # an empty cell
             continue
+        if _is_table(cell.cell_contents):
+            tables.append((functools.partial(setattr, cell, "cell_contents"), cell.cell_contents))
     return copy
 
 
@@ -142,12 +172,16 @@ def _global_names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(_global_names, nested))
 
 
-def _substitute(value: object, copies: dict[int, FunctionType]) -> object:
+def _is_table(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "fiu"
+
+
+def _substitute(value: object, copies: dict[int, FunctionType], tables: Tables) -> object:
     """Returns what the copied oracle gets in place of a global or a closure variable."""
     if value is np:
         return _NUMPY
     if isinstance(value, FunctionType) and not value.__module__.startswith(_LIBRARIES):
-        return _copy_function(value, copies)
+        return _copy_function(value, copies, tables)
     if getattr(value, "__module__", "") == "numpy" and getattr(value, "__name__", "") in _CREATORS and callable(value):
         return _tracking_version(value)
     return value

@@ -1,4 +1,4 @@
-"""How large partial sums are in the orders in which kernels add: each rounding is relative to one of them.
+"""The size of partial sums in the orders in which kernels add: each rounding is relative to one of them.
 
 Kernels add terms in their order, in blocks, in lanes that take every eighth term, or as a tree. A partial sum of terms
 that do not depend on this order is a random walk: `sqrt(sum x^2)` about the part of the total that it has reached

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
+from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, is_float, parse_dtype
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.partial_sums import product_partial_sums
 from kerneltest.numerics.samples import Formats, Operand, SampledArray, align_samples, join_formats, round_constants
@@ -122,8 +122,9 @@ def product(
     a = a.reshape(len(a), size_of(batch), size_of(rows), size_of(inner))
     b = b.reshape(len(b), size_of(batch), size_of(inner), size_of(columns))
     made, precision = first.with_samples(a, formats), first.machine.precision
+    whole = not is_float(a.dtype) and not is_float(b.dtype)
     operands, wide = _operand_format(precision, formats, scaled)
-    if inner and operands is not None:
+    if inner and operands is not None and not whole:
         truncates = precision.truncates and wide
         kind = f"{_NAMES[operands]} operands"
         a, b = (
@@ -132,7 +133,9 @@ def product(
         )
     order = [*batch, *rows, *columns]
     shape = [lengths[letter] for letter in order]
-    if inner:
+    if whole:
+        samples = a @ b
+    elif inner:
         exact = a @ b
         one_a, one_b, one_exact = (first.machine.row(each, 0) for each in (a, b, exact))
         mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
@@ -149,7 +152,7 @@ def product(
     # A kernel may convert narrow operands to float32 and scale one, which is then rounded.
     if inner and not wide and first.machine.compute == FLOAT32 and "float32" in precision.dot_input:
         result.scaled = lambda: product(left, letters[0], right, letters[1], out, scaled=True)
-    if inner and first.machine.tape is None:
+    if inner and not whole and first.machine.tape is None:
         result.again = lambda: product(left, letters[0], right, letters[1], out, scaled=scaled)
     return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
 

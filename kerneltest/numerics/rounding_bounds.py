@@ -229,10 +229,12 @@ class OracleSamples:
             machine = RoundingModel(precision, self.compute, SAMPLE_ROWS)
             try:
                 outputs = _WAYS[way](case.watched, case.leaves, case.formats, machine)
+                case.check_float64(machine.in_jax)
                 if not self.is_tracked(outputs):
                     raise ValueError("on tracked arrays it computes something else")
             except Exception as error:  # oracles may raise anything when given arrays other than NumPy's
                 _raise_own_mistake(error)
+                case.check_float64(machine.in_jax)
                 way, why = way + 1, format_exception(error).splitlines()[0]
                 if isinstance(error, (TypeError, AttributeError)):  # from its code, whatever the values are
                     _first_way[case.oracle] = way, why

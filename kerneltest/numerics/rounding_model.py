@@ -39,6 +39,7 @@ class RoundingModel:
       seed: the seed of the random errors.
       sources: the sources of error met so far, in order.
       escape: how a value escaped tracking; "" if none has.
+      in_jax: whether a function of JAX got a tracked array.
       tape: records the operations for differentiation; None to record none.
       differentiating_at: the expression whose derivative is computed; None while the oracle is evaluated.
       cases: the number of cases that are sampled at once.
@@ -52,6 +53,7 @@ class RoundingModel:
     seed: int = 0
     sources: dict[ErrorSource, None] = field(default_factory=dict)
     escape: str = ""
+    in_jax: bool = False
     tape: list[Any] | None = None
     differentiating_at: ValueOrigin | None = None
     cases: int = 1
@@ -275,10 +277,7 @@ class RoundingModel:
         small = np.abs(values) < FLOAT32.smallest_normal
         if vanishing is not None:
             small |= vanishing & np.isfinite(values)
-        if not small.any():
-            return
-        small &= values != 0
-        if not small.any():
+        if not small.any() or not (small := small & (values != 0)).any():
             return
         chosen = np.asarray(noise(values.shape, seed) < 0)
         if self.single is None and self.rows_by_source is None:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, FloatFormat
+from kerneltest.core.dtypes import Array, FloatFormat, is_float
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.formats import round_to_nearest
 from kerneltest.numerics.origins import ValueOrigin, current_origin
@@ -72,10 +72,21 @@ class SampledArray:
         return type(self)(samples, self.machine, formats or self.formats)
 
     def record(self, name: str, inputs: Iterable[Operand], **options: Option) -> Self:
-        """Appends the operation that computed this array to the tape, if there is one, and returns the array."""
+        """Appends the operation that computed this array to the tape, if there is one, and returns the array.
+
+        Operations on integers alone have no derivative and are left out.
+        """
         if self.machine.tape is not None:
-            self.machine.tape.append(TapeEntry(name, tuple(inputs), self, options, current_origin()))
+            step = TapeEntry(name, tuple(inputs), self, options, current_origin())
+            inputs = step.options.get("tracked", step.inputs)
+            if any(isinstance(each, SampledArray) and is_float(each.samples.dtype) for each in (self, *inputs)):
+                self.machine.tape.append(step)
         return self
+
+    @property
+    def constant(self) -> Array | None:
+        """The integers or booleans that are the same in all samples; None for other arrays."""
+        return self.samples[0] if len(self.samples) == 1 and self.samples.dtype.kind in "iub" else None
 
     @property
     def compute(self) -> FloatFormat:
@@ -162,6 +173,12 @@ def round_numbers(values: Array, machine: RoundingModel, fmt: FloatFormat) -> Ar
     size, near = np.abs(wide), round_to_nearest(wide, fmt)
     odd = (near != wide) & (size >= fmt.smallest_normal) & (size < fmt.overflow)
     return np.where(odd, machine.round_result(wide.copy(), 0.0, fmt), wide) if odd.any() else values
+
+
+def unwrap(value: Operand) -> Operand:
+    """Returns a tracked array of integers or booleans that are the same in all samples as a NumPy array."""
+    known = value.constant if isinstance(value, SampledArray) else None
+    return value if known is None else known
 
 
 def align_samples(arrays: Iterable[Operand], ndim: int | None = None) -> list[Array]:

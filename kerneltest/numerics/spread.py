@@ -73,15 +73,24 @@ def sample_cases(
             if len(cases) > 1:
                 values = np.tile(values, (machine.rows, *(1,) * (values.ndim - 1)))
             given[path] = TrackedArray(machine.flush_inputs(values), machine, formats[path])
-        for path, values in cases[0].items() if integers else ():
-            if path not in formats and values.dtype.kind in "iub":
-                given[path] = TrackedArray(values[None], machine, None)
+        if integers:
+            given = track_integers(given, machine)
         outputs = oracle(given)
     samples = [out.samples if isinstance(out, SampledArray) else np.asarray(out)[None] for out in outputs]
     if len(cases) == 1:
         return [samples]
     by_case = [each.reshape(-1, len(cases), *each.shape[1:]) if len(each) > 1 else each[:, None] for each in samples]
     return [[each[:, case if each.shape[1] > 1 else 0] for each in by_case] for case in range(len(cases))]
+
+
+def track_integers(leaves: Mapping[str, Operand], machine: RoundingModel) -> dict[str, Operand]:
+    """Returns leaves with those of integers and booleans tracked, since what is computed from them may be rounded."""
+    return {
+        path: TrackedArray(leaf[None], machine, None)
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iub"
+        else leaf
+        for path, leaf in leaves.items()
+    }
 
 
 def sample_row_by_row(

@@ -67,11 +67,26 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
     def __array__(self, dtype: Option = None, copy: Option = None) -> Array:
         return self._escape("conversion to a NumPy array").astype(dtype or self.dtype)
 
+    @property
+    def __jax_array__(self) -> Operand:
+        self.machine.in_jax = True  # JAX looks for this method before anything else
+        raise AttributeError("tracked arrays cannot be converted to arrays of JAX")
+
     def __float__(self) -> float:
         return float(self._escape("float()"))
 
     def __int__(self) -> int:
         return int(self._escape("int()"))
+
+    def __hash__(self) -> int:
+        if self.constant is None:
+            raise TypeError(f"unhashable type: {type(self).__name__}")
+        return hash(self.constant.item())
+
+    def __getattr__(self, name: str) -> Operand:
+        if name.startswith("__") or self.constant is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.constant, name)
 
     def __index__(self) -> int:
         return self._escape("use as an index").__index__()

@@ -18,6 +18,7 @@ from kerneltest.numerics.samples import (
     join_formats,
     round_constants,
     settle,
+    unwrap,
 )
 
 # Ufuncs whose results are operands, integers or booleans, or are exact for other reasons.
@@ -137,14 +138,14 @@ def _ulps(
     known = first.machine.precision.ulps.get(name, _UNKNOWN)
     beyond = known.relative - 0.5
     if name == "divide":
-        lone = not isinstance(inputs[1], SampledArray) and _powers_of_two(operands[1])
+        lone = not isinstance(unwrap(inputs[1]), SampledArray) and _powers_of_two(operands[1])
         return 0.0 if lone else beyond + _BY_RECIPROCAL
 
     def rows(values: Array) -> Array:
         return values[at] if values.ndim == exact.ndim and len(values) > 1 else values
 
     if name == "power":
-        return _ulps_of_power(inputs[1], [*map(rows, operands)], beyond)
+        return _ulps_of_power(unwrap(inputs[1]), [*map(rows, operands)], beyond)
     argument = max(known.argument, _BY_EXP2) if name in ("exp", "exp2", "expm1") else known.argument
     u, true = FLOAT32.unit_roundoff, rows(exact)
     if name == "logaddexp":

@@ -162,6 +162,7 @@ def expect(
         oracle=pairing.oracle,
         in_kernel_dtypes=in_kernel_dtypes,
         statics=dict(signature.statics),
+        jax_in_float64=bool(jax.config.jax_enable_x64),  # type: ignore[attr-defined]
     )
     try:
         bounds = pairing.tolerance.bounds(measured)

@@ -16,7 +16,7 @@ from kerneltest.numerics.pullback import pull_back
 from kerneltest.numerics.rounding_bounds import bound_from_spread, shares_of_bound
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.samples import TapeEntry, UntrackedError
-from kerneltest.numerics.spread import Oracle, Spread, spread_of
+from kerneltest.numerics.spread import Oracle, Spread, spread_of, track_integers
 from kerneltest.numerics.tracked import TrackedArray
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.oracle.slopes import ELEMENTS, STEP, Rng, gradients_by_slopes
@@ -129,7 +129,7 @@ class BackwardPass:
         tape: list[TapeEntry] = []
         machine.tape = tape
         with track_created_arrays(machine):
-            results = self.oracle({**wide, **tracked})
+            results = self.oracle({**track_integers(wide, machine), **tracked})
             machine.tape = None
             if machine.escape:
                 raise UntrackedError(machine.escape)

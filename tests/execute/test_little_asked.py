@@ -166,6 +166,26 @@ def test_an_oracle_of_jax_arrays_is_refused_with_the_fix() -> None:
     assert all("returned a jax.Array of float32" in text and "write it in NumPy" in text for _, _, text in found)
 
 
+@pytest.mark.parametrize(
+    "oracle",
+    [
+        lambda x: np.asarray(jnp.asarray(x) * 2),
+        lambda x: np.asarray(jnp.multiply(x, 2), np.float64),
+        lambda x: np.log(np.asarray(jax.jit(jnp.exp)(x / 1e30), np.float64)) * 0 + 2 * x,
+    ],
+    ids=["converted", "widened", "in-part"],
+)
+def test_an_oracle_that_computes_with_jax_in_float32_is_refused_with_the_fix(oracle: Callable[..., Any]) -> None:
+    found = findings(pair(twice, oracle))
+    assert {verdict for _, verdict, _ in found} == {str(Verdict.ORACLE_ERROR)}
+    assert all("computes with JAX, in float32" in text and "write it in NumPy" in text for _, _, text in found)
+
+
+def test_an_oracle_may_use_jax_in_float64() -> None:
+    with jax.enable_x64(True):
+        assert not findings(pair(twice, lambda x: np.asarray(jnp.asarray(x) * 2)))
+
+
 def filled(value: float) -> Callable[[Any], Any]:
     return lambda x: twice(jnp.full_like(x, value / 2))
 
