@@ -285,15 +285,6 @@ for _name in ("zeros_like", "ones_like", "empty_like", "full_like"):
     _like_rule(_name)
 
 
-RULES.update(
-    copy=lambda array, *args, **kwargs: array.copy(),
-    shape=lambda a: a.shape,
-    ndim=lambda a: a.ndim,
-    real=lambda array: array,
-    astype=lambda x, dtype, **kwargs: x.astype(dtype),
-)
-
-
 @rule("array_equal")
 def _array_equal(a: Operand, b: Operand, **kwargs: Option) -> bool:
     cases = next(_find_tracked((a, b))).machine.cases

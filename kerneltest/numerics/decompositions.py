@@ -58,6 +58,15 @@ _extremum_rule("max", np.maximum)
 _extremum_rule("min", np.minimum)
 
 
+RULES.update(
+    copy=lambda array, *args, **kwargs: array.copy(),
+    shape=lambda a: a.shape,
+    ndim=lambda a: a.ndim,
+    real=lambda array: array,
+    astype=lambda x, dtype, **kwargs: x.astype(dtype),
+)
+
+
 @rule("clip")
 def _clip(a: Operand, a_min: Operand = None, a_max: Operand = None, **kwargs: Option) -> Operand:
     low: Option = kwargs.get("min", a_min)
