@@ -119,7 +119,7 @@ def run_by_group(
         part = [_select_rows(value, rows, len(keys)) for value in values]
         made = run(key, part)
         for whole, some in zip(values, part, strict=True):
-            if isinstance(whole, BatchedRef):
+            if isinstance(whole, BatchedRef) and whole.array.flags.writeable:
                 if len(whole.array) != len(keys):
                     raise UnknownError("memory that is shared by rows with different control flow")
                 whole.array[rows] = some.array
@@ -132,5 +132,7 @@ def run_by_group(
 
 def _select_rows(value: Value, rows: Array, count: int) -> Value:
     if isinstance(value, BatchedRef):
-        return BatchedRef(value.array[rows] if len(value.array) == count else np.repeat(value.array, len(rows), 0))
+        part = value.array[rows] if len(value.array) == count else np.repeat(value.array, len(rows), 0)
+        part.flags.writeable = value.array.flags.writeable
+        return BatchedRef(part)
     return value[rows] if len(value) == count else value
