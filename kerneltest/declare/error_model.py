@@ -24,6 +24,7 @@ class Measured(OracleCase):
       formats: the formats of the float leaves in the kernel's dtypes, by path.
       watched: evaluates the oracle on leaves that may be tracked arrays; they are not checked.
       oracle: the oracle function itself.
+      jax_in_float64: whether JAX computes in float64.
       declared: the declarations of the leaves, by path.
       dims: the length of each dim.
       in_kernel_dtypes: evaluates another function on the leaves in the kernel's dtypes; returns its outputs as float64.
