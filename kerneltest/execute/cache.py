@@ -65,8 +65,8 @@ class Cache:
       case_digests: the digest of the inputs and the expectation of such cases.
       largest_fraction: the largest error / bound so far, by backend and family.
       evidence_seconds: time left for evidence of findings.
-      formula_kernels: kernels with their floats promoted to float64, constants included; the reason if there is none.
-      own_kernels: the same, with the constants of the kernels' own dtypes.
+      formula_kernels: kernels with their floats promoted to float64, constants included where that is possible.
+      own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
       promoted_outputs: outputs of such kernels, evaluated ahead of their cases' turn.
       right_formulas: the answers for kernels and cases whose formula is not wrong.
       pool: compiles in threads.
@@ -88,7 +88,7 @@ class Cache:
     case_digests: dict[str, str] = field(default_factory=dict)
     largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
     evidence_seconds: float = _EVIDENCE_SECONDS
-    formula_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
+    formula_kernels: dict[Traced, PromotedKernel] = field(default_factory=dict)
     own_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
     promoted_outputs: dict[tuple[Traced, str], tuple[Array, ...]] = field(default_factory=dict)
     right_formulas: dict[tuple[Traced, str], FormulaAnswer] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from kerneltest.numerics.spread import spread_of
 from kerneltest.trace.tracing import Traced
 
 MOST_UNSTABLE = 64.0
-"""How many times as much as the oracle's the kernel's own formula may lose to rounding."""
+"""The largest ratio of the bound by a kernel's own formula to that by the oracle's; above, the formula is unstable."""
 
 _UNSTABLE_SLACK = 4.0  # of the oracle's bound: what an unstable formula may lose in fact
 

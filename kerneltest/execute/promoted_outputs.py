@@ -6,6 +6,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.guard import warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.batching import kernel_inputs
 from kerneltest.execute.cache import Cache
@@ -14,6 +15,7 @@ from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.float64_tracing import trace_in_float64
+from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
 
 _MOST = 2**22  # elements in the inputs of cases that are evaluated at once
@@ -38,9 +40,9 @@ def formula_kernel(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> P
         cache.enter_phase(Phase.TRACING)
         platform = item.backend.platform if traced.by_platform else ""
         wide = trace_in_float64(item.pairing, case.signature, traced, platform)
-        found = _promote(wide) if wide is not None else ""
-        cache.formula_kernels[traced] = _promote(traced) if isinstance(found, str) else found
-    return _or_raise(cache.formula_kernels[traced])
+        found = _promote(wide) if wide is not None else None
+        cache.formula_kernels[traced] = found if isinstance(found, PromotedKernel) else own_kernel(cache, traced)
+    return cache.formula_kernels[traced]
 
 
 def own_kernel(cache: Cache, traced: Traced) -> PromotedKernel:
@@ -51,7 +53,10 @@ def own_kernel(cache: Cache, traced: Traced) -> PromotedKernel:
     """
     if traced not in cache.own_kernels:
         cache.own_kernels[traced] = _promote(traced)
-    return _or_raise(cache.own_kernels[traced])
+    found = cache.own_kernels[traced]
+    if isinstance(found, str):
+        raise NotPromotedError(found)
+    return found
 
 
 def promoted_outputs(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> tuple[Array, ...]:
@@ -74,11 +79,12 @@ def promoted_outputs(item: Item, case: AnyCase, cache: Cache, traced: Traced) ->
         except Exception as error:
             if len(cases) == 1:
                 raise _explain(error) from error
+            cases = [case]
             try:  # another case may be the cause
                 results = kernel([leaf[None] for leaf in inputs[0]])
             except Exception as own:
                 raise _explain(own) from own
-        for row, each in enumerate(cases[: len(results[0])] if results else cases):
+        for row, each in enumerate(cases):
             cache.promoted_outputs[traced, each.id] = tuple(output[row] for output in results)
     return cache.promoted_outputs.pop((traced, case.id))
 
@@ -93,12 +99,6 @@ def sample_kernel(kernel: PromotedKernel, leaves: Sequence[Array], arithmetic: S
         return kernel.sample(leaves, arithmetic)
     except Exception as error:
         raise _explain(error) from error
-
-
-def _or_raise(found: PromotedKernel | str) -> PromotedKernel:
-    if isinstance(found, str):
-        raise NotPromotedError(found)
-    return found
 
 
 def _promote(traced: Traced) -> PromotedKernel | str:
@@ -116,4 +116,5 @@ def _explain(error: Exception) -> NotPromotedError:
     """
     if isinstance(error, Failure) and error.verdict is Verdict.HANG:
         raise error
+    warn_of_recovery(error, "evaluating a kernel without rounding", UnknownError)
     return NotPromotedError(f"it cannot be evaluated in NumPy: {exception_text(error)}")

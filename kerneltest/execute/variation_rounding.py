@@ -11,6 +11,7 @@ from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, 
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs
 from kerneltest.execute.own_rounding import own_format, own_rounding
 from kerneltest.execute.promoted_outputs import NotPromotedError, own_kernel, sample_kernel
+from kerneltest.judge.compare import compare
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 
 
@@ -48,10 +49,12 @@ def admit_own_rounding(
 
 def _is_formula_right(claim: CallOutputs, samples: Sequence[Array]) -> bool:
     """Returns whether the kernel without rounding, in row 0, agrees with the oracle."""
-    for each, value in zip(samples, claim.values, strict=True):
-        bound = least_bound(each[0], value, np.ones(value.shape, bool)) + movement(each)
-        with np.errstate(all="ignore"):
-            error = np.abs(each[0].astype(np.float64) - np.asarray(value, np.float64))
-        if (error > bound).any():
-            return False
-    return True
+    return not any(
+        compare(
+            each[0],
+            value,
+            least_bound(each[0], value, np.ones(value.shape, bool)) + movement(each),
+            signed_zeros=False,
+        ).wrong.any()
+        for each, value in zip(samples, claim.values, strict=True)
+    )

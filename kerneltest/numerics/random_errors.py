@@ -8,6 +8,9 @@ from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.formats import round_to_nearest
 
+ROUNDING = 1.5
+"""In roundoffs, of which a rounding is one, or half of one just below a power of two: this reaches both neighbours."""
+
 _NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 20)
 
 
@@ -18,8 +21,7 @@ def perturb(values: Array, ulps: Array, fmt: FloatFormat, seed: float) -> None:
     before they are divided by their total, is rounded elsewhere.
     """
     u = fmt.unit_roundoff
-    # A rounding is up to u of the value, or half of that just below a power of two; 1.5 u reaches both sides.
-    amplitude: Array = np.asarray(2 * u * ulps + 1.5 * u)
+    amplitude: Array = np.asarray(2 * u * ulps + ROUNDING * u)
     inexact = ulps != 0
     free = inexact.any(axis=(0, *range(2, ulps.ndim)), keepdims=True) if ulps.ndim else inexact  # of each case
     if not free.all():

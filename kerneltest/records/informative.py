@@ -40,7 +40,8 @@ class _Asked:
         self.red |= record.verdict.is_finding
         if record.formula is not None:
             self.formulas += 1
-            self.unasked[record.formula.unanswered] += bool(record.formula.unanswered)
+            if record.formula.unanswered:
+                self.unasked[record.formula.unanswered] += 1
         expected = record.expected
         if expected is None or not record.compared:
             return
@@ -73,8 +74,7 @@ class _Asked:
         if self.longest == 1 and self.known:
             found.append("every dim has only the length 1, so no order, tail or block is tested; plan longer ones")
         for reason, count in self.unasked.most_common(1):
-            if count:
-                found.append(f"{count:,} of {self.formulas:,} cases were judged by their rounding alone: {reason}")
+            found.append(f"{count:,} of {self.formulas:,} cases were judged by their rounding alone: {reason}")
         return found
 
 

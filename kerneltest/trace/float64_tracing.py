@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import jax
 
-from kerneltest.core.dtypes import is_float, parse_dtype
+from kerneltest.core.dtypes import parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
+from kerneltest.trace.batched_interpreter.batched_values import is_promotable
 from kerneltest.trace.jax_compat.wide_float_names import widen_float_names
 from kerneltest.trace.tracing import Traced, trace
 from kerneltest.trace.walk import iter_equations, primitive_name
@@ -42,8 +43,7 @@ def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platfo
 
 
 def _widened(name: str) -> str:
-    dtype = parse_dtype(name)
-    return "float64" if is_float(dtype) and dtype.itemsize > 1 else name
+    return "float64" if is_promotable(parse_dtype(name)) else name
 
 
 def _operations(traced: Traced) -> Iterator[str]:

@@ -131,6 +131,14 @@ def test_samples_move_by_the_roundings_of_their_arithmetic(
     assert least <= moved <= most
 
 
+def test_samples_do_not_depend_on_earlier_ones() -> None:
+    kernel = _kernel(jnp.exp)
+    promoted = PromotedKernel(trace_function(lambda x: [kernel(x)], (ShapeDtype(X.shape, X.dtype),), ""))
+    first, other, again = (promoted.sample([x], SampleArithmetic(FLOAT32))[0] for x in (X, 2 * X, X))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
 def test_a_constant_of_few_digits_is_exact_and_another_one_is_known_to_half_an_ulp() -> None:
     arithmetic = SampleArithmetic(FORMULA_FORMAT, constants=True)
     for number, most in ((0.5, 0), (1 - 2.0**-20, 0), (0.1, 1.0)):

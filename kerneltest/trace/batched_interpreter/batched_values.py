@@ -46,6 +46,11 @@ def promote_floats() -> Iterator[None]:
         _promotes.reset(token)
 
 
+def is_promotable(dtype: DType) -> bool:
+    """Returns whether a dtype is a float of 16 bits or more. Narrower ones are formats for storing."""
+    return is_float(dtype) and dtype.itemsize > 1
+
+
 def is_promoting() -> bool:
     """Returns whether kernels are now prepared in `promote_floats`."""
     return _promotes.get()
@@ -66,7 +71,7 @@ def dtype_of(aval: AbstractValue) -> DType:
 
 def promoted_dtype(dtype: DType) -> DType:
     """Returns float64 for a float of 16 bits or more in `promote_floats`, otherwise the dtype itself."""
-    return np.dtype(np.float64) if _promotes.get() and is_float(dtype) and dtype.itemsize > 1 else dtype
+    return np.dtype(np.float64) if _promotes.get() and is_promotable(dtype) else dtype
 
 
 def constant(value: Any, dtype: DType) -> Array:

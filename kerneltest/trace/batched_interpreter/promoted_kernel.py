@@ -15,9 +15,15 @@ import numpy as np
 from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.formats import fits, round_to_nearest
+from kerneltest.numerics.random_errors import ROUNDING
 from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator
 from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel, kernel_rule
-from kerneltest.trace.batched_interpreter.batched_values import EquationFunction, UnknownError, promote_floats
+from kerneltest.trace.batched_interpreter.batched_values import (
+    EquationFunction,
+    UnknownError,
+    is_promotable,
+    promote_floats,
+)
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, Var
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import iter_equations, primitive_name
@@ -38,8 +44,6 @@ _ROUNDS: Mapping[str, str] = {
     "atanh": "arctanh",
     "erf_inv": "erf",
 }
-# In roundoffs: half of that just below a power of two, so this reaches both sides (as in `numerics.random_errors`).
-_ROUNDING = 1.5
 _SUMS = frozenset({"reduce_sum", "cumsum", "dot_general"})
 
 
@@ -79,7 +83,7 @@ class PromotedKernel:
         self.functions = frozenset(filter(None, map(_ROUNDS.get, names)))
         with promote_floats():
             self._kernel = BatchedKernel(traced)
-        self._sampled: dict[SampleArithmetic, BatchedKernel] = {}
+        self._sampled: dict[SampleArithmetic, tuple[_SamplingRule, BatchedKernel]] = {}
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         """Evaluates the kernel for several inputs at once.
@@ -112,17 +116,18 @@ class PromotedKernel:
         if arithmetic not in self._sampled:
             rule = _SamplingRule(arithmetic, frozenset(self._traced.jaxpr.jaxpr.constvars))
             with promote_floats():
-                self._sampled[arithmetic] = BatchedKernel(self._traced, rule=rule)
-        rows = arithmetic.rows
+                self._sampled[arithmetic] = rule, BatchedKernel(self._traced, rule=rule)
+        rule, kernel = self._sampled[arithmetic]
+        rule.restart()
         with jax.enable_x64(True):
             try:
-                return self._sampled[arithmetic]([np.repeat(_promote(leaf)[None], rows, 0) for leaf in leaves])
+                return kernel([np.repeat(_promote(leaf)[None], arithmetic.rows, 0) for leaf in leaves])
             except ValueError as error:  # shapes with rows of one branch beside shapes with all rows
                 raise UnknownError("samples that take different branches") from error
 
 
 def _promote(leaf: Array) -> Array:
-    return leaf.astype(np.float64) if is_float(leaf.dtype) and leaf.dtype.itemsize > 1 else leaf
+    return leaf.astype(np.float64) if is_promotable(leaf.dtype) else leaf
 
 
 class _SamplingRule:
@@ -136,6 +141,10 @@ class _SamplingRule:
           arrays: the variables that stand for arrays of constants.
         """
         self._arithmetic, self._arrays = arithmetic, arrays
+        self.restart()
+
+    def restart(self) -> None:
+        """Draws the same noise again, so that no case depends on those before it."""
         self._random = np.random.Generator(np.random.PCG64(20))
 
     def __call__(self, evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
@@ -231,7 +240,7 @@ class _SamplingRule:
     def _round(self, values: Array, fmt: FloatFormat) -> Array:
         """Perturbs values by up to a rounding, on either side of a power of two, unless they are representable."""
         inexact = round_to_nearest(values, fmt) != values
-        return self._perturb(values, _ROUNDING * fmt.unit_roundoff * inexact) if inexact.any() else values
+        return self._perturb(values, ROUNDING * fmt.unit_roundoff * inexact) if inexact.any() else values
 
     def _perturb(self, values: Array, unit: float | Array) -> Array:
         """Perturbs values by up to a relative error, except in row 0."""
@@ -259,17 +268,16 @@ def _constant_error(value: Any, dtype: DType) -> float:
     if value is None:
         return fmt.unit_roundoff if dtype.itemsize < 8 else 0.0
     number = float(value)
-    if not fits(np.array([number]), fmt) or _is_deliberate(number):
-        return 0.0
-    # A dtype's own epsilon would be less in float64.
-    return 1.0 if number == 2 * fmt.unit_roundoff else fmt.unit_roundoff
+    if fmt == FLOAT32 and number == 2 * fmt.unit_roundoff:
+        return 1.0  # the epsilon of float32, which would be less in float64
+    return fmt.unit_roundoff if fits(np.array([number]), fmt) and not _is_deliberate(number) else 0.0
 
 
 def _is_deliberate(number: float) -> bool:
-    """Returns whether a number has so few digits that nobody rounded it: 12 bits, or three powers of two."""
+    """Returns whether a constant is what its author wrote: at most 12 bits long, or the sum of three powers of two."""
     if not math.isfinite(number):
         return True
     digits = int(abs(math.frexp(number)[0]) * 2**53)
     digits >>= max((digits & -digits).bit_length() - 1, 0)
     powers = (digits ^ (3 * digits)).bit_count()  # in the sum or difference that has the fewest
-    return number != 2 * FLOAT32.unit_roundoff and (digits < 2**12 or powers <= 3)
+    return digits < 2**12 or powers <= 3

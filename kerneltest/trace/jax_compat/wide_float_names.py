@@ -14,9 +14,10 @@ _NAMES = frozenset({"bfloat16", "float16", "float32", "half", "single"})
 _widens: ContextVar[bool] = ContextVar("widens", default=False)
 _lock = threading.Lock()
 _entered = 0  # contexts that are active in any thread
+_own_class: type[ModuleType] = type(jnp)
 
 
-class _WideNames(ModuleType):
+class _WideNames(_own_class):  # type: ignore[misc, valid-type]
     """`jax.numpy` while a context is active; threads outside of it see the module as it is."""
 
     def __getattribute__(self, name: str) -> Any:
@@ -38,4 +39,4 @@ def widen_float_names() -> Iterator[None]:
         with _lock:
             _entered -= 1
             if not _entered:
-                jnp.__class__ = ModuleType
+                jnp.__class__ = _own_class
