@@ -45,7 +45,7 @@ kt.oracle_for(kernel, x="n")  # wrong
 kt.oracle_for(kernel, x=kt.array("n"), dims={"n": 64})  # wrong
 kt.oracle_for(kernel, x=kt.array("n"), tolerance=1e-3)  # wrong
 kt.oracle_for(kernel, x=kt.array("n"), xfail=kt.array("n"))  # wrong
-kt.oracle_for(kernel, x=kt.array("n"), grad="yes")  # wrong
+kt.oracle_for(kernel, x=kt.array("n"), grad=3)  # wrong
 kt.oracle_for(kernel, dims=kt.array("n"))  # wrong
 kt.check(oracle)  # wrong
 kt.check(kt.oracle_for(kernel, x=kt.array("n"))(oracle), backends=1)  # wrong
