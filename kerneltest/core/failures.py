@@ -66,6 +66,14 @@ def exception_text(error: BaseException) -> str:
     return text if more <= 0 else f"{text[:_LONGEST]}... and {more:,} more characters"
 
 
+def iter_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yields an exception and those that it was raised from, the last one first."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
 @contextmanager
 def convert_exceptions(raiser: str, verdict: Verdict, *, with_source: bool = False) -> Iterator[None]:
     """Converts every exception that user code raises, including SystemExit and pytest's outcomes, to a `Failure`.

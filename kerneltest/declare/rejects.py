@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kerneltest.core.failures import exception_text
+from kerneltest.core.failures import exception_text, iter_causes
 
 Replacement = Any  # a static value, or an `ArrayArgument`
 
@@ -36,12 +36,7 @@ class Rejection:
 
     def matches(self, error: BaseException) -> bool:
         """Returns whether an exception, or one that it was raised from, is the expected one."""
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, self.raises) and re.search(self.match, exception_text(cause)):
-                return True
-            cause = cause.__cause__
-        return False
+        return any(isinstance(e, self.raises) and re.search(self.match, exception_text(e)) for e in iter_causes(error))
 
 
 def rejects(

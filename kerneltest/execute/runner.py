@@ -10,7 +10,7 @@ from threadpoolctl import ThreadpoolController
 
 from kerneltest.core.blame import assign_blame
 from kerneltest.core.details import Unavailable
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, iter_causes
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.runtime import retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.targets import Tier
@@ -239,12 +239,8 @@ def _underlying_hang(error: BaseException) -> Failure | None:
 
     The watchdog raises a hang into a thread, and code on the way may convert it to a failure of the kernel.
     """
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, Failure) and cause.verdict is Verdict.HANG:
-            return cause
-        cause = cause.__cause__
-    return None
+    hangs = (each for each in iter_causes(error) if isinstance(each, Failure) and each.verdict is Verdict.HANG)
+    return next(hangs, None)
 
 
 def _lowering_reporter(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:

@@ -9,7 +9,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from kerneltest.core.details import Stated
-from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.failures import Failure, exception_text, iter_causes
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.abstract_devices import answer_for_devices
@@ -150,7 +150,10 @@ def language_for(device: str) -> tuple[str, str]:
 
 
 def required_device(error: Exception) -> str:
-    """The device for which tracing would not have raised, or ""."""
-    if "TPU device kind" in exception_text(error):  # raised by `pltpu.emit_pipeline` and `pltpu.get_tpu_info`
-        return INTERPRETED_TPU
-    return _OWNERS.get(getattr(error, "name", None) or "", "")
+    """The device for which tracing would not have raised, or "". Libraries raise their own exceptions from JAX's."""
+    for cause in iter_causes(error):
+        if isinstance(cause, ValueError) and "TPU device kind" in exception_text(cause):
+            return INTERPRETED_TPU  # raised by `pltpu.emit_pipeline` and `pltpu.get_tpu_info`
+        if isinstance(cause, AttributeError) and cause.name in _OWNERS:
+            return _OWNERS[cause.name]
+    return ""

@@ -183,7 +183,7 @@ def trace_function(
         with keep_jax_frames():
             try:
                 closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
-            except (ValueError, AttributeError) as error:
+            except Exception as error:
                 if not (device := required_device(error)):
                     raise
                 closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)

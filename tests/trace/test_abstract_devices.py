@@ -54,7 +54,22 @@ def refuses_others(x: jax.Array) -> jax.Array:
     return _times(x, 2.0)
 
 
-ON_TPUS = (asks_tpu_info, asks_tpu_info_of_a_mesh, makes_a_core_mesh, counts_cores, asks_the_kind, refuses_others)
+def raises_its_own_error(x: jax.Array) -> jax.Array:
+    try:
+        return asks_tpu_info(x)
+    except ValueError as error:
+        raise RuntimeError("the library has no kernel for this device") from error
+
+
+ON_TPUS = (
+    asks_tpu_info,
+    asks_tpu_info_of_a_mesh,
+    makes_a_core_mesh,
+    counts_cores,
+    asks_the_kind,
+    refuses_others,
+    raises_its_own_error,
+)
 
 
 def _pairing(kernel: Callable[..., Any]) -> kt.Pairing:

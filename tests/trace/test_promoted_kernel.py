@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 import kerneltest as kt
 from kerneltest.core.dtypes import Array, ShapeDtype
@@ -145,3 +146,18 @@ def test_a_constant_of_few_digits_is_exact_and_another_one_is_known_to_half_an_u
         moved = _movement(lambda x, number=number: x * np.float32(number), arithmetic, ONES) / FLOAT32.unit_roundoff
         assert moved <= most
         assert (moved > 0.1) == (most > 0)
+
+
+def test_samples_of_a_call_with_prefetched_scalars() -> None:
+    def kernel(x: jax.Array, at: jax.Array) -> list[jax.Array]:
+        def body(at_ref: Any, x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = jnp.exp(x_ref[...]) * 0.1
+
+        block = pl.BlockSpec((1, 4), lambda i, at: (at[i], 0))
+        spec = pltpu.PrefetchScalarGridSpec(num_scalar_prefetch=1, grid=3, in_specs=[block], out_specs=block)
+        return [pl.pallas_call(body, grid_spec=spec, out_shape=x)(at, x)]
+
+    x, at = np.ones((3, 4), np.float32), np.array([2, 0, 1], np.int32)
+    traced = trace_function(kernel, (ShapeDtype(x.shape, x.dtype), ShapeDtype(at.shape, at.dtype)), "")
+    (samples,) = PromotedKernel(traced).sample([x, at], SampleArithmetic(FLOAT32))
+    assert 0 < np.max(np.abs(samples[1:] / samples[0] - 1)) < 8 * FLOAT32.unit_roundoff

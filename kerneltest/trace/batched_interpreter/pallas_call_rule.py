@@ -104,12 +104,13 @@ def pallas_call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         rows = rows_of(operands)
-        if not is_uniform(operands[: bounds + scalars]):
+        shared = [_share_row(x) for x in operands[: bounds + scalars]]
+        if not is_uniform(shared):
             single = [evaluate([_row(x, row) for x in operands]) for row in range(rows)]
             return [np.concatenate(column) for column in zip(*single, strict=True)]
-        lengths = iter(int(bound[0]) for bound in operands[:bounds])
+        lengths = iter(int(bound[0]) for bound in shared[:bounds])
         grid = tuple(length if isinstance(length, int) else next(lengths) for length in mapping.grid)
-        prefetched = [BatchedRef(x) for x in operands[bounds : bounds + scalars]]
+        prefetched = [BatchedRef(x) for x in shared[bounds:]]
         arrays = [
             layout.pad(array) for layout, array in zip(layouts[:inputs], operands[bounds + scalars :], strict=True)
         ]
@@ -139,6 +140,11 @@ def pallas_call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
         return [x[(slice(None), *map(slice, layout.shape))] for layout, x in results]
 
     return evaluate
+
+
+def _share_row(value: Array) -> Array:
+    """A value with a single row if all of its rows are equal, as those of an integer are in samples of a kernel."""
+    return value[:1].copy() if (value == value[:1]).all() else value
 
 
 def _row(value: Array, row: int) -> Array:
