@@ -3,8 +3,10 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import io_callback
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -19,13 +21,13 @@ BLOCK = pl.BlockSpec((8, 128), lambda i: (i, 0))
 
 
 def doubled(x: Any, *, fails: bool, parallel: bool, interpret: Any = False) -> Any:
-    def refuse(_: Any) -> None:
-        raise RuntimeError("refused")
+    def receive(_: Any) -> None:
+        if fails:
+            raise RuntimeError("refused")
 
     def body(x: Any, o: Any) -> None:
         o[...] = x[...] * 2
-        if fails:
-            pl.when(pl.program_id(0) == 3)(lambda: jax.debug.callback(refuse, pl.program_id(0)))
+        pl.when(pl.program_id(0) == 3)(lambda: jax.debug.callback(receive, pl.program_id(0)))  # so it is compiled
 
     parameters = pltpu.CompilerParams(dimension_semantics=("parallel" if parallel else "arbitrary",))
     return pl.pallas_call(
@@ -52,4 +54,15 @@ def test_a_failure_does_not_reach_the_next_kernel(by: str, parallel: bool) -> No
     with pytest.raises((Failure, jax.errors.JaxRuntimeError), match="refused"):
         fail()
     (output,) = backend.prepare(traced(fails=False, parallel=not parallel)).run([X])
+    assert np.array_equal(np.asarray(output), 2 * X)
+
+
+def test_neither_does_an_ordered_effect_that_failed_after_its_call_returned() -> None:
+    def refuse(_: Any) -> None:
+        raise RuntimeError("refused")
+
+    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 500, lambda _, y: y @ y, x))(jnp.zeros((300, 300)))
+    jax.jit(lambda x: io_callback(refuse, None, x[0, 0], ordered=True))(slow)
+    (backend,) = resolve(["interpret-tpu"])
+    (output,) = backend.prepare(traced(fails=False, parallel=False)).run([X])
     assert np.array_equal(np.asarray(output), 2 * X)

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import callback as callbacks
-from jax._src import config
+from jax._src import config, dispatch
 from jax._src.pallas.mosaic.interpret import thread_map
 
 from kerneltest.core.details import Hung
@@ -139,10 +139,20 @@ def exclusive_interpreter(
         DeadlockDetector(waits, describe) as detector,
     ):
         reset()
+        _forget_failed_effects()
         try:
             yield detector, printed
         finally:
             reset()
+            _forget_failed_effects()
+
+
+def _forget_failed_effects() -> None:
+    """Has JAX forget ordered effects if one failed: the next kernel with such effects would fail with it."""
+    try:
+        dispatch.runtime_tokens.block_until_ready()
+    except Exception:
+        dispatch.runtime_tokens.clear()
 
 
 @contextlib.contextmanager
