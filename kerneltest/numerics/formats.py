@@ -12,7 +12,8 @@ _FEW = 8.0  # roundings: the errors of values that differ by more are independen
 
 def round_to_nearest(values: Array, fmt: FloatFormat) -> Array:
     """Rounds to nearest, and overflows to infinity. The result is float32 for that format, float64 for others."""
-    return values.astype(np.float32) if fmt == FLOAT32 else _split(np.atleast_1d(values), fmt).reshape(values.shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(np.float32) if fmt == FLOAT32 else _split(np.atleast_1d(values), fmt).reshape(values.shape)
 
 
 def _split(values: Array, fmt: FloatFormat) -> Array:

@@ -36,7 +36,7 @@ def describe_pairing(pairing: Pairing) -> PairingSummary:
 
 def source_of(function: Callable[..., Any]) -> FunctionSource:
     """Returns the text of a function, jitted or partial, and of the functions in its module that it names."""
-    innermost = _unwrap(function)
+    innermost = innermost_function(function)
     code = getattr(innermost, "__code__", None)
     if code is None:
         return FunctionSource("", ())
@@ -53,7 +53,7 @@ def _parts(function: Any, names: dict[str, Any], seen: set[str]) -> Iterator[tup
     yield first, "".join(lines)
     for name in sorted(_global_names(function.__code__) - seen):
         seen.add(name)
-        other = _unwrap(names.get(name))
+        other = innermost_function(names.get(name))
         if inspect.isfunction(other) and other.__module__ == function.__module__ and other is not function:
             yield from _parts(other, names, seen)
 
@@ -64,7 +64,8 @@ def _global_names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _unwrap(function: Any) -> Any:
+def innermost_function(function: Any) -> Any:
+    """Returns the function that decorators and partials wrap."""
     while isinstance(function, functools.partial):
         function = function.func
     try:

@@ -47,6 +47,12 @@ def test_an_element(actual: float, expected: float, bound: float, signed: bool, 
     assert found.verdict == verdict
 
 
+@pytest.mark.filterwarnings("error")
+def test_numbers_of_float64_between_which_more_numbers_fit_than_it_can_count() -> None:
+    found = compare(np.array([1e38]), np.array([0.0]), np.array([0.0]), signed_zeros=False)
+    assert found.verdict == "mismatch"
+
+
 def test_nothing_counts_as_compared_where_the_bound_is_infinite() -> None:
     found = compare(np.zeros(3, np.float32), np.zeros(3), np.array([0.0, INF, 1.0]), signed_zeros=False)
     assert found.compared == 2

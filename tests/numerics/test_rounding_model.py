@@ -38,6 +38,7 @@ FORMATS = [
 ]
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("fmt", "dtype"), FORMATS, ids=["float32", "float16", "bfloat16", "float8_e5m2"])
 def test_nearest_is_what_a_cast_gives(fmt: FloatFormat, dtype: Any) -> None:
     rng = np.random.default_rng(0)
@@ -48,7 +49,8 @@ def test_nearest_is_what_a_cast_gives(fmt: FloatFormat, dtype: Any) -> None:
         # By way of float32, since a cast from float64 is rounded twice by some versions.
         values = values.astype(np.float32).astype(np.float64)
         wanted = values.astype(np.float32).astype(dtype).astype(np.float64)
-        assert np.array_equal(round_to_nearest(values, fmt), wanted, equal_nan=True)
+    assert np.array_equal(round_to_nearest(values, fmt), wanted, equal_nan=True)
+    assert np.isinf(round_to_nearest(np.array([1e300]), fmt)).all()
 
 
 def test_tf32_keeps_eleven_bits() -> None:

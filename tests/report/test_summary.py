@@ -1,5 +1,6 @@
 """What some runs come to: the counts, the matrix, the Markdown page, the badges; a gap or an absence is never green."""
 
+import functools
 import io
 import json
 import re
@@ -16,7 +17,7 @@ from kerneltest.records.runs import read_runs
 from kerneltest.records.schema import Record
 from kerneltest.report.counts import count_cells
 from kerneltest.report.matrix import by_tier
-from kerneltest.report.text.item_failure import headline
+from kerneltest.report.text.item_failure import headline, name_with_location
 from kerneltest.report.text.tables import field_signs, field_words
 from kerneltest.report.text.terminal_summary import summary_lines
 from tests.written import HOSTILE, PAIRING, PASS, case, write_run
@@ -204,3 +205,16 @@ def test_what_cannot_be_used_is_named(
     (tmp_path / "empty").mkdir()
     assert main(["summary", *arguments]) == (2 if words else 0)
     assert words in capsys.readouterr().err
+
+
+def test_a_kernel_is_named_with_the_place_of_the_function_that_decorators_and_partials_wrap() -> None:
+    def kernel(x: int, y: int) -> int:
+        return x + y
+
+    @functools.wraps(kernel)
+    def checked(*args: int) -> int:
+        return kernel(*args)
+
+    named = f"kernel ({Path(__file__).name}:{kernel.__code__.co_firstlineno})"
+    for wrapped in (kernel, checked, functools.partial(checked, 1)):
+        assert name_with_location(wrapped, Path(__file__).parent) == named

@@ -7,6 +7,7 @@ from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Item
 from kerneltest.records.schema import Record
+from kerneltest.records.sources import innermost_function
 from kerneltest.report.text.suspect_text import format_suspect
 from kerneltest.triage.suspects import Suspect
 
@@ -47,7 +48,7 @@ def format_failure(
     internal = [record for record in findings if record.verdict is Verdict.INTERNAL_ERROR]
     findings = [record for record in findings if record.verdict is not Verdict.INTERNAL_ERROR]
     count = f"{len(findings)} finding{'s' * (len(findings) != 1)}"
-    names = f"{_name_with_location(kernel, root)} against {_name_with_location(oracle, root)}"
+    names = f"{name_with_location(kernel, root)} against {name_with_location(oracle, root)}"
     lines = [f"{_MARK}{count}: {names} on {item.backend.id}"]
     for suspect in suspects[:_MOST]:
         lines += ["", *(_MARK + line for line in format_suspect(suspect, report))]
@@ -82,10 +83,11 @@ def _title(record: Record) -> str:
     return f"{record.verdict}: {record.family}{target}, {record.signature}"
 
 
-def _name_with_location(function: object, root: Path) -> str:
-    """Returns the name of a function with its source location, which a partial does not have."""
-    code = getattr(function, "__code__", None) or getattr(getattr(function, "__wrapped__", None), "__code__", None)
-    name: str = getattr(function, "__name__", type(function).__name__)
+def name_with_location(function: object, root: Path) -> str:
+    """Returns the name of a function with the source location of the one that decorators and partials wrap."""
+    innermost = innermost_function(function)
+    code = getattr(innermost, "__code__", None)
+    name: str = getattr(innermost, "__name__", type(innermost).__name__)
     if code is None:
         return name
     path = Path(code.co_filename)
