@@ -5,7 +5,7 @@ import functools
 import linecache
 import os
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -64,6 +64,17 @@ def location_of_exception(error: BaseException, *libraries: str) -> str:
     return _innermost_user_frame(traceback.extract_tb(error.__traceback__), libraries)
 
 
+def location_in_package(error: BaseException, *libraries: str) -> str:
+    """Returns ` (FILE:LINE)` of the innermost frame of an installed package in a traceback, or "".
+
+    Args:
+      error: the exception.
+      *libraries: folders of packages that do not count.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    return _last([f for f in frames if "/site-packages/" in f.filename and not f.filename.startswith(libraries)])
+
+
 def location_of_frame(frame: FrameType) -> str:
     """Returns ` (FILE:LINE)` of the innermost frame of user code on a thread's stack, or ""."""
     return _innermost_user_frame(traceback.extract_stack(frame), ())
@@ -71,5 +82,8 @@ def location_of_frame(frame: FrameType) -> str:
 
 def _innermost_user_frame(frames: Iterable[traceback.FrameSummary], libraries: tuple[str, ...]) -> str:
     excluded = (_PACKAGE, "<", *libraries)
-    user = [f for f in frames if not f.filename.startswith(excluded) and "/lib/python" not in f.filename]
-    return f" ({relative_path(user[-1].filename)}:{user[-1].lineno})" if user else ""
+    return _last([f for f in frames if not f.filename.startswith(excluded) and "/lib/python" not in f.filename])
+
+
+def _last(frames: Sequence[traceback.FrameSummary]) -> str:
+    return f" ({relative_path(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""

@@ -9,7 +9,7 @@ from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr
-from kerneltest.trace.jax_compat.source_lines import source_of, user_line
+from kerneltest.trace.jax_compat.source_lines import package_line, source_of, user_line
 
 
 def tracing_failure(error: BaseException, purpose: str) -> Failure:
@@ -22,7 +22,7 @@ def tracing_failure(error: BaseException, purpose: str) -> Failure:
     hide_own_frame(error)
     if reason := _mesh_limit(error):
         return Failure(Verdict.UNAVAILABLE, reason)
-    line = user_line(error).strip(" ()")
+    line = (user_line(error) or package_line(error)).strip(" ()")  # the kernel may be an installed library's
     detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {purpose}", line)
     return Failure(Verdict.RUNTIME_ERROR, detail)
 

@@ -196,6 +196,14 @@ def test_a_kernel_that_raises_names_signature_and_line() -> None:
     assert f"(tests/trace/{Path(__file__).name}:" in message
 
 
+def test_a_kernel_of_an_installed_library_that_raises_names_its_line() -> None:
+    file, library = "/env/lib/python3.11/site-packages/library/ops.py", {}
+    exec(compile("def kernel(x):\n    return x.nonsense", file, "exec"), library)
+    pairing = kt.oracle_for(library["kernel"], x=kt.array("n"))(lambda x: x)
+    with pytest.raises(Failure, match=re.escape(f"({file}:2)")):
+        trace(pairing, signatures(pairing, "quick")[0])
+
+
 def test_the_installed_jax_is_one_that_was_tested() -> None:
     assert version_problem() == ""
 

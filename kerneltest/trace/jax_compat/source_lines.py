@@ -10,10 +10,11 @@ import jax
 from jax._src import custom_batching, source_info_util
 
 from kerneltest.core.failures import exception_text
-from kerneltest.core.source_location import location_of_exception, relative_path
+from kerneltest.core.source_location import location_in_package, location_of_exception, relative_path
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Jaxpr, SourceInfo
 
 _JAX = str(Path(jax.__file__).parent)
+_KERNELTEST = str(Path(__file__).parents[2])
 _CUSTOM_BATCHING = str(custom_batching.__file__)
 
 
@@ -77,6 +78,11 @@ def propagate_call_lines(equation: Equation, caller: Equation | None = None) -> 
 def user_line(error: BaseException) -> str:
     """` (FILE:LINE)` of the last frame outside JAX and kerneltest, or ""."""
     return location_of_exception(error, _JAX)
+
+
+def package_line(error: BaseException) -> str:
+    """` (FILE:LINE)` of the last frame in an installed package outside JAX and kerneltest, or ""."""
+    return location_in_package(error, _JAX, _KERNELTEST)
 
 
 def source_of(line: str) -> str:
