@@ -57,6 +57,7 @@ def chunked(query, key, value, beta, decay, use_qk_l2norm, initial_state=None):
     state_indices=kt.permutation("r", into="slots"),
     use_qk_l2norm=kt.static(True, False),
     dims=HEADS | dict(r=kt.dim(values=(1, 3)), slots=kt.dim(values=(4,))),
+    tolerance=kt.tolerance.rounding(compute="input"),
 )
 def one_token(query, key, value, beta, decay, recurrent_state, state_indices, use_qk_l2norm):
     if use_qk_l2norm:

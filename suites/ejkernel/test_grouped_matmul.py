@@ -10,8 +10,10 @@ second = pytest.importorskip("ejkernel.kernels._pallas.tpu.grouped_matmulv2").gr
 third = pytest.importorskip("ejkernel.kernels._pallas.tpu.grouped_matmulv3").grouped_matmulv3
 
 TILES = (8, 128, 128)
-DIMS = dict(m=kt.dim(block=8, values=(24,)), k=kt.dim(values=(136,)), n=kt.dim(values=(128,)))
-GROUPS = dict(groups=kt.dim(values=(5,)))
+DIMS = dict(
+    m=kt.dim(block=8, values=(24,)), k=kt.dim(values=(256,)), n=kt.dim(values=(128,)), groups=kt.dim(values=(5,))
+)  # fmt: skip
+ANY_DEPTH = DIMS | dict(k=kt.dim(values=(136,)))  # the other versions are pipelines, whose last block overhangs in HBM
 SIZES = dict(group_sizes=kt.partition("groups", of="m"))
 OPTIONS = dict(tiling=kt.static(TILES), preferred_element_type=kt.static("float32"))
 
@@ -27,25 +29,17 @@ def by_group(lhs, rhs, group_sizes):
     return np.einsum("mk,mkn->mn", lhs, rhs[np.repeat(np.arange(len(group_sizes)), group_sizes)])
 
 
-@kt.oracle_for(first, **ARRAYS, **SIZES, **OPTIONS, dims=DIMS | GROUPS, returns="float32", grad=True)
+@kt.oracle_for(first, **ARRAYS, **SIZES, **OPTIONS, dims=ANY_DEPTH, returns="float32", grad=True)
 def version_1(lhs, rhs, group_sizes):
     return by_group(lhs, rhs, group_sizes)
 
 
-@kt.oracle_for(second, **ARRAYS, **SIZES, **OPTIONS, dims=DIMS | GROUPS, returns="float32", grad=True)
+@kt.oracle_for(second, **ARRAYS, **SIZES, **OPTIONS, dims=DIMS, returns="float32", grad=True)
 def version_2(lhs, rhs, group_sizes):
     return by_group(lhs, rhs, group_sizes)
 
 
-@kt.oracle_for(
-    third,
-    **ARRAYS,
-    **SIZES,
-    **OPTIONS,
-    dims=DIMS | GROUPS | dict(k=kt.dim(values=(256,))),
-    returns="float32",
-    grad=True,
-)
+@kt.oracle_for(third, **ARRAYS, **SIZES, **OPTIONS, dims=DIMS, returns="float32", grad=True)
 def version_3(lhs, rhs, group_sizes):
     return by_group(lhs, rhs, group_sizes)
 
@@ -57,8 +51,13 @@ def version_3(lhs, rhs, group_sizes):
     **SIZES,
     existing_out=array("m n", "float32"),
     **OPTIONS,
-    dims=DIMS | GROUPS,
-    grad=True,
-)
+    dims=DIMS,
+    xfail=[
+        kt.xfail(
+            "mismatch", backend="interpret*", reason="existing_out is overwritten, and not accumulated into",
+            url="https://github.com/erfanzar/ejkernel/blob/main/ejkernel/kernels/_pallas/tpu/grouped_matmul",
+        )
+    ],
+)  # fmt: skip
 def accumulated(lhs, rhs, group_sizes, existing_out):
     return by_group(lhs, rhs, group_sizes) + existing_out

@@ -42,6 +42,7 @@ def attention(query, key, value, sequence_start, sequence_end, soft_cap=None):
         split=params(blocksize_heads=16, kv_blocksize=16, num_key_splits=2, num_warps=4, num_stages=1),
     ),
     dims=DIMS | dict(d=kt.dim(values=(16,)), s=kt.dim(multiple_of=32, values=(64, 128))),
+    tolerance=kt.tolerance.rounding(compute="input"),
 )
 def gpu(query, key, value, sequence_start, sequence_end):
     return attention(query, key, value, sequence_start, sequence_end)
@@ -63,7 +64,13 @@ def tpu(query, key, value, sequence_start, sequence_end):
     **arrays("float32"),
     **RANGE,
     logits_soft_cap=kt.static(2.0),
-    dims=DIMS | dict(s=kt.dim(values=(128,))),
-)
+    dims=DIMS | dict(hk=kt.dim(values=(1,)), s=kt.dim(values=(128,))),
+    xfail=[
+        kt.xfail(
+            "mismatch", backend="interpret*", reason="logits_soft_cap is documented, and ignored",
+            url="https://github.com/erfanzar/ejkernel/blob/main/ejkernel/kernels/_pallas/tpu/ragged_decode_attention",
+        )
+    ],
+)  # fmt: skip
 def soft_cap(query, key, value, sequence_start, sequence_end, logits_soft_cap):
     return attention(query, key, value, sequence_start, sequence_end, logits_soft_cap)
