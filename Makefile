@@ -37,10 +37,15 @@ unit: $(VENV)/ready
 conformance: $(VENV)/ready
 	@backends=all; left=yes; \
 	if $(VENV)/bin/python -c 'import libtpu' 2> /dev/null; then backends='all,compile:tpu-*'; left=; fi; \
-	$(VENV)/bin/pytest -p kerneltest -n auto suites --kt-report $(REPORT) --kt-backends "$$backends"; status=$$?; \
+	$(VENV)/bin/pytest -p kerneltest -n auto suites --ignore suites/ejkernel --kt-report $(REPORT) --kt-backends "$$backends"; status=$$?; \
 	test -z "$$left" || echo "compile:tpu-* was left out, since libtpu is not installed (half a gigabyte; it needs no TPU):" \
 	  "$(VENV)/bin/pip install -e '.[tpu]'"; \
 	exit $$status
+
+# Kernels of a library, some of which cost seconds a call: what fits into a budget, and no TPU interpreter.
+libraries: $(VENV)/ready
+	$(VENV)/bin/pytest -p kerneltest -n auto suites/ejkernel --kt-depth quick --kt-budget 5 --kt-minimize 0 \
+	  --kt-backends 'interpret,lower:*,simulate:*'
 
 # Kernels with bugs, for the report's examples: findings are what is wanted, so 1 is the right exit code.
 findings: $(VENV)/ready
@@ -64,4 +69,4 @@ $(VENV)/docs-ready: pyproject.toml
 clean:
 	rm -rf .venv* .tox dist site .pytest_cache .mypy_cache .ruff_cache $(REPORT)
 
-.PHONY: test lint lint-js hooks unit conformance findings docs clean
+.PHONY: test lint lint-js hooks unit conformance libraries findings docs clean

@@ -43,11 +43,23 @@ def repeated(array, query):
     value=small("b s hk d"),
     causal=kt.static(False, True),
     dims=SIZES,
-    xfail=REMOVED,
 )
-def plain(query, key, value, causal):
+def one_block(query, key, value, causal):
     scores = np.einsum("bqhd,bkhd->bhqk", query, repeated(key, query)) / np.sqrt(query.shape[-1])
     return attention(scores, repeated(value, query), causal)
+
+
+@kt.oracle_for(
+    flash_attention,
+    query=small("b s hk*g d"),
+    key=small("b s hk d"),
+    value=small("b s hk d"),
+    causal=kt.static(True),
+    dims=SIZES | dict(s=kt.dim(values=(1024,))),
+    xfail=REMOVED,
+)
+def several_blocks(query, key, value, causal):
+    return one_block(query, key, value, causal)
 
 
 @kt.oracle_for(

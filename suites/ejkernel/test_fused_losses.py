@@ -60,7 +60,7 @@ def reduced(logits, targets, reduction):
     dims=SMALL,
     xfail=[
         kt.xfail(
-            "mismatch", backend="interpret*", reason="the loss takes the absolute value of weights, unlike its gradient",
+            "mismatch", backend="interpret*", reason="the loss takes a weight's absolute value, unlike its gradient",
             url="https://github.com/erfanzar/ejkernel/blob/main/ejkernel/kernels/_pallas/tpu/fused_cross_entropy",
         )
     ],

@@ -6,9 +6,7 @@ import pytest
 import kerneltest as kt
 
 page_attention = pytest.importorskip("ejkernel.kernels._pallas.tpu.page_attention").page_attention
-prefill_page_attention = pytest.importorskip(
-    "ejkernel.kernels._pallas.tpu.prefill_page_attention"
-).prefill_page_attention
+prefill = pytest.importorskip("ejkernel.kernels._pallas.tpu.prefill_page_attention").prefill_page_attention
 
 PAGES = {name: kt.array("hk pages t d", "float32", domain=(-4, 4)) for name in ("key_cache", "value_cache")}
 DIMS = dict(
