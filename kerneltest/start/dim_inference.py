@@ -5,9 +5,10 @@ that another axis has the same length. Axes that can only be longer together sha
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kerneltest.start.progress import TimeLimitError
 from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe, TraceLengths
 
 
@@ -26,7 +27,7 @@ class InferredDims:
     assumptions: tuple[str, ...]
 
 
-_MOST = 10  # slots of equal length of which every subset is tried
+_MOST = 6  # slots of equal length of which every pair is tried
 
 
 def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
@@ -40,18 +41,26 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     followers: list[LengthSlot] = []
     fixed: list[LengthSlot] = []
     differ = _differ(probe, others)
+    unknown: list[LengthSlot] = []
     # Group the slots whose lengths the kernel checks against each other.
     for slot in probe.lengths:
         if any(slot in group for group in groups):
             continue
-        look = _trace_longer(probe, [slot])
+        try:
+            look = _trace_longer(probe, [slot])
+            together = (
+                []
+                if look is not None
+                else _smallest_that_grows(probe, slot, [s for s in probe.lengths if s != slot and not differ(s, slot)])
+            )
+        except TimeLimitError:
+            unknown.append(slot)
+            continue
         if look is not None:
             if slot.axis is None and look.outputs == _example_lengths(probe).outputs:
                 continue  # a number that affects no output shape is an option, such as a block size
             (groups.append([slot]) if look != _example_lengths(probe) else followers.append(slot))
             continue
-        equal = [s for s in probe.lengths if s != slot and not differ(s, slot)]
-        together = next((t for t in _subsets(slot, equal) if _trace_longer(probe, t) is not None), None)
         if together is None:
             if slot.axis is not None:
                 fixed.append(slot)
@@ -79,7 +88,9 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
         chosen.append(slot)
     order = {slot: number for number, slot in enumerate(probe.lengths)}
     dims = sorted((tuple(group) for group in groups), key=lambda group: min(order[slot] for slot in group))
-    return InferredDims(tuple(dims), tuple(fixed), tuple(guesses))
+    if unknown:
+        guesses.append(f"{', '.join(map(str, unknown))}: fixed, since the time was over; give a larger --limit")
+    return InferredDims(tuple(dims), (*fixed, *unknown), tuple(guesses))
 
 
 def _example_lengths(probe: Probe) -> TraceLengths:
@@ -99,16 +110,24 @@ def _trace_longer(probe: Probe, slots: Sequence[LengthSlot]) -> TraceLengths | N
     return None
 
 
-def _subsets(slot: LengthSlot, equal: Sequence[LengthSlot]) -> Iterator[list[LengthSlot]]:
-    """Yields sets of slots that contain a slot, smaller ones first, and limited to equal axes if there are many."""
+def _smallest_that_grows(probe: Probe, slot: LengthSlot, equal: Sequence[LengthSlot]) -> list[LengthSlot] | None:
+    """Returns slots that can be longer together with a slot, none of which can be left out; None if none are found.
+
+    Every set of slots would be too many to try. If all equal slots can grow together, those that need not are removed
+    one after another. Otherwise one of them is fixed, and sets are built up: pairs, then what has the same axis.
+    """
+    kept = [slot, *equal]
+    if len(equal) > 1 and _trace_longer(probe, kept) is not None:
+        for each in sorted(equal, key=lambda other: other.axis == slot.axis):
+            fewer = [other for other in kept if other != each]
+            if _trace_longer(probe, fewer) is not None:
+                kept = fewer
+        return kept
     same_axis = [each for each in equal if each.axis == slot.axis]
-    for size in range(1, min(len(equal), _MOST) + 1):
-        for chosen in itertools.combinations(equal[:_MOST], size):
-            yield [slot, *chosen]
-        if size == len(same_axis) and len(equal) > _MOST:
-            yield [slot, *same_axis]
-    if len(equal) > _MOST:
-        yield [slot, *equal]
+    tried = [[slot, each] for each in equal]
+    tried += [[slot, *pair] for pair in itertools.combinations(equal[:_MOST], 2)]
+    tried += [[slot, *same_axis]]
+    return next((each for each in tried if _trace_longer(probe, each) is not None), None)
 
 
 def _differ(probe: Probe, others: Sequence[Lengths]) -> Callable[[LengthSlot, LengthSlot], bool]:

@@ -180,7 +180,7 @@ def read_program(roots: Sequence[Path], progress: Progress) -> Program:
                 part.startswith(".") or part in ("node_modules", "site-packages", "__pycache__") for part in inside[:-1]
             ):
                 paths[path.resolve()] = None
-    modules = {}
+    modules: dict[Path, SourceModule] = {}
     for number, path in enumerate(paths):
         if progress.is_over:
             return Program(modules, files_left=len(paths) - number)
