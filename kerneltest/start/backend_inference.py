@@ -1,34 +1,37 @@
 """Infers whether a kernel that names no language is for GPUs or for TPUs only: by where it lowers."""
 
-from kerneltest.backends.registry import resolve
+from collections.abc import Mapping, Sequence
+
 from kerneltest.core.failures import Failure
-from kerneltest.core.runtime import show_warnings_once
-from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.signatures import signatures
-from kerneltest.start.progress import Progress
-from kerneltest.trace.tracing import trace, without_debugging
+from kerneltest.start.progress import TimeLimitError
+from kerneltest.start.trace_probe import LengthSlot, Probe
 
-_TARGETS = {"gpu": "lower:sm_90", "tpu": "lower:tpu-v5e"}
-_MOST = 6  # signatures
+BACKENDS = {"gpu": "lower:sm_90", "tpu": "lower:tpu-v5e"}
+_OTHERS = (17, 129)  # lengths that no language favours
 
 
-def infer_backends(pairing: Pairing, progress: Progress) -> tuple[str, ...]:
-    """Returns `interpret` with `gpu` or `tpu` if a kernel lowers at all lengths for only one of these; else ().
+def infer_target(probe: Probe, dims: Mapping[str, Sequence[LengthSlot]]) -> str:
+    """Returns `gpu` or `tpu` if a kernel lowers for only one of them; "" if it names a language, or fits both or none.
 
-    Raises:
-      TimeLimitError: the time was over.
+    The call itself decides, or else calls with other lengths of one dim each. What lowers for both but not at all
+    lengths is for the one that takes more of them, provided that it takes all.
     """
-    fails = dict.fromkeys(_TARGETS, False)
-    for signature in signatures(pairing, "quick")[:_MOST]:
-        for name, backend in _TARGETS.items():
-            progress.show(f"lowering the kernel for {name} at {signature}")
-            with progress.interrupt(), without_debugging(), show_warnings_once():
-                try:
-                    traced = trace(pairing, signature)
-                    if traced.dialects != {"any"}:
-                        return ()
-                    resolve([backend])[0].prepare(traced)
-                except Failure:
-                    fails[name] = True
-    kept = [name for name, failed in fails.items() if not failed]
-    return ("interpret", kept[0]) if len(kept) == 1 else ()
+    try:
+        if probe.trace({}).dialects != {"any"}:
+            return ""
+        here = [name for name, backend in BACKENDS.items() if probe.lowers_on(backend, {})]
+        if len(here) < 2:
+            return "".join(here)
+        fitting = dict.fromkeys(BACKENDS, True)
+        for slots in dims.values():
+            for length in _OTHERS:
+                changed = dict.fromkeys(slots, length)
+                if probe.trace_lengths(changed) is None:
+                    continue
+                for name, backend in BACKENDS.items():
+                    fitting[name] = fitting[name] and probe.lowers_on(backend, changed)
+            if not all(fitting.values()):
+                break
+        return next(name for name in fitting if fitting[name]) if sum(fitting.values()) == 1 else ""
+    except (Failure, TimeLimitError):
+        return ""

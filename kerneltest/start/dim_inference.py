@@ -27,7 +27,7 @@ class InferredDims:
     assumptions: tuple[str, ...]
 
 
-_MOST = 6  # slots of equal length of which every pair is tried
+_MOST = 6  # slots of equal length of which every pair is tried with another
 
 
 def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
@@ -48,11 +48,8 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
             continue
         try:
             look = _trace_longer(probe, [slot])
-            together = (
-                []
-                if look is not None
-                else _smallest_that_grows(probe, slot, [s for s in probe.lengths if s != slot and not differ(s, slot)])
-            )
+            equal = [s for s in probe.lengths if s != slot and not differ(s, slot)]
+            together = [] if look is not None else _smallest_that_grows(probe, slot, equal, groups)
         except TimeLimitError:
             unknown.append(slot)
             continue
@@ -76,7 +73,8 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
             continue
         candidates = [group for group in groups if not any(differ(slot, each) for each in group)]
         if not candidates:
-            groups.append([slot])
+            fixed.append(slot)
+            guesses.append(f"{slot}: fixed, since nothing in the kernel depends on its length")
             continue
         chosen = max(candidates, key=lambda group: _affinity(slot, group, blocks))
         if _affinity(slot, chosen, blocks)[0] == 0:
@@ -110,24 +108,29 @@ def _trace_longer(probe: Probe, slots: Sequence[LengthSlot]) -> TraceLengths | N
     return None
 
 
-def _smallest_that_grows(probe: Probe, slot: LengthSlot, equal: Sequence[LengthSlot]) -> list[LengthSlot] | None:
-    """Returns slots that can be longer together with a slot, none of which can be left out; None if none are found.
+def _smallest_that_grows(
+    probe: Probe, slot: LengthSlot, equal: Sequence[LengthSlot], groups: Sequence[Sequence[LengthSlot]]
+) -> list[LengthSlot] | None:
+    """Returns slots that can be longer together with a slot; None if none are found.
 
-    Every set of slots would be too many to try. If all equal slots can grow together, those that need not are removed
-    one after another. Otherwise one of them is fixed, and sets are built up: pairs, then what has the same axis.
+    Every set of equal slots would be too many to try: pairs and triples come first, then the slots of the same axis. If
+    all of them together can grow, those that need not are removed, one dim that is known already after another.
     """
-    kept = [slot, *equal]
-    if len(equal) > 1 and _trace_longer(probe, kept) is not None:
-        for each in sorted(equal, key=lambda other: other.axis == slot.axis):
-            fewer = [other for other in kept if other != each]
-            if _trace_longer(probe, fewer) is not None:
-                kept = fewer
-        return kept
     same_axis = [each for each in equal if each.axis == slot.axis]
+    few = equal if len(equal) <= _MOST else same_axis[:_MOST]
     tried = [[slot, each] for each in equal]
-    tried += [[slot, *pair] for pair in itertools.combinations(equal[:_MOST], 2)]
-    tried += [[slot, *same_axis]]
-    return next((each for each in tried if _trace_longer(probe, each) is not None), None)
+    tried += [[slot, *pair] for pair in itertools.combinations(few, 2)]
+    tried += [[slot, *same_axis]] if len(same_axis) > 2 else []
+    if (found := next((each for each in tried if _trace_longer(probe, each) is not None), None)) is not None:
+        return found
+    kept = [slot, *equal]
+    if len(equal) < 3 or _trace_longer(probe, kept) is None:
+        return None
+    for unit in (*groups, *([each] for each in equal)):
+        fewer = [each for each in kept if each not in unit]
+        if slot in fewer and len(fewer) < len(kept) and _trace_longer(probe, fewer) is not None:
+            kept = fewer
+    return kept
 
 
 def _differ(probe: Probe, others: Sequence[Lengths]) -> Callable[[LengthSlot, LengthSlot], bool]:

@@ -39,6 +39,14 @@ def length_notes(inferred: Mapping[str, InferredLengths]) -> list[str]:
     return notes
 
 
+def backend_notes(target: str) -> list[str]:
+    """Returns a note on the backends of a kernel that names no language."""
+    if not target:
+        return []
+    others = {"gpu": "TPUs", "tpu": "GPUs"}[target]
+    return [f"the kernel names no language, and does not lower for {others} here; remove backends= if it should"]
+
+
 def integer_notes(declaration: Declaration) -> list[str]:
     """Returns notes on integer arrays that may hold positions or counts, with the declarations for these."""
     notes = []

@@ -13,12 +13,12 @@ from kerneltest.core.runtime import show_warnings_once
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
 from kerneltest.plan.signatures import signatures
-from kerneltest.start.backend_inference import infer_backends
+from kerneltest.start.backend_inference import BACKENDS, infer_target
 from kerneltest.start.declaration import Declaration
 from kerneltest.start.dim_inference import infer_dims
 from kerneltest.start.dim_names import name_dims
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
-from kerneltest.start.file_notes import dtype_notes, integer_notes, length_notes
+from kerneltest.start.file_notes import backend_notes, dtype_notes, integer_notes, length_notes
 from kerneltest.start.length_inference import InferredLengths, dims_to_pin, infer_lengths
 from kerneltest.start.output_shapes import output_shapes
 from kerneltest.start.progress import Progress, TimeLimitError
@@ -63,7 +63,8 @@ def infer_declaration(
     ranks = {path: len(leaf.shape) for path, leaf in first.leaves.items()}
     names = name_dims(kernel.function, axes.dims, ranks)
     dims = dict(zip(names, axes.dims, strict=True))
-    inferred = {name: infer_lengths(probe, slots) for name, slots in dims.items()}
+    target = infer_target(probe, dims)
+    inferred = {name: infer_lengths(probe, slots, BACKENDS.get(target, "")) for name, slots in dims.items()}
     declaration = Declaration(
         kernel=kernel,
         example=first,
@@ -73,29 +74,16 @@ def infer_declaration(
         dtypes=_dtypes(compatible),
         excludes_extremes=any(is_float(leaf.dtype) for leaf in first.leaves.values()) and not probe.trace({}).exact,
         outputs=output_shapes(probe, dims),
-        backends=(),
-        notes=(*axes.assumptions, *length_notes(inferred)),
+        backends=("interpret", target) if target else (),
+        notes=(*axes.assumptions, *length_notes(inferred), *backend_notes(target)),
     )
     more = (*integer_notes(declaration), *dtype_notes(probe, declaration.dtypes))
     declaration = replace(declaration, notes=(*declaration.notes, *more))
     try:
-        declaration = _exclude_rejected(declaration, probe, dims)
-        return _restrict_backends(declaration, probe.progress)
+        return _exclude_rejected(declaration, probe, dims)
     except TimeLimitError:
         note = "not all lengths were tried together before the time was over; give a larger --limit"
         return replace(declaration, notes=(*declaration.notes, note))
-
-
-def _restrict_backends(declaration: Declaration, progress: Progress) -> Declaration:
-    """Declares the backends that a kernel is for if it names no language and lowers for only some of them."""
-    backends = infer_backends(execute_declaration(declaration), progress)
-    if not backends:
-        return declaration
-    others = {"gpu": "TPUs", "tpu": "GPUs"}[backends[1]]
-    note = (
-        f"the kernel names no language and does not lower for {others} at some lengths; remove backends= if it should"
-    )
-    return replace(declaration, backends=backends, notes=(*declaration.notes, note))
 
 
 def _are_compatible(one: Example, other: Example) -> bool:

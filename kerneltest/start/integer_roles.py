@@ -12,13 +12,13 @@ from kerneltest.core.dtypes import ShapeDtype, is_float
 from kerneltest.start.example_calls import Example
 
 _POSITIONS = {
-    "at", "gather", "id", "ids", "idx", "index", "indices", "inds", "label", "labels", "page", "perm", "permutation",
-    "pos", "position", "positions", "slot", "slots", "start", "starts", "table", "tables", "target", "targets",
-    "token", "tokens", "where",
+    "at", "gather", "id", "ids", "idx", "index", "indices", "inds", "label", "labels", "perm", "permutation", "pos",
+    "position", "positions", "start", "starts", "target", "targets", "token", "tokens",
 }  # fmt: skip
 _COUNTS = {"count", "counts", "len", "length", "lengths", "lens", "num", "seqlen", "seqlens", "valid"}
 _SIZES = {"group", "groups", "size", "sizes"}
 _OFFSETS = {"cu", "cum", "cumulative", "indptr", "offset", "offsets"}
+_PAGES = {"block", "blocks", "page", "pages", "table", "tables"}  # several axes are alike; only the author knows
 _DATA = {"seg", "segment", "segments"}  # compared with each other only
 _POINTERS = (np.dtype(np.int32), np.dtype(np.int64))
 
@@ -49,6 +49,8 @@ def role_source(example: Example, path: str, shapes: Mapping[str, list[str]], di
     def fits(room: int) -> Callable[[str], bool]:
         return lambda dim: dim not in shape and most < dims[dim] + room
 
+    if words & _PAGES:
+        return ""
     if words & _DATA:
         return f'kt.array("{text}", "{dtype}", domain=(0, 3))'
     if len(shape) == 1 and words & _OFFSETS:

@@ -43,24 +43,32 @@ class InferredLengths:
     is_complete: bool = True
 
 
-def infer_lengths(probe: Probe, slots: Sequence[LengthSlot]) -> InferredLengths:
-    """Traces a dim, all of its slots together, at many lengths; other dims keep the lengths of the example."""
+def infer_lengths(probe: Probe, slots: Sequence[LengthSlot], target: str = "") -> InferredLengths:
+    """Traces a dim, all of its slots together, at many lengths; other dims keep the lengths of the example.
+
+    Args:
+      probe: the call.
+      slots: of the dim.
+      target: the id of the backend for which a kernel that names no language must lower; "" for none.
+    """
     length = probe.lengths[slots[0]]
     looks: dict[int, TraceLengths | None] = {}
     try:
         for each in dict.fromkeys((length, 2 * length, *_FIRST, *_TRIED, 3 * length)):
             looks[each] = probe.trace_lengths(dict.fromkeys(slots, each))
-        return _infer_from(probe, slots, dict(sorted(looks.items())))
+        return _infer_from(probe, slots, dict(sorted(looks.items())), target)
     except TimeLimitError:
         works = sorted({length, *(each for each, look in looks.items() if look is not None)})
         raised = tuple(sorted(each for each, look in looks.items() if look is None))
         return InferredLengths(Dim(values=tuple(works[:7])), raised, (), 0, False, False, is_complete=False)
 
 
-def _infer_from(probe: Probe, slots: Sequence[LengthSlot], looks: Mapping[int, TraceLengths | None]) -> InferredLengths:
+def _infer_from(
+    probe: Probe, slots: Sequence[LengthSlot], looks: Mapping[int, TraceLengths | None], target: str
+) -> InferredLengths:
     length, tried = probe.lengths[slots[0]], list(looks)
     traced = {each: look for each, look in looks.items() if look is not None}
-    unlowered = _unlowered(probe, slots, list(traced))
+    unlowered = _unlowered(probe, slots, list(traced), target)
     admitted = {each: look for each, look in traced.items() if each not in unlowered}
     rejected = tuple(each for each in tried if each not in admitted)
     multiple = math.gcd(*admitted)
@@ -89,14 +97,14 @@ def _infer_from(probe: Probe, slots: Sequence[LengthSlot], looks: Mapping[int, T
     )
 
 
-def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int]) -> tuple[int, ...]:
+def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int], target: str) -> tuple[int, ...]:
     """Returns the lengths at which the kernel does not lower. If it lowers at all odd ones, no others are tried."""
 
     def lowers(length: int) -> bool:
-        return probe.lowers(dict.fromkeys(slots, length))
+        return probe.lowers(dict.fromkeys(slots, length), target)
 
     odd = [each for each in _ODD if each in lengths] or lengths
-    if not probe.lowers({}) or all(map(lowers, odd)):
+    if not probe.lowers({}, target) or all(map(lowers, odd)):
         return ()
     return tuple(each for each in lengths if not lowers(each))
 

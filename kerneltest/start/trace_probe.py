@@ -164,22 +164,35 @@ class Probe:
                 raise TimeLimitError("the time was over") from error
             raise
 
-    def lowers(self, changed: Lengths) -> bool:
-        """Returns whether the kernel lowers for its dialect; True without trying if it is portable or has several.
+    def lowers(self, changed: Lengths, target: str = "") -> bool:
+        """Returns whether the kernel lowers for its dialect; True without trying if it has none or several.
+
+        Args:
+          changed: the lengths that differ from the example's.
+          target: the id of the backend for a kernel that names no language.
+
+        Raises:
+          TimeLimitError: the time is over.
+        """
+        try:
+            dialects = self.trace(changed).dialects
+        except Failure:
+            return False
+        backend = (_BACKENDS.get(next(iter(dialects))) or target) if len(dialects) == 1 else ""
+        return not backend or self.lowers_on(backend, changed)
+
+    def lowers_on(self, backend: str, changed: Lengths) -> bool:
+        """Returns whether the kernel lowers for a backend, by its id.
 
         Raises:
           TimeLimitError: the time is over.
         """
         try:
             traced = self.trace(changed)
-            (dialect,) = traced.dialects
-            if dialect in _BACKENDS:
-                with self._interrupt():
-                    resolve([_BACKENDS[dialect]])[0].prepare(traced)
+            with self._interrupt():
+                resolve([backend])[0].prepare(traced)
         except Failure:
             return False
-        except ValueError:  # several dialects
-            return True
         return True
 
     def block_formulas(self) -> dict[LengthSlot, str]:
