@@ -1,7 +1,8 @@
 """Infers which axes of a kernel's arguments share a dim, by tracing the kernel with some of them longer.
 
-An axis that can be longer by itself is a dim of its own if the kernel's trace depends on it. If not, the kernel assumes
-that another axis has the same length. Axes that can only be longer together share a dim.
+An axis that can be longer by itself is a dim of its own if the kernel then does more: if its grid, a loop or a value in
+it is longer. If not, the kernel assumes that another axis has the same length. Axes that can only be longer together
+share a dim.
 """
 
 import itertools
@@ -42,6 +43,7 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     fixed: list[LengthSlot] = []
     differ = _differ(probe, others)
     unknown: list[LengthSlot] = []
+    resized: set[LengthSlot] = set()  # an output follows their length
     # Group the slots whose lengths the kernel checks against each other.
     for slot in probe.lengths:
         if any(slot in group for group in groups):
@@ -56,7 +58,8 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
         if look is not None:
             if slot.axis is None and look.outputs == _example_lengths(probe).outputs:
                 continue  # a number that affects no output shape is an option, such as a block size
-            (groups.append([slot]) if look != _example_lengths(probe) else followers.append(slot))
+            (groups.append([slot]) if _does_more(look, _example_lengths(probe)) else followers.append(slot))
+            resized |= {slot} if look.outputs != _example_lengths(probe).outputs else set()
             continue
         if together is None:
             if slot.axis is not None:
@@ -72,6 +75,9 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
         if any(slot in group for group in groups):
             continue
         candidates = [group for group in groups if not any(differ(slot, each) for each in group)]
+        if not candidates and slot in resized:
+            groups.append([slot])
+            continue
         if not candidates:
             fixed.append(slot)
             guesses.append(f"{slot}: fixed, since nothing in the kernel depends on its length")
@@ -81,7 +87,7 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
             leader = chosen[0]
             guesses.append(
                 f"{slot} has the length of {leader}: they are equal in the example, and the kernel reads only the "
-                "latter's length"
+                "latter's length for its work"
             )
         chosen.append(slot)
     order = {slot: number for number, slot in enumerate(probe.lengths)}
@@ -95,6 +101,11 @@ def _example_lengths(probe: Probe) -> TraceLengths:
     look = probe.trace_lengths({})
     assert look is not None  # a probe has traced its example
     return look
+
+
+def _does_more(look: TraceLengths, example: TraceLengths) -> bool:
+    """Returns whether a kernel does more where an axis is longer. If not, it takes another axis to be as long."""
+    return (look.skeleton, look.numbers) != (example.skeleton, example.numbers)
 
 
 def _trace_longer(probe: Probe, slots: Sequence[LengthSlot]) -> TraceLengths | None:
