@@ -17,7 +17,7 @@ def infer_target(probe: Probe, dims: Mapping[str, Sequence[LengthSlot]]) -> str:
     lengths is for the one that takes more of them, provided that it takes all.
     """
     try:
-        if probe.trace({}).dialects != {"any"}:
+        if probe.traced.dialects != {"any"}:
             return ""
         here = [name for name, backend in BACKENDS.items() if probe.lowers_on(backend, {})]
         if len(here) < 2:

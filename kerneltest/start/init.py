@@ -72,7 +72,7 @@ def infer_declaration(
         axes={slot: name for name, slots in dims.items() for slot in slots},
         dims=_dims(inferred),
         dtypes=_dtypes(compatible),
-        excludes_extremes=any(is_float(leaf.dtype) for leaf in first.leaves.values()) and not probe.trace({}).exact,
+        excludes_extremes=any(is_float(leaf.dtype) for leaf in first.leaves.values()) and not probe.traced.exact,
         outputs=output_shapes(probe, dims),
         backends=("interpret", target) if target else (),
         notes=(*axes.assumptions, *length_notes(inferred), *backend_notes(target)),

@@ -72,12 +72,14 @@ class Probe:
       example: the call.
       progress: what the user sees, and the time limit.
       lengths: the lengths in the call.
+      traced: the call itself.
     """
 
     kernel: KernelFunction
     example: Example
     progress: Progress = field(default_factory=Progress)
     lengths: Lengths = field(init=False)
+    traced: Traced = field(init=False)
     _traces: int = field(init=False, default=0)
     _looks: dict[tuple[int, ...], TraceLengths | None] = field(default_factory=dict)
 
@@ -91,14 +93,14 @@ class Probe:
         whole = {name: value for name, value in self.example.statics.items() if type(value) is int and value > 0}
         self.lengths = {**arrays, **{LengthSlot(name, None): value for name, value in whole.items()}}
         try:
-            traced = self.trace({})
+            self.traced = traced = self.trace({})
         except Failure as error:
             raise StartError(str(error)) from error
         except TimeLimitError as error:
             raise StartError(f"the call was not traced yet when {error}; give a larger --limit") from error
         if not traced.calls:
             raise StartError(f"{self.kernel.name} reaches no Pallas call in this example; name a function that does")
-        self.trace_lengths({})
+        self._looks[tuple(self.lengths.values())] = _summarize(traced)
 
     def trace_lengths(self, changed: Lengths) -> TraceLengths | None:
         """Summarises the trace with some lengths changed; returns None if the kernel raises.
@@ -198,7 +200,7 @@ class Probe:
     def block_formulas(self) -> dict[LengthSlot, str]:
         """Returns the Pallas call, the formula of the grid index and the block size of each axis with a block spec."""
         found: dict[LengthSlot, str] = {}
-        jaxpr = self.trace({}).jaxpr.jaxpr
+        jaxpr = self.traced.jaxpr.jaxpr
         paths = list(self.example.leaves)
         numbered = {variable: number for number, variable in enumerate(jaxpr.invars)}
         for place, (equation, operands) in enumerate(unconditional_equations(jaxpr, numbered)):
