@@ -1,5 +1,6 @@
 """`kerneltest init` tells dims, blocks and options from a call, writes a file that collects, and says what to check."""
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.start.sample import TRACED
 SAMPLE = "tests.start.sample"
 
 
+@functools.cache
 def _declared(name: str, call: str) -> Declaration:
     kernel = import_kernel(f"{SAMPLE}:{name}")
     return infer_declaration(kernel, [example_from_text(kernel, call)])
