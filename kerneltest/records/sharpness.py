@@ -15,7 +15,7 @@ _BLUNT = 0.01  # relative error that bounds in float32 should show in the typica
 
 @dataclass(frozen=True, slots=True)
 class Sharpness:
-    """How sharp the bounds of a pairing are, in its numeric cases on one backend and in one dtype.
+    """The sharpness of a pairing's bounds, in its numeric cases on one backend and in one dtype.
 
     Errors are relative and those of rounding: a wrong formula is found without rounding, whatever these bounds admit.
 
