@@ -33,6 +33,7 @@ ELEMENTS = [
     (-0.0, 0.0, 0.0, True, "special_mismatch"),
     (-0.0, 0.0, 1.0, True, "special_mismatch"),
     (-0.0, -0.0, 0.0, True, "pass"),
+    (LARGEST, 1e-45, 0.0, False, "mismatch"),  # farther than an ulp of float32 can count
     (123.0, 1.0, INF, False, "pass"),  # an infinite bound admits ...
     (NAN, 1.0, INF, False, "pass"),
     (1.0, NAN, INF, False, "pass"),
