@@ -33,7 +33,6 @@ ELEMENTS = [
     (-0.0, 0.0, 0.0, True, "special_mismatch"),
     (-0.0, 0.0, 1.0, True, "special_mismatch"),
     (-0.0, -0.0, 0.0, True, "pass"),
-    (LARGEST, 1e-45, 0.0, False, "mismatch"),  # farther than an ulp of float32 can count
     (123.0, 1.0, INF, False, "pass"),  # an infinite bound admits ...
     (NAN, 1.0, INF, False, "pass"),
     (1.0, NAN, INF, False, "pass"),
@@ -46,6 +45,11 @@ ELEMENTS = [
 def test_an_element(actual: float, expected: float, bound: float, signed: bool, verdict: str) -> None:
     found = compare(np.array([actual], np.float32), np.array([expected]), np.array([bound]), signed_zeros=signed)
     assert found.verdict == verdict
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_distance_of_more_ulps_than_float64_holds_is_counted() -> None:
+    assert compare(np.full(1, 1e300), np.zeros(1), np.zeros(1), signed_zeros=False).ulps == (0,) * 15 + (1,)
 
 
 def test_nothing_counts_as_compared_where_the_bound_is_infinite() -> None:
