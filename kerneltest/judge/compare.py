@@ -148,7 +148,7 @@ def ulp_histogram(distance: Array) -> tuple[int, ...]:
     """
     if not distance.any():
         return (distance.size,) if distance.size else ()
-    _, exponent = np.frexp(distance)
+    _, exponent = np.frexp(np.minimum(distance, np.finfo(np.float64).max))
     bucket = np.minimum(np.maximum(exponent, 1), ULP_BUCKETS - 1) * (distance > 0)
     return tuple(np.bincount(bucket).tolist())
 

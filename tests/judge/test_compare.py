@@ -159,7 +159,7 @@ def test_alternatives_do_not_apply_to_floats() -> None:
         ([0, 0], (2,)),
         ([0, 0.5, 1, 1.9], (1, 3)),
         ([2, 3, 4, 8], (0, 0, 2, 1, 1)),
-        ([1e300], (0,) * 15 + (1,)),
+        ([1e300, INF], (0,) * 15 + (2,)),
     ],
 )
 def test_distances_are_counted_by_powers_of_two(distances: list[float], counts: tuple[int, ...]) -> None:
