@@ -22,7 +22,7 @@ from kerneltest.execute.fast_path import Prepare, checked_executable, is_trusted
 from kerneltest.execute.invariant_context import ExpectedOutputs, InvariantContext, OutputCheck, Outputs, Variation
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
-from kerneltest.execute.variation_rounding import admit_own_rounding
+from kerneltest.execute.variation_questions import VariationQuestions
 from kerneltest.execute.verdict_digests import NotReusableError, digest_function, digest_texts, digest_values
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
@@ -199,7 +199,7 @@ def _run_variations(invariant: Invariant, asked: InvariantContext, prepare: Prep
                 wanted.others,
                 wanted.budget,
             )
-            yield admit_own_rounding(claim, asked, variation, share, executable.precision)
+            yield from VariationQuestions(asked, variation, share).judge(claim, executable.precision)
 
 
 _NOT_RUN = frozenset({Verdict.COMPILE_ERROR, Verdict.UNIMPLEMENTED, Verdict.RUNTIME_ERROR})
