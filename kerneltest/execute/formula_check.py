@@ -140,9 +140,14 @@ def _ask(
         found = compare_formula(item, case, cache, traced, expectation)
     except NotPromotedError as error:
         return FormulaAnswer(unanswered=str(error)), ()
+    return answer_from(found), found if any(each.wrong.any() for each in found) else ()
+
+
+def answer_from(found: Sequence[Comparison]) -> FormulaAnswer:
+    """Returns the answer that the comparison of each output gives."""
     compared = sum(int(np.isfinite(each.bound).sum()) for each in found)
     fraction = max((each.bound_fraction for each in found if each.bound_fraction is not None), default=None)
-    return FormulaAnswer(compared, fraction), found if any(each.wrong.any() for each in found) else ()
+    return FormulaAnswer(compared, fraction)
 
 
 def claim_formula(claim: CallOutputs, found: Sequence[Comparison]) -> CallOutputs:

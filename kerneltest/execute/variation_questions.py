@@ -8,7 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import Precision
-from kerneltest.execute.formula_check import FORMULA_ARITHMETIC, claim_formula, compare_closely
+from kerneltest.execute.formula_check import FORMULA_ARITHMETIC, answer_from, claim_formula, compare_closely
 from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, Variation
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs
 from kerneltest.execute.own_rounding import own_format, own_rounding
@@ -28,11 +28,13 @@ class VariationQuestions:
       asked: the plain call.
       variation: the call that gave the outputs.
       share: which of its outputs they are.
+      answers: gets the answer, if the formula is asked and not wrong.
     """
 
     asked: InvariantContext
     variation: Variation
     share: OutputCheck
+    answers: list[FormulaAnswer]
 
     def judge(self, claim: CallOutputs, precision: Precision) -> Iterator[CallOutputs]:
         """Yields what is to be compared: the outputs, then those without rounding if the formula is wrong.
@@ -43,23 +45,30 @@ class VariationQuestions:
         """
         yield self._admit_own_rounding(claim, precision)
         asks = getattr(self.asked.pairing.tolerance, "asks_formula", False)
+        if self.share.formula is None or claim.tolerance == BIT_FOR_BIT or not asks:
+            return
+        known = self.asked.cache.right_formulas
         key = self.variation.traced, f"{self.asked.case.id} {self.share.label}"
-        right = self.asked.cache.right_formulas
-        if self.share.formula is None or claim.tolerance == BIT_FOR_BIT or not asks or key in right:
-            return
+        if key not in known:
+            answer, found = self._ask_formula(self.share.formula)
+            if any(each.wrong.any() for each in found):
+                yield claim_formula(claim, found)
+                return
+            known[key] = answer
+        self.answers.append(known[key])
+
+    def _ask_formula(self, expectation: Expectation) -> tuple[FormulaAnswer, list[Comparison]]:
+        """Returns the answer to the question whether the formula is right, and the comparison of each output."""
+        cache = self.asked.cache
         try:
-            kernel = own_kernel(self.asked.cache, self.variation.traced)
-            self.asked.cache.enter_phase(Phase.RUNNING)
+            kernel = own_kernel(cache, self.variation.traced)
+            cache.enter_phase(Phase.RUNNING)
             outputs = self.share.take(run_promoted(kernel, self.variation.leaves))
-            self.asked.cache.enter_phase(Phase.EXPECTING)
-            found = self._compare(outputs, self.share.formula)
+            cache.enter_phase(Phase.EXPECTING)
+            found = self._compare(outputs, expectation)
         except NotPromotedError as error:
-            right[key] = FormulaAnswer(unanswered=str(error))
-            return
-        if any(each.wrong.any() for each in found):
-            yield claim_formula(claim, found)
-        else:
-            right[key] = FormulaAnswer()
+            return FormulaAnswer(unanswered=str(error)), []
+        return answer_from(found), found
 
     def _admit_own_rounding(self, claim: CallOutputs, precision: Precision) -> CallOutputs:
         """Returns a claim, with wider bounds if only the kernel's own formula explains how far off the outputs are."""
