@@ -22,11 +22,11 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
 def _init(chosen: argparse.Namespace) -> int:
     from kerneltest.report.text.tables import for_terminal
     from kerneltest.start.call_recorder import record_calls
+    from kerneltest.start.command_progress import CommandProgress
     from kerneltest.start.example_calls import StartError, example_from_shapes, example_from_text, import_kernel
     from kerneltest.start.init import write_pairing
-    from kerneltest.start.progress import Progress
 
-    progress = Progress(chosen.limit)
+    progress = CommandProgress(chosen.limit)
     try:
         if chosen.dtypes and not chosen.shapes:
             raise StartError("--dtypes is for --shapes; a call has its own dtypes")

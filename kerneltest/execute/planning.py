@@ -23,7 +23,8 @@ from kerneltest.plan.shortfall import find_shortfalls
 from kerneltest.plan.signatures import signature_dtypes
 from kerneltest.records.run_plan import ANY, NotApplicable, Plan, PlannedItem, digest_ids
 from kerneltest.records.sources import describe_pairing
-from kerneltest.trace.tracing import device_problem, jax_environment, jax_settings, version_problem, without_debugging
+from kerneltest.trace.jax_environment import jax_environment, jax_settings
+from kerneltest.trace.tracing import device_problem, version_problem, without_debugging
 
 
 class UnavailableGroup(Group):

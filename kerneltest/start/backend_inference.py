@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from kerneltest.core.failures import Failure
-from kerneltest.start.progress import TimeLimitError
+from kerneltest.start.command_progress import TimeLimitError
 from kerneltest.start.trace_probe import LengthSlot, Probe
 
 BACKENDS = {"gpu": "lower:sm_90", "tpu": "lower:tpu-v5e"}

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kerneltest.start.progress import TimeLimitError
+from kerneltest.start.command_progress import TimeLimitError
 from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe, TraceLengths
 
 

@@ -1,4 +1,4 @@
-"""What tracing cannot determine: the notes for the author in the file of a pairing."""
+"""Notes for the author, in the file of a pairing, on what tracing cannot determine."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,10 +8,10 @@ import numpy as np
 from kerneltest.core.dtypes import is_float, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS
+from kerneltest.start.command_progress import TimeLimitError
 from kerneltest.start.declaration import Declaration
 from kerneltest.start.integer_roles import may_point
 from kerneltest.start.length_inference import InferredLengths
-from kerneltest.start.progress import TimeLimitError
 from kerneltest.start.trace_probe import Probe
 
 

@@ -14,6 +14,7 @@ from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
 from kerneltest.plan.signatures import signatures
 from kerneltest.start.backend_inference import BACKENDS, infer_target
+from kerneltest.start.command_progress import CommandProgress, TimeLimitError
 from kerneltest.start.declaration import Declaration
 from kerneltest.start.dim_inference import infer_dims
 from kerneltest.start.dim_names import name_dims
@@ -21,13 +22,12 @@ from kerneltest.start.example_calls import Example, KernelFunction, StartError
 from kerneltest.start.file_notes import backend_notes, dtype_notes, integer_notes, length_notes
 from kerneltest.start.length_inference import InferredLengths, dims_to_pin, infer_lengths
 from kerneltest.start.output_shapes import output_shapes
-from kerneltest.start.progress import Progress, TimeLimitError
 from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe
 from kerneltest.trace.tracing import trace, without_debugging
 
 
 def write_pairing(
-    kernel: KernelFunction, examples: Sequence[Example], folder: Path, progress: Progress
+    kernel: KernelFunction, examples: Sequence[Example], folder: Path, progress: CommandProgress
 ) -> tuple[Path, Declaration]:
     """Writes `test_NAME.py` for a kernel, and returns its path and content.
 
@@ -50,7 +50,7 @@ def write_pairing(
 
 
 def infer_declaration(
-    kernel: KernelFunction, examples: Sequence[Example], progress: Progress | None = None
+    kernel: KernelFunction, examples: Sequence[Example], progress: CommandProgress | None = None
 ) -> Declaration:
     """Infers the declaration of a kernel from calls of it and from traces at other lengths, until the time is over.
 
@@ -58,7 +58,7 @@ def infer_declaration(
       StartError: the call cannot be traced or declared.
     """
     first, compatible = examples[0], [each for each in examples if _are_compatible(each, examples[0])]
-    probe = Probe(kernel, first, progress or Progress())
+    probe = Probe(kernel, first, progress or CommandProgress())
     axes = infer_dims(probe, [_lengths(probe, each) for each in compatible[1:]])
     ranks = {path: len(leaf.shape) for path, leaf in first.leaves.items()}
     names = name_dims(kernel.function, axes.dims, ranks)
@@ -141,7 +141,7 @@ def _exclude_rejected(declaration: Declaration, probe: Probe, dims: dict[str, tu
     return declaration
 
 
-def _rejected_lengths(declaration: Declaration, progress: Progress) -> list[dict[str, int]]:
+def _rejected_lengths(declaration: Declaration, progress: CommandProgress) -> list[dict[str, int]]:
     pairing = execute_declaration(declaration)
     rejected = []
     for signature in signatures(pairing, "standard"):

@@ -1,4 +1,4 @@
-"""What integer arrays next to floats hold, by their names: positions, counts of elements, sizes of groups.
+"""Declarations of integer arrays next to floats, by their names: positions, counts of elements, sizes of groups.
 
 Tracing cannot tell. A declaration by the name is only a proposal, which the file asks its author to check.
 """

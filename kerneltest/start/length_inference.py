@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kerneltest.declare.dims import Dim
 from kerneltest.plan.boundaries import boundary_lengths
-from kerneltest.start.progress import TimeLimitError
+from kerneltest.start.command_progress import TimeLimitError
 from kerneltest.start.trace_probe import LengthSlot, Probe, TraceLengths
 
 # Lengths around powers of two, where blocks end, and some with few divisors.

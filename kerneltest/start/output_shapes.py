@@ -1,6 +1,6 @@
 """The shapes of a kernel's outputs as formulas of dims, from how they change with the length of each dim."""
 
-from kerneltest.start.progress import TimeLimitError
+from kerneltest.start.command_progress import TimeLimitError
 from kerneltest.start.trace_probe import LengthSlot, Probe
 
 

@@ -13,8 +13,8 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.runtime import show_warnings_once
+from kerneltest.start.command_progress import CommandProgress, TimeLimitError
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
-from kerneltest.start.progress import Progress, TimeLimitError
 from kerneltest.trace.tracing import Call, Traced, trace_kernel, without_debugging
 from kerneltest.trace.walk import (
     PALLAS_PRIMITIVES,
@@ -77,7 +77,7 @@ class Probe:
 
     kernel: KernelFunction
     example: Example
-    progress: Progress = field(default_factory=Progress)
+    progress: CommandProgress = field(default_factory=CommandProgress)
     lengths: Lengths = field(init=False)
     traced: Traced = field(init=False)
     _traces: int = field(init=False, default=0)

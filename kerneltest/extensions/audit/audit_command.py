@@ -18,12 +18,12 @@ def _audit(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.audit.audited_functions import audit_functions, format_audit
     from kerneltest.extensions.audit.call_graph import read_program
     from kerneltest.extensions.audit.gather import gather
-    from kerneltest.start.progress import Progress
+    from kerneltest.start.command_progress import CommandProgress
 
     suites = chosen.suites or [chosen.path]
     if missing := [path for path in (chosen.path, *suites) if not path.exists()]:
         return refuse("audit", FileNotFoundError(f"{missing[0]} does not exist"))
-    progress = Progress(chosen.limit)
+    progress = CommandProgress(chosen.limit)
     program = read_program([chosen.path, *suites], progress)
     tests = {path for path in program.modules if program.does_import(path, "kerneltest")}
     pairings, broken = gather(suites, tests, progress) if tests else ([], [])

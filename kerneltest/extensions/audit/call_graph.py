@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kerneltest.core.syntax import SourceError
 from kerneltest.extensions.audit.source_module import Definition, SourceModule, read_module
-from kerneltest.start.progress import Progress
+from kerneltest.start.command_progress import CommandProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _closure(
     return frozenset(found)
 
 
-def read_program(roots: Sequence[Path], progress: Progress) -> Program:
+def read_program(roots: Sequence[Path], progress: CommandProgress) -> Program:
     """Reads Python files, and all those below folders, until the time is over."""
     paths: dict[Path, None] = {}
     for root in roots:

@@ -12,7 +12,7 @@ import pytest
 
 from kerneltest.core.source_location import relative_path
 from kerneltest.pytest_plugin.pytest_run import RUN
-from kerneltest.start.progress import Progress
+from kerneltest.start.command_progress import CommandProgress
 
 if TYPE_CHECKING:
     from kerneltest.declare.pairing import Pairing
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class _LimitedModule(pytest.Module):
     """A test file whose import ends with the time of the command."""
 
-    progress: Progress
+    progress: CommandProgress
 
     def collect(self) -> Sequence[pytest.Item | pytest.Collector]:
         self.progress.show(f"importing {relative_path(str(self.path))}")
@@ -32,7 +32,7 @@ class _LimitedModule(pytest.Module):
 class _PairingCollector:
     """A pytest plugin that imports some test files, and keeps their pairings and what they raise."""
 
-    def __init__(self, wanted: Collection[Path], progress: Progress) -> None:
+    def __init__(self, wanted: Collection[Path], progress: CommandProgress) -> None:
         self.pairings: list[Pairing] = []
         self.errors: list[str] = []
         self._folders = {folder for path in wanted for folder in path.parents}
@@ -70,7 +70,9 @@ class _PairingCollector:
         self.pairings = [each.pairing for each in collection.unique_pairings()]
 
 
-def gather(paths: Sequence[Path], wanted: Collection[Path], progress: Progress) -> tuple[list[Pairing], list[str]]:
+def gather(
+    paths: Sequence[Path], wanted: Collection[Path], progress: CommandProgress
+) -> tuple[list[Pairing], list[str]]:
     """Returns the pairings of the test files below some folders, and the errors of files that cannot be imported.
 
     pytest reads its configuration as always and imports the test files.

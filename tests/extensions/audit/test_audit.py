@@ -7,7 +7,7 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.extensions.audit.call_graph import read_program
-from kerneltest.start.progress import Progress
+from kerneltest.start.command_progress import CommandProgress
 
 CALL = "pl.pallas_call(body, out_shape=x)(x)"
 HEAD = """import functools
@@ -51,7 +51,7 @@ REACHING = {
 def test_what_reaches_a_pallas_call(case: str, tmp_path: Path) -> None:
     source, names = REACHING[case]
     (tmp_path / "ops.py").write_text(HEAD + source, encoding="utf-8")
-    assert {place.name for place in read_program([tmp_path], Progress()).kernels} == names
+    assert {place.name for place in read_program([tmp_path], CommandProgress()).kernels} == names
 
 
 SUM = " + ".join(["x"] * 20_000)
@@ -94,7 +94,7 @@ def test_names_are_followed_through_packages(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    assert {place.name for place in read_program([tmp_path], Progress()).kernels} == {"deep", "run", "use"}
+    assert {place.name for place in read_program([tmp_path], CommandProgress()).kernels} == {"deep", "run", "use"}
 
 
 OPS = f"""{HEAD}

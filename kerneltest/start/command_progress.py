@@ -16,7 +16,7 @@ class TimeLimitError(Exception):
     """The time limit of the command has passed."""
 
 
-class Progress:
+class CommandProgress:
     """Shows what a command is doing, and interrupts it when its time is over.
 
     A terminal shows one line, which is replaced. A file gets a line every ten seconds.
@@ -35,7 +35,7 @@ class Progress:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time limit has passed."""
+        """True once the time limit has passed."""
         return bool(self.seconds) and time.monotonic() - self._started >= self.seconds
 
     def show(self, text: str) -> None:
