@@ -8,6 +8,9 @@ from types import ModuleType
 from typing import Any
 
 import jax.numpy as jnp
+from jax._src.pallas.mosaic import tpu_info
+
+from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
 
 _NAMES = frozenset({"bfloat16", "float16", "float32", "half", "single"})
 
@@ -24,6 +27,15 @@ class _WideNames(_own_class):  # type: ignore[misc, valid-type]
         return super().__getattribute__("float64" if name in _NAMES and _widens.get() else name)
 
 
+_jax_tiling_factor = getattr(tpu_info, "_get_tiling_factor", None)  # JAX 0.12 has none
+
+
+def _tiling_factor(length: int, most: int, packing: int) -> int:
+    """JAX's own never returns for types of more than 32 bits, of which it packs none into a word."""
+    found: int = _jax_tiling_factor(length, most, max(packing, 1))  # type: ignore[misc]
+    return found
+
+
 @contextmanager
 def widen_float_names() -> Iterator[None]:
     """Has the names of narrower floats in `jax.numpy` stand for float64 in this thread."""
@@ -32,8 +44,10 @@ def widen_float_names() -> Iterator[None]:
         _entered += 1
         jnp.__class__ = _WideNames
     token = _widens.set(True)
+    patches = (Replacement(tpu_info, "_get_tiling_factor", _tiling_factor),) if _jax_tiling_factor else ()
     try:
-        yield
+        with replace_attributes(*patches):
+            yield
     finally:
         _widens.reset(token)
         with _lock:
