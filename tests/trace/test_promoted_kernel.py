@@ -161,3 +161,23 @@ def test_samples_of_a_call_with_prefetched_scalars() -> None:
     traced = trace_function(kernel, (ShapeDtype(x.shape, x.dtype), ShapeDtype(at.shape, at.dtype)), "")
     (samples,) = PromotedKernel(traced).sample([x, at], SampleArithmetic(FLOAT32))
     assert 0 < np.max(np.abs(samples[1:] / samples[0] - 1)) < 8 * FLOAT32.unit_roundoff
+
+
+@pytest.mark.timeout(60)
+def test_a_pipeline_is_traced_in_float64() -> None:
+    """JAX looks for the tile of a type that has more than 32 bits, and never ends."""
+
+    def kernel(x: jax.Array) -> jax.Array:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            def double(x_ref: Any, o_ref: Any) -> None:
+                o_ref[...] = 2 * x_ref[...]
+
+            block = pl.BlockSpec((8, 128), lambda i: (i, 0))
+            pltpu.emit_pipeline(double, grid=(3,), in_specs=[block], out_specs=[block])(x_ref, o_ref)
+
+        whole = pl.BlockSpec(memory_space=pl.ANY)
+        return pl.pallas_call(body, in_specs=[whole], out_specs=whole, out_shape=x)(x)
+
+    pairing = kt.oracle_for(kernel, x=kt.array("24 128", "float32"))(lambda x: 2 * x)
+    result = kt.check(pairing, backends=["interpret-tpu"], depth="quick")
+    assert result.ok

@@ -1,5 +1,6 @@
 """The names of narrower floats in `jax.numpy`, such as `jnp.bfloat16`, standing for float64 in one thread."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,12 +28,13 @@ class _WideNames(_own_class):  # type: ignore[misc, valid-type]
         return super().__getattribute__("float64" if name in _NAMES and _widens.get() else name)
 
 
-_jax_tiling_factor = getattr(tpu_info, "_get_tiling_factor", None)  # JAX 0.12 has none
+_tilings = sys.modules[tpu_info.infer_tiling.__module__]  # another module since JAX 0.12
+_jax_tiling_factor = _tilings._get_tiling_factor  # type: ignore[attr-defined]
 
 
 def _tiling_factor(length: int, most: int, packing: int) -> int:
     """JAX's own never returns for types of more than 32 bits, of which it packs none into a word."""
-    found: int = _jax_tiling_factor(length, most, max(packing, 1))  # type: ignore[misc]
+    found: int = _jax_tiling_factor(length, most, max(packing, 1))
     return found
 
 
@@ -44,9 +46,8 @@ def widen_float_names() -> Iterator[None]:
         _entered += 1
         jnp.__class__ = _WideNames
     token = _widens.set(True)
-    patches = (Replacement(tpu_info, "_get_tiling_factor", _tiling_factor),) if _jax_tiling_factor else ()
     try:
-        with replace_attributes(*patches):
+        with replace_attributes(Replacement(_tilings, "_get_tiling_factor", _tiling_factor)):
             yield
     finally:
         _widens.reset(token)
