@@ -29,7 +29,7 @@ class _WideNames(_own_class):  # type: ignore[misc, valid-type]
 
 
 _tilings = sys.modules[tpu_info.infer_tiling.__module__]  # another module since JAX 0.12
-_jax_tiling_factor = _tilings._get_tiling_factor  # type: ignore[attr-defined]
+_jax_tiling_factor = _tilings._get_tiling_factor
 
 
 def _tiling_factor(length: int, most: int, packing: int) -> int:
