@@ -180,7 +180,7 @@ def _split_by_condition(
 ) -> list[FindingCluster]:
     """Splits a cluster whose signatures fulfil one of two conditions, if no single condition covers them."""
     mine = [record for record in records if record.backend in cluster.backends]
-    tried = signatures_tried(mine, cluster.signatures, Level.INVARIANT, most_basic)
+    tried = signatures_tried(mine, [record for record, _ in cluster.findings], Level.INVARIANT, most_basic)
     names = [name for name in tried if name in cluster.signatures]
     passing = [features for name, features in tried.items() if name not in cluster.signatures]
     sides = two_conditions([tried[name] for name in names], passing, blocks)

@@ -1,12 +1,12 @@
 """Predicates: the conditions under which something fails, found by comparing failing cases with passing ones."""
 
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
-from kerneltest.records.evidence import SpecialInput
 from kerneltest.records.schema import StaticValue
 
 
@@ -60,20 +60,26 @@ class _Term:
 
 
 def signature_condition(
-    failing: Sequence[Features], passing: Sequence[Features], blocks: Mapping[str, int]
+    failing: Sequence[Features],
+    passing: Sequence[Features],
+    blocks: Mapping[str, int],
+    covered: Sequence[Features] = (),
 ) -> Condition:
     """Returns the simplest condition of at most two terms that all failing signatures and fewest passing ones fulfil.
+
+    It is not stated if so few signatures might fulfil it by chance.
 
     Args:
       failing, passing: signatures, each once.
       blocks: the kernel's block length by dim, in elements.
+      covered: further failing ones, such as those on other backends, which must fulfil it and are not counted.
     """
     count = len(failing) + len(passing)
     if not failing or not passing:
         return Condition("", len(failing), count, count)
     fitting: list[tuple[int, int, str, int]] = []  # exceptions, cost, words, exceptions as bits
     for term in _terms([*failing, *passing], blocks):
-        if all(map(term.holds, failing)):
+        if all(map(term.holds, failing)) and all(map(term.holds, covered)):
             exceptions = _matching_bits(term, passing)
             if exceptions.bit_count() < len(passing):
                 fitting.append((exceptions.bit_count(), term.cost, term.words, exceptions))
@@ -81,38 +87,16 @@ def signature_condition(
         return Condition("", len(failing), count, count)
     fitting.sort(key=lambda each: each[:2])
     left, cost, words, _ = fitting[0]
+    alone = left
     for one, other in itertools.combinations(fitting[:_MOST_TERMS], 2):
         both, together = (one[3] & other[3]).bit_count(), one[1] + other[1] + 2
-        if (both, together) < (left, cost):
+        telling = together == 2 or alone - both > 1  # some far-fetched term excludes any single signature
+        if telling and (both, together) < (left, cost):
             left, cost, words = both, together, f"{one[2]} and {other[2]}"
-    if left > _MOST_EXCEPTIONS * (len(failing) + left):
+    chance = math.comb(len(failing) + left, len(failing)) / math.comb(count, len(failing))
+    if left > MOST_EXCEPTIONS * (len(failing) + left) or chance > _chance_admitted(cost):
         return Condition("", len(failing), count, count)
     return Condition(words, len(failing), len(failing) + left, count)
-
-
-def input_condition(failing: Sequence[Sequence[SpecialInput]], passing: Sequence[Sequence[SpecialInput]]) -> Condition:
-    """Returns the special input that all failing cases and fewest passing ones have.
-
-    Args:
-      failing, passing: the special values among each case's inputs.
-    """
-    count = len(failing) + len(passing)
-    fitting = [
-        (sum(found in _with_general(each) for each in passing), found)
-        for found in dict.fromkeys(found for each in failing for found in _with_general(each))
-        if all(found in _with_general(each) for each in failing)
-    ]
-    if not fitting:
-        return Condition("", len(failing), count, count)
-    left, best = min(fitting, key=lambda each: each[0])
-    if left > _MOST_EXCEPTIONS * (len(failing) + left):
-        return Condition("", len(failing), count, count)
-    return Condition(best.text(), len(failing), len(failing) + left, count)
-
-
-def _with_general(found: Sequence[SpecialInput]) -> list[SpecialInput]:
-    """Special inputs, and the same ones in whichever argument."""
-    return [*found, *dict.fromkeys(replace(each, argument="") for each in found)]
 
 
 def two_conditions(
@@ -157,9 +141,15 @@ def _numbers(bits: int) -> frozenset[int]:
     return frozenset(i for i in range(bits.bit_length()) if bits >> i & 1)
 
 
+def _chance_admitted(cost: int) -> float:
+    """Returns the probability of fitting by chance up to which a condition of that cost is stated."""
+    return _CHANCES[min(cost, len(_CHANCES) - 1)]
+
+
+_CHANCES = (0.25, 0.2, 0.15, 0.1, 0.05)  # by cost: a bug at the end of a block is likely, one at a length of 39 is not
 _ENOUGH = 8  # failing signatures, below which two conditions are not looked for
 _MOST_TERMS = 60  # terms that are tried in pairs
-_MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a condition, beyond which it says little
+MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a condition, beyond which it says little
 
 
 def _terms(signatures: Sequence[Features], blocks: Mapping[str, int]) -> Iterator[_Term]:

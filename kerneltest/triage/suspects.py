@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kerneltest.records.overlay import Overlay
 from kerneltest.records.runs import RunRecords
@@ -16,9 +16,10 @@ from kerneltest.triage.clustering import (
     merge_device_diagnostics,
     split_by_experiment,
 )
-from kerneltest.triage.predicates import Condition, input_condition, signature_condition
+from kerneltest.triage.input_conditions import input_condition
+from kerneltest.triage.predicates import Condition, signature_condition
 from kerneltest.triage.symptoms import Effect, Level, symptom
-from kerneltest.triage.tried_signatures import MostBasic, most_basic_failures, signatures_tried
+from kerneltest.triage.tried_signatures import MostBasic, features, most_basic_failures, signatures_tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +115,7 @@ def find_suspects(
             by_pairing.setdefault(record.pairing, []).append(record)
     known = {(each.record.pairing, each.record.backend, each.origin): each for each in smallest}
     return tuple(
-        _with_smallest(suspect, known)
-        for name, each in by_pairing.items()
-        for suspect in _of_pairing(name, each, blocks.get(name, {}), known)
+        suspect for name, each in by_pairing.items() for suspect in _of_pairing(name, each, blocks.get(name, {}), known)
     )
 
 
@@ -134,11 +133,10 @@ def suspects_in_overlay(merged: Overlay) -> tuple[Suspect, ...]:
     return find_suspects((row.record for row in in_order), blocks, smallest)
 
 
-def _with_smallest(suspect: Suspect, known: Mapping[tuple[str, str, str], Reproducer]) -> Suspect:
-    found = [known[key] for each in suspect.findings if (key := (each.pairing, each.backend, each.case)) in known]
-    if not found:
-        return suspect
-    return replace(suspect, reproducer=min(found, key=lambda each: (each.fault is None, each.nontrivial)))
+def _smallest(findings: Iterable[Record], known: Mapping[tuple[str, str, str], Reproducer]) -> Reproducer | None:
+    """Returns the smallest of the cases that were made from some findings."""
+    found = [known[key] for each in findings if (key := (each.pairing, each.backend, each.case)) in known]
+    return min(found, key=lambda each: (each.fault is None, each.nontrivial), default=None)
 
 
 def _of_pairing(
@@ -159,7 +157,7 @@ def _of_pairing(
     for cluster in clusters:
         kind = (cluster.level, *cluster.kind)
         seen[kind] += 1
-        found.append(_suspect(pairing, cluster, seen[kind], records, blocks, most_basic))
+        found.append(_suspect(pairing, cluster, seen[kind], records, blocks, most_basic, known))
     return found
 
 
@@ -175,12 +173,16 @@ def _suspect(
     records: Sequence[Record],
     blocks: Mapping[str, int],
     most_basic: MostBasic,
+    known: Mapping[tuple[str, str, str], Reproducer],
 ) -> Suspect:
     findings = tuple(record for record, _ in cluster.findings)
     backend = Counter(record.backend for record in findings).most_common(1)[0][0]
     here = [r for r in records if r.backend == backend and r.verdict.is_judgement]
     failing = {record.signature for record in findings if record.backend == backend}
-    tried = signatures_tried(here, failing, cluster.level, most_basic)
+    reproducer = _smallest(findings, known)
+    covered = [*findings, *([reproducer.record] if reproducer is not None else [])]
+    mine = [record for record in findings if record.backend == backend]
+    tried = signatures_tried(here, mine, cluster.level, most_basic)
     bad = {record.case for record in findings if record.backend == backend}
     good = [record for record in here if record.signature in failing and record.verdict.is_green]
     name = pairing.rpartition("::")[2]
@@ -196,9 +198,15 @@ def _suspect(
         findings=findings,
         tried=dict(Counter(r.backend for r in records if r.verdict.is_judgement)),
         signatures=signature_condition(
-            [features for name, features in tried.items() if name in failing],
-            [features for name, features in tried.items() if name not in failing],
+            [each for name, each in tried.items() if name in failing],
+            [each for name, each in tried.items() if name not in failing],
             blocks,
+            [features(record) for record in covered],
         ),
-        inputs=input_condition([r.special_inputs for r in here if r.case in bad], [r.special_inputs for r in good]),
+        inputs=input_condition(
+            [r.special_inputs for r in here if r.case in bad],
+            [r.special_inputs for r in good],
+            [r.special_inputs for r in covered if r.special_inputs],
+        ),
+        reproducer=reproducer,
     )
