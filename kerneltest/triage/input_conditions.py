@@ -31,7 +31,7 @@ def input_condition(
     if not common:
         return none
     best = min(common, key=lambda found: sum(found in each for each in good))
-    others = [each for each in good if best in each]
+    others: Sequence[frozenset[SpecialInput]] = [each for each in good if best in each]
     words = best.text()
     lacking, without = _lacked(best, [*bad, *more], others)
     if lacking is not None:
@@ -45,7 +45,7 @@ def input_condition(
 def _lacked(
     best: SpecialInput, failing: Sequence[frozenset[SpecialInput]], others: Sequence[frozenset[SpecialInput]]
 ) -> tuple[SpecialInput | None, Sequence[frozenset[SpecialInput]]]:
-    """Returns a special input that no failing case and most passing ones have, and the passing ones that lack it too."""
+    """Returns a special input that most passing cases and no failing one have, and the passing cases without it."""
     known = sorted({each for case in others for each in case if each.part is FillExtent.SOME}, key=_preference)
     absent = [each for each in known if not any(each in case for case in failing) and each.argument == best.argument]
     if not absent:

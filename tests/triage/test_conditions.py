@@ -1,4 +1,4 @@
-"""Conditions: what failing signatures and cases have in common, said only if it holds for each and chance is unlikely."""
+"""Conditions: what failing signatures and cases have in common, said if it holds for each and not by chance."""
 
 from collections.abc import Sequence
 
