@@ -7,7 +7,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array, float_format, is_float, is_integer
 from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 
-_MOST_SORTED = 1 << 16  # elements of an array up to which repeated numbers are looked for
+_MOST_SORTED = 1 << 18  # elements of an array up to which repeated numbers are looked for
 
 
 def find_special_inputs(arguments: Mapping[str, Array]) -> tuple[SpecialInput, ...]:

@@ -93,8 +93,7 @@ def signature_condition(
         telling = together == 2 or alone - both > 1  # some far-fetched term excludes any single signature
         if telling and (both, together) < (left, cost):
             left, cost, words = both, together, f"{one[2]} and {other[2]}"
-    chance = math.comb(len(failing) + left, len(failing)) / math.comb(count, len(failing))
-    if left > MOST_EXCEPTIONS * (len(failing) + left) or chance > _chance_admitted(cost):
+    if left > MOST_EXCEPTIONS * (len(failing) + left) or not _is_believable(cost, len(failing), count, left):
         return Condition("", len(failing), count, count)
     return Condition(words, len(failing), len(failing) + left, count)
 
@@ -102,7 +101,7 @@ def signature_condition(
 def two_conditions(
     failing: Sequence[Features], passing: Sequence[Features], blocks: Mapping[str, int]
 ) -> tuple[frozenset[int], frozenset[int]] | None:
-    """Finds two conditions that together separate failing from passing signatures.
+    """Finds two conditions that together separate failing from passing signatures, neither of them far-fetched.
 
     Returns:
       The numbers of the failing signatures that fulfil either condition, the more frequent first; some may fulfil both.
@@ -110,15 +109,15 @@ def two_conditions(
     """
     if len(failing) < _ENOUGH or not passing or signature_condition(failing, passing, blocks).exact:
         return None
-    terms = [
+    plain = [
         (term.cost, _matching_bits(term, failing), _matching_bits(term, passing))
         for term in _terms([*failing, *passing], blocks)
+        if term.cost <= 1
     ]
-    plain = [each for each in terms if each[0] <= 1]
     pairs = ((a[0] + b[0] + 2, a[1] & b[1], a[2] & b[2]) for a, b in itertools.combinations(plain, 2))
     costs: dict[int, int] = {}
-    for cost, bad, good in itertools.chain(terms, pairs):
-        if bad and not good:
+    for cost, bad, good in itertools.chain(plain, pairs):
+        if bad and not good and _is_believable(cost, bad.bit_count(), bad.bit_count() + len(passing), 0):
             costs[bad] = min(cost, costs.get(bad, cost))
     every = (1 << len(failing)) - 1
     fitting = [
@@ -141,9 +140,10 @@ def _numbers(bits: int) -> frozenset[int]:
     return frozenset(i for i in range(bits.bit_length()) if bits >> i & 1)
 
 
-def _chance_admitted(cost: int) -> float:
-    """Returns the probability of fitting by chance up to which a condition of that cost is stated."""
-    return _CHANCES[min(cost, len(_CHANCES) - 1)]
+def _is_believable(cost: int, failing: int, tried: int, exceptions: int) -> bool:
+    """Returns whether a condition of that cost is unlikely to hold by chance for all that fail, and few exceptions."""
+    chance = math.comb(failing + exceptions, failing) / math.comb(tried, failing)
+    return chance <= _CHANCES[min(cost, len(_CHANCES) - 1)]
 
 
 _CHANCES = (0.25, 0.2, 0.15, 0.1, 0.05)  # by cost: a bug at the end of a block is likely, one at a length of 39 is not

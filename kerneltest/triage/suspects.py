@@ -1,11 +1,14 @@
 """Suspects: findings of a kernel that are thought to come from one bug."""
 
+import functools
 import hashlib
+import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from kerneltest.core.targets import Tier
 from kerneltest.records.overlay import Overlay
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record, Reproducer
@@ -151,14 +154,61 @@ def _of_pairing(
         *(part for cluster in causes for part in split_by_experiment(cluster, known)),
         *merge_device_diagnostics(cluster_by(exceptions, lambda symptom: symptom.cause)),
     ]
-    clusters.sort(key=lambda cluster: (_ORDER.index(cluster.level), -len(cluster.findings)))
+    make = functools.partial(_suspect, pairing, records=records, blocks=blocks, most_basic=most_basic, known=known)
+    suspects = _merge_same([(cluster, make(cluster)) for cluster in clusters], make, _interpreted(records))
+    suspects.sort(key=lambda suspect: (_ORDER.index(suspect.level), -len(suspect.findings)))
     seen: Counter[tuple[Level, Effect, str]] = Counter()
     found = []
-    for cluster in clusters:
-        kind = (cluster.level, *cluster.kind)
+    for suspect in suspects:
+        kind = (suspect.level, suspect.effect, suspect.subject)
         seen[kind] += 1
-        found.append(_suspect(pairing, cluster, seen[kind], records, blocks, most_basic, known))
+        found.append(replace(suspect, id=_id(suspect, seen[kind])))
     return found
+
+
+def _merge_same(
+    parts: list[tuple[FindingCluster, Suspect]], make: Callable[[FindingCluster], Suspect], interpreted: Collection[str]
+) -> list[Suspect]:
+    """Merges suspects that a reader could not tell apart, until all differ."""
+    for one, other in itertools.combinations(range(len(parts)), 2):
+        (first, suspect), (second, same) = parts[one], parts[other]
+        if _is_same_bug(suspect, same, interpreted):
+            level = min(first.level, second.level, key=_ORDER.index)
+            both = FindingCluster(level, first.findings + second.findings)
+            left = [part for number, part in enumerate(parts) if number not in (one, other)]
+            return _merge_same([*left, (both, make(both))], make, interpreted)
+    return [suspect for _, suspect in parts]
+
+
+def _is_same_bug(one: Suspect, other: Suspect, interpreted: Collection[str]) -> bool:
+    """Returns whether two suspects have the same title, smallest case or line at fault, and come from the same tier.
+
+    What interpret mode shows is a bug of the kernel; what it ran and does not show may be another one of the lowering.
+    """
+    if one.level in _BEFORE_VALUES or other.level in _BEFORE_VALUES:
+        return False
+    if one.title == other.title:
+        return True
+    seen = [any(record.tier is Tier.INTERPRET for record in each.findings) for each in (one, other)]
+    hidden = [each for each, is_seen in zip((one, other), seen, strict=True) if not is_seen]
+    if len(hidden) == 1 and any(record.case in interpreted for record in hidden[0].findings):
+        return False
+    mine, its = one.reproducer, other.reproducer
+    if mine is None or its is None:
+        return False
+    if mine.fault is not None and its.fault is not None and mine.fault.place == its.fault.place:
+        return True
+    return _inputs(mine.record) is not None and _inputs(mine.record) == _inputs(its.record)
+
+
+def _inputs(record: Record) -> tuple[str, str, Mapping[str, str]] | None:
+    """Returns what a record's case is made of; None if its arguments were not kept."""
+    arguments = record.evidence.arguments if record.evidence is not None else None
+    return (record.backend, record.signature, arguments) if arguments else None
+
+
+def _interpreted(records: Sequence[Record]) -> Collection[str]:
+    return {record.case for record in records if record.tier is Tier.INTERPRET and record.verdict.is_judgement}
 
 
 _NEWLINE = "\n"
@@ -169,7 +219,7 @@ _ORDER = (Level.STRUCTURE, Level.SPECIAL, Level.PRECISION, Level.INVARIANT, Leve
 def _suspect(
     pairing: str,
     cluster: FindingCluster,
-    number: int,
+    *,
     records: Sequence[Record],
     blocks: Mapping[str, int],
     most_basic: MostBasic,
@@ -185,11 +235,9 @@ def _suspect(
     tried = signatures_tried(here, mine, cluster.level, most_basic)
     bad = {record.case for record in findings if record.backend == backend}
     good = [record for record in here if record.signature in failing and record.verdict.is_green]
-    name = pairing.rpartition("::")[2]
     effect, subject = cluster.kind
-    identity = f"{name}|{cluster.level}|{effect.name}|{subject}|{number}"  # names, not the words of titles
     return Suspect(
-        id=hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:8],
+        id="",
         pairing=pairing,
         level=cluster.level,
         effect=effect,
@@ -210,3 +258,10 @@ def _suspect(
         ),
         reproducer=reproducer,
     )
+
+
+def _id(suspect: Suspect, number: int) -> str:
+    """Returns the id of the suspect of its kind with that number; names make it, not the words of titles."""
+    name = suspect.pairing.rpartition("::")[2]
+    identity = f"{name}|{suspect.level}|{suspect.effect.name}|{suspect.subject}|{number}"
+    return hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:8]
