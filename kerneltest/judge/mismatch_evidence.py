@@ -146,7 +146,7 @@ def mismatch_record(
 
     def diagnose_it() -> str:
         context = MismatchContext(pairing, signature, arguments, output, comparison, axes, guard.deadline)
-        return "" if gradient_of else diagnose(context)
+        return diagnose(context, is_gradient=bool(gradient_of))
 
     index = comparison.worst_index
     unnamed = tuple(OutputAxis(f"axis{i}", length, None) for i, length in enumerate(comparison.actual.shape))

@@ -16,11 +16,11 @@ def input_condition(
     passing: Sequence[Sequence[SpecialInput]],
     covered: Sequence[Sequence[SpecialInput]] = (),
 ) -> Condition:
-    """Returns the special input that all failing cases and fewest passing ones have, or one that has it without another.
+    """Returns the special input that all failing cases and fewest passing ones have, and another that they all lack.
 
     Args:
       failing, passing: the special values among each case's inputs.
-      covered: those of further failing cases, such as those on other backends, which must fulfil it and are not counted.
+      covered: those of further failing cases, such as on other backends, which must fulfil it and are not counted.
     """
     count = len(failing) + len(passing)
     none = Condition("", len(failing), count, count)

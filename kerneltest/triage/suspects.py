@@ -1,12 +1,11 @@
-"""Suspects: findings of a kernel that are thought to come from one bug."""
+"""Suspects of a run: clusters of findings with their conditions and smallest cases, merged where they do not differ."""
 
 import functools
 import hashlib
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kerneltest.core.targets import Tier
 from kerneltest.records.overlay import Overlay
@@ -20,86 +19,10 @@ from kerneltest.triage.clustering import (
     split_by_experiment,
 )
 from kerneltest.triage.input_conditions import input_condition
-from kerneltest.triage.predicates import Condition, signature_condition
+from kerneltest.triage.predicates import signature_condition
+from kerneltest.triage.suspect import BEFORE_VALUES, Suspect, is_same_bug
 from kerneltest.triage.symptoms import Effect, Level, symptom
 from kerneltest.triage.tried_signatures import MostBasic, features, most_basic_failures, signatures_tried
-
-
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """Findings that are thought to come from one bug of one kernel.
-
-    Attributes:
-      id: eight hexadecimal digits, the same from run to run as long as it shows in the same way.
-      pairing: the kernel's pairing.
-      level: the kind of question that it answers wrongly.
-      effect: its symptom.
-      subject: the argument, the memory or the failure that the effect is about; "" for the output.
-      lines: FILE:LINE of the user's source that its failures point at, the most frequent first.
-      findings: in the order of the records.
-      tried: cases by backend, without those that could not be run.
-      signatures: the condition on signatures, on the backend where it shows most.
-      inputs: the condition on inputs there, among the cases of these signatures.
-      reproducer: the smallest case that was found; None if none was looked for.
-    """
-
-    id: str
-    pairing: str
-    level: Level
-    effect: Effect
-    subject: str
-    lines: tuple[str, ...]
-    findings: tuple[Record, ...]
-    tried: Mapping[str, int]
-    signatures: Condition
-    inputs: Condition
-    reproducer: Reproducer | None = None
-
-    @property
-    def backends(self) -> Mapping[str, int]:
-        """Findings by backend, most first."""
-        return dict(Counter(record.backend for record in self.findings).most_common())
-
-    @property
-    def condition(self) -> str:
-        """The condition under which it shows, in words, or ""."""
-        return " and ".join(each.words for each in (self.inputs, self.signatures) if each.words)
-
-    @property
-    def pattern(self) -> str:
-        """The pattern of wrong elements in words, if every finding has the same one; or ""."""
-        patterns = {
-            record.evidence.pattern.brief() if record.evidence.pattern is not None else ""
-            for record in self.findings
-            if record.evidence is not None and record.evidence.actual is not None
-        }
-        return patterns.pop() if len(patterns) == 1 else ""
-
-    @property
-    def headline(self) -> str:
-        """The symptom in words, without the condition."""
-        match self.effect:
-            case Effect.OTHER:
-                return f"{self.example.verdict}: {self.example.message.partition(_NEWLINE)[0]}"
-            case Effect.WRONG_GRADIENT:
-                return f"{self.effect} by {self.subject}"
-            case Effect.RACE if self.subject:
-                return f"{self.effect} for {self.subject}"
-            case _:
-                return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
-
-    @property
-    def title(self) -> str:
-        """The suspect in one line."""
-        what = f"{self.headline}, {self.pattern}," if self.pattern else self.headline
-        return f"{what} where {self.condition}" if self.condition else what.rstrip(",")
-
-    @property
-    def example(self) -> Record:
-        """The finding that shows it best: the smallest case, or the finding with the shortest lengths."""
-        if self.reproducer is not None:
-            return self.reproducer.record
-        return min(self.findings, key=lambda r: (not r.dims, math.prod(r.dims.values()), sum(r.dims.values())))
 
 
 def find_suspects(
@@ -147,8 +70,8 @@ def _of_pairing(
 ) -> list[Suspect]:
     findings = [(record, symptom(record)) for record in records if record.verdict.is_finding]
     most_basic = most_basic_failures(findings)
-    exceptions = [pair for pair in findings if pair[1].level in _BEFORE_VALUES]
-    values = [pair for pair in findings if pair[1].level not in _BEFORE_VALUES]
+    exceptions = [pair for pair in findings if pair[1].level in BEFORE_VALUES]
+    values = [pair for pair in findings if pair[1].level not in BEFORE_VALUES]
     causes = cluster_by_cause(values, records, blocks, most_basic)
     clusters = [
         *(part for cluster in causes for part in split_by_experiment(cluster, known)),
@@ -172,7 +95,7 @@ def _merge_same(
     """Merges suspects that a reader could not tell apart, until all differ."""
     for one, other in itertools.combinations(range(len(parts)), 2):
         (first, suspect), (second, same) = parts[one], parts[other]
-        if _is_same_bug(suspect, same, interpreted):
+        if is_same_bug(suspect, same, interpreted):
             level = min(first.level, second.level, key=_ORDER.index)
             both = FindingCluster(level, first.findings + second.findings)
             left = [part for number, part in enumerate(parts) if number not in (one, other)]
@@ -180,39 +103,10 @@ def _merge_same(
     return [suspect for _, suspect in parts]
 
 
-def _is_same_bug(one: Suspect, other: Suspect, interpreted: Collection[str]) -> bool:
-    """Returns whether two suspects have the same title, smallest case or line at fault, and come from the same tier.
-
-    What interpret mode shows is a bug of the kernel; what it ran and does not show may be another one of the lowering.
-    """
-    if one.level in _BEFORE_VALUES or other.level in _BEFORE_VALUES:
-        return False
-    if one.title == other.title:
-        return True
-    seen = [any(record.tier is Tier.INTERPRET for record in each.findings) for each in (one, other)]
-    hidden = [each for each, is_seen in zip((one, other), seen, strict=True) if not is_seen]
-    if len(hidden) == 1 and any(record.case in interpreted for record in hidden[0].findings):
-        return False
-    mine, its = one.reproducer, other.reproducer
-    if mine is None or its is None:
-        return False
-    if mine.fault is not None and its.fault is not None and mine.fault.place == its.fault.place:
-        return True
-    return _inputs(mine.record) is not None and _inputs(mine.record) == _inputs(its.record)
-
-
-def _inputs(record: Record) -> tuple[str, str, Mapping[str, str]] | None:
-    """Returns what a record's case is made of; None if its arguments were not kept."""
-    arguments = record.evidence.arguments if record.evidence is not None else None
-    return (record.backend, record.signature, arguments) if arguments else None
-
-
 def _interpreted(records: Sequence[Record]) -> Collection[str]:
     return {record.case for record in records if record.tier is Tier.INTERPRET and record.verdict.is_judgement}
 
 
-_NEWLINE = "\n"
-_BEFORE_VALUES = (Level.BUILD, Level.BROKEN)
 _ORDER = (Level.STRUCTURE, Level.SPECIAL, Level.PRECISION, Level.INVARIANT, Level.BUILD, Level.BROKEN)
 
 

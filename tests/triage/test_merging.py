@@ -1,6 +1,7 @@
 """Suspects that a reader could not tell apart are one, and what misused memory explains is told once."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from kerneltest.core.details import Access, Detail, MemoryFault, Mismatch, Nonde
 from kerneltest.core.details.wrong_values import ErrorCause, MismatchCause
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
+from kerneltest.report.text.suspect_text import format_suspect
 from kerneltest.triage.suspects import find_suspects
 from tests.written import PAIRING, case
 
@@ -114,3 +116,41 @@ def test_findings_that_depend_on_inputs_are_not_split_by_lengths() -> None:
     """A maximum that begins at 0 fails where padding hides no length: all of them are one bug."""
     records = _run("interpret", lambda n, family: _wrong(3.0) if n in (17, 33, 15, 49) else None)
     assert len(find_suspects(records, {PAIRING: {}})) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (["the sum omits the last block of k (from 16 to 20)"] * 10,
+         "the sum omits the last block of k (from 16 to 20)"),
+        (["the sum omits the last block of k (from 16 to 20)", "the sum omits the last block of k (from 8 to 9)"] * 5,
+         "the sum omits the last block of k (from 16 to 20)"),
+        (["blocks of n are permuted: block 0 has the values of block 1"] * 9 + [""],
+         "blocks of n are permuted: block 0 has the values of block 1 (explains 9 of 10 findings)"),
+        (["sums stop growing at about 256: they are accumulated in bfloat16"] + [""] * 9, ""),
+        ([""] * 10, ""),
+    ],
+    ids=["all", "all with other numbers", "nearly all", "one by chance", "none"],
+)  # fmt: skip
+def test_a_suspect_has_a_diagnosis_only_if_it_explains_nearly_every_finding(said: list[str], words: str) -> None:
+    detail = Mismatch("", 0, "", 1, 4, "", (0,), "", "off")
+    records = [
+        case(verdict="mismatch", case=f"c{number}", detail=detail, message=detail.text(),
+             evidence=Evidence(index=(0,), actual=2.0, expected=1.0, diagnosis=each))
+        for number, each in enumerate(said)
+    ]  # fmt: skip
+    (suspect,) = find_suspects(records, {})
+    assert suspect.diagnosis == words
+    shown = [line.strip() for line in format_suspect(suspect)]
+    assert (words in shown) is bool(words)
+    assert not words or sum(words in line for line in shown) == 1
+
+
+def test_what_an_experiment_with_the_smallest_case_showed_is_said_whatever_its_share() -> None:
+    detail = Mismatch("", 0, "", 1, 4, "", (0,), "", "off", remarks=("by a rule",))
+    evidence = Evidence(index=(0,), actual=2.0, expected=1.0)
+    record = case(verdict="mismatch", detail=detail, evidence=evidence)
+    for diagnosis, words in (("by a rule", ""), ("read past the end of an array", "read past the end of an array")):
+        made = case(verdict="mismatch", case="made", detail=detail, evidence=replace(evidence, diagnosis=diagnosis))
+        (suspect,) = find_suspects([record], {}, [Reproducer(record.case, made, 0, 9, True)])
+        assert suspect.diagnosis == words

@@ -6,7 +6,7 @@ from kerneltest.records.error_budget_text import format_budget, instability_note
 from kerneltest.records.run_plan import PairingSummary
 from kerneltest.records.schema import FaultLocation, Record
 from kerneltest.report.rerun_commands import repro_command
-from kerneltest.triage.suspects import Suspect
+from kerneltest.triage.suspect import Suspect
 from kerneltest.triage.symptoms import Level
 
 _MOST = 20  # suspects in a terminal; the page shows more
@@ -60,7 +60,7 @@ def format_suspect(suspect: Suspect, folder: str = "") -> list[str]:
         first, _, _ = record.message.partition("\n")
         lines += [first, f"e.g. {record.signature}"]
     else:
-        lines += format_case(record, "smallest" if suspect.reproducer is not None else "for example")
+        lines += format_case(record, "smallest" if suspect.reproducer is not None else "for example", suspect.diagnosis)
     fault = suspect.reproducer.fault if suspect.reproducer is not None else None
     if fault is not None:
         lines += format_fault(fault)
@@ -87,8 +87,8 @@ def format_counts(suspect: Suspect) -> str:
     return f"{shown}; also {', '.join(names)}{more}"
 
 
-def format_case(record: Record, label: str) -> list[str]:
-    """Formats the inputs of a case, the shortest first, and its result."""
+def format_case(record: Record, label: str, diagnosis: str = "") -> list[str]:
+    """Formats the inputs of a case, the shortest first, its result, and what explains it."""
     evidence = record.evidence
     arguments = sorted((evidence.arguments or {}).items(), key=lambda pair: len(pair[1])) if evidence else []
     options = ", ".join(f"{name}={value}" for name, value in record.statics.items())
@@ -101,7 +101,7 @@ def format_case(record: Record, label: str) -> list[str]:
         lines.append(f"  got {evidence.actual}, expected {evidence.expected}{place}")
     elif message:
         lines.append(f"  {message[0]}")
-    lines += [f"  {evidence.diagnosis}"] if evidence is not None and evidence.diagnosis else []
+    lines += [f"  {diagnosis}"] if diagnosis else []
     if bound := format_budget(record.error_budget):
         lines.append(f"  the bound: {bound}")
     lines += [f"  {remark}"] if (remark := instability_note(record.error_budget)) else []
