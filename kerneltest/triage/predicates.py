@@ -120,15 +120,14 @@ def two_conditions(
         if bad and not good and _is_believable(cost, bad.bit_count(), bad.bit_count() + len(passing), 0):
             costs[bad] = min(cost, costs.get(bad, cost))
     every = (1 << len(failing)) - 1
-    fitting = [
-        (costs[a] + costs[b], sorted((a, b), key=int.bit_count, reverse=True))
-        for a, b in itertools.combinations(costs, 2)
+    widest = sorted(costs, key=lambda bits: (-bits.bit_count(), costs[bits]))[:_MOST_SIDES]
+    fitting = (
+        (costs[a] + costs[b], -a.bit_count(), a, b)
+        for a, b in itertools.combinations(widest, 2)
         if a | b == every and min((a & ~b).bit_count(), (b & ~a).bit_count()) > 1
-    ]
-    if not fitting:
-        return None
-    _, (one, other) = min(fitting, key=lambda each: each[0])
-    return _numbers(one), _numbers(other)
+    )
+    best = min(fitting, default=None)
+    return (_numbers(best[2]), _numbers(best[3])) if best is not None else None
 
 
 def _matching_bits(term: _Term, signatures: Sequence[Features]) -> int:
@@ -149,6 +148,7 @@ def _is_believable(cost: int, failing: int, tried: int, exceptions: int) -> bool
 _CHANCES = (0.25, 0.2, 0.15, 0.1, 0.05)  # by cost: a bug at the end of a block is likely, one at a length of 39 is not
 _ENOUGH = 8  # failing signatures, below which two conditions are not looked for
 _MOST_TERMS = 60  # terms that are tried in pairs
+_MOST_SIDES = 300  # sets of failing signatures that are tried in pairs, those that cover most
 MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a condition, beyond which it says little
 
 
