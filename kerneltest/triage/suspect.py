@@ -9,12 +9,14 @@ from kerneltest.core.details import Mismatch
 from kerneltest.core.details.base import without_numbers
 from kerneltest.core.targets import Tier
 from kerneltest.records.schema import Record, Reproducer
+from kerneltest.triage.attribution import DROPS_NAN, drops_nan
 from kerneltest.triage.predicates import Condition
-from kerneltest.triage.symptoms import Effect, Level
+from kerneltest.triage.symptoms import OF_ROUNDING, SLIGHT, Effect, Level, formula_error, symptom
 
 BEFORE_VALUES = (Level.BUILD, Level.BROKEN)
 """Levels of failures that end a case before values are compared."""
 
+_NEARLY_ALL = 0.9  # share of findings that say how far a formula is off; the others have values near zero
 _NEWLINE = "\n"
 
 
@@ -60,12 +62,11 @@ class Suspect:
 
     @property
     def pattern(self) -> str:
-        """The pattern of wrong elements in words, if every finding has the same one; or ""."""
-        patterns = {
-            record.evidence.pattern.brief() if record.evidence.pattern is not None else ""
-            for record in self.findings
-            if record.evidence is not None and record.evidence.actual is not None
-        }
+        """The pattern of wrong elements in words, if every finding and the smallest case have the same one; or ""."""
+        patterns = {_pattern(record) for record in self.findings if _has_value(record)}
+        smallest = self.reproducer.record if self.reproducer is not None else None
+        if smallest is not None and _has_value(smallest) and getattr(smallest.detail, "total", 1) > 1:
+            patterns.add(_pattern(smallest))
         return patterns.pop() if len(patterns) == 1 else ""
 
     @property
@@ -91,12 +92,31 @@ class Suspect:
         match self.effect:
             case Effect.OTHER:
                 return f"{self.example.verdict}: {self.example.message.partition(_NEWLINE)[0]}"
+            case Effect.WRONG if slight := self._slight_error():
+                return f"a formula that is slightly off ({slight} of the largest value)"
             case Effect.WRONG_GRADIENT:
                 return f"{self.effect} by {self.subject}"
             case Effect.RACE if self.subject:
                 return f"{self.effect} for {self.subject}"
             case _:
                 return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
+
+    def _slight_error(self) -> str:
+        """Returns how far the formula is off, relatively, if that is little in nearly every finding; or ""."""
+        known = [formula_error(record) for record in self.findings if symptom(record).effect not in OF_ROUNDING]
+        errors = sorted(error for error in known if error is not None)
+        if not errors or len(errors) < len(known):
+            return ""
+        if errors[-1] <= SLIGHT:
+            return f"by up to {errors[-1]:.2g}"
+        most = errors[math.ceil(_NEARLY_ALL * len(errors)) - 1]
+        return f"mostly by less than {most:.2g}" if most <= SLIGHT else ""
+
+    @property
+    def known_bug(self) -> str:
+        """The bug of JAX or of a compiler that explains the findings on lowered code, with a link; or ""."""
+        shown = [record for record in self.findings if record.tier is not Tier.INTERPRET]
+        return DROPS_NAN if self.effect is Effect.NUMBER_FOR_NAN and shown and all(map(drops_nan, shown)) else ""
 
     @property
     def title(self) -> str:
@@ -110,6 +130,15 @@ class Suspect:
         if self.reproducer is not None:
             return self.reproducer.record
         return min(self.findings, key=lambda r: (not r.dims, math.prod(r.dims.values()), sum(r.dims.values())))
+
+
+def _has_value(record: Record) -> bool:
+    return record.evidence is not None and record.evidence.actual is not None
+
+
+def _pattern(record: Record) -> str:
+    pattern = record.evidence.pattern if record.evidence is not None else None
+    return pattern.brief() if pattern is not None else ""
 
 
 _EXPLAINED = 0.8  # share of the findings that a diagnosis must explain; fewer do by chance

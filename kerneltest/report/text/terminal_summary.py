@@ -32,10 +32,11 @@ def summary_lines(run: RunRecords, width: int | None = None, folder: str = "") -
 
     Args:
       run: the run to show.
-      width: the terminal's width in columns; a matrix of words that is wider is shown in signs. None for no limit.
+      width: the terminal's width in columns, at which suspects are wrapped; a matrix of words that is wider is shown in
+        signs. None for no limit.
       folder: the run's folder as the user wrote it; "" if the run is not saved.
     """
-    yield from format_suspects(suspects_in_run(run), run.plan.pairings, folder)
+    yield from format_suspects(suspects_in_run(run), run.plan.pairings, folder, width)
     yield from matrix_lines(run, width)
 
 
