@@ -78,7 +78,8 @@ def signature_condition(
     if not failing or not passing:
         return Condition("", len(failing), count, count)
     fitting: list[tuple[int, int, str, int]] = []  # exceptions, cost, words, exceptions as bits
-    for term in _terms([*failing, *passing], blocks):
+    covered = [each for each in covered if each.lengths.keys() == failing[0].lengths.keys()]  # a proof has none
+    for term in _terms([*failing, *passing, *covered], blocks):
         if all(map(term.holds, failing)) and all(map(term.holds, covered)):
             exceptions = _matching_bits(term, passing)
             if exceptions.bit_count() < len(passing):
@@ -187,8 +188,12 @@ def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[
         yield term(f"shorter than its block, {block}", lambda n: n < block, 1)
     yield term("not a power of two", lambda n: n < 1 or bool(n & (n - 1)), 2)
     for low, high in itertools.pairwise(lengths):
-        yield term(f"over {block if low <= block < high else low}", partial(operator.lt, low), 1)
-        yield term(f"at most {low}", partial(operator.ge, low), 2)
+        at_block, adjacent = low <= block < high, high == low + 1
+        # The lengths between two that were tried may do either: what is said is true of the failing one.
+        words = f"over {block if at_block else low}" if at_block or adjacent else f"at least {high}"
+        yield term(words, partial(operator.lt, low), 1)
+        if at_block or adjacent:
+            yield term(f"at most {block if at_block else low}", partial(operator.ge, low), 2)
     for length in lengths:
         yield term(f"{length}", partial(operator.eq, length), 3)
         yield term(f"not {length}", partial(operator.ne, length), 2 if length > 1 else 1)
