@@ -188,7 +188,7 @@ def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[
         yield term(f"shorter than its block, {block}", lambda n: n < block, 1)
     yield term("not a power of two", lambda n: n < 1 or bool(n & (n - 1)), 2)
     for low, high in itertools.pairwise(lengths):
-        at_block, adjacent = low <= block < high, high == low + 1
+        at_block, adjacent = low <= block < high, low <= 1 or high == low + 1
         # The lengths between two that were tried may do either: what is said is true of the failing one.
         words = f"over {block if at_block else low}" if at_block or adjacent else f"at least {high}"
         yield term(words, partial(operator.lt, low), 1)

@@ -11,7 +11,9 @@ from kerneltest.report.rerun_commands import repro_command
 from kerneltest.triage.suspect import Suspect
 from kerneltest.triage.symptoms import OF_ROUNDING, Level
 
-_MOST = 20  # suspects in a terminal; the page shows more
+MOST_SUSPECTS = 20
+"""Suspects that a terminal shows; the page shows more."""
+
 _WIDTH = 110  # characters of an argument's value
 _MOST_BACKENDS = 4
 _INDENT = 3  # columns before the lines of a suspect
@@ -34,7 +36,7 @@ def format_suspects(
       width: of the terminal, in columns; None for lines of any length.
     """
     by_pairing: dict[str, list[Suspect]] = {}
-    for suspect in suspects[:_MOST]:
+    for suspect in suspects[:MOST_SUSPECTS]:
         by_pairing.setdefault(suspect.pairing, []).append(suspect)
     for pairing, mine in by_pairing.items():
         count = sum(suspect.pairing == pairing for suspect in suspects)
@@ -44,8 +46,8 @@ def format_suspects(
             for line in (f"{number}  {first}", *(f"   {line}" for line in others)):
                 yield from ((part, "") for part in wrap_line(line, width))
         yield "", ""
-    if len(suspects) > _MOST:
-        yield f"and {len(suspects) - _MOST} more suspects, which the report shows", "red"
+    if len(suspects) > MOST_SUSPECTS:
+        yield f"and {len(suspects) - MOST_SUSPECTS} more suspects, which the report shows", "red"
 
 
 def wrap_line(line: str, width: int | None) -> list[str]:
