@@ -1,53 +1,27 @@
 """Clustering of one kernel's findings by cause: which failure explains which, and what reveals two causes."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import VerdictKind
 from kerneltest.records.schema import Record, Reproducer
+from kerneltest.triage.finding_cluster import FindingCluster, Kind, cluster_by, is_memory
 from kerneltest.triage.input_conditions import input_condition
 from kerneltest.triage.predicates import two_conditions
-from kerneltest.triage.symptoms import OF_ROUNDING, SLIGHT, UNORDERED, Effect, Level, Symptom, formula_error
+from kerneltest.triage.symptoms import (
+    OF_ROUNDING,
+    OF_SPECIAL_VALUES,
+    SLIGHT,
+    UNORDERED,
+    Effect,
+    Level,
+    formula_error,
+)
 from kerneltest.triage.tried_signatures import VALUE_LEVELS, Finding, MostBasic, signatures_tried
 
 _SHARP = 0.3  # share of a signature's structural cases that a wrong formula fails; rounding fails fewer
-
-Kind = tuple[Effect, str]  # an effect and its subject
-
-
-@dataclass(slots=True)
-class FindingCluster:
-    """Findings, on one backend or several, that probably have one cause."""
-
-    level: Level
-    findings: list[Finding]
-
-    @property
-    def signatures(self) -> frozenset[str]:
-        return frozenset(record.signature for record, _ in self.findings)
-
-    @property
-    def kinds(self) -> Counter[Kind]:
-        return Counter(symptom.kind for _, symptom in self.findings)
-
-    @property
-    def backends(self) -> frozenset[str]:
-        return frozenset(record.backend for record, _ in self.findings)
-
-    @property
-    def kind(self) -> Kind:
-        """The most frequent kind of symptom; of memory faults if there are any, since wrong values follow from them."""
-        memory = Counter(symptom.kind for record, symptom in self.findings if _is_memory(record))
-        unordered = Counter(symptom.kind for _, symptom in self.findings if symptom.effect in UNORDERED)
-        return (memory or unordered or self.kinds).most_common(1)[0][0]
-
-    @property
-    def is_unordered(self) -> bool:
-        """True if accesses race, so that any values may come out."""
-        return any(symptom.effect in UNORDERED for _, symptom in self.findings)
 
 
 def cluster_by_cause(
@@ -61,7 +35,7 @@ def cluster_by_cause(
       blocks: the kernel's block length by dim, in elements.
       most_basic: the most basic level at which each signature fails.
     """
-    of_memory = [pair for pair in findings if _is_memory(pair[0]) or pair[1].effect in UNORDERED]
+    of_memory = [pair for pair in findings if is_memory(pair[0]) or pair[1].effect in UNORDERED]
     memory = _merge_nested(cluster_by(of_memory, lambda symptom: symptom.kind))
     causes = []
     held = {id(pair) for pair in of_memory}
@@ -73,10 +47,6 @@ def cluster_by_cause(
         else:
             same.findings += cause.findings
     return causes + memory
-
-
-def _is_memory(record: Record) -> bool:
-    return record.verdict.kind is VerdictKind.MEMORY
 
 
 def _cluster_values(
@@ -116,14 +86,6 @@ def _cluster_values(
                 causes.append(FindingCluster(level, unexplained))
                 own.append(causes[-1].kinds)
     return causes
-
-
-def cluster_by(findings: Sequence[Finding], key: Callable[[Symptom], Hashable]) -> list[FindingCluster]:
-    """Clusters findings whose symptoms have the same key, in the order of their first findings."""
-    clusters: dict[Hashable, FindingCluster] = {}
-    for pair in findings:
-        clusters.setdefault(key(pair[1]), FindingCluster(pair[1].level, [])).findings.append(pair)
-    return list(clusters.values())
 
 
 def merge_device_diagnostics(clusters: Sequence[FindingCluster]) -> list[FindingCluster]:
@@ -262,10 +224,12 @@ def split_by_experiment(
 def _explains(cause: FindingCluster, kinds: Counter[Kind], pair: Finding) -> bool:
     """Returns whether a finding follows from a cause at its signature; `kinds` are the cause's own symptoms.
 
-    A NaN in the wrong place does not make the gradient of other values wrong.
+    A NaN in the wrong place does not make the gradient of other values wrong, nor a formula that is nearly right a NaN.
     """
     record, symptom = pair
     if record.signature not in cause.signatures:
+        return False
+    if cause.level is Level.STRUCTURE and symptom.effect in OF_SPECIAL_VALUES and _is_slight(cause):
         return False
     return symptom.effect is not Effect.WRONG_GRADIENT or any(
         effect is Effect.WRONG or effect in OF_ROUNDING for effect, _ in kinds

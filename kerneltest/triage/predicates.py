@@ -196,7 +196,8 @@ def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[
             yield term(f"at most {block if at_block else low}", partial(operator.ge, low), 2)
     for length in lengths:
         yield term(f"{length}", partial(operator.eq, length), 3)
-        yield term(f"not {length}", partial(operator.ne, length), 2 if length > 1 else 1)
+        if length < lengths[-1]:  # the longest one is asked little
+            yield term(f"not {length}", partial(operator.ne, length), 2 if length > 1 else 1)
     for step in (2, 4, 8, 16, 32, 64, 128):
         if step != block:
             yield term(f"not a multiple of {step}" if step > 2 else "odd", partial(_has_rest, step), 3)

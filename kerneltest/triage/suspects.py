@@ -11,13 +11,8 @@ from kerneltest.core.targets import Tier
 from kerneltest.records.overlay import Overlay
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record, Reproducer
-from kerneltest.triage.clustering import (
-    FindingCluster,
-    cluster_by,
-    cluster_by_cause,
-    merge_device_diagnostics,
-    split_by_experiment,
-)
+from kerneltest.triage.clustering import cluster_by_cause, merge_device_diagnostics, split_by_experiment
+from kerneltest.triage.finding_cluster import FindingCluster, cluster_by
 from kerneltest.triage.input_conditions import input_condition
 from kerneltest.triage.predicates import signature_condition
 from kerneltest.triage.suspect import BEFORE_VALUES, Suspect, is_same_bug

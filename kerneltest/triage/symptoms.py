@@ -75,6 +75,12 @@ class Symptom:
         return self.effect, self.subject
 
 
+OF_SPECIAL_VALUES = frozenset(
+    {Effect.NAN, Effect.INFINITY, Effect.NUMBER_FOR_NAN, Effect.NUMBER_FOR_INFINITY, Effect.SIGN_OF_ZERO}
+)
+"""Symptoms of NaN, infinities and zeros that are lost, or are in the wrong places."""
+
+
 UNORDERED = frozenset({Effect.RACE, Effect.NONDETERMINISTIC})
 """Symptoms of accesses that nothing orders: any values may come out."""
 

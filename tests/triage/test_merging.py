@@ -67,8 +67,14 @@ OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), 
         ({"interpret": lambda n, family: _wrong(0.999, off=0.001) if family == "ones" and n == 1
           else _wrong(0.999) if family != "ones" else None},
          ["insufficient precision"]),
+        # a formula that is nearly right makes no NaN: that is another bug
+        ({"interpret": lambda n, family: _wrong(3.0, off=1e-6) if family != "nan_first" else _wrong(0.0, float("nan"))},
+         ["a formula that is slightly off (by up to 1e-06 of the largest value)", "a number in place of NaN"]),
+        ({"interpret": lambda n, family: _wrong(3.0, off=0.5) if family != "nan_first" else _wrong(0.0, float("nan"))},
+         ["wrong values"]),
     ],
-    ids=["race and device", "race and nondeterminism", "out of bounds and device", "two bugs", "nearly right"],
+    ids=["race and device", "race and nondeterminism", "out of bounds and device", "two bugs", "nearly right",
+         "nearly right and NaN", "wrong and NaN"],
 )  # fmt: skip
 def test_a_bug_that_shows_in_several_ways_is_one_suspect(runs: dict[str, Fails], titles: list[str]) -> None:
     records = [record for backend, fails in runs.items() for record in _run(backend, fails)]
