@@ -11,9 +11,10 @@ from kerneltest.core.precision import FLOAT32
 from kerneltest.declare.error_model import Dims, Leaves, Measured, Tolerance
 from kerneltest.numerics.bounds import Bound, Limit
 from kerneltest.numerics.closed_forms import reduction_bound, ulp_bounds, zero_bounds
+from kerneltest.numerics.equal_forms import joined_bounds
 from kerneltest.numerics.inner_products import inner_product_bound
 from kerneltest.numerics.perturbation import conditioned_bounds, reference_bounds
-from kerneltest.numerics.rounding_bounds import RoundingLimit, rounding_bounds
+from kerneltest.numerics.rounding_bounds import RoundingLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,12 @@ class Rounding:
       compute: the format of elementwise arithmetic; `input` for that of the arguments that take part.
       precision: the static argument whose option `highest` forbids a backend to round operands of products; "" for one
         that is called `precision`.
+      forms: other forms of the oracle, which are equal but for their rounding.
     """
 
     compute: str = "float32"
     precision: str = ""
+    forms: tuple[Callable[..., object], ...] = ()
     asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
     models_operands: ClassVar[bool] = True  # whether bounds account for how a backend rounds operands of products
 
@@ -53,10 +56,12 @@ class Rounding:
     def bounds(self, measured: Measured) -> tuple[RoundingLimit, ...]:
         compute = None if self.compute == "input" else float_format(parse_dtype(self.compute))
         exact_dots = measured.statics.get(self.precision or "precision", "").lower() == "highest"
-        return rounding_bounds(measured, compute, exact_dots)
+        return joined_bounds(measured, [measured.form(each) for each in self.forms], compute, exact_dots)
 
     def __str__(self) -> str:
-        return f"rounding(compute={self.compute})" if self.compute != "float32" else "rounding()"
+        parts = [f"compute={self.compute}"] * (self.compute != "float32")
+        parts += [f"forms={' '.join(getattr(each, '__name__', repr(each)) for each in self.forms)}"] * bool(self.forms)
+        return f"rounding({', '.join(parts)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,14 @@ class Measured(OracleCase):
       declared: the declarations of the leaves, by path.
       dims: the length of each dim.
       in_kernel_dtypes: evaluates another function on the leaves in the kernel's dtypes; returns its outputs as float64.
+      form: evaluates another form of the oracle on the case: returns its side of it, and raises what it raises.
       statics: the chosen option of each static argument.
     """
 
     declared: Leaves
     dims: Mapping[str, int]
     in_kernel_dtypes: Callable[[Callable[..., object]], tuple[Array, ...]]
+    form: Callable[[Callable[..., object]], OracleCase]
     statics: Mapping[str, str] = field(default_factory=dict)
 
     @property

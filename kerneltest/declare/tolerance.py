@@ -6,7 +6,7 @@ Dims are named in one string, separated by spaces. Formats are dtype names, such
 of the arguments (the narrowest, if they differ). A model that does not fit the pairing is a `DeclarationError`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kerneltest.declare.built_in_models import (
     Conditioned,
@@ -27,15 +27,20 @@ def exact() -> Tolerance:
     return Exact()
 
 
-def rounding(*, compute: str = "float32", precision: str = "") -> Tolerance:
+def rounding(
+    *, compute: str = "float32", precision: str = "", forms: Sequence[Callable[..., object]] = ()
+) -> Tolerance:
     """Allows for the rounding of the oracle's own operations on the backend in question. This is the default.
 
     Args:
       compute: the format of the kernel's arithmetic other than sums and matrix products, which are in float32.
       precision: the static argument whose option `highest` forbids a backend to round operands of products; by default
         one that is called `precision`.
+      forms: other forms of the oracle, functions of the same arguments that are equal but for their rounding, such as
+        `E[x^2] - E[x]^2` of a variance. The bounds allow for the rounding of each. A form that computes something else
+        is an `oracle_error`. Gradients are bounded by the oracle alone.
     """
-    return Rounding(compute, precision)
+    return Rounding(compute, precision, tuple(forms))
 
 
 def conditioned(factor: float = 8.0, *, over: str = "", compute: str = "float32", samples: int = 4) -> Tolerance:

@@ -5,7 +5,8 @@ bits allows. This admits every right algorithm, and no tolerance hides a wrong o
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,10 +16,11 @@ from kerneltest.core.precision import FLOAT32
 from kerneltest.execute.batching import kernel_inputs
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
+from kerneltest.execute.output_comparison import CallOutputs
 from kerneltest.execute.promoted_outputs import NotPromotedError, formula_kernel, promoted_outputs, sample_kernel
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.numerics.formula import FORMULA_FORMAT, NEGLIGIBLE, formula_precision
-from kerneltest.numerics.rounding_bounds import SPREAD_FACTOR
+from kerneltest.numerics.rounding_bounds import SPREAD_FACTOR, RoundingLimit
 from kerneltest.numerics.spread import spread_of
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
@@ -27,6 +29,7 @@ from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.tracing import Traced
 
+WITHOUT_ROUNDING = "without rounding"
 FORMULA_ARITHMETIC = SampleArithmetic(FORMULA_FORMAT, constants=True)
 
 # Of the least bound: below it, the oracle is not sampled, and a right formula stays below it nearly always.
@@ -53,13 +56,44 @@ def compare_formula(
       NotPromotedError: the kernel cannot be evaluated so.
     """
     outputs = promoted_outputs(item, case, cache, traced)
+    kernel = formula_kernel(item, case, cache, traced)
+
+    def sample() -> Sequence[Array]:
+        return sample_kernel(kernel, kernel_inputs(item, case, cache), FORMULA_ARITHMETIC)
+
+    cache.enter_phase(Phase.EXPECTING)
+    return compare_closely(outputs, expectation, kernel.functions, sample, specials=specials)
+
+
+def compare_closely(
+    outputs: Sequence[Array],
+    expectation: Expectation,
+    functions: frozenset[str],
+    sample: Callable[[], Sequence[Array]],
+    *,
+    specials: bool = False,
+) -> list[Comparison]:
+    """Compares outputs without rounding with the oracle's values.
+
+    They are held first to what no formula moves, then to what the oracle's operations may move in arithmetic of 40
+    bits, then to what the kernel's may, each only if the one before does not admit them.
+
+    Args:
+      outputs: the kernel's outputs without rounding.
+      expectation: the oracle's values.
+      functions: the functions that the kernel calls, by their names in `Precision.ulps`.
+      sample: returns samples of the outputs in that arithmetic, (samples, *shape).
+      specials: as for `compare_formula`.
+
+    Raises:
+      NotPromotedError: the kernel cannot be sampled.
+    """
     bounds = [
         least_bound(got, value, defined & (specials | _both_finite(got, value)))
         for got, value, defined in zip(outputs, expectation.values, expectation.defined, strict=True)
     ]
-    kernel = formula_kernel(item, case, cache, traced)
-    precision = formula_precision(kernel.functions)
-    limits = expectation.formula or ()
+    precision, limits = formula_precision(functions), expectation.formula or ()
+    alternatives: list[tuple[Array, ...]] = [()] * len(outputs)
 
     def compare_all() -> list[Comparison]:
         return [
@@ -67,18 +101,17 @@ def compare_formula(
             for got, value, bound, others in zip(outputs, expectation.values, bounds, alternatives, strict=True)
         ]
 
-    alternatives: list[tuple[Array, ...]] = [()] * len(outputs)
     found = compare_all()
     if limits and any((each.bound_fraction or 0.0) > _CLOSE or each.wrong.any() for each in found):
-        cache.enter_phase(Phase.EXPECTING)
         pairs = list(zip(bounds, limits, outputs, strict=True))
         bounds = [bound + limit.at(precision) if is_float(got.dtype) else bound for bound, limit, got in pairs]
-        alternatives = [() if is_float(got.dtype) else limit.alternatives(precision) for _, limit, got in pairs]
+        alternatives = [
+            limit.alternatives(precision) if isinstance(limit, RoundingLimit) and not is_float(got.dtype) else ()
+            for _, limit, got in pairs
+        ]
         found = compare_all()
     if any(each.wrong.any() for each in found):
-        cache.enter_phase(Phase.EXPECTING)
-        samples = sample_kernel(kernel, kernel_inputs(item, case, cache), FORMULA_ARITHMETIC)
-        bounds = [bound + movement(each) for bound, each in zip(bounds, samples, strict=True)]
+        bounds = [bound + movement(each) for bound, each in zip(bounds, sample(), strict=True)]
         found = compare_all()
     return found
 
@@ -107,9 +140,33 @@ def _ask(
         found = compare_formula(item, case, cache, traced, expectation)
     except NotPromotedError as error:
         return FormulaAnswer(unanswered=str(error)), ()
+    return answer_from(found), found if any(each.wrong.any() for each in found) else ()
+
+
+def answer_from(found: Sequence[Comparison]) -> FormulaAnswer:
+    """Returns the answer that the comparison of each output gives."""
     compared = sum(int(np.isfinite(each.bound).sum()) for each in found)
     fraction = max((each.bound_fraction for each in found if each.bound_fraction is not None), default=None)
-    return FormulaAnswer(compared, fraction), found if any(each.wrong.any() for each in found) else ()
+    return FormulaAnswer(compared, fraction)
+
+
+def claim_formula(claim: CallOutputs, found: Sequence[Comparison]) -> CallOutputs:
+    """Returns what is claimed of a kernel's outputs without rounding.
+
+    Args:
+      claim: the claim about its outputs.
+      found: the comparison of each output without rounding.
+    """
+    return replace(
+        claim,
+        outputs=[each.actual for each in found],
+        bounds=[each.bound for each in found],
+        signed_zeros=False,
+        tolerance=WITHOUT_ROUNDING,
+        label=f"{claim.label} {WITHOUT_ROUNDING}".lstrip(),
+        error_shares=lambda output: (),
+        cause=formula_cause(found),
+    )
 
 
 def formula_cause(found: Sequence[Comparison]) -> MismatchCause:

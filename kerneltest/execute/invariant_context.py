@@ -63,12 +63,15 @@ class OutputCheck:
         function of the share and of the backend's `Precision`.
       take: returns the share of all outputs, with the change of the inputs undone; by default all outputs unchanged.
       gradient_of: for outputs that are gradients, the path of the leaf with respect to which each is one.
+      formula: the oracle's values for the share, to which it is held without rounding as well; None to ask only what
+        `wanted` asks.
     """
 
     label: str
     wanted: Expect
     take: Take = _all
     gradient_of: tuple[str, ...] = ()
+    formula: Expectation | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,7 @@ with their expected outputs.
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ from kerneltest.execute.fast_path import Prepare, checked_executable, is_trusted
 from kerneltest.execute.invariant_context import ExpectedOutputs, InvariantContext, OutputCheck, Outputs, Variation
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
-from kerneltest.execute.variation_rounding import admit_own_rounding
+from kerneltest.execute.variation_questions import VariationQuestions
 from kerneltest.execute.verdict_digests import NotReusableError, digest_function, digest_texts, digest_values
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
@@ -30,6 +30,7 @@ from kerneltest.plan.families import Family
 from kerneltest.plan.families import normal as normal_values
 from kerneltest.plan.signatures import Signature, order_by_variety, signatures
 from kerneltest.records.journal import Phase
+from kerneltest.records.schema import FormulaAnswer
 
 _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # few, since every variation costs a compilation
 
@@ -162,8 +163,10 @@ class InvariantGroup(Group):
         asked = InvariantContext(item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
 
         def judge(prepare: Prepare, *, with_evidence: bool = True) -> Outcome:
-            claims = _run_variations(INVARIANTS[case.family.name], asked, prepare)
-            return judge_outputs(item, case, arguments, claims, cache, with_evidence=with_evidence)
+            answers: list[FormulaAnswer] = []
+            claims = _run_variations(INVARIANTS[case.family.name], asked, prepare, answers)
+            outcome = judge_outputs(item, case, arguments, claims, cache, with_evidence=with_evidence)
+            return replace(outcome, record=replace(outcome.record, formula=next(iter(answers), None)))
 
         def judge_on_fast_path() -> Outcome:
             checked_executable(item, case, cache, traced, expectation)
@@ -176,8 +179,17 @@ class InvariantGroup(Group):
         return judge(functools.partial(cache.executable, item.backend))
 
 
-def _run_variations(invariant: Invariant, asked: InvariantContext, prepare: Prepare) -> Iterator[CallOutputs]:
-    """Runs each variation of a call, and yields its outputs with their expected values."""
+def _run_variations(
+    invariant: Invariant, asked: InvariantContext, prepare: Prepare, answers: list[FormulaAnswer]
+) -> Iterator[CallOutputs]:
+    """Runs each variation of a call, and yields its outputs with their expected values.
+
+    Args:
+      invariant: which makes the variations.
+      asked: the plain call.
+      prepare: returns the executable of a variation.
+      answers: gets the answers about their formulas.
+    """
     for variation in tuple(invariant.vary(asked)):
         with _excuse_transformation(variation.transformation):
             executable = prepare(variation.traced)
@@ -199,7 +211,7 @@ def _run_variations(invariant: Invariant, asked: InvariantContext, prepare: Prep
                 wanted.others,
                 wanted.budget,
             )
-            yield admit_own_rounding(claim, asked, variation, share, executable.precision)
+            yield from VariationQuestions(asked, variation, share, answers).judge(claim, executable.precision)
 
 
 _NOT_RUN = frozenset({Verdict.COMPILE_ERROR, Verdict.UNIMPLEMENTED, Verdict.RUNTIME_ERROR})

@@ -233,6 +233,6 @@ def gradient(asked: InvariantContext) -> Iterator[Variation]:
         [paths[i] for i in differentiable],
     )
     gradient_of = tuple(paths[i] for i in differentiable)
-    share = OutputCheck("the gradient", asked.by_oracle(expectation), gradient_of=gradient_of)
+    share = OutputCheck("the gradient", asked.by_oracle(expectation), gradient_of=gradient_of, formula=expectation)
     vjp = asked.once("gradient", lambda: trace_function(pull_back, inputs, "by jax.vjp"))
     yield Variation(vjp, (*asked.leaves, *cotangents), (share,))

@@ -45,6 +45,7 @@ class CallOutputs:
       alternatives: arrays whose integers and booleans are as right as `values`; () if there are none.
       defined: True for the elements whose value the oracle defines; () if it defines all.
       error_shares: returns the error budget of the output of a number, the largest share first; () if it is unknown.
+      cause: of wrong values; None if it is unknown.
     """
 
     outputs: Sequence[Array]
@@ -57,6 +58,7 @@ class CallOutputs:
     defined: Sequence[Array] = ()
     alternatives: Sequence[Sequence[Array]] = ()
     error_shares: Callable[[int], tuple[ErrorShare, ...]] = lambda output: ()
+    cause: MismatchCause | None = None
 
     @property
     def element_counts(self) -> tuple[int, int]:
@@ -87,7 +89,6 @@ def judge_outputs(
     cache: Cache,
     *,
     with_evidence: bool = True,
-    cause: MismatchCause | None = None,
 ) -> Outcome:
     """Compares the outputs of a case.
 
@@ -97,7 +98,6 @@ def judge_outputs(
       calls: the outputs of each call with their expected values, made one at a time.
       cache: the cache of the pairing.
       with_evidence: whether to collect evidence of a wrong output, which takes longer than everything else.
-      cause: of wrong values; None if it is unknown.
 
     Returns:
       A pass with the number of elements compared, or the finding of the first wrong output.
@@ -143,7 +143,7 @@ def judge_outputs(
                         models_operands=claim.tolerance == BIT_FOR_BIT
                         or getattr(item.pairing.tolerance, "models_operands", False),
                         call=claim.label,
-                        cause=cause,
+                        cause=claim.cause,
                         gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
                     )
                     finding = replace(finding, error_budget=budget(claim, number, guard))

@@ -89,6 +89,18 @@ def promoted_outputs(item: Item, case: AnyCase, cache: Cache, traced: Traced) ->
     return cache.promoted_outputs.pop((traced, case.id))
 
 
+def run_promoted(kernel: PromotedKernel, leaves: Sequence[Array]) -> tuple[Array, ...]:
+    """Returns the outputs of such a kernel for one case.
+
+    Raises:
+      NotPromotedError: the kernel cannot be evaluated so for these inputs.
+    """
+    try:
+        return tuple(output[0] for output in kernel([leaf[None] for leaf in leaves]))
+    except Exception as error:
+        raise _explain(error) from error
+
+
 def sample_kernel(kernel: PromotedKernel, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
     """Returns the outputs of such a kernel in samples, (samples, *shape).
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kerneltest.core.details import MismatchCause
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.precision import Precision
 from kerneltest.execute.batching import kernel_inputs
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.formula_check import ask_formula, compare_formula, formula_cause
+from kerneltest.execute.formula_check import ask_formula, claim_formula, compare_formula, formula_cause
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, WrongOutputError, judge_outputs
 from kerneltest.execute.own_rounding import OwnRounding, own_format, own_rounding, rounding_cause
@@ -23,8 +22,6 @@ from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.tracing import Traced
-
-_WITHOUT_ROUNDING = "without rounding"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +67,7 @@ class TwoQuestions:
         if found and not _follows_formula(claim, found):
             answer, found = FormulaAnswer(unanswered="the rounding of its dtypes is a part of the formula"), ()
         if found:
-            wrong = self._formula_claim(claim, found)
-            outcome = self._compare(wrong, with_evidence=with_evidence, cause=formula_cause(found))
+            outcome = self._compare(claim_formula(claim, found), with_evidence=with_evidence)
         return replace(outcome, record=replace(outcome.record, formula=answer))
 
     def _judge_wrong(self, claim: CallOutputs, with_evidence: bool) -> Outcome:
@@ -85,13 +81,13 @@ class TwoQuestions:
             return self._compare(claim, with_evidence=with_evidence)
         if any(each.wrong.any() for each in formula):
             cause = formula_cause(formula) if _explains(claim, formula) else None
-            return self._compare(claim, with_evidence=with_evidence, cause=cause)
+            return self._compare(replace(claim, cause=cause), with_evidence=with_evidence)
         own = self._own_rounding(claim)
         if own is not None:
             with suppress(WrongOutputError):
                 return self._compare(own.admit(claim), with_evidence=False)
         found = claim.compare(self.cache.noise(self.case, self.arguments))
-        return self._compare(claim, with_evidence=with_evidence, cause=rounding_cause(found, own))
+        return self._compare(replace(claim, cause=rounding_cause(found, own)), with_evidence=with_evidence)
 
     def _compare_formula(self) -> list[Comparison] | None:
         """Returns the comparison of each output without rounding; None if that cannot be asked."""
@@ -113,22 +109,8 @@ class TwoQuestions:
         loose = self.expectation.all_bounds(claim.outputs, self.precision.never_exact())
         return own_rounding(samples, claim, loose, fmt)
 
-    def _formula_claim(self, claim: CallOutputs, found: Sequence[Comparison]) -> CallOutputs:
-        """Returns what is claimed of the kernel's outputs without rounding."""
-        return replace(
-            claim,
-            outputs=[each.actual for each in found],
-            bounds=[each.bound for each in found],
-            signed_zeros=False,
-            tolerance=_WITHOUT_ROUNDING,
-            label=_WITHOUT_ROUNDING,
-            error_shares=lambda output: (),
-        )
-
-    def _compare(self, claim: CallOutputs, *, with_evidence: bool, cause: MismatchCause | None = None) -> Outcome:
-        return judge_outputs(
-            self.item, self.case, self.arguments, [claim], self.cache, with_evidence=with_evidence, cause=cause
-        )
+    def _compare(self, claim: CallOutputs, *, with_evidence: bool) -> Outcome:
+        return judge_outputs(self.item, self.case, self.arguments, [claim], self.cache, with_evidence=with_evidence)
 
 
 def _follows_formula(claim: CallOutputs, found: Sequence[Comparison]) -> bool:

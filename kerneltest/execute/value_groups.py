@@ -8,7 +8,7 @@ import numpy as np
 
 from kerneltest.backends.base import Artifact, Backend, BatchExecutable
 from kerneltest.core.details import Nondeterministic, NoPallasCall
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, float_format, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.precision import Precision
@@ -36,6 +36,7 @@ from kerneltest.records.schema import ExpectedValues, Record
 from kerneltest.trace.cost_model import estimate_work
 from kerneltest.trace.tracing import Traced, trace
 
+_COARSE = 0.1  # relative error that a useful bound does not admit
 _SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # estimated for one run of a long signature, at most
 
 
@@ -120,8 +121,8 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
 
 def _expected_values(claim: CallOutputs) -> ExpectedValues:
     """Returns what the oracle expects of a call."""
-    finite, least, greatest, visible = 0, np.inf, -np.inf, np.inf
-    for value, bound, where in zip(claim.values, claim.bounds, claim.defined, strict=True):
+    finite, least, greatest, visible, coarse = 0, np.inf, -np.inf, np.inf, 0
+    for output, value, bound, where in zip(claim.outputs, claim.values, claim.bounds, claim.defined, strict=True):
         compared = np.isfinite(value) & where
         if not compared.any():
             continue
@@ -129,8 +130,11 @@ def _expected_values(claim: CallOutputs) -> ExpectedValues:
         finite += size.size
         least, greatest = min(least, float(value[compared].min())), max(greatest, float(value[compared].max()))
         with np.errstate(all="ignore"):
-            visible = min(visible, float(np.nanmin(bound[compared] / size, initial=np.inf)))
-    return ExpectedValues(finite, least, greatest, visible) if finite else ExpectedValues(0)
+            relative = bound[compared] / size
+        visible = min(visible, float(np.nanmin(relative, initial=np.inf)))
+        if is_float(output.dtype):  # smaller values may vanish
+            coarse += int(((relative > _COARSE) & (size >= float_format(output.dtype).smallest_normal)).sum())
+    return ExpectedValues(finite, least, greatest, visible, coarse) if finite else ExpectedValues(0)
 
 
 def _note_missing_call(outcome: Outcome, case: AnyCase, traced: Traced) -> Outcome:

@@ -117,7 +117,8 @@ def compare(
     vanished = (got == 0) & (np.abs(exact) < _VANISHING)
     judged = judged & (bound > 0) & ~vanished
     used = _bound_fraction(got[judged], exact[judged], bound[judged], actual.dtype) if judged.any() else None
-    distance = np.abs(got[counted] - rounded[counted]) / float_format(actual.dtype).ulp(rounded[counted])
+    with np.errstate(over="ignore"):  # from the smallest number to the largest there are more ulps than float64 holds
+        distance = np.abs(got[counted] - rounded[counted]) / float_format(actual.dtype).ulp(rounded[counted])
     vacuous = _zeros_would_pass(exact, bound, noise, actual.dtype)
     compared = int(wrong.size - (finite if vacuous else ignored).sum())
     return Comparison(actual, exact, bound, wrong, special, compared, used, vacuous, ulp_histogram(distance))
@@ -147,7 +148,7 @@ def ulp_histogram(distance: Array) -> tuple[int, ...]:
     """
     if not distance.any():
         return (distance.size,) if distance.size else ()
-    _, exponent = np.frexp(distance)
+    _, exponent = np.frexp(np.minimum(distance, np.finfo(np.float64).max))
     bucket = np.minimum(np.maximum(exponent, 1), ULP_BUCKETS - 1) * (distance > 0)
     return tuple(np.bincount(bucket).tolist())
 

@@ -198,7 +198,7 @@ class OracleSamples:
         missing = [each for each in self.batch if precision.name not in each.spreads]
         case = self.case
         first, _ = _first_way.get(case.oracle, (0, ""))
-        if len(missing) < 2 or first == _BY_ROW or case.oracle in _case_by_case:
+        if len(missing) < 2 or first >= _BY_ROW or case.oracle in _case_by_case:
             return
         leaves = [each.case.leaves for each in missing]
         for way in range(first, _BY_ROW):

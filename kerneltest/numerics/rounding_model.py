@@ -39,7 +39,7 @@ class RoundingModel:
       seed: the seed of the random errors.
       sources: the sources of error met so far, in order.
       escape: how a value escaped tracking; "" if none has.
-      in_jax: whether a function of JAX got a tracked array.
+      in_jax: whether a function of JAX got a tracked array of floats.
       tape: records the operations for differentiation; None to record none.
       differentiating_at: the expression whose derivative is computed; None while the oracle is evaluated.
       cases: the number of cases that are sampled at once.

@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, is_float
 from kerneltest.numerics import array_functions, products, reductions, ufuncs
 from kerneltest.numerics.origins import current_origin
 from kerneltest.numerics.samples import Operand, Option, SampledArray, UntrackedError
@@ -69,7 +69,8 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
 
     @property
     def __jax_array__(self) -> Operand:
-        self.machine.in_jax = True  # JAX looks for this method before anything else
+        # JAX looks for this method before anything else. Keys and positions are as exact in JAX as in NumPy.
+        self.machine.in_jax |= is_float(self.samples.dtype)
         raise AttributeError("tracked arrays cannot be converted to arrays of JAX")
 
     def __float__(self) -> float:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -16,7 +17,7 @@ from kerneltest.declare.built_in_models import Exact, Rounding
 from kerneltest.declare.defined import Defined, Ignored, split_defined, undefined_output
 from kerneltest.declare.error_model import Measured
 from kerneltest.declare.pairing import Pairing
-from kerneltest.numerics.bounds import Evaluate
+from kerneltest.numerics.bounds import Evaluate, OracleCase
 from kerneltest.numerics.formula import formula_bounds
 from kerneltest.numerics.numpy_patch import instrument
 from kerneltest.numerics.samples import Operand
@@ -151,6 +152,12 @@ def expect(
             results, _ = split_defined(tree_leaves(pairing.call_as_oracle(reference, arguments)), outputs)
         return tuple(result.astype(np.float64) for result in results)
 
+    def form(function: Callable[..., object]) -> OracleCase:
+        other = replace(pairing, oracle=function, name=getattr(function, "__name__", pairing.name))
+        of_form = evaluator(other, signature, outputs)
+        tracked = tracking_evaluator(other, signature, outputs)
+        return replace(measured, evaluate=of_form, values=of_form(wide), watched=tracked, oracle=function)
+
     measured = Measured(
         evaluate=evaluate,
         leaves=wide,
@@ -161,13 +168,14 @@ def expect(
         watched=tracking_evaluator(pairing, signature, outputs),
         oracle=pairing.oracle,
         in_kernel_dtypes=in_kernel_dtypes,
+        form=form,
         statics=dict(signature.statics),
         jax_in_float64=bool(jax.config.jax_enable_x64),  # type: ignore[attr-defined]
     )
     try:
         bounds = pairing.tolerance.bounds(measured)
         return Expectation(values, flushed, bounds, asked, formula=formula_bounds(measured))
-    except (KeyboardInterrupt, GeneratorExit):
+    except (KeyboardInterrupt, GeneratorExit, Failure):
         raise
     except BaseException as error:
         who = f"error model {pairing.tolerance} of oracle {pairing.name}"

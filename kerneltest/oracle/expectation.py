@@ -34,7 +34,7 @@ class Expectation:
     bounds: Sequence[Limit] | None
     defined: tuple[Array, ...] = ()
     unfollowed: str = ""
-    formula: Sequence[RoundingLimit] | None = None
+    formula: Sequence[Limit] | None = None
 
     def __post_init__(self) -> None:
         if not self.defined:

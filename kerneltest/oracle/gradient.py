@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, DType, float_format, is_float, widen
+from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, widen
 from kerneltest.core.failures import format_exception
 from kerneltest.core.precision import FLOAT32, XLA_CPU, Precision
 from kerneltest.numerics.bounds import Evaluate
 from kerneltest.numerics.error_budget import ErrorShare, error_shares
+from kerneltest.numerics.formula import FORMULA_FORMAT
 from kerneltest.numerics.numpy_patch import track_created_arrays
 from kerneltest.numerics.origins import ErrorSource
 from kerneltest.numerics.pullback import pull_back
@@ -73,8 +74,12 @@ def _all_gradients(
         try:
             values = backward.exact()
             if _agrees(evaluate, leaves, cotangents, values, rng):
-                bounds = tuple(GradientBound(backward, i, value) for i, value in enumerate(values))
-                return Expectation(values, None, bounds)
+                closely = BackwardPass(watched, leaves, cotangents, outputs, FORMULA_FORMAT)
+                bounds, formula = (
+                    tuple(GradientBound(each, i, value) for i, value in enumerate(values))
+                    for each in (backward, closely)
+                )
+                return Expectation(values, None, bounds, formula=formula)
             why = "its derivative disagrees with a finite difference, as at a kink"
         except Exception as error:  # an unknown derivative, or anything that an oracle raises on tracked arrays
             why = format_exception(error).splitlines()[0]
@@ -92,6 +97,7 @@ class BackwardPass:
       leaves: the arguments in the kernel's dtypes, by path.
       cotangents: an array for each float output, in its dtype.
       outputs: the dtypes of the float outputs.
+      compute: the format of arithmetic. If it is `FORMULA_FORMAT`, nothing is stored in narrower dtypes.
       spreads: the spread of each gradient, by name of the precision.
       sources: the sources of error, by name of the precision.
     """
@@ -100,8 +106,18 @@ class BackwardPass:
     leaves: Mapping[str, Array]
     cotangents: Sequence[Array]
     outputs: Sequence[DType]
+    compute: FloatFormat = FLOAT32
     spreads: dict[str, list[Spread]] = field(default_factory=dict)
     sources: dict[str, tuple[ErrorSource, ...]] = field(default_factory=dict)
+
+    @property
+    def coarsest_roundoff(self) -> float:
+        """The unit roundoff of the coarsest of the arguments and outputs, to which a backward pass may store values."""
+        dtypes = [*(v.dtype for v in self.leaves.values() if is_float(v.dtype)), *self.outputs]
+        return max(self._stored(dtype).unit_roundoff for dtype in dtypes)
+
+    def _stored(self, dtype: DType) -> FloatFormat:
+        return FORMULA_FORMAT if self.compute == FORMULA_FORMAT else float_format(dtype)
 
     def exact(self) -> tuple[Array, ...]:
         """Returns the gradient by each float leaf, float64."""
@@ -110,7 +126,7 @@ class BackwardPass:
     def at(self, precision: Precision) -> list[Spread]:
         """Returns the spread of each gradient on a backend."""
         if precision.name not in self.spreads:
-            machine = RoundingModel(precision)
+            machine = RoundingModel(precision, self.compute)
             self.spreads[precision.name] = [spread_of(each) for each in self._samples(machine)]
             self.sources[precision.name] = tuple(machine.sources)
         return self.spreads[precision.name]
@@ -118,10 +134,10 @@ class BackwardPass:
     def shares(self, precision: Precision, leaf: int) -> tuple[ErrorShare, ...]:
         """Returns the part of each operation, forward or backward, in the spread of a gradient, the largest first."""
         self.at(precision)
-        return error_shares(lambda m: self._samples(m)[leaf], precision, FLOAT32, self.sources[precision.name])
+        return error_shares(lambda m: self._samples(m)[leaf], precision, self.compute, self.sources[precision.name])
 
     def _samples(self, machine: RoundingModel) -> list[Array]:
-        formats = {path: float_format(v.dtype) for path, v in self.leaves.items() if is_float(v.dtype)}
+        formats = {path: self._stored(v.dtype) for path, v in self.leaves.items() if is_float(v.dtype)}
         wide = {path: widen(value) for path, value in self.leaves.items()}
         tracked = {
             path: TrackedArray(machine.flush_inputs(wide[path][None]), machine, fmt) for path, fmt in formats.items()
@@ -135,7 +151,7 @@ class BackwardPass:
                 raise UntrackedError(machine.escape)
             floats = [each for each in results if is_float(np.dtype(each.dtype))]
             weights = [TrackedArray(np.asarray(w, np.float64)[None], machine, None) for w in self.cotangents]
-            stored = map(float_format, self.outputs)
+            stored = map(self._stored, self.outputs)
             outputs = [
                 (output, weight, fmt)
                 for output, weight, fmt in zip(floats, weights, stored, strict=True)
@@ -168,11 +184,8 @@ class GradientBound:
     def at(self, precision: Precision) -> Array:
         """Returns the largest absolute error of each element before it is rounded."""
         moved = self.backward.at(precision)[self.leaf]
-        dtypes = [*(v.dtype for v in self.backward.leaves.values() if is_float(v.dtype)), *self.backward.outputs]
-        coarsest = max(float_format(dtype).unit_roundoff for dtype in dtypes)
-        return bound_from_spread(self.value, moved, FLOAT32.unit_roundoff) + _STORED_ROUNDINGS * coarsest * np.abs(
-            self.value
-        )
+        stored = _STORED_ROUNDINGS * self.backward.coarsest_roundoff * np.abs(self.value)
+        return bound_from_spread(self.value, moved, self.backward.compute.unit_roundoff) + stored
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of the bound, the largest first."""

@@ -5,10 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kerneltest.core.group_names import GroupName
 from kerneltest.records.schema import Record
-
-_COARSE = 0.1  # a relative error that a useful bound does not admit everywhere
 
 
 @dataclass(slots=True)
@@ -19,7 +16,6 @@ class _Asked:
       known: whether any record says it.
       red: whether there is a finding, so that the pairing cannot be green by mistake.
       least, greatest: of all expected values that are finite.
-      visible: the smallest relative error that a numeric case would have shown; None without any.
       longest: the greatest length of any dim; None without dims.
       formulas: number of cases that were asked whether the formula is right.
       unasked: number of those that could not be, by the reason.
@@ -29,7 +25,6 @@ class _Asked:
     red: bool = False
     least: float = math.inf
     greatest: float = -math.inf
-    visible: float | None = None
     longest: int | None = None
     formulas: int = 0
     unasked: Counter[str] = field(default_factory=Counter)
@@ -48,8 +43,6 @@ class _Asked:
         self.known = True
         if expected.finite:
             self.least, self.greatest = min(self.least, expected.least), max(self.greatest, expected.greatest)
-            if record.group == GroupName.NUMERIC:
-                self.visible = min(expected.visible, math.inf if self.visible is None else self.visible)
 
     @property
     def is_constant(self) -> bool:
@@ -66,9 +59,6 @@ class _Asked:
     @property
     def remarks(self) -> list[str]:
         found = []
-        if self.visible is not None and self.visible >= _COARSE and not self.problem:
-            size = "any error" if math.isinf(self.visible) else f"errors of {self.visible:.0%}"
-            found.append(f"its tolerance admits {size} in every numeric case; give a narrower one")
         if self.is_constant and self.known and not self.red:
             found.append(f"every value that the oracle expects is {self.least:g}, which few wrong kernels miss")
         if self.longest == 1 and self.known:

@@ -42,12 +42,14 @@ class ExpectedValues:
       finite: number of elements that are defined and expected to be finite.
       least, greatest: of these; 0 if there are none.
       visible: the smallest relative error that their bounds do not admit everywhere.
+      coarse: number of those that are normal numbers and whose bound exceeds a tenth of them.
     """
 
     finite: Count
     least: Float = 0.0
     greatest: Float = 0.0
     visible: Float = 0.0
+    coarse: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ def measured(
         watched=lambda given: (copied(**given),),
         oracle=function,
         in_kernel_dtypes=in_kernel_dtypes,
+        form=lambda other: measured(other, leaves, declared, dims),
     )
 
 

@@ -210,7 +210,6 @@ ASKED: dict[str, tuple[Pairing, str, str]] = {
     "one number": (pair(filled(4), lambda x: np.full_like(x, 4)), "", "every value that the oracle expects is 4"),
     "zeros": (pair(twice, x=kt.array("n", "float32", domain=(0, 0))), f"{NOTHING}0", ""),
     "one length": (pair(twice, dims={"n": kt.dim(values=(1,))}), "", "every dim has only the length 1"),
-    "a wide bound": (pair(twice, tolerance=Loose()), "", "its tolerance admits errors of 15% in every numeric case"),
 }
 
 

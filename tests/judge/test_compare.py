@@ -47,6 +47,11 @@ def test_an_element(actual: float, expected: float, bound: float, signed: bool, 
     assert found.verdict == verdict
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_distance_of_more_ulps_than_float64_holds_is_counted() -> None:
+    assert compare(np.full(1, 1e300), np.zeros(1), np.zeros(1), signed_zeros=False).ulps == (0,) * 15 + (1,)
+
+
 def test_nothing_counts_as_compared_where_the_bound_is_infinite() -> None:
     found = compare(np.zeros(3, np.float32), np.zeros(3), np.array([0.0, INF, 1.0]), signed_zeros=False)
     assert found.compared == 2
@@ -154,7 +159,7 @@ def test_alternatives_do_not_apply_to_floats() -> None:
         ([0, 0], (2,)),
         ([0, 0.5, 1, 1.9], (1, 3)),
         ([2, 3, 4, 8], (0, 0, 2, 1, 1)),
-        ([1e300], (0,) * 15 + (1,)),
+        ([1e300, INF], (0,) * 15 + (2,)),
     ],
 )
 def test_distances_are_counted_by_powers_of_two(distances: list[float], counts: tuple[int, ...]) -> None:

@@ -11,7 +11,7 @@ from kerneltest.records.evidence import BudgetPart
 from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import FaultLocation, Reproducer
+from kerneltest.records.schema import ExpectedValues, FaultLocation, FormulaAnswer, Reproducer
 from kerneltest.report.html.render_page import write_html
 from tests.browsing import needs_browser, open_page
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
@@ -140,3 +140,15 @@ def test_a_finding_its_suspect_and_its_pairing_show_what_makes_the_bound(page: A
     figure.wait_for()
     assert figure.locator("figcaption").text_content() == "interpret: 0.3 of its bound, in normal"
     assert figure.locator("li").all_text_contents() == ["100%summing of x.sum() kernels/k.py:9"]
+
+
+def test_a_pairing_shows_which_errors_its_bounds_would_show(page: Any, tmp_path: Path) -> None:
+    asked = [
+        made_record(case=f"c{i}", expected=ExpectedValues(8, 1, 2, visible, coarse), formula=FormulaAnswer(8, 0.1))
+        for i, (visible, coarse) in enumerate([(1e-6, 0), (2e-5, 1), (3e-3, 1)])
+    ]
+    run = made_run(tmp_path / "run", *asked)
+    open_page(page, write_html(tmp_path / "report.html", read_all([run])).as_uri())
+    page.locator("#matrix td a:visible").first.click()
+    cells = page.get_by_role("region", name="Sharpness").locator("tbody tr").first.locator("th, td")
+    assert cells.all_inner_texts() == ["interpret", "float32", "1.0e-6", "2.0e-5", "8.3%", "3", "3"]

@@ -12,6 +12,7 @@ from kerneltest.records.informative import informativeness
 from kerneltest.records.overlay import Overlay, OverlayRow, Past
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record
+from kerneltest.records.sharpness import sharpness_remarks
 from kerneltest.report.counts import (
     budget_remarks,
     clock_warning,
@@ -216,6 +217,7 @@ class Page:
             *costs,
             *undefined_remarks(records),
             *informativeness(records).remarks(),
+            *sharpness_remarks(records),
             *missing_call_remarks(records),
             *lowering_remarks(records),
         ]

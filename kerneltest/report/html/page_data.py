@@ -12,6 +12,7 @@ from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.overlay import Overlay, OverlayRow
 from kerneltest.records.run_plan import ANY
 from kerneltest.records.schema import Record
+from kerneltest.records.sharpness import measure_sharpness
 from kerneltest.report.html import highlight
 from kerneltest.report.html.finding_data import MOST_TEXT, Json, budget_data, finding_details
 from kerneltest.report.html.suspect_data import ShownSuspects
@@ -116,6 +117,7 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
         ],
         "ulps": _ulps(rows),
         "budgets": _budgets(rows, pairings.number, backends.number, families.number),
+        "sharpness": _sharpness(rows, pairings.number, backends.number, dtypes.number),
         "facts": list(COMPILER_FACTS),
     }
 
@@ -197,6 +199,25 @@ def _budgets(
             budget_data(record),
         ]
         for (pairing, backend), (_, _, record) in most.items()
+    ]
+
+
+def _sharpness(
+    rows: Sequence[OverlayRow], pairings: Mapping[str, int], backends: Mapping[str, int], dtypes: Mapping[str, int]
+) -> list[list[float]]:
+    """Returns pairing, backend, dtype, cases, those without rounding, best and typical error, and coarse elements."""
+    return [
+        [
+            pairings[each.pairing],
+            backends[each.backend],
+            dtypes[each.dtype],
+            each.cases,
+            each.formulas,
+            _round_fraction(each.best),
+            _round_fraction(each.typical),
+            _round_fraction(each.coarse),
+        ]
+        for each in measure_sharpness(row.record for row in rows)
     ]
 
 

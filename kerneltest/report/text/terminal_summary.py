@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.informative import informativeness
 from kerneltest.records.runs import RunRecords
+from kerneltest.records.sharpness import sharpness_remarks
 from kerneltest.report.counts import (
     budget_remarks,
     clock_warning,
@@ -100,6 +101,7 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     yield from _with_colour("", slow_remarks(run))
     yield from _with_colour("yellow", undefined_remarks(run.records))
     yield from _with_colour("yellow", informativeness(run.records).remarks())
+    yield from _with_colour("yellow", sharpness_remarks(run.records))
     yield from _with_colour("yellow", missing_call_remarks(run.records))
     yield from _with_colour("yellow", lowering_remarks(run.records))
 

@@ -43,6 +43,7 @@ function drawPairing(data, name, filters) {
     pairing.declaration ? [el("h2", {}, "Declaration"), pairs(Object.entries(pairing.declaration))] : null,
     boundsOf(data, selected),
     budgetsOf(data, number, filters),
+    sharpnessOf(data, number, filters),
     ulpsOf(data, name, filters),
     grouped(data, selected, "family", "Families", "family", (i) => data.families[i].id),
     grouped(data, selected, "signature", "Signatures", "signature", (i) => data.signatures[i]),
@@ -126,6 +127,20 @@ function budgetsOf(data, wanted, filters) {
     el("p", { class: "dim" }, "For each backend, the parts of the bound of the case that comes closest to it; findings only if no case passes."),
     el("div", { class: "small-plots" }, mine.map(([, backend, family, used, parts]) => el("figure", {},
       el("figcaption", {}, `${data.backends[backend].id}: ${number(used)} of its bound, in ${data.families[family].id}`), budgetBars(parts)))),
+  ];
+}
+
+// The smallest relative errors that the bounds show, by backend and dtype.
+function sharpnessOf(data, wanted, filters) {
+  const mine = data.sharpness.filter(([pairing, backend, dtype]) => pairing === wanted
+    && (!filters.backend || data.backends[backend].id === filters.backend) && (!filters.dtype || data.dtypes[dtype] === filters.dtype));
+  if (!mine.length) return null;
+  const error = (part) => (part >= 1e99 ? "any" : part && part < 0.001 ? part.toExponential(1) : number(part));
+  return [
+    el("h2", {}, "Sharpness"),
+    el("p", { class: "dim" }, "The smallest relative error of a whole output that its bounds show, in the sharpest and in the median numeric case; the elements whose bound exceeds 10% of their value; and the cases whose formula was also compared without rounding."),
+    scrolled("Sharpness", ["backend", "dtype", "sharpest case", "median case", "elements over 10%", "cases", "without rounding"], mine.map(([, backend, dtype, cases, formulas, best, typical, coarse]) =>
+      el("tr", {}, el("th", { scope: "row" }, data.backends[backend].id), el("td", {}, data.dtypes[dtype]), [error(best), error(typical), `${number(100 * coarse)}%`, whole(cases), whole(formulas)].map((text) => el("td", { class: "number" }, text))))),
   ];
 }
 

@@ -1,0 +1,72 @@
+"""Several forms of one oracle: the rounding of each is allowed, and nothing else."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+
+FAR = kt.array("m n", "float32", domain=(30, 31))
+DIMS = {"m": kt.dim(values=(4,)), "n": kt.dim(values=(64,))}
+
+
+def two_pass(x: Any) -> Any:
+    return np.square(x - x.mean(1, keepdims=True)).mean(1)
+
+
+def one_pass(x: Any) -> Any:
+    return np.square(x).mean(1) - np.square(x.mean(1))
+
+
+def sample_variance(x: Any) -> Any:
+    return np.square(x - x.mean(1, keepdims=True)).sum(1) / (x.shape[1] - 1)
+
+
+def transposed(x: Any) -> Any:
+    return two_pass(x)[None]
+
+
+def kernel(scale: float = 1.0) -> Any:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        x = x_ref[...]
+        o_ref[...] = scale * (jnp.mean(x * x, 1) - jnp.square(jnp.mean(x, 1)))
+
+    return lambda x: pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape[:1], x.dtype))(x)
+
+
+# The kernel's scale and the other forms, with the verdicts of findings and what their first message says.
+DECLARED = {
+    "one form": (1, (), {"mismatch"}, "loses"),
+    "its own": (1, (one_pass,), set(), ""),
+    "its own, of a wrong kernel": (1.001, (one_pass,), {"mismatch"}, "even without rounding"),
+    "another function": (
+        1,
+        (sample_variance,),
+        {"oracle_error"},
+        "sample_variance, a form of oracle two_pass, returned ",
+    ),
+    "another shape": (
+        1,
+        (transposed,),
+        {"oracle_error"},
+        "transposed, a form of oracle two_pass, returned other shapes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_a_kernel_may_round_as_any_form_of_its_oracle(name: str) -> None:
+    scale, forms, verdicts, words = DECLARED[name]
+    pairing = kt.oracle_for(kernel(scale), x=FAR, dims=DIMS, tolerance=kt.tolerance.rounding(forms=forms))(two_pass)
+    result = kt.check(pairing, depth="quick", minimize=0)
+    assert {str(each.verdict) for each in result.findings} == verdicts
+    assert all(words in each.message for each in result.findings[:1])
+    assert result.ok is not bool(verdicts)
+
+
+def test_the_forms_of_an_oracle_are_named() -> None:
+    assert str(kt.tolerance.rounding(forms=[one_pass])) == "rounding(forms=one_pass)"
