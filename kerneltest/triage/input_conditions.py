@@ -7,6 +7,7 @@ from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 from kerneltest.triage.predicates import MOST_EXCEPTIONS, Condition
 
 _CHANCE = 0.02  # probability that as many cases share a special value by chance, up to which it is believed
+_ABSENT = (SpecialValue.NAN, SpecialValue.POSITIVE_INFINITY, SpecialValue.NEGATIVE_INFINITY)  # their lack is telling
 _PARTS = list(FillExtent)  # from the weakest claim to the strongest
 _VALUES = list(SpecialValue)  # the more telling ones first
 
@@ -46,8 +47,12 @@ def _lacked(
     best: SpecialInput, failing: Sequence[frozenset[SpecialInput]], others: Sequence[frozenset[SpecialInput]]
 ) -> tuple[SpecialInput | None, Sequence[frozenset[SpecialInput]]]:
     """Returns a special input that most passing cases and no failing one have, and the passing cases without it."""
-    known = sorted({each for case in others for each in case if each.part is FillExtent.SOME}, key=_preference)
-    absent = [each for each in known if not any(each in case for case in failing) and each.argument == best.argument]
+    known = sorted({each for case in others for each in case if each.value in _ABSENT}, key=_preference)
+    absent = [
+        each
+        for each in known
+        if each.part is FillExtent.SOME and each.argument == best.argument and not any(each in case for case in failing)
+    ]
     if not absent:
         return None, others
     lacking = max(absent, key=lambda each: sum(each in case for case in others))

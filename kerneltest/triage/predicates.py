@@ -146,7 +146,7 @@ def _is_believable(cost: int, failing: int, tried: int, exceptions: int) -> bool
     return chance <= _CHANCES[min(cost, len(_CHANCES) - 1)]
 
 
-_CHANCES = (0.25, 0.2, 0.15, 0.1, 0.05)  # by cost: a bug at the end of a block is likely, one at a length of 39 is not
+_CHANCES = (0.25, 0.2, 0.1, 0.06, 0.05)  # by cost: a bug at the end of a block is likely, one at a length of 39 is not
 _ENOUGH = 8  # failing signatures, below which two conditions are not looked for
 _MOST_TERMS = 60  # terms that are tried in pairs
 _MOST_SIDES = 300  # sets of failing signatures that are tried in pairs, those that cover most

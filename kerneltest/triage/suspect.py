@@ -105,7 +105,7 @@ class Suspect:
         """Returns how far the formula is off, relatively, if that is little in nearly every finding; or ""."""
         known = [formula_error(record) for record in self.findings if symptom(record).effect not in OF_ROUNDING]
         errors = sorted(error for error in known if error is not None)
-        if not errors or len(errors) < len(known):
+        if not errors or len(errors) < _NEARLY_ALL * len(known):
             return ""
         if errors[-1] <= SLIGHT:
             return f"by up to {errors[-1]:.2g}"

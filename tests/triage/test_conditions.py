@@ -121,6 +121,8 @@ def test_a_signature_passes_only_if_it_was_asked_what_shows_the_failure(asked: S
         ([X_INF + ROW_INF] * 4, [()] * 20, "x holds -inf"),
         ([ROW_ZERO] * 4, [()] * 20, "a row of x holds nothing but zeros"),
         ([X_PLUS] * 4, [*[X_PLUS + X_NAN] * 9, *[()] * 20], "x holds +inf and no NaN"),
+        # that no number is negative says little
+        ([X_PLUS] * 4, [*[X_PLUS + _inputs("x", SpecialValue.NEGATIVE)] * 9, *[()] * 20], ""),
     ],
 )  # fmt: skip
 def test_what_failing_inputs_hold_is_said_if_passing_ones_do_not(
