@@ -153,14 +153,21 @@ def _tried_out(record: Record) -> str:
     return record.evidence.diagnosis
 
 
-def is_same_bug(one: Suspect, other: Suspect, interpreted: Collection[str]) -> bool:
+def is_same_bug(
+    entitled: tuple[Suspect, str], other_entitled: tuple[Suspect, str], interpreted: Collection[str]
+) -> bool:
     """Returns whether two suspects have the same title, smallest case or line at fault, and come from the same tier.
 
     What interpret mode shows is a bug of the kernel; what it ran and does not show may be another one of the lowering.
+
+    Args:
+      entitled, other_entitled: two suspects of one kernel, each with its title, which takes time to find.
+      interpreted: the cases that interpret mode judged.
     """
+    (one, title), (other, its_title) = entitled, other_entitled
     if one.level in BEFORE_VALUES or other.level in BEFORE_VALUES:
         return False
-    if one.title == other.title:
+    if title == its_title:
         return True
     seen = [any(record.tier is Tier.INTERPRET for record in each.findings) for each in (one, other)]
     hidden = [each for each, is_seen in zip((one, other), seen, strict=True) if not is_seen]

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -73,7 +72,7 @@ def _of_pairing(
         *merge_device_diagnostics(cluster_by(exceptions, lambda symptom: symptom.cause)),
     ]
     make = functools.partial(_suspect, pairing, records=records, blocks=blocks, most_basic=most_basic, known=known)
-    suspects = _merge_same([(cluster, make(cluster)) for cluster in clusters], make, _interpreted(records))
+    suspects = _merge_same(clusters, make, _interpreted(records))
     suspects.sort(key=lambda suspect: (_ORDER.index(suspect.level), -len(suspect.findings)))
     seen: Counter[tuple[Level, Effect, str]] = Counter()
     found = []
@@ -85,17 +84,23 @@ def _of_pairing(
 
 
 def _merge_same(
-    parts: list[tuple[FindingCluster, Suspect]], make: Callable[[FindingCluster], Suspect], interpreted: Collection[str]
+    clusters: Sequence[FindingCluster], make: Callable[[FindingCluster], Suspect], interpreted: Collection[str]
 ) -> list[Suspect]:
-    """Merges suspects that a reader could not tell apart, until all differ."""
-    for one, other in itertools.combinations(range(len(parts)), 2):
-        (first, suspect), (second, same) = parts[one], parts[other]
-        if is_same_bug(suspect, same, interpreted):
-            level = min(first.level, second.level, key=_ORDER.index)
-            both = FindingCluster(level, first.findings + second.findings)
-            left = [part for number, part in enumerate(parts) if number not in (one, other)]
-            return _merge_same([*left, (both, make(both))], make, interpreted)
-    return [suspect for _, suspect in parts]
+    """Returns the suspects of clusters, merging those that a reader could not tell apart, until all differ."""
+    apart: list[tuple[FindingCluster, Suspect, str]] = []
+    todo = list(reversed(clusters))
+    while todo:
+        cluster = todo.pop()
+        suspect = make(cluster)
+        title = suspect.title
+        same = next((each for each in apart if is_same_bug((suspect, title), each[1:], interpreted)), None)
+        if same is None:
+            apart.append((cluster, suspect, title))
+        else:
+            apart = [each for each in apart if each is not same]
+            level = min(cluster.level, same[0].level, key=_ORDER.index)
+            todo.append(FindingCluster(level, same[0].findings + cluster.findings))
+    return [suspect for _, suspect, _ in apart]
 
 
 def _interpreted(records: Sequence[Record]) -> Collection[str]:

@@ -122,7 +122,7 @@ class ShownSuspects:
                 "signature": _truncate(example.signature),
                 "family": _truncate(example.family),
                 "message": example.message[:_MOST_TEXT],
-                "diagnosis": suspect.diagnosis[:_MOST_TEXT],
+                "diagnosis": "\n".join(filter(None, (suspect.known_bug, suspect.diagnosis)))[:_MOST_TEXT],
                 "arguments": [
                     [_truncate(name), text[:_MOST_TEXT]]
                     for name, text in list((evidence.arguments or {}).items())[:_MOST_ARGUMENTS]
