@@ -186,7 +186,7 @@ def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[
             f"longer than its block, {block}, and not a multiple of it", lambda n: n > block and n % block > 0, 2
         )
         yield term(f"shorter than its block, {block}", lambda n: n < block, 1)
-    yield term("not a power of two", lambda n: n < 1 or bool(n & (n - 1)), 2)
+    yield term("not a power of two", _is_no_power, 2)
     for low, high in itertools.pairwise(lengths):
         at_block, adjacent = low <= block < high, low <= 1 or high == low + 1
         # The lengths between two that were tried may do either: what is said is true of the failing one.
@@ -208,6 +208,7 @@ def _terms_of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[_
         return _Term(words, lambda features: test(features.numbers[one], features.numbers[other]), cost)
 
     yield term(f"{one} differs from {other}", operator.ne, 2)
+    yield term(f"{one} or {other} is not a power of two", lambda n, m: _is_no_power(n) or _is_no_power(m), 3)
     yield term(f"{one} is longer than {other}", operator.gt, 3)
     yield term(f"{other} is longer than {one}", operator.lt, 3)
     if one in blocks and other in blocks:
@@ -226,6 +227,10 @@ def _lacks_option(name: str, value: StaticValue, features: Features) -> bool:
 
 def _length(name: str, test: Callable[[int], bool], features: Features) -> bool:
     return test(features.lengths[name])
+
+
+def _is_no_power(length: int) -> bool:
+    return length < 1 or bool(length & (length - 1))
 
 
 def _has_rest(step: int, length: int) -> bool:
