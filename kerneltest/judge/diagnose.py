@@ -209,22 +209,26 @@ def _permuted_blocks(mismatch: MismatchContext) -> str:
     for place, axis in enumerate(mismatch.axes):
         if not axis.block or axis.length // axis.block < 2:
             continue
-        whole = axis.length // axis.block
-        at = [(slice(None),) * place + (slice(i * axis.block, (i + 1) * axis.block),) for i in range(whole)]
-        owner = {_block_bytes(rounded[block]): i for i, block in enumerate(at)}
-        if len(owner) < whole:
+        expected, actual, is_wrong = (
+            _whole_blocks(each, place, axis.block) for each in (rounded, comparison.actual, comparison.wrong)
+        )
+        owner = {block.tobytes(): i for i, block in enumerate(expected)}
+        if len(owner) < len(expected):
             return ""  # equal blocks cannot be told apart
-        wrong = [i for i, block in enumerate(at) if comparison.wrong[block].any()]
-        moved = [(i, owner.get(_block_bytes(comparison.actual[at[i]]))) for i in wrong]
-        if len(wrong) > 1 and all(j is not None for _, j in moved):
+        moved = [(int(i), owner.get(actual[i].tobytes())) for i in np.flatnonzero(is_wrong.any(axis=1))]
+        every = is_wrong.sum() == comparison.wrong.sum()  # and none is past the last whole block
+        if every and len(moved) > 1 and all(j is not None for _, j in moved):
             pairs = ", ".join(f"block {i} has the values of block {j}" for i, j in moved[:4])
             return f"blocks of {axis.name} are permuted: {pairs}"
     return ""
 
 
-def _block_bytes(values: Array) -> bytes:
-    """Returns bytes that are the same for equal blocks, whatever the sign of their zeros."""
-    return np.where(values == 0, np.zeros_like(values), values).tobytes()
+def _whole_blocks(values: Array, place: int, block: int) -> Array:
+    """Returns the whole blocks along an axis, a row each, with zeros of one sign."""
+    whole = values.shape[place] // block
+    first = np.moveaxis(values, place, 0)[: whole * block]
+    rows = np.ascontiguousarray(first).reshape(whole, -1)
+    return np.where(rows == 0, np.zeros_like(rows), rows)
 
 
 def _narrow_integers(mismatch: MismatchContext) -> str:

@@ -275,7 +275,7 @@ def test_permuted_blocks_are_found_at_once_among_many() -> None:
     assert diagnose(context, is_gradient=True).startswith(
         "blocks of n are permuted: block 0 has the values of block 32767"
     )
-    assert time.perf_counter() - started < 2  # 30 s if each block were compared with each other one
+    assert time.perf_counter() - started < 20  # many minutes if each block were compared with each other one
 
 
 @pytest.mark.parametrize(
