@@ -42,6 +42,12 @@ conformance: $(VENV)/ready
 	  "$(VENV)/bin/pip install -e '.[tpu]'"; \
 	exit $$status
 
+# Kernels that nobody wrote, right by construction: a finding is a bug of kerneltest, of Pallas or of the generator.
+SEEDS ?= 0:60
+JOBS ?= 2
+generated: $(VENV)/ready
+	$(VENV)/bin/python -m benchmarks.generated --seeds $(SEEDS) --jobs $(JOBS)
+
 # Kernels with bugs, for the report's examples: findings are what is wanted, so 1 is the right exit code.
 findings: $(VENV)/ready
 	$(VENV)/bin/pytest -p kerneltest examples --kt-depth quick --kt-backends 'all,compile:sm_90,compile:gfx942' \
@@ -64,4 +70,4 @@ $(VENV)/docs-ready: pyproject.toml
 clean:
 	rm -rf .venv* .tox dist site .pytest_cache .mypy_cache .ruff_cache $(REPORT)
 
-.PHONY: test lint lint-js hooks unit conformance findings docs clean
+.PHONY: test lint lint-js hooks unit conformance generated findings docs clean

@@ -1,4 +1,4 @@
-"""Counts the broken variants of which findings name the right cause: `python benchmarks/causes.py [--only TEXT]`.
+"""Counts the broken variants of which findings name the right cause: `python -m benchmarks.causes [--jobs N]`.
 
 Each variant of `benchmarks/variants` runs at `quick` on `interpret`, and on `simulate:sm_90` if that finds no wrong
 values. What its findings say most often (another formula, too much rounding, an unstable formula) is compared with the
@@ -9,6 +9,8 @@ import argparse
 import sys
 import warnings
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import kerneltest as kt
 from benchmarks.variants import VARIANTS, Variant
@@ -47,8 +49,10 @@ OTHERS: dict[str, tuple[ErrorCause, ...]] = {
 }
 
 
-def said(variant: Variant) -> Counter[str]:
-    """Returns the causes that a variant's findings of wrong values name, "" for none."""
+def said(number: int) -> Counter[str]:
+    """Returns the causes that the findings of wrong values of a variant name, "" for none."""
+    warnings.filterwarnings("ignore")
+    variant = VARIANTS[number]
     for backends in (["interpret"], ["simulate:sm_90"]):
         findings = kt.check(variant.broken(), backends=backends, depth="quick", minimize=0).findings
         details = [each.record.detail for each in findings]
@@ -67,18 +71,18 @@ def main() -> int:
     """Prints a line for each variant and the totals; exits with 1 if under 95% of the named causes are right."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="variants whose name contains this text")
-    only = parser.parse_args().only
-    warnings.filterwarnings("ignore")
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
     totals: Counter[str] = Counter()
-    for variant in VARIANTS:
-        if only not in variant.name:
-            continue
-        found = said(variant)
-        named = Counter({cause: count for cause, count in found.items() if cause})
-        first = max(named, key=lambda cause: named[cause], default="")
-        outcome = "none named" if not first else "right" if first in expected(variant) else "WRONG"
-        totals[outcome] += 1
-        print(f"{outcome:10}  {variant.name}: {dict(found)}", flush=True)
+    chosen = [number for number, variant in enumerate(VARIANTS) if options.only in variant.name]
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        for number, found in zip(chosen, pool.map(said, chosen), strict=True):
+            named = Counter({cause: count for cause, count in found.items() if cause})
+            first = max(named, key=lambda cause: named[cause], default="")
+            right = first in expected(VARIANTS[number])
+            outcome = "none named" if not first else "right" if right else "WRONG"
+            totals[outcome] += 1
+            print(f"{outcome:10}  {VARIANTS[number].name}: {dict(found)}", flush=True)
     print(dict(totals))
     judged = totals["right"] + totals["WRONG"]
     return int(totals["right"] < 0.95 * judged)

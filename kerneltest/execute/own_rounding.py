@@ -96,12 +96,18 @@ def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> Mism
       found: the comparison of each output within the oracle's bounds.
       own: the rounding of the kernel's own formula, if it is known.
     """
-    if any((each.wrong & ~np.isfinite(np.asarray(each.expected, np.float64))).any() for each in found):
+    if any((each.wrong & ~_can_be_rounded(each)).any() for each in found):
         return None  # not lost to rounding
     if own is not None and all(_is_within(each, bound) for each, bound in zip(found, own.bounds, strict=True)):
         ratios = [_largest_ratio(bound, each.bound, each) for each, bound in zip(found, own.bounds, strict=True)]
         return _cause(ErrorCause.UNSTABLE, max(ratios))
     return _cause(ErrorCause.ROUNDING, max(_largest_ratio(_error(each), each.bound, each) for each in found))
+
+
+def _can_be_rounded(found: Comparison) -> Array:
+    """Returns where rounding can make a difference: not in NaN, an infinity or the sign of a zero."""
+    expected = np.asarray(found.expected, np.float64)
+    return np.asarray(np.isfinite(expected) & ((expected != 0) | (found.actual != 0)))
 
 
 def _cause(what: ErrorCause, size: float) -> MismatchCause:

@@ -10,6 +10,7 @@ from importlib import import_module
 MODULES = {
     "commands": (
         "kerneltest.extensions.audit.audit_command",
+        "kerneltest.extensions.generate.generate_command",
         "kerneltest.extensions.lowering_map.lowering_command",
     ),
     "groups": (

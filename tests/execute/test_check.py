@@ -194,6 +194,8 @@ def test_the_sign_of_a_zero_counts_only_where_it_is_declared() -> None:
     assert kt.check(lax, depth="quick").ok
     strict = kt.check(replace(lax, signed_zeros=True), depth="quick")
     assert {f.verdict for f in strict.findings} == {"special_mismatch"}
+    rounded = kt.check(replace(lax, signed_zeros=True, tolerance=kt.tolerance.rounding()), depth="quick")
+    assert {f.record.detail.cause for f in rounded.findings} == {None}  # type: ignore[union-attr]
 
 
 def _xfail(**more: Any) -> Any:

@@ -1,0 +1,151 @@
+"""Runs kernels that nobody wrote: `python -m benchmarks.generated --seeds 0:100 [--jobs N] [--minutes M]`.
+
+The kernels of `kerneltest generate` are right by construction, so a finding is a bug of kerneltest, of Pallas or of the
+generator. Each seed that has one is printed with it. `reports/generated/ledger.json` keeps which seeds ran, with which
+versions, and what was found: a finding that it knows is not printed again, and one that is gone is. Exits with 1 if
+there is a new finding.
+"""
+
+import argparse
+import itertools
+import json
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import kerneltest as kt
+from benchmarks.device_outputs import ROOT
+from kerneltest.extensions.generate.productions import generate_kernel
+
+LEDGER = ROOT / "reports" / "generated" / "ledger.json"
+BACKENDS = "interpret,interpret-tpu,lower:sm_90,simulate:sm_90,simulate:gfx942"
+SLOWEST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SeedResult:
+    """What a run of one seed's kernel found.
+
+    Attributes:
+      seed, what, features: of the kernel.
+      cases: number of cases.
+      seconds: that they took.
+      findings: one line for each backend and verdict: the first finding with them.
+    """
+
+    seed: int
+    what: str
+    features: tuple[str, ...]
+    cases: int
+    seconds: float
+    findings: tuple[str, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        """What the ledger keeps of the findings: the seed with the backend and the verdict."""
+        return [f"{self.seed} {' '.join(line.split()[:2])}" for line in self.findings]
+
+
+def run_seed(seed: int, only: str, backends: Sequence[str]) -> SeedResult:
+    """Runs the kernel of a seed at depth quick."""
+    warnings.filterwarnings("ignore")
+    kernel, started = generate_kernel(seed, only), time.monotonic()
+    features = tuple(sorted(kernel.features))
+    try:
+        result = kt.check(kernel.pairing(), backends=backends, depth="quick", minimize=0)
+    except Exception as error:  # of the generator, or of kerneltest
+        line = f"check {type(error).__name__}: {str(error).splitlines()[0]}"
+        return SeedResult(seed, kernel.what, features, 0, time.monotonic() - started, (line,))
+    records = [*(each.record for each in result.findings), *result.internal_errors]
+    first: dict[tuple[str, str], str] = {}
+    for each in records:
+        message = each.message.splitlines()[0] if each.message else ""
+        text = f"{each.backend} {each.verdict} in {each.family}, {each.signature}: {message}"
+        first.setdefault((each.backend, str(each.verdict)), text)
+    if not records and not result.ok:
+        first["all", "nothing"] = "all nothing_compared"
+    return SeedResult(seed, kernel.what, features, result.cases, time.monotonic() - started, tuple(first.values()))
+
+
+def run_seeds(seeds: range, only: str, backends: Sequence[str], jobs: int, minutes: float) -> Iterator[SeedResult]:
+    """Yields the result of each seed, as they end; no new one starts once the time is over."""
+    end, waiting = time.monotonic() + 60 * minutes, iter(seeds)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=50) as pool:
+        running: set[Future[SeedResult]] = set()
+        for seed in waiting:
+            running.add(pool.submit(run_seed, seed, only, backends))
+            while len(running) >= 2 * jobs or (running and time.monotonic() > end):
+                done = next(as_completed(running))
+                running.remove(done)
+                yield done.result()
+            if time.monotonic() > end:
+                return
+        for done in as_completed(running):
+            yield done.result()
+
+
+def coverage(results: Sequence[SeedResult]) -> Iterator[str]:
+    """Yields how often each production was used, and how many of their pairs were."""
+    single = Counter(feature for each in results for feature in each.features)
+    pairs = Counter(pair for each in results for pair in itertools.combinations(each.features, 2))
+    yield f"{len(single)} productions in {len(pairs)} pairs: " + ", ".join(f"{k} {n}" for k, n in single.most_common())
+    slowest = sorted(results, key=lambda each: -each.seconds)[:SLOWEST]
+    yield "slowest: " + ", ".join(f"{each.seed} ({each.what}) {each.seconds:.1f} s" for each in slowest)
+
+
+def update(ledger: dict[str, Any], results: Sequence[SeedResult], run: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Adds a run to a ledger, and returns the keys of its new findings and of those that are gone."""
+    known: dict[str, str] = ledger.setdefault("findings", {})
+    found = {key: line for each in results for key, line in zip(each.keys, each.findings, strict=True)}
+    ran = {str(each.seed) for each in results}
+    new = [key for key in found if key not in known]
+    gone = [key for key in known if key.partition(" ")[0] in ran and key not in found]
+    ledger.setdefault("runs", []).append(run)
+    ledger["findings"] = {key: line for key, line in (known | found).items() if key not in gone}
+    return new, gone
+
+
+def main() -> int:
+    """Runs the seeds that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", default="0:60", help="FIRST:LAST, without the last")
+    parser.add_argument("--only", default="", help="the name of a production")
+    parser.add_argument("--backends", default=BACKENDS)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1e6)
+    parser.add_argument("--ledger", type=Path, help=f"keep the result there, as in {LEDGER.relative_to(ROOT)}")
+    options = parser.parse_args()
+    started = time.monotonic()
+    seeds = range(*map(int, options.seeds.split(":")))
+    results = []
+    for each in run_seeds(seeds, options.only, options.backends.split(","), options.jobs, options.minutes):
+        results.append(each)
+        for line in each.findings:
+            print(f"{each.seed} ({each.what}): {line}", flush=True)
+    run = {
+        "seeds": options.seeds, "kernels": len(results), "cases": sum(each.cases for each in results),
+        "seconds": round(time.monotonic() - started), "jobs": options.jobs, "backends": options.backends,
+        "jax": jax.__version__, "numpy": np.__version__, "with findings": sum(bool(each.findings) for each in results),
+    }  # fmt: skip
+    ledger = json.loads(options.ledger.read_text()) if options.ledger and options.ledger.exists() else {}
+    new, gone = update(ledger, results, run)
+    if options.ledger:
+        options.ledger.parent.mkdir(parents=True, exist_ok=True)
+        options.ledger.write_text(json.dumps(ledger, indent=1) + "\n", encoding="utf-8")
+    print(*coverage(results), json.dumps(run), sep="\n")
+    print(*(f"new: {key}" for key in new), *(f"gone: {key}" for key in gone), sep="\n")
+    return int(bool(new))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Elementwise kernels: blocks of every kind, broadcast and permuted operands, masks."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kerneltest.extensions.generate.forms import random_expression
+from kerneltest.extensions.generate.generated_kernel import Draft, production, random_dtype
+
+_AXES = "abcd"
+_BLOCKS = (None, 4, 8, 5, 16)  # None: the whole axis
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An input of an elementwise kernel.
+
+    Attributes:
+      name: its name.
+      axes: its axes in their order in memory, a part of those of the output.
+      output: the axes of the output.
+    """
+
+    name: str
+    axes: str
+    output: str
+
+    @property
+    def broadcast(self) -> str:
+        """The source that brings its axes into the output's order, with an axis of length 1 for each that it lacks."""
+        order = "".join(sorted(self.axes, key=self.output.index))
+        text = self.name
+        if order != self.axes:
+            text += f".transpose({', '.join(str(self.axes.index(axis)) for axis in order)})"
+        if self.axes and len(self.axes) < len(self.output):
+            text += f"[{', '.join(':' if axis in self.axes else 'None' for axis in self.output)}]"
+        return text
+
+
+@production
+def elementwise(rng: random.Random) -> Draft:
+    """A function of one to three inputs in blocks, of rank 0 to 3, with some of the output's axes in some order."""
+    dtype = random_dtype(rng)
+    axes = _AXES[: rng.choice((0, 1, 2, 2, 3))]
+    operands = [Operand("x", axes, axes)]
+    for name in "yz"[: rng.randint(0, 2)]:
+        some = [axis for axis in axes if rng.random() < 0.6]
+        rng.shuffle(some)
+        operands.append(Operand(name, "".join(some), axes))
+    blocks = {axis: rng.choice(_BLOCKS) for axis in axes}
+    gridded = [axis for axis in axes if blocks[axis]]
+    rng.shuffle(gridded)
+    expression = random_expression(rng, [each.name for each in operands])
+    loads = "\n".join(f"        {each.name} = {_as_float32(each)}" for each in operands)
+    shape = _tuple(axes)
+    specs = ", ".join(_spec(each.axes, blocks, gridded) for each in operands)
+    names = ", ".join(each.name for each in operands)
+    body = f"""
+def kernel({names}):
+    {f"{shape} = x.shape" if axes else "assert not x.shape"}
+
+    def body({", ".join(f"{each.name}_ref" for each in operands)}, o_ref):
+{loads}
+        o_ref[...] = ({expression.kernel}).astype(o_ref.dtype)
+
+    return pl.pallas_call(
+        body,
+        grid={_tuple([f"pl.cdiv({axis}, {blocks[axis]})" for axis in gridded])},
+        in_specs=[{specs}],
+        out_specs={_spec(axes, blocks, gridded)},
+        out_shape=jax.ShapeDtypeStruct({shape}, x.dtype),
+    )({names})
+"""
+    arguments = {each.name: f'kt.array("{" ".join(each.axes)}", {dtype}{expression.domain})' for each in operands}
+    dims = ", ".join(f"{axis}=kt.dim(block={blocks[axis]})" for axis in axes if blocks[axis])
+    views = "\n".join(f"{each.name} = {each.broadcast}" for each in operands if each.broadcast != each.name)
+    oracle = f"{views}\nreturn {expression.oracle}"
+    features = {f"rank {len(axes)}", f"{len(operands)} inputs", f"grid of {len(gridded)} axes", *expression.forms}
+    features |= {"broadcast"} if any(len(each.axes) < len(axes) for each in operands) else set()
+    features |= {"permuted"} if any(each.axes != "".join(sorted(each.axes)) for each in operands) else set()
+    options = {"dims": f"dict({dims})", "backends": '("interpret", "interpret-tpu")'}
+    what = f"an elementwise function of {len(operands)} arrays of rank {len(axes)}"
+    return Draft(what, body, arguments, options, oracle, frozenset(features))
+
+
+def _as_float32(operand: Operand) -> str:
+    loaded = f"{operand.name}_ref[...].astype(jnp.float32)"
+    return operand.broadcast.replace(operand.name, loaded, 1)
+
+
+def _spec(axes: str, blocks: dict[str, int | None], gridded: list[str]) -> str:
+    shape = _tuple([str(blocks[axis] or axis) for axis in axes])
+    names = ", ".join(f"i_{axis}" for axis in gridded)
+    index = _tuple([f"i_{axis}" if blocks[axis] else "0" for axis in axes])
+    return f"pl.BlockSpec({shape}, lambda {names}: {index})" if names else f"pl.BlockSpec({shape}, lambda: {index})"
+
+
+def _tuple(parts: Sequence[str]) -> str:
+    """Returns the source of a tuple."""
+    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+
+
+@production
+def triton_elementwise(rng: random.Random) -> Draft:
+    """A function of one or two vectors by masked loads and stores."""
+    dtype = random_dtype(rng)
+    block = rng.choice((16, 32, 64))
+    names = ["x", "y"][: rng.randint(1, 2)]
+    expression = random_expression(rng, names)
+    start, lanes = f"pl.program_id(0) * {block}", f"jnp.arange({block})"
+    at = rng.choice((f"{start} + {lanes}", f"{lanes} + {start}"))
+    other = rng.choice(("0", "1", "jnp.nan"))  # masked lanes are never stored
+    loads = "\n".join(
+        f"        {name} = plgpu.load({name}_ref.at[at], mask=at < n, other={other}).astype(jnp.float32)"
+        for name in names
+    )
+    body = f"""
+def kernel({", ".join(names)}):
+    (n,) = x.shape
+
+    def body({", ".join(f"{name}_ref" for name in names)}, o_ref):
+        at = {at}
+{loads}
+        plgpu.store(o_ref.at[at], ({expression.kernel}).astype(o_ref.dtype), mask=at < n)
+
+    return pl.pallas_call(
+        body,
+        grid=(pl.cdiv(n, {block}),),
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        compiler_params=plgpu.CompilerParams(),
+    )({", ".join(names)})
+"""
+    arguments = dict.fromkeys(names, f'kt.array("n", {dtype}{expression.domain})')
+    options = {"dims": f"dict(n=kt.dim(block={block}))"}
+    features = frozenset({"triton", "masked", f"{len(names)} inputs", *expression.forms})
+    imports = "from jax.experimental.pallas import triton as plgpu"
+    what = f"an elementwise function of {len(names)} vectors"
+    return Draft(what, body, arguments, options, f"return {expression.oracle}", features, imports)

@@ -1,0 +1,104 @@
+"""A generated kernel, as source that declares its pairing, and the registry of productions that make them."""
+
+import linecache
+import random
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kerneltest.declare.pairing import Pairing
+
+_DTYPES = ('"float32"', '"bfloat16"', '"float16"', '("float32", "bfloat16")')
+
+MODULE = '''\
+"""Kernel {seed} of kerneltest's generator: {what}."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+{imports}
+import kerneltest as kt
+
+
+{body}
+
+@kt.oracle_for(
+    kernel,
+{declaration}
+)
+def oracle({parameters}):
+{oracle}
+
+
+if __name__ == "__main__":
+    result = kt.check(oracle, depth="quick")
+    print(*(finding.message for finding in result.findings), f"{{result.cases}} cases", sep="\\n")
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The parts of a kernel that a production makes.
+
+    Attributes:
+      what: the kernel in words.
+      body: the source that defines `kernel`.
+      arguments: the declaration of each argument, by name, as source.
+      options: further options of the pairing, by name, as source.
+      oracle: the source of the oracle's body.
+      features: the names of the productions in it.
+      imports: further lines of imports.
+    """
+
+    what: str
+    body: str
+    arguments: Mapping[str, str]
+    options: Mapping[str, str]
+    oracle: str
+    features: frozenset[str]
+    imports: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedKernel:
+    """A kernel, right by construction, and its pairing.
+
+    Attributes:
+      seed: which makes it.
+      what: the kernel in words.
+      features: the names of the productions in it.
+      source: a module that declares the pairing `oracle`.
+    """
+
+    seed: int
+    what: str
+    features: frozenset[str]
+    source: str
+
+    def pairing(self) -> Pairing:
+        """Returns the pairing that the source declares."""
+        name = f"generated_{self.seed}"
+        file = f"{name}.py"
+        linecache.cache[file] = len(self.source), None, self.source.splitlines(keepends=True), file
+        module = types.ModuleType(name)
+        module.__dict__["__file__"] = file
+        exec(compile(self.source, file, "exec"), module.__dict__)
+        pairing = module.__dict__["oracle"]
+        assert isinstance(pairing, Pairing)
+        return pairing
+
+
+Production = Callable[[random.Random], Draft]
+PRODUCTIONS: dict[str, Production] = {}
+
+
+def random_dtype(rng: random.Random) -> str:
+    """Returns the source of the dtypes of a kernel's arrays."""
+    return rng.choice(_DTYPES)
+
+
+def production(make: Production) -> Production:
+    """Registers a function that makes a draft from random numbers, under its name."""
+    PRODUCTIONS[make.__name__] = make
+    return make

@@ -1,0 +1,38 @@
+"""The kernel of a seed, made by one of all productions."""
+
+import random
+import re
+from textwrap import dedent, indent
+
+from kerneltest.extensions.generate import elementwise_kernels as elementwise_kernels
+from kerneltest.extensions.generate import product_kernels as product_kernels
+from kerneltest.extensions.generate import row_kernels as row_kernels
+from kerneltest.extensions.generate.generated_kernel import MODULE, GeneratedKernel
+from kerneltest.extensions.generate.generated_kernel import PRODUCTIONS as PRODUCTIONS
+
+
+def generate_kernel(seed: int, only: str = "") -> GeneratedKernel:
+    """Returns the kernel of a seed.
+
+    Args:
+      seed: the same seed gives the same source, on every machine and with every version of JAX.
+      only: the name of the production to use; by default the seed chooses one.
+
+    Raises:
+      KeyError: there is no such production.
+    """
+    rng = random.Random(f"kerneltest {seed}")
+    name = rng.choice(sorted(PRODUCTIONS))
+    draft = PRODUCTIONS[only or name](rng)
+    declared = {**draft.arguments, **draft.options}
+    source = MODULE.format(
+        seed=seed,
+        what=draft.what,
+        imports=draft.imports,
+        body=dedent(draft.body).strip() + "\n",
+        declaration=indent("\n".join(f"{key}={value}," for key, value in declared.items()), "    "),
+        parameters=", ".join(draft.arguments),
+        oracle=indent(dedent(draft.oracle).strip(), "    "),
+    )
+    source = re.sub(r"\n{4,}", "\n\n\n", re.sub(r"(?m)^ +$\n", "", source))
+    return GeneratedKernel(seed, draft.what, draft.features | {only or name}, source)
