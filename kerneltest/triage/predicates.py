@@ -64,6 +64,7 @@ def signature_condition(
     passing: Sequence[Features],
     blocks: Mapping[str, int],
     covered: Sequence[Features] = (),
+    unsure: Sequence[Features] = (),
 ) -> Condition:
     """Returns the simplest condition of at most two terms that all failing signatures and fewest passing ones fulfil.
 
@@ -73,27 +74,33 @@ def signature_condition(
       failing, passing: signatures, each once.
       blocks: the kernel's block length by dim, in elements.
       covered: further failing ones, such as those on other backends, which must fulfil it and are not counted.
+      unsure: signatures in which another failure may hide this one; of two conditions that are as good, the one that
+        fewer of them fulfil is stated.
     """
     count = len(failing) + len(passing)
     if not failing or not passing:
         return Condition("", len(failing), count, count)
-    fitting: list[tuple[int, int, str, int]] = []  # exceptions, cost, words, exceptions as bits
-    covered = [each for each in covered if each.lengths.keys() == failing[0].lengths.keys()]  # a proof has none
+    fitting: list[tuple[int, int, int, str, int]] = []  # exceptions, cost, unsure ones, words, exceptions as bits
+    covered, unsure = (
+        [each for each in more if each.lengths.keys() == failing[0].lengths.keys()]  # a proof has none
+        for more in (covered, unsure)
+    )
     for term in _terms([*failing, *passing, *covered], blocks):
         if all(map(term.holds, failing)) and all(map(term.holds, covered)):
             exceptions = _matching_bits(term, passing)
             if exceptions.bit_count() < len(passing):
-                fitting.append((exceptions.bit_count(), term.cost, term.words, exceptions))
+                hidden = _matching_bits(term, unsure).bit_count()
+                fitting.append((exceptions.bit_count(), term.cost, hidden, term.words, exceptions))
     if not fitting:
         return Condition("", len(failing), count, count)
-    fitting.sort(key=lambda each: each[:2])
-    left, cost, words, _ = fitting[0]
+    fitting.sort(key=lambda each: each[:3])
+    left, cost, _, words, _ = fitting[0]
     alone = left
     for one, other in itertools.combinations(fitting[:_MOST_TERMS], 2):
-        both, together = (one[3] & other[3]).bit_count(), one[1] + other[1] + 2
+        both, together = (one[4] & other[4]).bit_count(), one[1] + other[1] + 2
         telling = together == 2 or alone - both > 1  # some far-fetched term excludes any single signature
         if telling and (both, together) < (left, cost):
-            left, cost, words = both, together, f"{one[2]} and {other[2]}"
+            left, cost, words = both, together, f"{one[3]} and {other[3]}"
     if left > MOST_EXCEPTIONS * (len(failing) + left) or not _is_believable(cost, len(failing), count, left):
         return Condition("", len(failing), count, count)
     return Condition(words, len(failing), len(failing) + left, count)

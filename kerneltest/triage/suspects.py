@@ -144,6 +144,7 @@ def _suspect(
             [each for name, each in tried.items() if name not in failing],
             blocks,
             [features(record) for record in covered],
+            [features(each) for each in {r.signature: r for r in here if r.signature not in tried}.values()],
         ),
         inputs=input_condition(
             [r.special_inputs for r in here if r.case in bad],

@@ -78,6 +78,17 @@ def test_a_condition_holds_for_the_smallest_case_and_on_other_backends(covered: 
     assert signature_condition(failing, passing, BLOCKS, _features(covered)).words == words
 
 
+@pytest.mark.parametrize(
+    ("unsure", "words"),
+    [([], "n is not a multiple of its block, 16"), ([{"n": 1}, {"n": 3}], "n is longer than its block, 16")],
+)
+def test_of_two_conditions_the_one_that_fewer_hidden_signatures_fulfil_is_stated(
+    unsure: list[Sizes], words: str
+) -> None:
+    failing, passing = _features([{"n": n} for n in (17, 33, 39)]), _features([{"n": 16}] * 3)
+    assert signature_condition(failing, passing, BLOCKS, (), _features(unsure)).words == words
+
+
 def _features(signatures: Sequence[Sizes]) -> list[Features]:
     return [
         Features({k: v for k, v in s.items() if isinstance(v, int) and k != "t"},
