@@ -32,7 +32,8 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import FAMILIES, GROUPS
 from kerneltest.plan.signatures import Signature, signature_dtypes
-from kerneltest.trace.tracing import Traced, jax_environment, trace
+from kerneltest.trace.jax_environment import jax_environment
+from kerneltest.trace.tracing import Traced, trace
 
 ROOT = Path(__file__).parent.parent
 FIXTURE = ROOT / "tests" / "device_outputs.jsonl.gz"

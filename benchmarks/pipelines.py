@@ -35,7 +35,7 @@ from kerneltest.execute.item import Item  # noqa: E402
 from kerneltest.execute.planning import plan_pairing  # noqa: E402
 from kerneltest.execute.runner import run_item  # noqa: E402
 from kerneltest.execute.settings import RunSettings  # noqa: E402
-from kerneltest.trace.tracing import jax_environment  # noqa: E402
+from kerneltest.trace.jax_environment import jax_environment  # noqa: E402
 
 SUITES = ("test_pipeline_copy", "test_pipeline_compute", "test_pipeline_specialized")
 DEPTH = "standard"

@@ -33,7 +33,7 @@ from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.sanitizer.sanitizer_tools import GUARDS, MISSING, TOOLS, find_compute_sanitizer
 from kerneltest.records.schema import Record
-from kerneltest.trace.tracing import jax_environment
+from kerneltest.trace.jax_environment import jax_environment
 
 RIGHT = ("test_matmul", "test_softmax")
 

@@ -1,6 +1,7 @@
 """The commands of the command line, built-in, by extensions and by users."""
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +50,25 @@ def register_command(command: Command, *, order: int = AFTER_BUILT_IN) -> None:
 def registered_commands() -> tuple[Command, ...]:
     """All commands, in the order of `kerneltest --help`."""
     return _REGISTRY.entries()
+
+
+def add_limit(parser: argparse.ArgumentParser, then: str) -> None:
+    """Adds `--limit`, a command's time limit.
+
+    Args:
+      parser: of the command.
+      then: what the command does when the time is over.
+    """
+    parser.add_argument(
+        "--limit", type=_seconds, default=60.0, metavar="SECONDS", help=f"{then} (default: 60; 0 for no limit)"
+    )
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds, or 0 for no limit")
+    return seconds
 
 
 def refuse(command: str, error: Exception) -> int:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from kerneltest.cli.command_registry import Command, refuse, register_command
+from kerneltest.cli.command_registry import Command, add_limit, refuse, register_command
 
 
 def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,14 +16,17 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, default=Path(), metavar="FOLDER", help="where to write test_FUNCTION.py"
     )
+    add_limit(parser, "write what is known by then")
 
 
 def _init(chosen: argparse.Namespace) -> int:
     from kerneltest.report.text.tables import for_terminal
     from kerneltest.start.call_recorder import record_calls
+    from kerneltest.start.command_progress import CommandProgress
     from kerneltest.start.example_calls import StartError, example_from_shapes, example_from_text, import_kernel
     from kerneltest.start.init import write_pairing
 
+    progress = CommandProgress(chosen.limit)
     try:
         if chosen.dtypes and not chosen.shapes:
             raise StartError("--dtypes is for --shapes; a call has its own dtypes")
@@ -34,9 +37,11 @@ def _init(chosen: argparse.Namespace) -> int:
             examples = [example_from_text(kernel, chosen.call)]
         else:
             examples = record_calls(kernel, chosen.watch)
-        path, declaration = write_pairing(kernel, examples, chosen.output)
+        path, declaration = write_pairing(kernel, examples, chosen.output, progress)
     except (StartError, OSError) as error:
+        progress.clear()
         return refuse("init", error)
+    progress.clear()
     print(for_terminal(f"{path}: write {declaration.oracle}, then run: pytest -p kerneltest {path}"))
     for note in declaration.notes:
         print(for_terminal(f"  check {note}"))

@@ -1,5 +1,6 @@
 """Planning: the items of a pairing, the backends that do not apply to it, and the plan of a run."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +23,8 @@ from kerneltest.plan.shortfall import find_shortfalls
 from kerneltest.plan.signatures import signature_dtypes
 from kerneltest.records.run_plan import ANY, NotApplicable, Plan, PlannedItem, digest_ids
 from kerneltest.records.sources import describe_pairing
-from kerneltest.trace.tracing import device_problem, jax_environment, jax_settings, version_problem, without_debugging
+from kerneltest.trace.jax_environment import jax_environment, jax_settings
+from kerneltest.trace.tracing import device_problem, version_problem, without_debugging
 
 
 class UnavailableGroup(Group):
@@ -58,11 +60,13 @@ class PairingPlan:
       items: in order, with backends innermost, since they share traces and expectations.
       not_applicable: backends that do not apply to its kernel.
       problem: why there is nothing to test, whatever the backend; "" if there is something.
+      seconds: the time that planning took.
     """
 
     items: tuple[Item, ...]
     not_applicable: tuple[NotApplicable, ...]
     problem: str = ""
+    seconds: float = 0.0
 
 
 @without_debugging()
@@ -81,6 +85,7 @@ def plan_pairing(
       backends: of the run.
       settings: of the run.
     """
+    started = time.monotonic()
     device_problem()  # JAX must find its devices before kernels are traced, which get other answers from them
     applicability = Applicability(pairing, settings.depth)
     available: list[Backend] = []
@@ -103,7 +108,7 @@ def plan_pairing(
         else:
             available.append(backend)
     items = (*_items(pairing, pairing_id, available, settings), *absent)
-    return PairingPlan(items, tuple(not_applicable), applicability.problem())
+    return PairingPlan(items, tuple(not_applicable), applicability.problem(), time.monotonic() - started)
 
 
 def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings) -> Iterator[Item]:

@@ -57,7 +57,7 @@ class TimeBudget:
 
     def __post_init__(self) -> None:
         self._end = self.clock() + self.seconds
-        self._group, self._until, self._first = "", self._end, True
+        self._group, self._until, self._ahead_until, self._first = "", self._end, self._end, True
 
     def begin_group(self, group: str) -> None:
         """Begins a group, with its share of the time that is left."""
@@ -67,17 +67,30 @@ class TimeBudget:
         now = self.clock()
         self._group, self._first = group, True
         self._until = now + max(0.0, self._end - now) * share
+        self._ahead_until = (now + self._until) / 2
 
     def can_afford(self, cases: Iterable[AnyCase]) -> bool:
         """Returns whether the group has time to compile for all of these cases, one signature after another."""
         signatures = {case.signature: case for case in cases}
         return self.clock() + sum(map(self._predict, signatures.values())) <= self._until
 
+    def note_prepared(self, signature: Signature) -> bool:
+        """Notes that a signature was traced ahead, and returns whether to do so for another one.
+
+        Half of the group's time is left for cases.
+        """
+        self._compiled.add(signature)
+        return self.clock() < self._ahead_until
+
     def skip_reason(self, case: AnyCase) -> str:
-        """Returns the reason to leave out a case; "" to run it. The first case of a group always runs."""
+        """Returns the reason to leave out a case; "" to run it.
+
+        The first case of an item always runs, and that of a group if the time of the whole item allows it.
+        """
         first, self._first = self._first, False
         now, cost = self.clock(), self._predict(case)
-        if first or (now < self._until and now + cost <= self._until):
+        until = self._end if first else self._until
+        if not self._costs or (now < until and now + cost <= until):
             return ""
         return f"a case takes {max(cost, 0.01):.2g} s here, and --kt-budget allows {self.seconds:g} s for this item"
 

@@ -59,7 +59,9 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
             if first or item.depth == "deep" or not covers(item.backend, cache, traced):
                 cache.prepare(item.backend, traced)
         except Failure:
-            continue  # reported when the case is judged
+            pass  # reported when the case is judged
+        if (budget := cache.process.budget) is not None and not budget.note_prepared(case.signature):
+            break
 
 
 def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:

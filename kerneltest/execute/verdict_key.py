@@ -16,7 +16,8 @@ from kerneltest.execute.item import Item
 from kerneltest.execute.verdict_digests import NotReusableError, digest_texts
 from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.records.package_contents import contents_of_libraries
-from kerneltest.trace.tracing import jax_environment, without_debugging
+from kerneltest.trace.jax_environment import jax_environment
+from kerneltest.trace.tracing import without_debugging
 
 # Environment variables that compilers and JAX read; what kernels and oracles read shows in their traces and values.
 _VARIABLES = ("XLA_", "JAX_", "LIBTPU_", "TPU_", "TRITON_", "PTXAS_", "MLIR_", "LLVM_", "MOSAIC_", "NVIDIA_TF32_")

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 PlannedPart = tuple[str, str, str]  # pairing, backend and dtype
 
 
+_LEAST_SHARE = 0.01  # seconds; 0 would be no limit
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectedPairing:
     """A pairing under a name in a test module or class.
@@ -68,9 +71,14 @@ class Collection:
         self.selected = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in items)
         self._dtypes = Counter((pairing, backend) for pairing, backend, _ in self.selected)
 
-    def dtype_count(self, pairing_id: str, backend: str) -> int:
-        """Returns in how many dtypes a pairing runs on a backend."""
-        return self._dtypes[pairing_id, backend]
+    def share_of(self, budget: float, item: Item) -> float:
+        """Returns an item's share of a time budget, which is for its pairing on its backend.
+
+        The pairing's dtypes share it equally, and it pays for their share of the time that planning took.
+        """
+        parts = sum(count for (pairing, _), count in self._dtypes.items() if pairing == item.pairing_id)
+        planning = sum(each.plan.seconds for each in self.pairings if item in each.plan.items)
+        return max(budget / self._dtypes[item.pairing_id, item.backend.id] - planning / parts, _LEAST_SHARE)
 
     def unique_pairings(self) -> list[CollectedPairing]:
         """Returns each pairing under one name: in the module that made it, or else in the first that was collected.

@@ -139,9 +139,8 @@ class Dispatcher:
         file, _, name = node_id.partition("::")
         path = Path(os.path.relpath(self._config.rootpath / file, self._config.invocation_params.dir)).as_posix()
         command = pytest_command(self._settings, item.backend.id, f"{path}::{name}")
-        # The dtypes of a pairing share its time on a backend equally.
         budget = self._settings.budget
-        seconds = budget / self._collection.dtype_count(item.pairing_id, item.backend.id) if budget else 0.0
+        seconds = self._collection.share_of(budget, item) if budget else 0.0
         return ItemRequest(item.name, command, seconds, is_retry)
 
     def prestart(self) -> None:

@@ -27,7 +27,7 @@ from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.record_files import read_plan
 from kerneltest.records.run_plan import Plan
 from kerneltest.records.sources import describe_pairing
-from kerneltest.trace.tracing import jax_environment, jax_settings
+from kerneltest.trace.jax_environment import jax_environment, jax_settings
 
 PlannedParts = frozenset[tuple[str, str, str]]
 ItemsByName = Mapping[str, tuple[Item, ...]]

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -284,4 +285,9 @@ class ItemWorker:
 
 
 def _budget(parts: Sequence[Item], seconds: float) -> TimeBudget | None:
-    return TimeBudget(seconds, {part.group.name: group_weight(part.cases()) for part in parts}) if seconds else None
+    """Returns the time budget of an item, of which the planning of its cases is a part; None without a limit."""
+    if not seconds:
+        return None
+    started = time.monotonic()
+    weights = {part.group.name: group_weight(part.cases()) for part in parts}
+    return TimeBudget(seconds - (time.monotonic() - started), weights)

@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import is_float, is_integer
+from kerneltest.core.dtypes import is_float
 from kerneltest.declare.dims import Dim
 from kerneltest.plan.boundaries import boundary_lengths
-from kerneltest.start.example_calls import Example, KernelFunction
+from kerneltest.start.example_calls import Example, KernelFunction, StartError
+from kerneltest.start.integer_roles import may_point, role_source
 from kerneltest.start.literals import SourceWriter
 from kerneltest.start.trace_probe import LengthSlot
 
 WIDTH = 120
+_OF_PALLAS = ("interpret", "debug")  # options that kerneltest sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Declaration:
       excludes_extremes: whether float domains exclude the largest and smallest numbers, whose products overflow or
         vanish.
       outputs: the shapes of the outputs in terms of dims.
+      backends: the backends that the kernel is for; () for all.
       notes: assumptions for the author to check, one line each.
     """
 
@@ -41,6 +44,7 @@ class Declaration:
     dtypes: tuple[str, ...]
     excludes_extremes: bool
     outputs: tuple[str, ...]
+    backends: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
@@ -63,6 +67,9 @@ class Declaration:
         dims = {name: _dim_source(dim) for name, dim in self.dims.items() if dim != Dim()}
         if dims:
             arguments.append(f"dims=dict({', '.join(f'{name}={text}' for name, text in dims.items())}),")
+        if self.backends:
+            arguments.append(f"backends=({', '.join(map(_quoted, self.backends))}),")
+        arguments += self._left_out(speller)
         outermost = self.kernel.path.partition(".")[0]
         speller.imports[self.kernel.module, outermost] = None
         by_module: dict[str, list[str]] = {}
@@ -91,6 +98,18 @@ class Declaration:
             ]
         )
 
+    def _left_out(self, speller: SourceWriter) -> list[str]:
+        """Returns comments with the declarations of arguments that keep their defaults."""
+        options = {n: each for n, each in self.example.left_out.items() if n not in _OF_PALLAS}
+        lines = []
+        for name, default in options.items():
+            try:
+                values = [default, not default] if isinstance(default, bool) else [default]
+                lines.append(f"# {name}={_static_source(name, values, SourceWriter())},")
+            except StartError:
+                lines.append(f"# {name}=...,")
+        return ["# Left out, with their defaults; declare those that callers give:", *lines] if lines else []
+
     def _argument(self, name: str, speller: SourceWriter) -> str:
         if name in self.options:
             dim = self.axes.get(LengthSlot(name, None))
@@ -108,6 +127,10 @@ class Declaration:
 
     def _array(self, path: str) -> str:
         dtype, shape = self.example.leaves[path].dtype, " ".join(self.shape(path))
+        if path in self.example.keys:
+            return f"kt.key({'raw=True' if self.example.keys[path] else ''})"
+        if may_point(self.example, path) and (role := self.role(path)):
+            return role
         start = f'kt.array("{shape}"' if shape else "kt.scalar("
         comma = ", " if shape else ""
         if dtype == np.bool_:
@@ -121,14 +144,19 @@ class Declaration:
                 words.append("domain=(-np.inf, np.inf)")
         else:
             words.append(f'"{dtype}"')
-            if self.may_point(path):
+            if may_point(self.example, path):
                 words.append(f"domain=(0, {self.shortest_length - 1})")
         return f"{start}{comma if words else ''}{', '.join(words)})".replace("'", '"')
 
-    def may_point(self, path: str) -> bool:
-        """Returns whether an array may hold positions or counts: it has integers, and another array has floats."""
-        leaves = self.example.leaves
-        return is_integer(leaves[path].dtype) and any(is_float(leaf.dtype) for leaf in leaves.values())
+    def role(self, path: str) -> str:
+        """Returns the declaration that the name of an integer array suggests, or ""."""
+        shapes = {each: self.shape(each) for each in self.example.leaves}
+        lengths = {
+            name: self.example.leaves[slot.path].shape[slot.axis]
+            for slot, name in self.axes.items()
+            if slot.axis is not None
+        }
+        return role_source(self.example, path, shapes, lengths)
 
     @property
     def shortest_length(self) -> int:
@@ -153,6 +181,10 @@ def _static_source(name: str, values: Sequence[Any], speller: SourceWriter) -> s
     return f"kt.static({', '.join(f'{key}={text}' for key, text in zip(named, texts, strict=True))})"
 
 
+def _quoted(text: str) -> str:
+    return f'"{text}"'
+
+
 def _dim_source(dim: Dim) -> str:
     default = Dim()
     values = {name: getattr(dim, name) for name in ("block", "multiple_of", "minimum", "maximum", "values")}
@@ -172,7 +204,7 @@ def _wrap_comment(text: str) -> list[str]:
 
 def _break_line(line: str) -> list[str]:
     """Returns a line of the call, broken into several if it is too long."""
-    if len(line) <= WIDTH - 4:
+    if len(line) <= WIDTH - 4 or line.startswith("#"):
         return [line]
     start, _, rest = line.partition("(")
     return [f"{start}(", *(f"    {part}," for part in _split_arguments(rest.removesuffix("),"))), "),"]

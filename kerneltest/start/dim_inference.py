@@ -1,13 +1,15 @@
 """Infers which axes of a kernel's arguments share a dim, by tracing the kernel with some of them longer.
 
-An axis that can be longer by itself is a dim of its own if the kernel's trace depends on it. If not, the kernel assumes
-that another axis has the same length. Axes that can only be longer together share a dim.
+An axis that can be longer by itself is a dim of its own if the kernel then does more: if its grid, a loop or a value in
+it is longer. If not, the kernel assumes that another axis has the same length. Axes that can only be longer together
+share a dim.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kerneltest.start.command_progress import TimeLimitError
 from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe, TraceLengths
 
 
@@ -26,7 +28,7 @@ class InferredDims:
     assumptions: tuple[str, ...]
 
 
-_MOST = 10  # slots of equal length of which every subset is tried
+_MOST = 6  # slots of equal length of which every pair is tried with another
 
 
 def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
@@ -40,18 +42,25 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     followers: list[LengthSlot] = []
     fixed: list[LengthSlot] = []
     differ = _differ(probe, others)
+    unknown: list[LengthSlot] = []
+    resized: set[LengthSlot] = set()  # an output follows their length
     # Group the slots whose lengths the kernel checks against each other.
     for slot in probe.lengths:
         if any(slot in group for group in groups):
             continue
-        look = _trace_longer(probe, [slot])
+        try:
+            look = _trace_longer(probe, [slot])
+            equal = [s for s in probe.lengths if s != slot and not differ(s, slot)]
+            together = [] if look is not None else _smallest_that_grows(probe, slot, equal, groups)
+        except TimeLimitError:
+            unknown.append(slot)
+            continue
         if look is not None:
             if slot.axis is None and look.outputs == _example_lengths(probe).outputs:
                 continue  # a number that affects no output shape is an option, such as a block size
-            (groups.append([slot]) if look != _example_lengths(probe) else followers.append(slot))
+            (groups.append([slot]) if _does_more(look, _example_lengths(probe)) else followers.append(slot))
+            resized |= {slot} if look.outputs != _example_lengths(probe).outputs else set()
             continue
-        equal = [s for s in probe.lengths if s != slot and not differ(s, slot)]
-        together = next((t for t in _subsets(slot, equal) if _trace_longer(probe, t) is not None), None)
         if together is None:
             if slot.axis is not None:
                 fixed.append(slot)
@@ -66,26 +75,37 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
         if any(slot in group for group in groups):
             continue
         candidates = [group for group in groups if not any(differ(slot, each) for each in group)]
-        if not candidates:
+        if not candidates and slot in resized:
             groups.append([slot])
+            continue
+        if not candidates:
+            fixed.append(slot)
+            guesses.append(f"{slot}: fixed, since nothing in the kernel depends on its length")
             continue
         chosen = max(candidates, key=lambda group: _affinity(slot, group, blocks))
         if _affinity(slot, chosen, blocks)[0] == 0:
             leader = chosen[0]
             guesses.append(
                 f"{slot} has the length of {leader}: they are equal in the example, and the kernel reads only the "
-                "latter's length"
+                "latter's length for its work"
             )
         chosen.append(slot)
     order = {slot: number for number, slot in enumerate(probe.lengths)}
     dims = sorted((tuple(group) for group in groups), key=lambda group: min(order[slot] for slot in group))
-    return InferredDims(tuple(dims), tuple(fixed), tuple(guesses))
+    if unknown:
+        guesses.append(f"{', '.join(map(str, unknown))}: fixed, since the time was over; give a larger --limit")
+    return InferredDims(tuple(dims), (*fixed, *unknown), tuple(guesses))
 
 
 def _example_lengths(probe: Probe) -> TraceLengths:
     look = probe.trace_lengths({})
     assert look is not None  # a probe has traced its example
     return look
+
+
+def _does_more(look: TraceLengths, example: TraceLengths) -> bool:
+    """Returns whether a kernel does more where an axis is longer. If not, it takes another axis to be as long."""
+    return (look.skeleton, look.numbers) != (example.skeleton, example.numbers)
 
 
 def _trace_longer(probe: Probe, slots: Sequence[LengthSlot]) -> TraceLengths | None:
@@ -99,16 +119,29 @@ def _trace_longer(probe: Probe, slots: Sequence[LengthSlot]) -> TraceLengths | N
     return None
 
 
-def _subsets(slot: LengthSlot, equal: Sequence[LengthSlot]) -> Iterator[list[LengthSlot]]:
-    """Yields sets of slots that contain a slot, smaller ones first, and limited to equal axes if there are many."""
+def _smallest_that_grows(
+    probe: Probe, slot: LengthSlot, equal: Sequence[LengthSlot], groups: Sequence[Sequence[LengthSlot]]
+) -> list[LengthSlot] | None:
+    """Returns slots that can be longer together with a slot; None if none are found.
+
+    Every set of equal slots would be too many to try: pairs and triples come first, then the slots of the same axis. If
+    all of them together can grow, those that need not are removed, one dim that is known already after another.
+    """
     same_axis = [each for each in equal if each.axis == slot.axis]
-    for size in range(1, min(len(equal), _MOST) + 1):
-        for chosen in itertools.combinations(equal[:_MOST], size):
-            yield [slot, *chosen]
-        if size == len(same_axis) and len(equal) > _MOST:
-            yield [slot, *same_axis]
-    if len(equal) > _MOST:
-        yield [slot, *equal]
+    few = equal if len(equal) <= _MOST else same_axis[:_MOST]
+    tried = [[slot, each] for each in equal]
+    tried += [[slot, *pair] for pair in itertools.combinations(few, 2)]
+    tried += [[slot, *same_axis]] if len(same_axis) > 2 else []
+    if (found := next((each for each in tried if _trace_longer(probe, each) is not None), None)) is not None:
+        return found
+    kept = [slot, *equal]
+    if len(equal) < 3 or _trace_longer(probe, kept) is None:
+        return None
+    for unit in (*groups, *([each] for each in equal)):
+        fewer = [each for each in kept if each not in unit]
+        if slot in fewer and len(fewer) < len(kept) and _trace_longer(probe, fewer) is not None:
+            kept = fewer
+    return kept
 
 
 def _differ(probe: Probe, others: Sequence[Lengths]) -> Callable[[LengthSlot, LengthSlot], bool]:

@@ -50,12 +50,17 @@ class Example:
       trees: the arguments that are arrays or pytrees of arrays, by name, with paths as leaves.
       statics: all other arguments that differ from their defaults.
       ranges: the smallest and largest value of each integer array whose values are known.
+      keys: the paths of the leaves that are keys of `jax.random`, whose leaf is their data; True for those that are
+        given as data.
+      left_out: the arguments that the call leaves out or gives their default, with the default.
     """
 
     leaves: Mapping[str, ShapeDtype]
     trees: Mapping[str, Any]
     statics: Mapping[str, Any]
     ranges: Mapping[str, tuple[int, int]]
+    keys: Mapping[str, bool]
+    left_out: Mapping[str, Any]
 
 
 def import_kernel(name: str) -> KernelFunction:
@@ -170,6 +175,7 @@ def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Map
     trees: dict[str, Any] = {}
     statics: dict[str, Any] = {}
     ranges: dict[str, tuple[int, int]] = {}
+    keys_of: dict[str, bool] = {}
     for name, value in bound.items():
         parameter = signature.parameters[name]
         if parameter.kind in _MANY:
@@ -180,6 +186,12 @@ def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Map
             paths = [_path(name, keys) for keys, _ in flat]
             trees[name] = jax.tree_util.tree_unflatten(structure, paths)
             for path, (_, leaf) in zip(paths, flat, strict=True):
+                if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                    if leaf.shape:
+                        raise StartError(f"argument {name!r} has several keys; pair a function that splits one key")
+                    leaf, keys_of[path] = jax.eval_shape(jax.random.key_data, leaf), False
+                elif _is_raw_key(path, leaf):
+                    keys_of[path] = True
                 leaves[path] = ShapeDtype(tuple(leaf.shape), np.dtype(leaf.dtype))
                 if known := _value_range(leaf):
                     ranges[path] = known
@@ -190,11 +202,22 @@ def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Map
             )
         elif not _is_default(value, parameter.default):
             statics[name] = value
-    return Example(leaves, trees, statics, ranges)
+    left_out = {
+        name: parameter.default
+        for name, parameter in signature.parameters.items()
+        if name not in (*trees, *statics) and parameter.default is not inspect.Parameter.empty
+    }
+    return Example(leaves, trees, statics, ranges, keys_of, left_out)
 
 
 def _is_array(leaf: object) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
+
+
+def _is_raw_key(path: str, leaf: Any) -> bool:
+    """Returns whether an argument is the data of a key, by its name and shape."""
+    named = path.rpartition(".")[2].lower().split("_")[-1] in ("key", "rng")
+    return named and tuple(leaf.shape) == (2,) and np.dtype(leaf.dtype) == np.uint32
 
 
 def _path(name: str, keys: Any) -> str:

@@ -7,31 +7,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from kerneltest.core.dtypes import is_float, parse_dtype
+from kerneltest.core.dtypes import is_float
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.runtime import show_warnings_once
 from kerneltest.declare.dims import Dim
-from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS
 from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
 from kerneltest.plan.signatures import signatures
+from kerneltest.start.backend_inference import BACKENDS, infer_target
+from kerneltest.start.command_progress import CommandProgress, TimeLimitError
 from kerneltest.start.declaration import Declaration
 from kerneltest.start.dim_inference import infer_dims
 from kerneltest.start.dim_names import name_dims
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
+from kerneltest.start.file_notes import backend_notes, dtype_notes, integer_notes, length_notes
 from kerneltest.start.length_inference import InferredLengths, dims_to_pin, infer_lengths
+from kerneltest.start.output_shapes import output_shapes
 from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe
 from kerneltest.trace.tracing import trace, without_debugging
 
 
-def write_pairing(kernel: KernelFunction, examples: Sequence[Example], folder: Path) -> tuple[Path, Declaration]:
+def write_pairing(
+    kernel: KernelFunction, examples: Sequence[Example], folder: Path, progress: CommandProgress
+) -> tuple[Path, Declaration]:
     """Writes `test_NAME.py` for a kernel, and returns its path and content.
 
     Args:
       kernel: the kernel to pair.
       examples: calls of it; the first is traced, the others separate axes and add options.
       folder: the folder of the file.
+      progress: what the user sees. When its time is over, the file gets what is known by then.
 
     Raises:
       StartError: the file exists, or the call cannot be declared.
@@ -39,25 +43,28 @@ def write_pairing(kernel: KernelFunction, examples: Sequence[Example], folder: P
     path = folder / f"test_{kernel.name}.py"
     if path.exists():
         raise StartError(f"{path} already exists; move it, or choose another folder with --output")
-    declaration = infer_declaration(kernel, examples)
+    declaration = infer_declaration(kernel, examples, progress)
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(declaration.source(), encoding="utf-8")
     return path, declaration
 
 
-def infer_declaration(kernel: KernelFunction, examples: Sequence[Example]) -> Declaration:
-    """Infers the declaration of a kernel from calls of it and from traces at other lengths.
+def infer_declaration(
+    kernel: KernelFunction, examples: Sequence[Example], progress: CommandProgress | None = None
+) -> Declaration:
+    """Infers the declaration of a kernel from calls of it and from traces at other lengths, until the time is over.
 
     Raises:
       StartError: the call cannot be traced or declared.
     """
     first, compatible = examples[0], [each for each in examples if _are_compatible(each, examples[0])]
-    probe = Probe(kernel, first)
+    probe = Probe(kernel, first, progress or CommandProgress())
     axes = infer_dims(probe, [_lengths(probe, each) for each in compatible[1:]])
     ranks = {path: len(leaf.shape) for path, leaf in first.leaves.items()}
     names = name_dims(kernel.function, axes.dims, ranks)
     dims = dict(zip(names, axes.dims, strict=True))
-    inferred = {name: infer_lengths(probe, slots) for name, slots in dims.items()}
+    target = infer_target(probe, dims)
+    inferred = {name: infer_lengths(probe, slots, BACKENDS.get(target, "")) for name, slots in dims.items()}
     declaration = Declaration(
         kernel=kernel,
         example=first,
@@ -65,14 +72,18 @@ def infer_declaration(kernel: KernelFunction, examples: Sequence[Example]) -> De
         axes={slot: name for name, slots in dims.items() for slot in slots},
         dims=_dims(inferred),
         dtypes=_dtypes(compatible),
-        excludes_extremes=any(is_float(leaf.dtype) for leaf in first.leaves.values()) and not probe.trace({}).exact,
-        outputs=_outputs(probe, dims),
-        notes=(*axes.assumptions, *_notes(inferred)),
+        excludes_extremes=any(is_float(leaf.dtype) for leaf in first.leaves.values()) and not probe.traced.exact,
+        outputs=output_shapes(probe, dims),
+        backends=("interpret", target) if target else (),
+        notes=(*axes.assumptions, *length_notes(inferred), *backend_notes(target)),
     )
-    declaration = replace(
-        declaration, notes=(*declaration.notes, *_integers(declaration), *_more_dtypes(probe, declaration.dtypes))
-    )
-    return _exclude_rejected(declaration, probe, dims)
+    more = (*integer_notes(declaration), *dtype_notes(probe, declaration.dtypes))
+    declaration = replace(declaration, notes=(*declaration.notes, *more))
+    try:
+        return _exclude_rejected(declaration, probe, dims)
+    except TimeLimitError:
+        note = "not all lengths were tried together before the time was over; give a larger --limit"
+        return replace(declaration, notes=(*declaration.notes, note))
 
 
 def _are_compatible(one: Example, other: Example) -> bool:
@@ -116,110 +127,10 @@ def _dtypes(examples: Sequence[Example]) -> tuple[str, ...]:
     return () if any(len(each) != 1 for each in seen) else tuple(dict.fromkeys(name for each in seen for name in each))
 
 
-def _more_dtypes(probe: Probe, seen: tuple[str, ...]) -> list[str]:
-    """Returns a note on dtypes that the kernel accepts but no call has."""
-    floats = {path: leaf.dtype for path, leaf in probe.example.leaves.items() if is_float(leaf.dtype)}
-    others = [name for name in DEFAULT_FLOATS if name not in seen and _accepts(probe, floats, parse_dtype(name))]
-    if not (others and seen):
-        return []
-    return [
-        f"it was called in {' and '.join(seen)} and can be traced in {' and '.join(others)} too: add those it supports"
-    ]
-
-
-def _accepts(probe: Probe, floats: dict[str, np.dtype[Any]], dtype: np.dtype[Any]) -> bool:
-    try:
-        probe.trace({}, dict.fromkeys(floats, dtype))
-    except Failure:
-        return False
-    return True
-
-
-def _outputs(probe: Probe, dims: dict[str, tuple[LengthSlot, ...]]) -> tuple[str, ...]:
-    """Returns the shape of each output as formulas of dims, from how it changes with the length of each dim."""
-    here = probe.trace_lengths({})
-    assert here is not None
-    grown = {}
-    for name, slots in dims.items():
-        length = probe.lengths[slots[0]]
-        for other in (2 * length, 3 * length, length + 1, length // 2):
-            look = probe.trace_lengths(dict.fromkeys(slots, other)) if other else None
-            if look is not None:
-                grown[name] = (length, other, look.outputs)
-                break
-    shapes = []
-    for number, shape in enumerate(here.outputs):
-        axes = []
-        for axis, length in enumerate(shape):
-            parts = [
-                (name, (there[number][axis] - length) / (new - old), old)
-                for name, (old, new, there) in grown.items()
-                if len(there) == len(here.outputs)
-                and len(there[number]) == len(shape)
-                and there[number][axis] != length
-            ]
-            axes.append(_formula(length, parts))
-        shapes.append(f"({', '.join(axes)})")
-    return tuple(shapes)
-
-
-def _formula(length: int, parts: list[tuple[str, float, int]]) -> str:
-    """Returns a length as a formula of dims.
-
-    Args:
-      length: the length in the example.
-      parts: the dims that it depends on: name, slope, and the dim's length in the example.
-    """
-    match parts:
-        case []:
-            return str(length)
-        case [(name, slope, own)] if slope == int(slope):
-            rest = length - int(slope) * own
-            times = "" if slope == 1 else f"{int(slope)} * "
-            return f"{times}{name}{f' + {rest}' if rest > 0 else f' - {-rest}' if rest else ''}"
-    return f"{length} where {' and '.join(f'{name} is {own}' for name, _, own in parts)}"
-
-
-def _notes(inferred: dict[str, InferredLengths]) -> list[str]:
-    notes = []
-    for name, each in inferred.items():
-        if each.whole_block and each.dim.multiple_of % each.whole_block:
-            who = (
-                f"the grid has {name} // {each.whole_block} programs"
-                if each.counted_by_grid
-                else f"a length in the kernel is {name} // {each.whole_block}"
-            )
-            notes.append(
-                f"{name}: {who}, so a tail may be skipped; if only multiples of {each.whole_block} are valid, declare "
-                f"kt.dim(multiple_of={each.whole_block})"
-            )
-        for lengths, does in ((each.rejected, "raises"), (each.unlowered, "does not lower")):
-            if lengths:
-                shown = ", ".join(map(str, lengths[:6])) + (", ..." if len(lengths) > 6 else "")
-                notes.append(f"{name}: the kernel {does} at lengths such as {shown}, so they are excluded")
-    return notes
-
-
-def _integers(declaration: Declaration) -> list[str]:
-    """Returns notes on integer arrays that may hold positions or counts, with the declarations for these."""
-    notes = []
-    for path in declaration.example.leaves:
-        if declaration.may_point(path):
-            shape = " ".join(declaration.shape(path))
-            dim = next(iter(reversed(list(declaration.dims))), "n")
-            known = declaration.example.ranges.get(path)
-            seen = f" (in the example, from {known[0]} to {known[1]})" if known else ""
-            notes.append(
-                f'{path} holds integers{seen}: declare positions as kt.indices("{shape}", into="{dim}"), counts of '
-                f'elements as kt.lengths("{shape}", up_to="{dim}"), and the range of other values by domain='
-            )
-    return notes
-
-
 def _exclude_rejected(declaration: Declaration, probe: Probe, dims: dict[str, tuple[LengthSlot, ...]]) -> Declaration:
     """Restricts a declaration so that its plan has no combination of lengths at which the kernel raises."""
     for _ in dims:
-        rejected = _rejected_lengths(declaration)
+        rejected = _rejected_lengths(declaration, probe.progress)
         if not rejected:
             break
         pinned = {name: Dim(values=(probe.lengths[dims[name][0]],)) for name in dims_to_pin(probe, dims, rejected)}
@@ -230,14 +141,17 @@ def _exclude_rejected(declaration: Declaration, probe: Probe, dims: dict[str, tu
     return declaration
 
 
-def _rejected_lengths(declaration: Declaration) -> list[dict[str, int]]:
+def _rejected_lengths(declaration: Declaration, progress: CommandProgress) -> list[dict[str, int]]:
     pairing = execute_declaration(declaration)
     rejected = []
     for signature in signatures(pairing, "standard"):
-        with without_debugging(), show_warnings_once():
+        progress.show(f"tracing the kernel at {signature}")
+        with progress.interrupt(), without_debugging(), show_warnings_once():
             try:
                 trace(pairing, signature)
             except Failure:
+                if progress.is_over:
+                    raise TimeLimitError("the time was over") from None
                 rejected.append(dict(signature.dims))
     return rejected
 

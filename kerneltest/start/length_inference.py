@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from kerneltest.declare.dims import Dim
 from kerneltest.plan.boundaries import boundary_lengths
+from kerneltest.start.command_progress import TimeLimitError
 from kerneltest.start.trace_probe import LengthSlot, Probe, TraceLengths
 
 # Lengths around powers of two, where blocks end, and some with few divisors.
@@ -13,6 +14,7 @@ _TRIED = (
     1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 127, 128, 129, 160, 192, 255, 256, 257,
     384, 511, 512, 513,
 )  # fmt: skip
+_FIRST = (1, 17, 64, 128, 129, 256)  # the most telling ones, in case that time is short
 _ODD = (1, 17, 48, 129)
 _LONG = 2**16 + 1  # the longest length in plans
 _LARGEST_BLOCK = 256
@@ -29,6 +31,7 @@ class InferredLengths:
       whole_block: the block size if only whole blocks are counted, so that a tail may be skipped; else 0.
       counted_by_grid: whether the grid counts the whole blocks.
       program_per_index: whether the grid has a program for each index, so that a few lengths suffice.
+      is_complete: False if the time was over before all lengths were tried; then only those tried are admitted.
     """
 
     dim: Dim
@@ -37,15 +40,35 @@ class InferredLengths:
     whole_block: int
     counted_by_grid: bool
     program_per_index: bool
+    is_complete: bool = True
 
 
-def infer_lengths(probe: Probe, slots: Sequence[LengthSlot]) -> InferredLengths:
-    """Traces a dim, all of its slots together, at many lengths; other dims keep the lengths of the example."""
+def infer_lengths(probe: Probe, slots: Sequence[LengthSlot], target: str = "") -> InferredLengths:
+    """Traces a dim, all of its slots together, at many lengths; other dims keep the lengths of the example.
+
+    Args:
+      probe: the call.
+      slots: of the dim.
+      target: the id of the backend for which a kernel that names no language must lower; "" for none.
+    """
     length = probe.lengths[slots[0]]
-    tried = sorted({*_TRIED, length, 2 * length, 3 * length})
-    looks = {each: probe.trace_lengths(dict.fromkeys(slots, each)) for each in tried}
+    looks: dict[int, TraceLengths | None] = {}
+    try:
+        for each in dict.fromkeys((length, 2 * length, *_FIRST, *_TRIED, 3 * length)):
+            looks[each] = probe.trace_lengths(dict.fromkeys(slots, each))
+        return _infer_from(probe, slots, dict(sorted(looks.items())), target)
+    except TimeLimitError:
+        works = sorted({length, *(each for each, look in looks.items() if look is not None)})
+        raised = tuple(sorted(each for each, look in looks.items() if look is None))
+        return InferredLengths(Dim(values=tuple(works[:7])), raised, (), 0, False, False, is_complete=False)
+
+
+def _infer_from(
+    probe: Probe, slots: Sequence[LengthSlot], looks: Mapping[int, TraceLengths | None], target: str
+) -> InferredLengths:
+    length, tried = probe.lengths[slots[0]], list(looks)
     traced = {each: look for each, look in looks.items() if look is not None}
-    unlowered = _unlowered(probe, slots, list(traced))
+    unlowered = _unlowered(probe, slots, list(traced), target)
     admitted = {each: look for each, look in traced.items() if each not in unlowered}
     rejected = tuple(each for each in tried if each not in admitted)
     multiple = math.gcd(*admitted)
@@ -74,14 +97,14 @@ def infer_lengths(probe: Probe, slots: Sequence[LengthSlot]) -> InferredLengths:
     )
 
 
-def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int]) -> tuple[int, ...]:
+def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int], target: str) -> tuple[int, ...]:
     """Returns the lengths at which the kernel does not lower. If it lowers at all odd ones, no others are tried."""
 
     def lowers(length: int) -> bool:
-        return probe.lowers(dict.fromkeys(slots, length))
+        return probe.lowers(dict.fromkeys(slots, length), target)
 
     odd = [each for each in _ODD if each in lengths] or lengths
-    if not probe.lowers({}) or all(map(lowers, odd)):
+    if not probe.lowers({}, target) or all(map(lowers, odd)):
         return ()
     return tuple(each for each in lengths if not lowers(each))
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +13,9 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.runtime import show_warnings_once
+from kerneltest.start.command_progress import CommandProgress, TimeLimitError
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
-from kerneltest.trace.tracing import Call, Traced, trace_function, without_debugging
+from kerneltest.trace.tracing import Call, Traced, trace_kernel, without_debugging
 from kerneltest.trace.walk import (
     PALLAS_PRIMITIVES,
     iter_equations,
@@ -68,30 +70,44 @@ class Probe:
     Attributes:
       kernel: the kernel.
       example: the call.
+      progress: what the user sees, and the time limit.
       lengths: the lengths in the call.
+      traced: the call itself.
     """
 
     kernel: KernelFunction
     example: Example
+    progress: CommandProgress = field(default_factory=CommandProgress)
     lengths: Lengths = field(init=False)
+    traced: Traced = field(init=False)
+    _traces: int = field(init=False, default=0)
     _looks: dict[tuple[int, ...], TraceLengths | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         arrays = {
-            LengthSlot(path, axis): n for path, leaf in self.example.leaves.items() for axis, n in enumerate(leaf.shape)
+            LengthSlot(path, axis): n
+            for path, leaf in self.example.leaves.items()
+            if path not in self.example.keys
+            for axis, n in enumerate(leaf.shape)
         }
         whole = {name: value for name, value in self.example.statics.items() if type(value) is int and value > 0}
         self.lengths = {**arrays, **{LengthSlot(name, None): value for name, value in whole.items()}}
         try:
-            traced = self.trace({})
+            self.traced = traced = self.trace({})
         except Failure as error:
             raise StartError(str(error)) from error
+        except TimeLimitError as error:
+            raise StartError(f"the call was not traced yet when {error}; give a larger --limit") from error
         if not traced.calls:
             raise StartError(f"{self.kernel.name} reaches no Pallas call in this example; name a function that does")
-        self.trace_lengths({})
+        self._looks[tuple(self.lengths.values())] = _summarize(traced)
 
     def trace_lengths(self, changed: Lengths) -> TraceLengths | None:
-        """Summarises the trace with some lengths changed; returns None if the kernel raises."""
+        """Summarises the trace with some lengths changed; returns None if the kernel raises.
+
+        Raises:
+          TimeLimitError: the time is over.
+        """
         lengths = {**self.lengths, **changed}
         key = tuple(lengths[slot] for slot in self.lengths)
         if key not in self._looks:
@@ -106,11 +122,14 @@ class Probe:
 
         Raises:
           Failure: the kernel raises.
+          TimeLimitError: the time is over.
         """
+        self._traces += 1
+        self.progress.show(f"trace {self._traces} of {self.kernel.name} {', '.join(_shown(changed))}")
         lengths = {**self.lengths, **changed}
         inputs = tuple(
             ShapeDtype(
-                tuple(lengths[LengthSlot(path, axis)] for axis in range(len(leaf.shape))),
+                tuple(lengths.get(LengthSlot(path, axis), n) for axis, n in enumerate(leaf.shape)),
                 (dtypes or {}).get(path, leaf.dtype),
             )
             for path, leaf in self.example.leaves.items()
@@ -119,6 +138,8 @@ class Probe:
 
         def flat(*arrays: Any) -> list[Any]:
             by_path = dict(zip(self.example.leaves, arrays, strict=True))
+            for path, raw in self.example.keys.items():
+                by_path[path] = by_path[path] if raw else jax.random.wrap_key_data(by_path[path])
             filled = {n: jax.tree_util.tree_map(by_path.__getitem__, tree) for n, tree in self.example.trees.items()}
             bound = inspect.signature(self.kernel.function).bind_partial()
             bound.arguments.update({**filled, **statics})
@@ -130,26 +151,56 @@ class Probe:
         shown = ", ".join(
             f"{path}: {each.dtype}{list(each.shape)}" for path, each in zip(self.example.leaves, inputs, strict=True)
         )
-        with without_debugging(), show_warnings_once():
-            return trace_function(flat, inputs, f"for {shown}" if shown else "without arrays")
+        purpose = f"for {shown}" if shown else "without arrays"
+        with self._interrupt(), without_debugging(), show_warnings_once():
+            return trace_kernel(self.kernel.function, flat, inputs, purpose)
 
-    def lowers(self, changed: Lengths) -> bool:
-        """Returns whether the kernel lowers for its dialect; True without trying if it is portable or has several."""
+    @contextmanager
+    def _interrupt(self) -> Iterator[None]:
+        """Interrupts what runs inside when the time is over, and tells this from a failure of the kernel."""
         try:
-            traced = self.trace(changed)
-            (dialect,) = traced.dialects
-            if dialect in _BACKENDS:
-                resolve([_BACKENDS[dialect]])[0].prepare(traced)
+            with self.progress.interrupt():
+                yield
+        except Failure as error:
+            if self.progress.is_over:
+                raise TimeLimitError("the time was over") from error
+            raise
+
+    def lowers(self, changed: Lengths, target: str = "") -> bool:
+        """Returns whether the kernel lowers for its dialect; True without trying if it has none or several.
+
+        Args:
+          changed: the lengths that differ from the example's.
+          target: the id of the backend for a kernel that names no language.
+
+        Raises:
+          TimeLimitError: the time is over.
+        """
+        try:
+            dialects = self.trace(changed).dialects
         except Failure:
             return False
-        except ValueError:  # several dialects
-            return True
+        backend = (_BACKENDS.get(next(iter(dialects))) or target) if len(dialects) == 1 else ""
+        return not backend or self.lowers_on(backend, changed)
+
+    def lowers_on(self, backend: str, changed: Lengths) -> bool:
+        """Returns whether the kernel lowers for a backend, by its id.
+
+        Raises:
+          TimeLimitError: the time is over.
+        """
+        try:
+            traced = self.trace(changed)
+            with self._interrupt():
+                resolve([backend])[0].prepare(traced)
+        except Failure:
+            return False
         return True
 
     def block_formulas(self) -> dict[LengthSlot, str]:
         """Returns the Pallas call, the formula of the grid index and the block size of each axis with a block spec."""
         found: dict[LengthSlot, str] = {}
-        jaxpr = self.trace({}).jaxpr.jaxpr
+        jaxpr = self.traced.jaxpr.jaxpr
         paths = list(self.example.leaves)
         numbered = {variable: number for number, variable in enumerate(jaxpr.invars)}
         for place, (equation, operands) in enumerate(unconditional_equations(jaxpr, numbered)):
@@ -169,6 +220,11 @@ class Probe:
                     if formula is not None:
                         found[LengthSlot(paths[operand], axis)] = f"{place} {formula} {'whole' if whole else size}"
         return found
+
+
+def _shown(changed: Lengths) -> list[str]:
+    """Returns changed lengths in words, at most three."""
+    return [f"with {slot} = {length}" for slot, length in list(changed.items())[:3]]
 
 
 def _summarize(traced: Traced) -> TraceLengths:

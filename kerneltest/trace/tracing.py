@@ -1,11 +1,9 @@
 """Tracing of kernels into jaxprs, and the properties of a jaxpr: its Pallas calls and its arithmetic."""
 
 import functools
-import platform
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from importlib import metadata
 from typing import Any
 
 import jax
@@ -138,21 +136,44 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
         values = pairing.assemble(named, dict(signature.dims), dict(signature.statics), oracle=False)
         return jax.tree_util.tree_leaves(pairing.call_kernel(values))
 
+    return trace_kernel(pairing.kernel, flat, inputs, f"for {signature}", platform)
+
+
+def trace_kernel(
+    kernel: object,
+    function: Callable[..., Any],
+    inputs: tuple[ShapeDtype, ...],
+    purpose: str,
+    platform: str = "",
+) -> Traced:
+    """Traces a function that calls a kernel, for a platform.
+
+    Args:
+      kernel: that may ask for the platform.
+      function: of arrays; it returns a list of arrays.
+      inputs: shape and dtype of each argument.
+      purpose: the purpose, for the message of an error, such as `for m=1,n=3`.
+      platform: as for `trace`.
+
+    Raises:
+      Failure: as `trace_function` does.
+    """
+
     def traced_for(each: str) -> Traced:
-        with simulate_platform(each, pairing.kernel):
-            traced = trace_function(flat, inputs, f"for {signature}", each)
+        with simulate_platform(each, kernel):
+            traced = trace_function(function, inputs, purpose, each)
         by_platform = is_platform_dependent(traced.jaxpr)
-        if not (by_platform or queries_platform(pairing.kernel)):
+        if not (by_platform or queries_platform(kernel)):
             return traced
         whole = traced.jaxpr if traced.sharded is None else traced.sharded
         resolved = resolve_platform(whole, each) if by_platform else whole
-        # Calling `flat` again could choose another implementation.
+        # Calling the function again could choose another implementation.
         return replace(analyze(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
 
     try:
         traced = traced_for(platform)
     except Failure:
-        if platform or not queries_platform(pairing.kernel):
+        if platform or not queries_platform(kernel):
             raise
         for each in PLATFORMS:  # a kernel may refuse every platform but its own
             with suppress(Failure):
@@ -271,29 +292,3 @@ def kernel_device(platform: str) -> Any:
     devices = jax.devices(platform)
     default = jax.config.jax_default_device  # type: ignore[attr-defined]
     return default if default in devices else devices[0]
-
-
-JAX_SETTINGS = (
-    "jax_enable_x64", "jax_default_matmul_precision", "jax_default_device", "jax_debug_nans", "jax_debug_infs",
-    "jax_disable_jit",
-)  # fmt: skip
-
-
-def jax_settings() -> dict[str, str]:
-    """The user's settings of JAX that affect the results of kernels, and those of `without_debugging`."""
-    return {name: str(getattr(jax.config, name)) for name in JAX_SETTINGS}
-
-
-@functools.cache
-def jax_environment() -> dict[str, str]:
-    """The versions of JAX and Python, and the devices, as JAX reports them."""
-    found = [] if device_problem() else jax.devices()
-    devices = sorted({f"{d.client.platform_version.splitlines()[0]}: {d.device_kind}" for d in found})
-    return {
-        "jax": jax.__version__,
-        "jaxlib": metadata.version("jaxlib"),
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}",
-        "devices": "; ".join(devices) or device_problem(),
-    }

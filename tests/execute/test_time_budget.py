@@ -126,10 +126,14 @@ def test_families_come_once_then_signatures_then_repeats() -> None:
         assert sorted(case.id for case in order) == sorted([case.id for case in cases] * 2)
 
 
-def test_the_first_case_of_a_group_always_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    items, records = _ran(100.0, 1.0, monkeypatch)
+@pytest.mark.parametrize(("budget", "groups"), [(1.0, 1), (205.0, 3), (1000.0, None)])
+def test_the_first_case_of_an_item_always_runs_and_one_of_each_group_if_time_allows(
+    budget: float, groups: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items, records = _ran(100.0, budget, monkeypatch)
     ran = [record.group for record in records if record.verdict is Verdict.PASS]
-    assert ran == [item.group.name for item in items]
+    assert list(dict.fromkeys(ran)) == [item.group.name for item in items][:groups]
+    assert len(ran) * 100.0 <= budget + 100.0
 
 
 def test_the_same_costs_leave_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,3 +200,20 @@ def test_a_run_of_minutes_mentions_the_option_once() -> None:
     ]
     assert slow_remarks(_run_of(records, 60)) == []
     assert slow_remarks(_run_of(records[:4], 0)) == []
+
+
+def test_what_was_traced_ahead_costs_no_more_than_what_was_compiled() -> None:
+    clock = Clock()
+    item = next(each for each in _items() if len({case.signature for case in each.cases()}) > 2)
+    first, second, third = list({case.signature: case for case in item.cases()}.values())[:3]
+    budget = TimeBudget(10.0, {item.group.name: 1}, clock)
+    budget.begin_group(item.group.name)
+    assert budget.skip_reason(first) == ""
+    clock.now = 3.0
+    budget.add_cost(first, 3.0, compared=True)
+    clock.now = 4.9
+    assert budget.note_prepared(second.signature)
+    assert budget.skip_reason(second) == ""
+    clock.now = 7.5
+    assert budget.skip_reason(third)
+    assert not budget.note_prepared(third.signature)

@@ -1,5 +1,7 @@
 """Small kernels from which `kerneltest init` is to tell dims, blocks and options."""
 
+import time
+
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
@@ -87,11 +89,11 @@ def grouped(x: jax.Array, w: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=x)(x, w)
 
 
-def picked(table: jax.Array, at: jax.Array) -> jax.Array:
-    def body(table_ref, at_ref, o_ref):  # type: ignore[no-untyped-def]
-        o_ref[...] = table_ref[at_ref[0]]
+def picked(table: jax.Array, which: jax.Array) -> jax.Array:
+    def body(table_ref, which_ref, o_ref):  # type: ignore[no-untyped-def]
+        o_ref[...] = table_ref[which_ref[0]]
 
-    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(table.shape[1:], table.dtype))(table, at)
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(table.shape[1:], table.dtype))(table, which)
 
 
 def weighed(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
@@ -103,3 +105,67 @@ def weighed(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 
 def plain(x: jax.Array) -> jax.Array:
     return x + 1
+
+
+def judged(logits: jax.Array, targets: jax.Array, *, reverse: bool = False, h0: jax.Array | None = None) -> jax.Array:
+    """Rows of logits at their targets; it looks at no length of `targets`."""
+
+    def body(x_ref, t_ref, o_ref):  # type: ignore[no-untyped-def]
+        o_ref[...] = jnp.where(jnp.arange(x_ref.shape[1]) == t_ref[...], x_ref[0], 0).sum(axis=1)
+
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct(logits.shape[:1], logits.dtype),
+        grid=logits.shape[:1],
+        in_specs=[pl.BlockSpec((1, logits.shape[1]), lambda i: (i, 0)), pl.BlockSpec((1, 1), lambda i: (i, 0))],
+        out_specs=pl.BlockSpec((1,), lambda i: (i,)),
+    )(logits, targets[:, None])
+
+
+def noisy(x: jax.Array, key: jax.Array) -> jax.Array:
+    return tailed(x + jax.random.bits(key, x.shape, jnp.uint32).astype(x.dtype))
+
+
+def asking(x: jax.Array) -> jax.Array:
+    """Asks for the TPU on which it runs."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    size = 8 * pltpu.get_tpu_info().num_lanes
+    return _copied(x, (pl.cdiv(x.shape[0], size),), (size,), lambda i: (i,))
+
+
+def moved(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Each output is as long as its own input, but only `x` counts for the work."""
+
+    def body(x_ref, y_ref, a_ref, b_ref):  # type: ignore[no-untyped-def]
+        a_ref[...] = x_ref[...]
+        b_ref[...] = y_ref[...]
+
+    spec = pl.BlockSpec((BLOCK,), lambda i: (i,))
+    grid = (pl.cdiv(x.shape[0], BLOCK),)
+    return pl.pallas_call(body, out_shape=[x, y], grid=grid, in_specs=[spec] * 2, out_specs=[spec] * 2)(x, y)
+
+
+def pair_of(x: jax.Array, points: jax.Array) -> jax.Array:
+    """Reads two columns of `points`, whatever else it has."""
+    return tailed(x + points[:, 0][: x.shape[0]].sum() + points[:, 1].sum())
+
+
+TRACED = []
+
+
+def tied(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """Has twelve axes of the same length in a square example, of which three and three are tied, and three fixed."""
+    TRACED.append(q.shape)
+    if k.shape != v.shape or q.shape[::2] != k.shape[::2] or q.shape[3] != 16 or k.shape[3] != 16:
+        raise ValueError("shapes")
+
+    def body(q_ref, k_ref, v_ref, o_ref):  # type: ignore[no-untyped-def]
+        o_ref[...] = q_ref[...] + k_ref[...].sum(axis=1, keepdims=True) + v_ref[...].sum(axis=1, keepdims=True)
+
+    return pl.pallas_call(body, out_shape=q)(q, k, v)
+
+
+def slow(x: jax.Array) -> jax.Array:
+    time.sleep(0.3)
+    return tailed(x)

@@ -1,5 +1,6 @@
 """`kerneltest init` tells dims, blocks and options from a call, writes a file that collects, and says what to check."""
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from kerneltest.start.call_recorder import record_calls
 from kerneltest.start.declaration import Declaration
 from kerneltest.start.example_calls import StartError, example_from_shapes, example_from_text, import_kernel
 from kerneltest.start.init import execute_declaration, infer_declaration
+from tests.start.sample import TRACED
 
 SAMPLE = "tests.start.sample"
 
 
+@functools.cache
 def _declared(name: str, call: str) -> Declaration:
     kernel = import_kernel(f"{SAMPLE}:{name}")
     return infer_declaration(kernel, [example_from_text(kernel, call)])
@@ -75,12 +78,62 @@ def test_a_number_that_sets_a_length_is_a_dim() -> None:
     assert execute_declaration(_declared("counted", "f(100)")).arguments == {"n": kt.dim_size("n")}
 
 
-def test_integers_beside_floats_point_nowhere_until_their_author_says_where() -> None:
+def test_integers_beside_floats_are_declared_by_their_names() -> None:
+    made = _declared("judged", "f(jnp.ones((8, 32)), jnp.zeros(8, jnp.int32))")
+    argument = execute_declaration(made).arguments["targets"]
+    assert isinstance(argument, ArrayArgument)
+    assert (argument.role, str(argument.bound)) == ("index", "n")
+    assert any("targets: what its integers are follows from its name only" in note for note in made.notes)
+
+
+def test_integers_without_a_telling_name_are_the_smallest_until_their_author_says_more() -> None:
     made = _declared("picked", "f(jnp.ones((8, 4)), jnp.array([3]))")
-    argument = execute_declaration(made).arguments["at"]
+    argument = execute_declaration(made).arguments["which"]
     assert isinstance(argument, ArrayArgument)
     assert (argument.domain.low, argument.domain.high) == (0, 0)
     assert any("in the example, from 3 to 3" in note and "kt.indices(" in note for note in made.notes)
+
+
+def test_what_a_call_leaves_out_is_a_comment() -> None:
+    source = _declared("judged", "f(jnp.ones((8, 32)), jnp.zeros(8, jnp.int32))").source()
+    assert "    # reverse=kt.static(False, True),\n    # h0=kt.static(None),\n" in source
+
+
+def test_backends_are_those_for_which_a_kernel_without_a_language_lowers() -> None:
+    assert _declared("rows", "f(jnp.ones((8, 40)))").backends == ()
+    assert _declared("judged", "f(jnp.ones((8, 32)), jnp.zeros(8, jnp.int32))").backends == ("interpret", "gpu")
+
+
+@pytest.mark.parametrize(("given", "raw"), [("jax.random.key(0)", False), ("jax.random.PRNGKey(0)", True)])
+def test_keys_are_keys(given: str, raw: bool) -> None:
+    made = _declared("noisy", f"f(jnp.ones(100), {given})")
+    assert execute_declaration(made).arguments["key"] == kt.key(raw=raw)
+
+
+# The kernel, a call, and the shapes that are declared.
+GUESSED = {
+    "a kernel that asks for its TPU": ("asking", "f(jnp.ones(2048))", "n"),
+    "outputs that follow their inputs": ("moved", "f(jnp.ones(100), jnp.ones(100))", "n, n"),
+    "an axis of which a part is read": ("pair_of", "f(jnp.ones(100), jnp.ones((100, 2)))", "n, n 2"),
+    "many axes of one length": ("tied", "f(*[jnp.ones((16,) * 4)] * 3)", "b h m 16, b n m 16, b n m 16"),
+}
+
+
+@pytest.mark.parametrize("case", GUESSED)
+def test_dims_are_found_with_few_traces(case: str) -> None:
+    name, call, shapes = GUESSED[case]
+    del TRACED[:]
+    assert _shapes(execute_declaration(_declared(name, call))) == shapes
+    assert len(TRACED) < 500
+
+
+def test_when_the_time_is_over_the_file_has_what_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["init", f"{SAMPLE}:slow", "--shapes", "x=100", "-o", str(tmp_path)]
+    assert main([*command, "--limit", "0.1"]) == 2
+    assert "give a larger --limit" in capsys.readouterr().err
+    assert main([*command, "--limit", "2"]) == 0
+    assert "check n: these lengths were tried before the time was over" in capsys.readouterr().out
+    assert "dims=dict(n=kt.dim(values=(" in (tmp_path / "test_slow.py").read_text(encoding="utf-8")
 
 
 def test_dtypes_are_those_of_the_call() -> None:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from kerneltest.cli.command_registry import Command, refuse, register_command
+from kerneltest.cli.command_registry import Command, add_limit, refuse, register_command
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -11,21 +11,27 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--suites", nargs="+", type=Path, default=[], metavar="PATH", help="where the pairings are, if not below PATH"
     )
+    add_limit(parser, "list what has been read by then")
 
 
 def _audit(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.audit.audited_functions import audit_functions, format_audit
     from kerneltest.extensions.audit.call_graph import read_program
-    from kerneltest.pytest_plugin.gather import gather
+    from kerneltest.extensions.audit.gather import gather
+    from kerneltest.start.command_progress import CommandProgress
 
     suites = chosen.suites or [chosen.path]
     if missing := [path for path in (chosen.path, *suites) if not path.exists()]:
         return refuse("audit", FileNotFoundError(f"{missing[0]} does not exist"))
-    pairings, broken = gather(suites)
-    program = read_program([chosen.path, *suites])
+    progress = CommandProgress(chosen.limit)
+    program = read_program([chosen.path, *suites], progress)
+    tests = {path for path in program.modules if program.does_import(path, "kerneltest")}
+    pairings, broken = gather(suites, tests, progress) if tests else ([], [])
+    progress.show("following the names in the files")
     found = audit_functions(program, pairings, chosen.path)
-    print("\n".join(format_audit(found, broken, program.unread)))
-    return int(bool(broken or program.unread) or any(each.is_unpaired for each in found))
+    progress.clear()
+    print("\n".join(format_audit(found, broken, program.unread, program.files_left)))
+    return int(bool(broken or program.unread or program.files_left) or any(each.is_unpaired for each in found))
 
 
 register_command(

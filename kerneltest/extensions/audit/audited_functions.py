@@ -3,12 +3,13 @@
 import functools
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kerneltest.core.source_location import relative_path
+from kerneltest.core.syntax import SourceError
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.audit.call_graph import Program, QualifiedName
 from kerneltest.report.text.tables import for_terminal, terminal_table
@@ -43,6 +44,7 @@ class AuditedFunction:
 
 
 _TESTS = ("test_*.py", "*_test.py", "conftest.py")
+_TEST_FOLDERS = ("test", "tests", "testing")
 
 
 def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -> list[AuditedFunction]:
@@ -56,13 +58,21 @@ def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -
       root: the folder or file to audit.
     """
     paired = {place for pairing in pairings for place in kernels_of(pairing, program)}
-    below = [place for place in program.kernels if place.path.is_relative_to(root.resolve())]
-    kernels = [place for place in below if not any(fnmatchcase(place.path.name, pattern) for pattern in _TESTS)]
+    kernels = [
+        place
+        for place in program.kernels
+        if not _is_test(place.path, root) and (place in paired or _may_be_paired(program, place))
+    ]
     reached = {place: program.reached_from(place) for place in {*kernels, *paired}}
+    callers_of: dict[QualifiedName, list[QualifiedName]] = {}
+    for caller in kernels:
+        for place in reached[caller] if _is_public(caller) else ():
+            if place != caller:
+                callers_of.setdefault(place, []).append(caller)
     found = []
     for place in sorted(kernels, key=lambda each: (str(each.path), program.definition(each).line)):
-        callers = [each for each in kernels if each != place and place in reached[each] and _is_public(each)]
-        if not _is_public(place) and callers:
+        callers = callers_of.get(place, [])
+        if not place.path.is_relative_to(root.resolve()) or (not _is_public(place) and callers):
             continue
         callers = [each for each in callers if each not in reached[place]]
         representative = min(
@@ -82,20 +92,48 @@ def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -
     return found
 
 
-def format_audit(found: Sequence[AuditedFunction], broken: Sequence[str], unread: Sequence[Path] = ()) -> list[str]:
-    """Formats an audit: its functions, the test files that could not be imported, the unread files, and the totals."""
+def _is_test(path: Path, root: Path) -> bool:
+    folders = path.relative_to(root.resolve()).parts[:-1] if path.is_relative_to(root.resolve()) else ()
+    return any(fnmatchcase(path.name, each) for each in _TESTS) or any(each in _TEST_FOLDERS for each in folders)
+
+
+def _may_be_paired(program: Program, place: QualifiedName) -> bool:
+    """Returns False for what only uses kernels: a method that calls functions with a Pallas call, a `main`."""
+    definition = program.definition(place)
+    if definition.enters:
+        return True
+    if definition.in_class:
+        return all(program.definition(each).in_class for each in program.reached_from(place) & program.kernels)
+    return definition.takes_arguments and place.name != "main"
+
+
+def format_audit(
+    found: Sequence[AuditedFunction], broken: Sequence[str], unread: Mapping[Path, SourceError], files_left: int
+) -> list[str]:
+    """Formats an audit.
+
+    Args:
+      found: its functions.
+      broken: the test files that could not be imported, with the reasons.
+      unread: the files that are not Python, with the reasons.
+      files_left: the number of files that were not read, for lack of time.
+    """
     rows = [(each.place, each.name, each.status) for each in found]
     table = terminal_table(("", "", ""), rows)[1:] if rows else []
     lacking = sum(each.is_unpaired for each in found)
     total = f"{len(found)} function{' reaches' if len(found) == 1 else 's reach'} a Pallas call"
     unpaired = f"{lacking or 'none'} {'are' if lacking > 1 else 'is'} unpaired"
     missing = [f"not collected: {line}" for line in broken]
-    missing += [f"not read: {relative_path(str(path))}: not Python, or nested too deeply" for path in unread]
+    for path, error in unread.items():
+        missing.append(f"not read: {relative_path(str(path))}{f':{error.line}' if error.line else ''}: {error}")
+    if files_left:
+        missing.append(f"not read: {files_left} files, since the time was over; raise --limit, or audit a part")
     return [*table, *map(for_terminal, missing), f"{total}; {unpaired}"]
 
 
 def _is_public(place: QualifiedName) -> bool:
-    return not any(part.startswith("_") for part in place.name.split("."))
+    """Returns whether users may call a definition; `__call__` is called by its object."""
+    return not any(part.startswith("_") and not part.endswith("__") for part in place.name.split("."))
 
 
 def kernels_of(pairing: Pairing, program: Program) -> Iterator[QualifiedName]:

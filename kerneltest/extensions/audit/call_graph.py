@@ -3,15 +3,14 @@
 It is built from syntax trees; nothing is imported.
 """
 
-import ast
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from kerneltest.core.syntax import parse_file
-
-_ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
+from kerneltest.core.syntax import SourceError
+from kerneltest.extensions.audit.source_module import Definition, SourceModule, read_module
+from kerneltest.start.command_progress import CommandProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,165 +26,22 @@ class QualifiedName:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A definition in a module.
-
-    Attributes:
-      line, last: its first and last line, with decorators.
-      def_line: the line of its `def`.
-      names: the dotted names that it contains, as written.
-      enters: whether it names a Pallas call itself.
-    """
-
-    line: int
-    last: int
-    def_line: int
-    names: frozenset[str]
-    enters: bool
-
-
-@dataclass(eq=False)
-class SourceModule:
-    """One file.
-
-    Attributes:
-      path: of the file.
-      imports: the dotted name that each imported name refers to; relative imports are resolved.
-      stars: modules from which all names are imported.
-      definitions: by name.
-      is_read: False if the file is not valid Python, or nested too deeply for its parser.
-    """
-
-    path: Path
-    imports: dict[str, str] = field(default_factory=dict)
-    stars: list[str] = field(default_factory=list)
-    definitions: dict[str, Definition] = field(default_factory=dict)
-    is_read: bool = True
-
-    @cached_property
-    def dotted(self) -> str:
-        """The module's dotted name, from the outermost package."""
-        parts, folder = ([] if self.path.stem == "__init__" else [self.path.stem]), self.path.parent
-        while (folder / "__init__.py").exists():
-            parts.insert(0, folder.name)
-            folder = folder.parent
-        return ".".join(parts)
-
-
-def read_module(path: Path) -> SourceModule:
-    """Reads one file."""
-    tree = parse_file(path)
-    module = SourceModule(path, is_read=tree is not None)
-    if tree is None:
-        return module
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                module.imports[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom):
-            base = _import_source(module, node)
-            for alias in node.names:
-                if alias.name == "*":
-                    module.stars.append(base)
-                else:
-                    module.imports[alias.asname or alias.name] = f"{base}.{alias.name}".lstrip(".")
-    _define(module, tree.body, "")
-    return module
-
-
-def _import_source(module: SourceModule, node: ast.ImportFrom) -> str:
-    """Returns the module that an import takes names from, without leading dots."""
-    if not node.level:
-        return node.module or ""
-    package = module.dotted.split(".") if module.path.stem == "__init__" else module.dotted.split(".")[:-1]
-    kept = package[: len(package) - (node.level - 1)]
-    return ".".join([*kept, *([node.module] if node.module else [])])
-
-
-def _define(module: SourceModule, body: Sequence[ast.stmt], prefix: str) -> None:
-    waiting = list(reversed(body))  # not a recursion, since each `elif` is nested in the one before it
-    while waiting:
-        match node := waiting.pop():
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                _add(module, prefix + name, node, prefix)
-                for decorator in node.decorator_list:  # `@f.defvjp` adds the function below it to f
-                    target = decorator.func if isinstance(decorator, ast.Call) else decorator
-                    if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
-                        _add_names(module, prefix + target.value.id, {prefix + name})
-            case ast.ClassDef(name=name):
-                _define(module, node.body, f"{prefix}{name}.")
-            case (
-                ast.Assign(targets=[ast.Name(id=name)], value=value)
-                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
-            ):
-                if isinstance(value, (ast.Call, ast.Lambda, ast.Name, ast.Attribute)):
-                    _add(module, prefix + name, node, prefix)
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)), args=given)):
-                _add_names(
-                    module, prefix + name, {each for one in given for each in _names(one)}
-                )  # f.defvjp(forward, ...)
-            case ast.If(body=first, orelse=second) | ast.Try(body=first, orelse=second):
-                waiting += reversed([*first, *second])
-
-
-def _add(module: SourceModule, name: str, node: ast.stmt, prefix: str) -> None:
-    first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
-    names = set(_names(node)) - _local_names(node)
-    if prefix:
-        names |= {f"{prefix}{each[5:]}" for each in names if each.startswith("self.")}
-    enters = any(_calls_pallas(module, each) for each in names)
-    module.definitions[name] = Definition(first, node.end_lineno or first, node.lineno, frozenset(names), enters)
-
-
-def _add_names(module: SourceModule, name: str, names: set[str]) -> None:
-    known = module.definitions.get(name)
-    if known is not None:
-        module.definitions[name] = Definition(known.line, known.last, known.def_line, known.names | names, known.enters)
-
-
-def _names(node: ast.AST) -> Iterator[str]:
-    """Yields the dotted names that a piece of source reads, each with its prefixes."""
-    for each in ast.walk(node):
-        parts: list[str] = []
-        while isinstance(each, ast.Attribute):
-            parts.insert(0, each.attr)
-            each = each.value
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
-            yield ".".join([each.id, *parts])
-
-
-def _local_names(node: ast.AST) -> set[str]:
-    """Returns the local names of a function: its parameters and the names that it assigns."""
-    arguments = {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
-    stored = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    return arguments | (stored if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else set())
-
-
-def _calls_pallas(module: SourceModule, name: str) -> bool:
-    """Returns whether a name calls Pallas. `kernel` is a common name, so it must be imported from Pallas."""
-    first, _, rest = name.partition(".")
-    whole = f"{module.imports.get(first, first)}.{rest}".rstrip(".")
-    last = whole.rpartition(".")[2]
-    return last in _ENTRIES or (last == "kernel" and "pallas" in whole)
-
-
 @dataclass(eq=False)
 class Program:
     """The modules below some folders.
 
     Attributes:
       modules: by path.
+      files_left: the number of files that were not read, for lack of time.
     """
 
     modules: Mapping[Path, SourceModule]
+    files_left: int = 0
 
     @property
-    def unread(self) -> list[Path]:
-        """The files that could not be read."""
-        return [path for path, module in self.modules.items() if not module.is_read]
+    def unread(self) -> Mapping[Path, SourceError]:
+        """The files that could not be read, with the reason."""
+        return {path: module.problem for path, module in self.modules.items() if module.problem is not None}
 
     @cached_property
     def _by_name(self) -> dict[str, list[SourceModule]]:
@@ -203,32 +59,33 @@ class Program:
         return next(iter([*exact, *loose]), None)
 
     def resolve(
-        self, module: SourceModule, name: str, seen: frozenset[tuple[Path, str]] = frozenset()
+        self, module: SourceModule, name: str, seen: set[tuple[Path, str]] | None = None
     ) -> QualifiedName | None:
         """Returns the definition that a dotted name refers to, through imports and re-exports; or None.
 
         Args:
           module: in which the name occurs.
           name: dotted.
-          seen: paths and names that are being resolved already, to end cycles of imports.
+          seen: the paths and first names that were looked up already. A module that seems to import a name from itself
+            would otherwise make the name longer for ever.
         """
-        if (module.path, name) in seen:
-            return None
-        seen |= {(module.path, name)}
+        seen = set() if seen is None else seen
         parts = name.split(".")
+        if (module.path, parts[0]) in seen:
+            return None
+        seen.add((module.path, parts[0]))
         for size in range(len(parts), 0, -1):  # `Layer.apply.__wrapped__` is about `Layer.apply`
             if (own := ".".join(parts[:size])) in module.definitions:
                 return QualifiedName(module.path, own)
         if parts[0] in module.imports:
-            return self._resolve_absolute(".".join([module.imports[parts[0]], *parts[1:]]), seen)
+            return self._resolve_absolute([*module.imports[parts[0]].split("."), *parts[1:]], seen)
         for star in module.stars:
             other = self.find_module(star)
             if other is not None and (found := self.resolve(other, name, seen)):
                 return found
         return None
 
-    def _resolve_absolute(self, dotted: str, seen: frozenset[tuple[Path, str]]) -> QualifiedName | None:
-        parts = dotted.split(".")
+    def _resolve_absolute(self, parts: Sequence[str], seen: set[tuple[Path, str]]) -> QualifiedName | None:
         for size in range(len(parts) - 1, 0, -1):
             module = self.find_module(".".join(parts[:size]))
             if module is not None and (found := self.resolve(module, ".".join(parts[size:]), seen)):
@@ -250,14 +107,7 @@ class Program:
 
     def reached_from(self, place: QualifiedName) -> frozenset[QualifiedName]:
         """Returns all definitions that a definition names, directly or through others."""
-        found: set[QualifiedName] = set()
-        waiting = [place]
-        while waiting:
-            for each in self.named_by.get(waiting.pop(), ()):
-                if each not in found:
-                    found.add(each)
-                    waiting.append(each)
-        return frozenset(found)
+        return _closure(self.named_by.get(place, ()), self.named_by)
 
     @cached_property
     def kernels(self) -> frozenset[QualifiedName]:
@@ -265,9 +115,31 @@ class Program:
         reaching = {
             QualifiedName(m.path, name) for m in self.modules.values() for name, d in m.definitions.items() if d.enters
         }
-        while more := {place for place, named in self.named_by.items() if named & reaching} - reaching:
-            reaching |= more
-        return frozenset(reaching)
+        return _closure(reaching, self._naming)
+
+    @cached_property
+    def _naming(self) -> Mapping[QualifiedName, Collection[QualifiedName]]:
+        """The definitions that name each definition."""
+        naming: dict[QualifiedName, set[QualifiedName]] = {}
+        for place, named in self.named_by.items():
+            for each in named:
+                naming.setdefault(each, set()).add(place)
+        return naming
+
+    def does_import(self, path: Path, wanted: str) -> bool:
+        """Returns whether a file imports a package, itself or through other files of the program."""
+        found, waiting = {path}, [path]
+        while waiting:
+            module = self.modules[waiting.pop()]
+            for dotted in {*module.imports.values(), *module.stars}:
+                if dotted.partition(".")[0] == wanted:
+                    return True
+                for name in (dotted, dotted.rpartition(".")[0]):
+                    other = self.find_module(name) if name else None
+                    if other is not None and other.path not in found:
+                        found.add(other.path)
+                        waiting.append(other.path)
+        return False
 
     def definition(self, place: QualifiedName) -> Definition:
         """Returns the definition of a name."""
@@ -284,8 +156,21 @@ class Program:
         return QualifiedName(path, min(found)[1]) if found else None
 
 
-def read_program(roots: Sequence[Path]) -> Program:
-    """Reads Python files, and all those below folders."""
+def _closure(
+    start: Collection[QualifiedName], edges: Mapping[QualifiedName, Collection[QualifiedName]]
+) -> frozenset[QualifiedName]:
+    """Returns the definitions of a set, with all that they lead to."""
+    found, waiting = set(start), list(start)
+    while waiting:
+        for each in edges.get(waiting.pop(), ()):
+            if each not in found:
+                found.add(each)
+                waiting.append(each)
+    return frozenset(found)
+
+
+def read_program(roots: Sequence[Path], progress: CommandProgress) -> Program:
+    """Reads Python files, and all those below folders, until the time is over."""
     paths: dict[Path, None] = {}
     for root in roots:
         found = sorted(root.rglob("*.py")) if root.is_dir() else [root]
@@ -295,4 +180,10 @@ def read_program(roots: Sequence[Path]) -> Program:
                 part.startswith(".") or part in ("node_modules", "site-packages", "__pycache__") for part in inside[:-1]
             ):
                 paths[path.resolve()] = None
-    return Program({path: read_module(path) for path in paths})
+    modules: dict[Path, SourceModule] = {}
+    for number, path in enumerate(paths):
+        if progress.is_over:
+            return Program(modules, files_left=len(paths) - number)
+        progress.show(f"reading {number + 1} of {len(paths)} files: {path}")
+        modules[path] = read_module(path)
+    return Program(modules)

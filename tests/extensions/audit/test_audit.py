@@ -1,11 +1,13 @@
 """`kerneltest audit` lists what reaches a Pallas call and has no pairing, without importing the kernels itself."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from kerneltest.cli import main
 from kerneltest.extensions.audit.call_graph import read_program
+from kerneltest.start.command_progress import CommandProgress
 
 CALL = "pl.pallas_call(body, out_shape=x)(x)"
 HEAD = """import functools
@@ -32,6 +34,14 @@ REACHING = {
     "Mosaic GPU's kernel": (
         "from jax.experimental.pallas import mosaic_gpu as plgpu\ndef f(x): return plgpu.kernel(body)(x)\n", {"f"}
     ),
+    "what a constructor sets": (
+        "class Layer:\n    def __init__(self): self.call = pl.pallas_call(body)\n"
+        "    def __call__(self, x): return self.call(x)\n",
+        {"Layer.call", "Layer.__call__"},
+    ),
+    "a module that seems to import itself": (
+        f"from ops.a.b import K as a\ndef f(x): return {CALL}\ndef k(x): return a(x)\n", {"f"}
+    ),
     "a parameter of that name": (f"def f(x): return {CALL}\ndef g(f): return f(1)\n", {"f"}),
     "no Python": ("def f(:\n", set()),
 }  # fmt: skip
@@ -41,7 +51,7 @@ REACHING = {
 def test_what_reaches_a_pallas_call(case: str, tmp_path: Path) -> None:
     source, names = REACHING[case]
     (tmp_path / "ops.py").write_text(HEAD + source, encoding="utf-8")
-    assert {place.name for place in read_program([tmp_path]).kernels} == names
+    assert {place.name for place in read_program([tmp_path], CommandProgress()).kernels} == names
 
 
 SUM = " + ".join(["x"] * 20_000)
@@ -84,7 +94,7 @@ def test_names_are_followed_through_packages(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    assert {place.name for place in read_program([tmp_path]).kernels} == {"deep", "run", "use"}
+    assert {place.name for place in read_program([tmp_path], CommandProgress()).kernels} == {"deep", "run", "use"}
 
 
 OPS = f"""{HEAD}
@@ -144,10 +154,67 @@ def test_each_function_is_paired_or_stood_for_or_named(
     ]
 
 
+USERS = {
+    "ops.py": OPS,
+    "train.py": """import ops
+class Trainer:
+    def __init__(self, x): self.step = ops.below(x)
+    def run(self, x): return ops.below(self.load(x))
+    def load(self, x): return ops.forgotten(x)
+def main(arguments): Trainer(arguments).run(ops.outermost(arguments))
+def demonstrate(): return ops.outermost(1)
+""",
+    "tests/reference.py": "import ops\ndef reference(x): return ops.above(x)\n",
+    "test_plain.py": "import nowhere_at_all\n",
+}
+
+
+def test_what_only_uses_kernels_is_not_listed_and_plain_tests_are_not_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in USERS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    _, told = _audited(tmp_path, capsys, monkeypatch)
+    assert {line.split()[1] for line in told.splitlines()[:-1]} == {
+        "paired", "below", "above", "forgotten", "outermost"
+    }  # fmt: skip
+    assert {line.split(maxsplit=2)[1] for line in told.splitlines() if line.endswith("  not paired")} == {
+        "paired", "above", "outermost"
+    }  # fmt: skip
+
+
+def test_a_syntax_error_has_its_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad.py").write_text("x = 1\ndef f(:\n", encoding="utf-8")
+    (tmp_path / "test_bad.py").write_text("import kerneltest\nimport bad\n", encoding="utf-8")
+    code, told = _audited(tmp_path, capsys, monkeypatch)
+    assert code == 1
+    assert told.splitlines()[:2] == [
+        "not collected: test_bad.py: bad.py:2: invalid syntax",
+        "not read: bad.py:2: invalid syntax",
+    ]
+
+
+def test_the_time_of_an_audit_is_limited(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_slow.py").write_text("import kerneltest, time\ntime.sleep(60)\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    started = time.monotonic()
+    assert main(["audit", ".", "--limit", "1"]) == 1
+    assert time.monotonic() - started < 30
+    assert "not collected: test_slow.py: " in (told := capsys.readouterr().out)
+    assert "the limit of 1 s has passed" in told
+    assert main(["audit", ".", "--limit", "1e-9"]) == 1
+    assert "not read: 1 files" in capsys.readouterr().out
+
+
 def test_a_test_file_that_cannot_be_imported_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "test_broken.py").write_text("import nowhere_at_all\n", encoding="utf-8")
+    (tmp_path / "test_broken.py").write_text("import kerneltest\nimport nowhere_at_all\n", encoding="utf-8")
     code, told = _audited(tmp_path, capsys, monkeypatch)
     assert code == 1
     assert "not collected: test_broken.py: " in told
