@@ -26,7 +26,7 @@ import jax
 import kerneltest as kt
 from benchmarks.device_outputs import ROOT
 from benchmarks.variants import VARIANTS, Variant
-from kerneltest.triage.suspects import Suspect
+from kerneltest.triage.suspect import Suspect
 from tests.broken import KERNELS
 
 FOLDER, PAGE = ROOT / "reports" / "suspects", ROOT / "docs" / "suspects.md"
@@ -114,11 +114,13 @@ works. `python benchmarks/suspects.py` generates it.
    values, an invariant.
 2. If a signature fails a basic question, that explains its other failures. If elements are misplaced, imprecise values
    there are not counted as a second bug.
-3. Findings are split in two if two conditions separate failing from passing signatures and one does not. They are also
-   split if some signatures always fail and the others only sometimes, and if memory errors and wrong values occur at
-   different signatures.
+3. Findings are split in two if two plain conditions separate failing from passing signatures, one does not, and no
+   property of the inputs does. They are also split if some signatures always fail and the others only sometimes, and if
+   memory errors and wrong values occur at different signatures.
 4. The simulator runs the smallest case of a suspect again, with one operation changed at a time. A change that corrects
    only some of the failing cases splits the suspect once more.
+5. Suspects with the same title, the same smallest case or the same line at fault are merged, since a reader could not
+   tell them apart. What interpret mode shows stays apart from what only lowered code shows.
 
 The *right line* is a line that the edit touched, or the operation that produces its NaN. Two bugs count as *separated*
 if the cases of two suspects are closer to the cases that each bug fails by itself (Jaccard index). If one bug fails all

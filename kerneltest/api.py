@@ -23,7 +23,8 @@ from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.evidence import BudgetPart
 from kerneltest.records.informative import informativeness
 from kerneltest.records.schema import Record, Reproducer
-from kerneltest.triage.suspects import Suspect, find_suspects
+from kerneltest.triage.suspect import Suspect
+from kerneltest.triage.suspects import find_suspects
 
 
 @dataclass(frozen=True, slots=True)

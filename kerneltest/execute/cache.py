@@ -215,9 +215,9 @@ class Cache:
             self.expectation_bytes -= self.expectations.pop(next(iter(self.expectations))).bytes
 
     def special_inputs(self, case: AnyCase) -> tuple[SpecialInput, ...]:
-        """Returns the special values among a case's inputs; () for structural families."""
+        """Returns the special values among a case's inputs; () if they are no longer cached."""
         expected = self.expectations.get(case.id)
-        return expected.special_inputs if expected is not None and not case.family.structural else ()
+        return expected.special_inputs if expected is not None else ()
 
     def noise(self, case: AnyCase, arguments: Mapping[str, Array]) -> float:
         """Returns the absolute error that float64 rounding in the oracle may leave in a zero."""

@@ -50,13 +50,19 @@ class MismatchContext:
         floats = (value for value in self.arguments.values() if is_float(value.dtype))
         return all(np.isfinite(value.astype(np.float64)).all() for value in floats)
 
-    def explains(self, values: Array) -> bool:
-        """Checks whether the output equals other values than the oracle's everywhere, within the same bound."""
+    def explains(self, values: Array, spread: float = 0.0) -> bool:
+        """Checks whether the output equals other values than the oracle's everywhere, within the same bound.
+
+        Args:
+          values: the other values.
+          spread: their own relative error.
+        """
         actual = self.comparison.actual
         rounded = cast(np.asarray(values), actual.dtype).astype(np.float64)
         got = actual.astype(np.float64)
         with np.errstate(all="ignore"):
-            near = np.abs(got - np.asarray(values, np.float64)) <= self.comparison.bound
+            allowed = self.comparison.bound + spread * np.abs(values)
+            near = np.abs(got - np.asarray(values, np.float64)) <= allowed
         unasked = np.isinf(self.comparison.bound)
         return bool(((got == rounded) | near | (np.isnan(got) & np.isnan(rounded)) | unasked).all())
 
@@ -71,10 +77,13 @@ class MismatchContext:
         return evaluator(self.pairing, self.signature, ())(leaves)[self.output]
 
 
-def diagnose(mismatch: MismatchContext) -> str:
-    """Returns the text of the first rule that fits a mismatch; "" if none fits in time."""
+def diagnose(mismatch: MismatchContext, *, is_gradient: bool = False) -> str:
+    """Returns the text of the first rule that fits a mismatch; "" if none fits in time.
+
+    The rules that read the inputs of the oracle say nothing of a gradient.
+    """
     try:
-        return next((words for rule in _RULES if (words := rule(mismatch))), "")
+        return next((words for rule in (_OF_OUTPUTS if is_gradient else _RULES) if (words := rule(mismatch))), "")
     except _OutOfTimeError:
         return ""
 
@@ -153,39 +162,44 @@ def _narrow_accumulator(mismatch: MismatchContext) -> str:
         return ""
     got, wanted = np.abs(comparison.actual.astype(np.float64)), np.abs(comparison.expected)
     own = float_format(comparison.actual.dtype).precision
+    wrong = comparison.wrong
     for name in ("bfloat16", "float16", "float32"):
-        limit = 2.0 ** float_format(parse_dtype(name)).precision
-        wrong = comparison.wrong
+        narrow = parse_dtype(name)
+        limit = 2.0 ** float_format(narrow).precision
         beyond = bool((wanted[wrong] > limit).all() and (got[wrong] < wanted[wrong]).all())
-        if beyond and bool((np.abs(got[wrong] - limit) <= limit / 8).all()):
-            remark = "" if own > float_format(parse_dtype(name)).precision else ", which is the output's dtype"
+        held = bool((cast(got[wrong], narrow).astype(np.float64) == got[wrong]).all())
+        near = np.abs(got[wrong] - limit) <= (limit / 8 if wrong.sum() >= _ENOUGH else 0)
+        if beyond and held and bool(near.all()):
+            remark = "" if own > float_format(narrow).precision else ", which is the output's dtype"
             return f"sums stop growing at about {limit:g}: they are accumulated in {name}{remark}"
     return ""
 
 
 def _constant_factor(mismatch: MismatchContext) -> str:
-    """Every element that should not be zero is wrong by one and the same factor."""
+    """Every element is the expected one times one factor."""
     comparison = mismatch.comparison
     if not is_float(comparison.actual.dtype) or not mismatch.inputs_are_finite:
         return ""
     wrong = comparison.wrong & (comparison.expected != 0)
-    if wrong.sum() < 8 or wrong.sum() < np.count_nonzero(comparison.expected):
+    if wrong.sum() < _ENOUGH or len(np.unique(comparison.expected[wrong])) < 3:
         return ""
     with np.errstate(all="ignore"):
-        ratios = comparison.actual.astype(np.float64)[wrong] / comparison.expected[wrong]
-    if not np.isfinite(ratios).all():
-        return ""
-    factor = float(np.median(ratios))
+        factor = float(np.median(comparison.actual.astype(np.float64)[wrong] / comparison.expected[wrong]))
     spread = 2 * float_format(comparison.actual.dtype).unit_roundoff
-    distinct = len(np.unique(comparison.expected[wrong])) > 2
-    if (
-        factor != 0
-        and abs(factor - 1) > 16 * spread
-        and distinct
-        and bool((np.abs(ratios - factor) <= spread * abs(factor)).all())
-    ):
-        return f"each is {factor:.4g} times the expected value"
-    return ""
+    if not math.isfinite(factor) or factor == 0 or abs(factor - 1) <= 16 * spread:
+        return ""
+    expected = np.asarray(comparison.expected, np.float64)
+    if not mismatch.explains(expected * factor, spread):
+        return ""
+    if abs(factor + 1) <= spread:
+        return "each has the opposite sign"
+    if abs(off := factor - 1) < _NEARLY:
+        return f"each is too {'large' if off > 0 else 'small'} by {abs(off):.2g} of the expected value"
+    return f"each is {factor:.4g} times the expected value"
+
+
+_ENOUGH = 8  # wrong elements that make a coincidence unlikely
+_NEARLY = 1e-2  # relative error below which its size is said instead of the factor
 
 
 def _permuted_blocks(mismatch: MismatchContext) -> str:
@@ -195,22 +209,26 @@ def _permuted_blocks(mismatch: MismatchContext) -> str:
     for place, axis in enumerate(mismatch.axes):
         if not axis.block or axis.length // axis.block < 2:
             continue
-        whole = axis.length // axis.block
-        at = [(slice(None),) * place + (slice(i * axis.block, (i + 1) * axis.block),) for i in range(whole)]
-        if len({rounded[block].tobytes() for block in at}) < whole:
+        expected, actual, is_wrong = (
+            _whole_blocks(each, place, axis.block) for each in (rounded, comparison.actual, comparison.wrong)
+        )
+        owner = {block.tobytes(): i for i, block in enumerate(expected)}
+        if len(owner) < len(expected):
             return ""  # equal blocks cannot be told apart
-        moved = [
-            (i, j)
-            for i in range(whole)
-            if comparison.wrong[at[i]].any()
-            for j in range(whole)
-            if np.array_equal(comparison.actual[at[i]], rounded[at[j]])
-        ]
-        wrong = [i for i in range(whole) if comparison.wrong[at[i]].any()]
-        if len(wrong) > 1 and [i for i, _ in moved] == wrong:
+        moved = [(int(i), owner.get(actual[i].tobytes())) for i in np.flatnonzero(is_wrong.any(axis=1))]
+        every = is_wrong.sum() == comparison.wrong.sum()  # and none is past the last whole block
+        if every and len(moved) > 1 and all(j is not None for _, j in moved):
             pairs = ", ".join(f"block {i} has the values of block {j}" for i, j in moved[:4])
             return f"blocks of {axis.name} are permuted: {pairs}"
     return ""
+
+
+def _whole_blocks(values: Array, place: int, block: int) -> Array:
+    """Returns the whole blocks along an axis, a row each, with zeros of one sign."""
+    whole = values.shape[place] // block
+    first = np.moveaxis(values, place, 0)[: whole * block]
+    rows = np.ascontiguousarray(first).reshape(whole, -1)
+    return np.where(rows == 0, np.zeros_like(rows), rows)
 
 
 def _narrow_integers(mismatch: MismatchContext) -> str:
@@ -258,3 +276,4 @@ _RULES: tuple[Rule, ...] = (
     _narrow_accumulator,
     _constant_factor,
 )
+_OF_OUTPUTS: tuple[Rule, ...] = (_repeated_blocks, _permuted_blocks, _constant_factor)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from kerneltest.core.details import Mismatch, MismatchCause
-from kerneltest.core.dtypes import Array, is_float
+from kerneltest.core.dtypes import Array, is_float, widen
 from kerneltest.core.failures import Failure
 from kerneltest.core.guard import Guard
 from kerneltest.declare.axis_expressions import AxisExpression
@@ -146,7 +146,7 @@ def mismatch_record(
 
     def diagnose_it() -> str:
         context = MismatchContext(pairing, signature, arguments, output, comparison, axes, guard.deadline)
-        return "" if gradient_of else diagnose(context)
+        return diagnose(context, is_gradient=bool(gradient_of))
 
     index = comparison.worst_index
     unnamed = tuple(OutputAxis(f"axis{i}", length, None) for i, length in enumerate(comparison.actual.shape))
@@ -237,4 +237,4 @@ def _to_element(value: np.generic) -> Element:
 def format_array(value: Array) -> str:
     """Returns an array as text of one or a few lines: dtype, shape and values, abbreviated if there are many."""
     with np.printoptions(threshold=40, edgeitems=3, precision=6, linewidth=100):
-        return f"{value.dtype.name}{list(value.shape)} {value.astype(np.float64) if value.dtype != bool else value}"
+        return f"{value.dtype.name}{list(value.shape)} {value if value.dtype == bool else widen(value)}"

@@ -1,11 +1,13 @@
-"""Special values among a case's inputs: NaN, infinities, subnormals, the largest numbers, -0, and masks of False."""
+"""Special values among a case's inputs: NaN, infinities, zeros, negative and repeated numbers, masks of False."""
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, float_format, is_float
+from kerneltest.core.dtypes import Array, float_format, is_float, is_integer
 from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
+
+_MOST_SORTED = 1 << 18  # elements of an array up to which repeated numbers are looked for
 
 
 def find_special_inputs(arguments: Mapping[str, Array]) -> tuple[SpecialInput, ...]:
@@ -17,18 +19,32 @@ def _special_values(values: Array) -> Iterator[tuple[SpecialValue, FillExtent]]:
     if not values.size:
         return
     if values.dtype == bool:
-        if not values.any():
-            yield SpecialValue.FALSE, FillExtent.ALL
-        elif values.ndim and not values.any(axis=-1).all():
-            yield SpecialValue.FALSE, FillExtent.ROW
+        yield from _extents(SpecialValue.FALSE, ~values)
         return
-    if not is_float(values.dtype):
+    wide = values
+    if is_float(values.dtype):
+        with np.errstate(all="ignore"):
+            wide = values.astype(np.float64)
+        yield from _special_floats(values, wide)
+    elif not is_integer(values.dtype):
         return
-    with np.errstate(all="ignore"):
-        wide = values.astype(np.float64)
+    elif values.dtype.kind not in "iu":
+        wide = values.astype(np.int8)
+    yield from _extents(SpecialValue.ZERO, wide == 0)
+    yield from _extents(SpecialValue.NEGATIVE, wide < 0)
+    if wide.ndim and wide.shape[-1] > 1 and wide.size <= _MOST_SORTED:
+        in_order = np.sort(wide, axis=-1)
+        if (in_order[..., 1:] == in_order[..., :-1]).any():
+            yield SpecialValue.REPEATED, FillExtent.SOME
+
+
+def _special_floats(values: Array, wide: Array) -> Iterator[tuple[SpecialValue, FillExtent]]:
     size = np.abs(wide)
     if not (finite := np.isfinite(wide)).all():
-        yield from _not_finite(wide)
+        if np.isnan(wide).any():
+            yield SpecialValue.NAN, FillExtent.SOME
+        yield from _extents(SpecialValue.NEGATIVE_INFINITY, wide == -np.inf)
+        yield from _extents(SpecialValue.POSITIVE_INFINITY, wide == np.inf)
         size = size[finite]
     if not size.size:
         return
@@ -41,14 +57,12 @@ def _special_values(values: Array) -> Iterator[tuple[SpecialValue, FillExtent]]:
         yield SpecialValue.NEGATIVE_ZERO, FillExtent.SOME
 
 
-def _not_finite(wide: Array) -> Iterator[tuple[SpecialValue, FillExtent]]:
-    if np.isnan(wide).any():
-        yield SpecialValue.NAN, FillExtent.SOME
-    for value, infinity in ((SpecialValue.NEGATIVE_INFINITY, -np.inf), (SpecialValue.POSITIVE_INFINITY, np.inf)):
-        fills = wide == infinity
-        if fills.all():
-            yield value, FillExtent.ALL
-        if wide.ndim and fills.all(axis=-1).any():
-            yield value, FillExtent.ROW
-        if fills.any():
-            yield value, FillExtent.SOME
+def _extents(value: SpecialValue, fills: Array) -> Iterator[tuple[SpecialValue, FillExtent]]:
+    """Yields how much of an array a value fills, from every element to some."""
+    if not fills.any():
+        return
+    if fills.all():
+        yield value, FillExtent.ALL
+    if fills.ndim and fills.all(axis=-1).any():
+        yield value, FillExtent.ROW
+    yield value, FillExtent.SOME

@@ -265,9 +265,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.OK
     if not run.has_plan:
         return
-    reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
-    width = session.config.get_terminal_writer().fullwidth if reporter is not None and reporter.isatty else None
-    summary = run.reporter.finish(width=width)
+    summary = run.reporter.finish(session.config)
     if incremental is not None and summary.run is not None:
         incremental.store_green_items(summary.run)
     if run.settings.shard is not None and collected_none:

@@ -6,13 +6,18 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from kerneltest.pytest_plugin.brief_failures import shorten_failures
 
 if TYPE_CHECKING:
+    import pytest
+
     from kerneltest.core.failures import Failure
     from kerneltest.pytest_plugin.run_folder import RunFolder
     from kerneltest.records.journal import Activity
     from kerneltest.records.runs import RunRecords as RecordedRun
+    from kerneltest.triage.suspect import Suspect
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +29,14 @@ class Summary:
       green: whether it is complete and has no findings.
       lines: to print, each with its colour or "".
       run: as read from the folder; None if it cannot be read.
+      suspects: of the run.
     """
 
     complete: bool
     green: bool
     lines: tuple[tuple[str, str], ...]
     run: RecordedRun | None = None
+    suspects: tuple[Suspect, ...] = ()
 
 
 def finish(folder: Path, *, report: str, width: int | None = None, failed_tests: Iterable[str] = ()) -> Summary:
@@ -48,13 +55,15 @@ def finish(folder: Path, *, report: str, width: int | None = None, failed_tests:
     from kerneltest.records.runs import end_run, read_running
     from kerneltest.report.text.tables import for_terminal
     from kerneltest.report.text.terminal_summary import summary_lines
+    from kerneltest.triage.suspects import suspects_in_run
 
     with throttle_gc():
         try:
             run = read_running(folder)
         except RecordError as error:
             return Summary(False, False, ((for_terminal(f"INCOMPLETE: {error}"), "red"),))
-        shown = [(for_terminal(line), colour) for line, colour in summary_lines(run, width, report)]
+        suspects = suspects_in_run(run)
+        shown = [(for_terminal(line), colour) for line, colour in summary_lines(run, suspects, width, report)]
         try:
             pairings = {item.item for item in run.plan.items}
             end_run(run, tuple(name for name in failed_tests if name not in pairings))
@@ -65,7 +74,7 @@ def finish(folder: Path, *, report: str, width: int | None = None, failed_tests:
         except (OSError, RecordError) as error:
             shown.append((f"INCOMPLETE: could not write the end of the run and its report: {error}", "red"))
             return Summary(False, False, tuple(shown))
-        return Summary(run.reconciled.complete, run.reconciled.green, tuple(shown), run)
+        return Summary(run.reconciled.complete, run.reconciled.green, tuple(shown), run, suspects)
 
 
 class Reporter:
@@ -89,9 +98,16 @@ class Reporter:
         self.console = os.dup(2)
         self._folder, self._report = folder, report
 
-    def finish(self, *, width: int | None) -> Summary:
-        """Ends the run and returns its summary; `width` is the terminal's, or None."""
+    def finish(self, config: pytest.Config) -> Summary:
+        """Ends the run, shortens the failures that pytest is about to show, and returns the summary."""
+        from kerneltest.report.text.suspect_text import MOST_SUSPECTS
+
+        terminal: Any = config.pluginmanager.getplugin("terminalreporter")
+        width = config.get_terminal_writer().fullwidth if terminal is not None and terminal.isatty else None
         self.summary = finish(self._folder.path, report=self._report, width=width, failed_tests=self.failed_tests)
+        if terminal is not None and self.summary.run is not None and config.option.verbose == 0:
+            shown = self.summary.suspects[:MOST_SUSPECTS]
+            shorten_failures(terminal.stats.get("failed", ()), self.summary.run.records, shown)
         return self.summary
 
     def abandon_run(self, activity: Activity, failure: Failure) -> None:

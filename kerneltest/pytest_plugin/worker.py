@@ -36,7 +36,7 @@ from kerneltest.records.schema import ANY, Record
 from kerneltest.report.text.item_failure import format_failure, headline
 from kerneltest.reproduce.script_writer import save_reproduction
 from kerneltest.trace.tracing import without_debugging
-from kerneltest.triage.suspects import Suspect
+from kerneltest.triage.suspect import Suspect
 
 _MAX_SAVED = 20  # findings of an item whose inputs are saved, in addition to the first of each kind
 

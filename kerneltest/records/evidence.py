@@ -70,6 +70,17 @@ class SpecialValue(StrEnum):
     NEAR_LARGEST = "a number near the largest"
     NEGATIVE_ZERO = "a zero of negative sign"
     FALSE = "False"
+    ZERO = "a zero"
+    NEGATIVE = "a negative number"
+    REPEATED = "a number twice"
+
+    @property
+    def plural(self) -> str:
+        """The value in words that follow "nothing but" and "no"."""
+        return _PLURALS.get(self.value, self.value.removeprefix("a "))
+
+
+_PLURALS = {"a zero": "zeros", "a negative number": "negative numbers"}
 
 
 class FillExtent(StrEnum):
@@ -97,8 +108,12 @@ class SpecialInput:
     def text(self) -> str:
         """`x holds a NaN`, `a row of x holds nothing but -inf`: it reads on after "where"."""
         row = "a row of " if self.part is FillExtent.ROW else ""
-        only = "" if self.part is FillExtent.SOME else "nothing but "
-        return f"{row}{self.argument or 'an input'} holds {only}{self.value}"
+        what = self.value if self.part is FillExtent.SOME else f"nothing but {self.value.plural}"
+        return f"{row}{self.argument or 'an input'} holds {what}"
+
+    def text_of_absence(self) -> str:
+        """`no NaN`: it reads on after `text` of another value in the same argument."""
+        return f"no {self.value.plural}"
 
 
 class PatternKind(StrEnum):

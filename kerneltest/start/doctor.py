@@ -142,7 +142,8 @@ def _settings() -> Iterator[Fact]:
     trace = import_module("kerneltest.trace.tracing")
     if newer := trace.version_problem():
         yield Fact("JAX", newer)
-    yield Fact("devices", trace.jax_environment()["devices"])
+    environment = import_module("kerneltest.trace.jax_environment")
+    yield Fact("devices", environment.jax_environment()["devices"])
     bits = bool(jax.config.jax_enable_x64)
     yield Fact("jax_enable_x64", f"{bits}: 64-bit dtypes {'stay' if bits else 'become 32-bit'}")
     precision = jax.config.jax_default_matmul_precision

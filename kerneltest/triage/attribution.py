@@ -19,6 +19,9 @@ _WRONG = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH)
 _BUCKETS = 16  # of a record's `ulps`; the last one is open
 
 
+DROPS_NAN = "jnp.maximum drops NaN there, as Triton's maximum does: https://github.com/triton-lang/triton/issues/10291"
+
+
 class Blame(Enum):
     """A culprit, in words with a placeholder for the target or the formats concerned."""
 
@@ -27,7 +30,7 @@ class Blame(Enum):
     KERNEL_OR_ORACLE = "the kernel, or the oracle: every backend that ran it disagrees"
     INTERPRETER = "the interpreter: the lowered code, simulated, agrees with the oracle"
     LOWERING = "the lowering for {}: interpret mode agrees with the oracle"
-    MAXIMUM = "the lowering for {}: maximum drops NaN there, a known bug: docs/upstream/triton_maximum_drops_nan.py"
+    MAXIMUM = f"the lowering for {{}}: {DROPS_NAN}"
     LOWERING_OR_LATER = "the lowering or a later stage: interpret mode agrees with the oracle"
     DEVICE = "the compiler or the device: the lowered code, simulated, agrees with the oracle"
     TF32 = "probably TF32 operands of its products, which {} does not model"
@@ -111,7 +114,7 @@ def _of_lowering(record: Record, interpreted: Sequence[Record]) -> Attribution |
     if evidence is None or not _is_apart(record, evidence, interpreted):
         return None
     target = record.backend.removeprefix(f"{record.tier}:")
-    if "maximum" in evidence.otherwise and _is_nan(evidence.expected) and not _is_nan(evidence.actual):
+    if drops_nan(record):
         return Attribution(Blame.MAXIMUM, target)
     formats = [each for each in evidence.otherwise if each not in ("maximum", "TF32")]
     if formats:
@@ -119,6 +122,14 @@ def _of_lowering(record: Record, interpreted: Sequence[Record]) -> Attribution |
     if "TF32" in evidence.otherwise:
         return Attribution(Blame.TF32, record.tolerance)
     return Attribution(Blame.LOWERING, target)
+
+
+def drops_nan(record: Record) -> bool:
+    """Returns whether a number in place of NaN may come from a maximum that was lowered to Triton's."""
+    evidence = record.evidence
+    if evidence is None or "maximum" not in evidence.otherwise:
+        return False
+    return _is_nan(evidence.expected) and not _is_nan(evidence.actual)
 
 
 def _is_apart(record: Record, evidence: Evidence, interpreted: Sequence[Record]) -> bool:

@@ -1,46 +1,27 @@
 """Clustering of one kernel's findings by cause: which failure explains which, and what reveals two causes."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import VerdictKind
 from kerneltest.records.schema import Record, Reproducer
+from kerneltest.triage.finding_cluster import FindingCluster, Kind, cluster_by, is_memory
+from kerneltest.triage.input_conditions import input_condition
 from kerneltest.triage.predicates import two_conditions
-from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, Symptom
+from kerneltest.triage.symptoms import (
+    OF_ROUNDING,
+    OF_SPECIAL_VALUES,
+    SLIGHT,
+    UNORDERED,
+    Effect,
+    Level,
+    formula_error,
+)
 from kerneltest.triage.tried_signatures import VALUE_LEVELS, Finding, MostBasic, signatures_tried
 
 _SHARP = 0.3  # share of a signature's structural cases that a wrong formula fails; rounding fails fewer
-
-Kind = tuple[Effect, str]  # an effect and its subject
-
-
-@dataclass(slots=True)
-class FindingCluster:
-    """Findings, on one backend or several, that probably have one cause."""
-
-    level: Level
-    findings: list[Finding]
-
-    @property
-    def signatures(self) -> frozenset[str]:
-        return frozenset(record.signature for record, _ in self.findings)
-
-    @property
-    def kinds(self) -> Counter[Kind]:
-        return Counter(symptom.kind for _, symptom in self.findings)
-
-    @property
-    def backends(self) -> frozenset[str]:
-        return frozenset(record.backend for record, _ in self.findings)
-
-    @property
-    def kind(self) -> Kind:
-        """The most frequent kind of symptom; of memory faults if there are any, since wrong values follow from them."""
-        memory = Counter(symptom.kind for record, symptom in self.findings if _is_memory(record))
-        return (memory or self.kinds).most_common(1)[0][0]
 
 
 def cluster_by_cause(
@@ -54,20 +35,18 @@ def cluster_by_cause(
       blocks: the kernel's block length by dim, in elements.
       most_basic: the most basic level at which each signature fails.
     """
-    causes = _cluster_values([pair for pair in findings if not _is_memory(pair[0])], records, blocks, most_basic)
-    memory = [pair for pair in findings if _is_memory(pair[0])]
-    for cluster in _merge_nested(cluster_by(memory, lambda symptom: symptom.kind)):
-        same = next((cause for cause in causes if _coincide(cause, cluster)), None)
+    of_memory = [pair for pair in findings if is_memory(pair[0]) or pair[1].effect in UNORDERED]
+    memory = _merge_nested(cluster_by(of_memory, lambda symptom: symptom.kind))
+    causes = []
+    held = {id(pair) for pair in of_memory}
+    values = [pair for pair in findings if id(pair) not in held]
+    for cause in _cluster_values(values, records, blocks, most_basic):
+        same = next((each for each in memory if _coincide(cause, each, records)), None)
         if same is None:
-            causes.append(cluster)
+            causes.append(cause)
         else:
-            same.findings += cluster.findings
-            same.level = cluster.level
-    return causes
-
-
-def _is_memory(record: Record) -> bool:
-    return record.verdict.kind is VerdictKind.MEMORY
+            same.findings += cause.findings
+    return causes + memory
 
 
 def _cluster_values(
@@ -85,7 +64,7 @@ def _cluster_values(
     for pairs in cases.values():
         at[min((symptom.level for _, symptom in pairs), key=VALUE_LEVELS.index)].findings += pairs
     structure, precision = at[Level.STRUCTURE], at[Level.PRECISION]
-    if structure.findings and precision.findings and not _is_sharp(structure, records):
+    if structure.findings and precision.findings and (_is_slight(structure) or not _is_sharp(structure, records)):
         precision.findings += structure.findings
         structure.findings = []
     causes = [
@@ -109,14 +88,6 @@ def _cluster_values(
     return causes
 
 
-def cluster_by(findings: Sequence[Finding], key: Callable[[Symptom], Hashable]) -> list[FindingCluster]:
-    """Clusters findings whose symptoms have the same key, in the order of their first findings."""
-    clusters: dict[Hashable, FindingCluster] = {}
-    for pair in findings:
-        clusters.setdefault(key(pair[1]), FindingCluster(pair[1].level, [])).findings.append(pair)
-    return list(clusters.values())
-
-
 def merge_device_diagnostics(clusters: Sequence[FindingCluster]) -> list[FindingCluster]:
     """Merges what a device's compiler says with the same text from lowering for a target."""
     targets: dict[str, FindingCluster] = {}
@@ -135,10 +106,13 @@ def merge_device_diagnostics(clusters: Sequence[FindingCluster]) -> list[Finding
 
 
 def _merge_nested(clusters: Sequence[FindingCluster]) -> list[FindingCluster]:
-    """Merges clusters that fail only where another one does: one wrong mask causes several wrong accesses."""
+    """Merges clusters that fail only where another one does: one wrong mask causes several wrong accesses.
+
+    Races and results that change from run to run are one where they meet.
+    """
     merged: list[FindingCluster] = []
     for cluster in sorted(clusters, key=lambda each: -len(each.signatures)):
-        around = next((each for each in merged if cluster.signatures <= each.signatures), None)
+        around = next((each for each in merged if _contains(each, cluster)), None)
         if around is None:
             merged.append(cluster)
         else:
@@ -146,12 +120,29 @@ def _merge_nested(clusters: Sequence[FindingCluster]) -> list[FindingCluster]:
     return merged
 
 
-def _coincide(values: FindingCluster, memory: FindingCluster) -> bool:
-    """Returns whether values are wrong in the signatures that misuse memory, and only there."""
-    if values.level is not Level.STRUCTURE:
+def _contains(around: FindingCluster, cluster: FindingCluster) -> bool:
+    if around.is_unordered and cluster.is_unordered:
+        return bool(around.signatures & cluster.signatures)
+    return cluster.signatures <= around.signatures
+
+
+def _coincide(values: FindingCluster, memory: FindingCluster, records: Sequence[Record]) -> bool:
+    """Returns whether the misuse of memory explains wrong values.
+
+    Values that only real or simulated memory makes wrong are explained if they are wrong where memory is misused. Those
+    that an interpreter shows as well must be wrong in the same signatures, of those that both kinds of backends ran.
+    """
+    if values.level is not Level.STRUCTURE and not memory.is_unordered:
         return False
     one, other = values.signatures, memory.signatures
-    return len(one & other) >= _COINCIDENCE * len(one | other)
+    if not any(record.tier is Tier.INTERPRET for record, _ in values.findings):
+        return bool(one & other) if memory.is_unordered else len(one & other) >= _COINCIDENCE * len(one)
+    if values.level is not Level.STRUCTURE:
+        return False
+    for backends in (values.backends, memory.backends):
+        ran = {r.signature for r in records if r.backend in backends and r.verdict.is_judgement}
+        one, other = one & ran, other & ran
+    return bool(one) and len(one & other) >= _COINCIDENCE * len(one | other)
 
 
 _COINCIDENCE = 0.9  # share of signatures that two clusters of one cause have in common
@@ -180,7 +171,11 @@ def _split_by_condition(
 ) -> list[FindingCluster]:
     """Splits a cluster whose signatures fulfil one of two conditions, if no single condition covers them."""
     mine = [record for record in records if record.backend in cluster.backends]
-    tried = signatures_tried(mine, cluster.signatures, Level.INVARIANT, most_basic)
+    cases = {record.case for record, _ in cluster.findings}
+    passing_inputs = [record.special_inputs for record in mine if record.case not in cases and record.verdict.is_green]
+    if input_condition([record.special_inputs for record, _ in cluster.findings], passing_inputs).exact:
+        return [cluster]
+    tried = signatures_tried(mine, [record for record, _ in cluster.findings], Level.INVARIANT, most_basic)
     names = [name for name in tried if name in cluster.signatures]
     passing = [features for name, features in tried.items() if name not in cluster.signatures]
     sides = two_conditions([tried[name] for name in names], passing, blocks)
@@ -229,10 +224,12 @@ def split_by_experiment(
 def _explains(cause: FindingCluster, kinds: Counter[Kind], pair: Finding) -> bool:
     """Returns whether a finding follows from a cause at its signature; `kinds` are the cause's own symptoms.
 
-    A NaN in the wrong place does not make the gradient of other values wrong.
+    A NaN in the wrong place does not make the gradient of other values wrong, nor a formula that is nearly right a NaN.
     """
     record, symptom = pair
     if record.signature not in cause.signatures:
+        return False
+    if cause.level is Level.STRUCTURE and symptom.effect in OF_SPECIAL_VALUES and _is_slight(cause):
         return False
     return symptom.effect is not Effect.WRONG_GRADIENT or any(
         effect is Effect.WRONG or effect in OF_ROUNDING for effect, _ in kinds
@@ -243,6 +240,14 @@ def _shows_alike(kinds: Counter[Kind], findings: Sequence[Finding]) -> bool:
     """Returns whether a cause has the symptom that most of some findings show; imprecision is too common to count."""
     common = Counter(symptom.kind for _, symptom in findings).most_common(1)[0][0]
     return kinds[common] > 0 and common[0] not in OF_ROUNDING
+
+
+def _is_slight(structure: FindingCluster) -> bool:
+    """Returns whether a wrong formula is so close to the right one in each case that most of them show imprecision."""
+    return all(
+        symptom.effect in OF_ROUNDING or ((size := formula_error(record)) is not None and size <= SLIGHT)
+        for record, symptom in structure.findings
+    )
 
 
 def _is_sharp(structure: FindingCluster, records: Sequence[Record]) -> bool:

@@ -1,12 +1,12 @@
 """Predicates: the conditions under which something fails, found by comparing failing cases with passing ones."""
 
 import itertools
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
-from kerneltest.records.evidence import SpecialInput
 from kerneltest.records.schema import StaticValue
 
 
@@ -60,65 +60,56 @@ class _Term:
 
 
 def signature_condition(
-    failing: Sequence[Features], passing: Sequence[Features], blocks: Mapping[str, int]
+    failing: Sequence[Features],
+    passing: Sequence[Features],
+    blocks: Mapping[str, int],
+    covered: Sequence[Features] = (),
+    unsure: Sequence[Features] = (),
 ) -> Condition:
     """Returns the simplest condition of at most two terms that all failing signatures and fewest passing ones fulfil.
+
+    It is not stated if so few signatures might fulfil it by chance.
 
     Args:
       failing, passing: signatures, each once.
       blocks: the kernel's block length by dim, in elements.
+      covered: further failing ones, such as those on other backends, which must fulfil it and are not counted.
+      unsure: signatures in which another failure may hide this one; of two conditions that are as good, the one that
+        fewer of them fulfil is stated.
     """
     count = len(failing) + len(passing)
     if not failing or not passing:
         return Condition("", len(failing), count, count)
-    fitting: list[tuple[int, int, str, int]] = []  # exceptions, cost, words, exceptions as bits
-    for term in _terms([*failing, *passing], blocks):
-        if all(map(term.holds, failing)):
+    fitting: list[tuple[int, int, int, str, int]] = []  # exceptions, cost, unsure ones, words, exceptions as bits
+    covered, unsure = (
+        [each for each in more if each.lengths.keys() == failing[0].lengths.keys()]  # a proof has none
+        for more in (covered, unsure)
+    )
+    for term in _terms([*failing, *passing, *covered], blocks):
+        if all(map(term.holds, failing)) and all(map(term.holds, covered)):
             exceptions = _matching_bits(term, passing)
             if exceptions.bit_count() < len(passing):
-                fitting.append((exceptions.bit_count(), term.cost, term.words, exceptions))
+                hidden = _matching_bits(term, unsure).bit_count()
+                fitting.append((exceptions.bit_count(), term.cost, hidden, term.words, exceptions))
     if not fitting:
         return Condition("", len(failing), count, count)
-    fitting.sort(key=lambda each: each[:2])
-    left, cost, words, _ = fitting[0]
+    fitting.sort(key=lambda each: each[:3])
+    left, cost, _, words, _ = fitting[0]
+    alone = left
     for one, other in itertools.combinations(fitting[:_MOST_TERMS], 2):
-        both, together = (one[3] & other[3]).bit_count(), one[1] + other[1] + 2
-        if (both, together) < (left, cost):
-            left, cost, words = both, together, f"{one[2]} and {other[2]}"
-    if left > _MOST_EXCEPTIONS * (len(failing) + left):
+        both, together = (one[4] & other[4]).bit_count(), one[1] + other[1] + 2
+        telling = together == 2 or alone - both > 1  # some far-fetched term excludes any single signature
+        if telling and (both, together) < (left, cost):
+            left, cost, words = both, together, f"{one[3]} and {other[3]}"
+    if left > MOST_EXCEPTIONS * (len(failing) + left) or not _is_believable(cost, len(failing), count, left):
         return Condition("", len(failing), count, count)
     return Condition(words, len(failing), len(failing) + left, count)
-
-
-def input_condition(failing: Sequence[Sequence[SpecialInput]], passing: Sequence[Sequence[SpecialInput]]) -> Condition:
-    """Returns the special input that all failing cases and fewest passing ones have.
-
-    Args:
-      failing, passing: the special values among each case's inputs.
-    """
-    count = len(failing) + len(passing)
-    fitting = [
-        (sum(found in _with_general(each) for each in passing), found)
-        for found in dict.fromkeys(found for each in failing for found in _with_general(each))
-        if all(found in _with_general(each) for each in failing)
-    ]
-    if not fitting:
-        return Condition("", len(failing), count, count)
-    left, best = min(fitting, key=lambda each: each[0])
-    if left > _MOST_EXCEPTIONS * (len(failing) + left):
-        return Condition("", len(failing), count, count)
-    return Condition(best.text(), len(failing), len(failing) + left, count)
-
-
-def _with_general(found: Sequence[SpecialInput]) -> list[SpecialInput]:
-    """Special inputs, and the same ones in whichever argument."""
-    return [*found, *dict.fromkeys(replace(each, argument="") for each in found)]
 
 
 def two_conditions(
     failing: Sequence[Features], passing: Sequence[Features], blocks: Mapping[str, int]
 ) -> tuple[frozenset[int], frozenset[int]] | None:
-    """Finds two conditions that together separate failing from passing signatures.
+    """Finds two conditions that together separate failing from passing signatures, neither of them far-fetched.
 
     Returns:
       The numbers of the failing signatures that fulfil either condition, the more frequent first; some may fulfil both.
@@ -126,26 +117,25 @@ def two_conditions(
     """
     if len(failing) < _ENOUGH or not passing or signature_condition(failing, passing, blocks).exact:
         return None
-    terms = [
+    plain = [
         (term.cost, _matching_bits(term, failing), _matching_bits(term, passing))
         for term in _terms([*failing, *passing], blocks)
+        if term.cost <= 1
     ]
-    plain = [each for each in terms if each[0] <= 1]
     pairs = ((a[0] + b[0] + 2, a[1] & b[1], a[2] & b[2]) for a, b in itertools.combinations(plain, 2))
     costs: dict[int, int] = {}
-    for cost, bad, good in itertools.chain(terms, pairs):
-        if bad and not good:
+    for cost, bad, good in itertools.chain(plain, pairs):
+        if bad and not good and _is_believable(cost, bad.bit_count(), bad.bit_count() + len(passing), 0):
             costs[bad] = min(cost, costs.get(bad, cost))
     every = (1 << len(failing)) - 1
-    fitting = [
-        (costs[a] + costs[b], sorted((a, b), key=int.bit_count, reverse=True))
-        for a, b in itertools.combinations(costs, 2)
+    widest = sorted(costs, key=lambda bits: (-bits.bit_count(), costs[bits]))[:_MOST_SIDES]
+    fitting = (
+        (costs[a] + costs[b], -a.bit_count(), a, b)
+        for a, b in itertools.combinations(widest, 2)
         if a | b == every and min((a & ~b).bit_count(), (b & ~a).bit_count()) > 1
-    ]
-    if not fitting:
-        return None
-    _, (one, other) = min(fitting, key=lambda each: each[0])
-    return _numbers(one), _numbers(other)
+    )
+    best = min(fitting, default=None)
+    return (_numbers(best[2]), _numbers(best[3])) if best is not None else None
 
 
 def _matching_bits(term: _Term, signatures: Sequence[Features]) -> int:
@@ -157,9 +147,17 @@ def _numbers(bits: int) -> frozenset[int]:
     return frozenset(i for i in range(bits.bit_length()) if bits >> i & 1)
 
 
+def _is_believable(cost: int, failing: int, tried: int, exceptions: int) -> bool:
+    """Returns whether a condition of that cost is unlikely to hold by chance for all that fail, and few exceptions."""
+    chance = math.comb(failing + exceptions, failing) / math.comb(tried, failing)
+    return chance <= _CHANCES[min(cost, len(_CHANCES) - 1)]
+
+
+_CHANCES = (0.25, 0.2, 0.1, 0.06, 0.05)  # by cost: a bug at the end of a block is likely, one at a length of 39 is not
 _ENOUGH = 8  # failing signatures, below which two conditions are not looked for
 _MOST_TERMS = 60  # terms that are tried in pairs
-_MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a condition, beyond which it says little
+_MOST_SIDES = 300  # sets of failing signatures that are tried in pairs, those that cover most
+MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a condition, beyond which it says little
 
 
 def _terms(signatures: Sequence[Features], blocks: Mapping[str, int]) -> Iterator[_Term]:
@@ -195,13 +193,18 @@ def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[
             f"longer than its block, {block}, and not a multiple of it", lambda n: n > block and n % block > 0, 2
         )
         yield term(f"shorter than its block, {block}", lambda n: n < block, 1)
-    yield term("not a power of two", lambda n: n < 1 or bool(n & (n - 1)), 2)
+    yield term("not a power of two", _is_no_power, 2)
     for low, high in itertools.pairwise(lengths):
-        yield term(f"over {block if low <= block < high else low}", partial(operator.lt, low), 1)
-        yield term(f"at most {low}", partial(operator.ge, low), 2)
+        at_block, adjacent = low <= block < high, low <= 1 or high == low + 1
+        # The lengths between two that were tried may do either: what is said is true of the failing one.
+        words = f"over {block if at_block else low}" if at_block or adjacent else f"at least {high}"
+        yield term(words, partial(operator.lt, low), 1)
+        if at_block or adjacent:
+            yield term(f"at most {block if at_block else low}", partial(operator.ge, low), 2)
     for length in lengths:
         yield term(f"{length}", partial(operator.eq, length), 3)
-        yield term(f"not {length}", partial(operator.ne, length), 2 if length > 1 else 1)
+        if length < lengths[-1]:  # the longest one is asked little
+            yield term(f"not {length}", partial(operator.ne, length), 2 if length > 1 else 1)
     for step in (2, 4, 8, 16, 32, 64, 128):
         if step != block:
             yield term(f"not a multiple of {step}" if step > 2 else "odd", partial(_has_rest, step), 3)
@@ -212,6 +215,7 @@ def _terms_of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[_
         return _Term(words, lambda features: test(features.numbers[one], features.numbers[other]), cost)
 
     yield term(f"{one} differs from {other}", operator.ne, 2)
+    yield term(f"{one} or {other} is not a power of two", lambda n, m: _is_no_power(n) or _is_no_power(m), 3)
     yield term(f"{one} is longer than {other}", operator.gt, 3)
     yield term(f"{other} is longer than {one}", operator.lt, 3)
     if one in blocks and other in blocks:
@@ -230,6 +234,10 @@ def _lacks_option(name: str, value: StaticValue, features: Features) -> bool:
 
 def _length(name: str, test: Callable[[int], bool], features: Features) -> bool:
     return test(features.lengths[name])
+
+
+def _is_no_power(length: int) -> bool:
+    return length < 1 or bool(length & (length - 1))
 
 
 def _has_rest(step: int, length: int) -> bool:

@@ -8,7 +8,8 @@ from enum import StrEnum
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.overlay import Overlay
 from kerneltest.triage.changes import case_identity
-from kerneltest.triage.suspects import Suspect, suspects_in_overlay
+from kerneltest.triage.suspect import Suspect
+from kerneltest.triage.suspects import suspects_in_overlay
 
 
 class SuspectFate(StrEnum):

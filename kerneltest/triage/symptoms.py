@@ -10,7 +10,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, VerdictKind
 from kerneltest.records.schema import Record
 
-_SLIGHT = 1 / 16  # an error relative to the larger of both numbers: below it something was rounded, above it lost
+SLIGHT = 1 / 16  # an error relative to the larger of both numbers: below it something was rounded, above it lost
 
 
 class Level(StrEnum):
@@ -42,6 +42,7 @@ class Effect(StrEnum):
     UNWRITTEN = "unwritten elements"
     UNINITIALISED = "values from uninitialised memory"
     RACE = "a race"
+    NONDETERMINISTIC = "results that change from run to run"
     OUT_OF_BOUNDS = "an access out of bounds"
     OTHER = "other"
 
@@ -74,6 +75,16 @@ class Symptom:
         return self.effect, self.subject
 
 
+OF_SPECIAL_VALUES = frozenset(
+    {Effect.NAN, Effect.INFINITY, Effect.NUMBER_FOR_NAN, Effect.NUMBER_FOR_INFINITY, Effect.SIGN_OF_ZERO}
+)
+"""Symptoms of NaN, infinities and zeros that are lost, or are in the wrong places."""
+
+
+UNORDERED = frozenset({Effect.RACE, Effect.NONDETERMINISTIC})
+"""Symptoms of accesses that nothing orders: any values may come out."""
+
+
 def symptom(record: Record) -> Symptom:
     """Returns the symptom of a finding."""
     detail = record.detail
@@ -85,6 +96,8 @@ def symptom(record: Record) -> Symptom:
         return Symptom(Level.BUILD, _not_built(record), place=place, cause=cause)
     if isinstance(detail, WrongDtype):
         return Symptom(Level.BROKEN, Effect.OTHER, essence, cause=essence)
+    if record.verdict is Verdict.NONDETERMINISTIC:
+        return Symptom(Level.STRUCTURE, Effect.NONDETERMINISTIC)
     if record.verdict in (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH):
         effect, subject = _wrong_value(record)
         return Symptom(_level(record, effect), effect, subject)
@@ -142,5 +155,11 @@ def _wrong_number(got: float, wanted: float, detail: object) -> Effect:
     cause = detail.cause.what if isinstance(detail, Mismatch) and detail.cause is not None else None
     if cause is ErrorCause.UNSTABLE:
         return Effect.UNSTABLE
-    slight = abs(got - wanted) <= _SLIGHT * max(abs(got), abs(wanted))
+    slight = abs(got - wanted) <= SLIGHT * max(abs(got), abs(wanted))
     return Effect.IMPRECISE if slight and cause is not ErrorCause.FORMULA else Effect.WRONG
+
+
+def formula_error(record: Record) -> float | None:
+    """Returns how far a finding's formula is off, relative to the largest value; None if that is unknown."""
+    cause = record.detail.cause if isinstance(record.detail, Mismatch) else None
+    return cause.size if cause is not None and cause.what is ErrorCause.FORMULA else None

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from kerneltest.core.dtypes import parse_dtype
 from kerneltest.judge.special_values import find_special_inputs
 
 NAN, INF = float("nan"), float("inf")
@@ -12,19 +13,28 @@ NAN, INF = float("nan"), float("inf")
     ("values", "phrases"),
     [
         ([[1, 2], [3, 4]], []),
-        ([[0, 1], [1, 0]], []),
+        ([[0, 1], [1, 0]], ["x holds a zero"]),
+        ([[0, 0], [1, 2]], ["a row of x holds nothing but zeros", "x holds a zero", "x holds a number twice"]),
+        ([[-1, 2]], ["x holds a negative number"]),
+        ([[-1, -2], [3, 4]], ["a row of x holds nothing but negative numbers", "x holds a negative number"]),
+        ([[3, 4, 3]], ["x holds a number twice"]),
         ([[NAN, 1]], ["x holds a NaN"]),
-        ([[-INF, 1], [2, 3]], ["x holds -inf"]),
-        ([[-INF, -INF], [2, 3]], ["a row of x holds nothing but -inf", "x holds -inf"]),
-        ([[-INF, -INF]], ["x holds nothing but -inf", "a row of x holds nothing but -inf", "x holds -inf"]),
+        ([[-INF, 1], [2, 3]], ["x holds -inf", "x holds a negative number"]),
+        ([[-INF], [2]],
+         ["a row of x holds nothing but -inf", "x holds -inf",
+          "a row of x holds nothing but negative numbers", "x holds a negative number"]),
+        ([-INF],
+         ["x holds nothing but -inf", "a row of x holds nothing but -inf", "x holds -inf",
+          "x holds nothing but negative numbers", "a row of x holds nothing but negative numbers",
+          "x holds a negative number"]),
         ([[INF, NAN]], ["x holds a NaN", "x holds +inf"]),
         ([[1e-40, 1]], ["x holds a subnormal number"]),
         ([[3.4028235e38, 1]], ["x holds a number near the largest"]),
-        ([[-0.0, 1]], ["x holds a zero of negative sign"]),
+        ([[-0.0, 1]], ["x holds a zero of negative sign", "x holds a zero"]),
         ([], []),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_special_values_are_named(values: list[list[float]], phrases: list[str]) -> None:
     assert [each.text() for each in find_special_inputs({"x": np.array(values, np.float32)})] == phrases
 
@@ -33,14 +43,18 @@ def test_special_values_are_named(values: list[list[float]], phrases: list[str])
     ("mask", "phrases"),
     [
         ([[True, True]], []),
-        ([[True, False]], []),
-        ([[True, True], [False, False]], ["a row of mask holds nothing but False"]),
-        ([[False, False]], ["mask holds nothing but False"]),
+        ([[True, False]], ["mask holds False"]),
+        ([[True, True], [False, False]], ["a row of mask holds nothing but False", "mask holds False"]),
+        ([[False, False]],
+         ["mask holds nothing but False", "a row of mask holds nothing but False", "mask holds False"]),
     ],
-)
+)  # fmt: skip
 def test_masks_of_false_are_special(mask: list[list[bool]], phrases: list[str]) -> None:
     assert [each.text() for each in find_special_inputs({"mask": np.array(mask)})] == phrases
 
 
-def test_integers_are_never_special() -> None:
-    assert find_special_inputs({"x": np.array([-(2**31), 2**31 - 1], np.int32)}) == ()
+@pytest.mark.parametrize("dtype", ["int32", "int8", "int4"])
+def test_integers_that_are_zero_negative_or_repeated_are_special(dtype: str) -> None:
+    found = find_special_inputs({"x": np.array([0, -1, 5, 5]).astype(parse_dtype(dtype))})
+    assert [each.text() for each in found] == ["x holds a zero", "x holds a negative number", "x holds a number twice"]
+    assert find_special_inputs({"x": np.array([3, 4]).astype(parse_dtype(dtype))}) == ()

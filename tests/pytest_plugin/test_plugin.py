@@ -104,12 +104,12 @@ def test_artifacts_are_kept_on_request_and_linked(tmp_path: Path) -> None:
 def test_a_finding_fails_its_item_and_says_how_to_see_it_again(tmp_path: Path) -> None:
     run = _pytest(tmp_path, "--kt-report", "out", "--kt-seed", "3", "--kt-backends", "interpret", suite=WRONG)
     assert run.returncode == 1
-    assert re.search(r"E   wrong values .*\d+ of \d+ cases on interpret", run.stdout)
-    assert "E   smallest: x = " in run.stdout
+    assert re.search(r"1  wrong values .*\d+ of \d+ cases on interpret", run.stdout)
+    assert "   smallest: x = " in run.stdout
     assert ", expected " in run.stdout
     options = "--kt-depth standard --kt-seed 3 --kt-backends interpret"
-    command = f'pytest -p kerneltest {options} "test_suite.py::doubled[interpret-int8]"'
-    assert f"reproduce: {command}" in run.stdout
+    command = f"pytest -p kerneltest {options}"
+    assert re.search(rf'reproduce: {command} "test_suite.py::doubled\[interpret-\w+\]"', run.stdout)
     records = list(read_records(tmp_path / "out"))
     saved = [r.evidence.file for r in records if r.evidence is not None and r.evidence.file]
     assert saved

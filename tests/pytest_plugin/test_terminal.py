@@ -10,6 +10,7 @@ import sys
 import termios
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pyte
 import pytest
@@ -179,24 +180,37 @@ def _plain(folder: Path, *arguments: str) -> str:
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_a_finding_is_shown_as_pytest_shows_a_failure(tmp_path: Path, workers: tuple[str, ...]) -> None:
     options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-orders", "1", "--kt-report", "out")
+    options += (f"--junitxml={tmp_path / 'junit.xml'}",)
     (tmp_path / "test_suite.py").write_text(WRONG, encoding="utf-8")
     shown = _plain(tmp_path, *options, *workers)
     assert "\x1b" not in shown
     assert not re.search(r"\d+/\d+ items", shown)
     item = "test_suite.py::doubled[interpret-float32]"
-    shown_failure = re.split(r"^_{5,} .+ _{5,}$", shown, flags=re.MULTILINE)[1]
-    assert re.search(
-        r"^E   \d+ findings: double \(test_suite\.py:\d+\) against doubled \(test_suite\.py:8\)", shown_failure, re.M
-    )
-    assert re.search(r"^E   wrong values.* \d+ of \d+ cases on interpret$", shown_failure, re.MULTILINE)
-    assert re.search(r"^E   smallest: x = float32\[3\] ", shown_failure, re.MULTILINE)
-    assert re.search(r"^E     got .+, expected ", shown_failure, re.MULTILINE)
-    assert re.search(r"^E   kerneltest repro out \w{16} --backend interpret$", shown_failure, re.MULTILINE)
+    shown_failure = re.split(r"^_{5,} .+ _{5,}$", shown, flags=re.MULTILINE)[1].partition("\n=")[0]
     again = f'pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-orders 1 --kt-backends interpret "{item}"'
-    assert f"\nreproduce: {again}\n" in shown_failure
+    told = [line for line in shown_failure.splitlines() if line and not line.startswith("[gw0]")]
+    assert told == ["E   wrong values", f"reproduce: {again}"]
     assert read_plan(tmp_path / "out").orders == 1  # reports made from the records repeat it
-    assert re.search(r"test_suite\.py:8: wrong values", shown_failure)
     assert re.search(rf"^FAILED {re.escape(item)} - wrong values", shown, re.MULTILINE)
+    summary = shown.partition("= kerneltest =")[2]
+    assert re.search(r"^1  wrong values .*\d+ of \d+ cases on interpret$", summary, re.MULTILINE)
+    assert re.search(r"^   smallest: x = float32\[3\] ", summary, re.MULTILINE)
+    assert re.search(r"^     got .+, expected ", summary, re.MULTILINE)
+    assert re.search(r"^   kerneltest repro out \w{16} --backend interpret$", summary, re.MULTILINE)
+    assert shown.count("smallest:") == 1
+    in_full = ElementTree.parse(tmp_path / "junit.xml").find(".//failure").text  # type: ignore[union-attr]
+    assert in_full is not None
+    assert re.search(r"^E   \d+ findings: double \(test_suite\.py:\d+\) against doubled", in_full, re.MULTILINE)
+    assert re.search(r"^E   smallest: x = float32\[3\] ", in_full, re.MULTILINE)
+    assert f"\nreproduce: {again}\n" in in_full
+    assert re.search(r"test_suite\.py:8: wrong values", in_full)
+
+
+def test_a_verbose_session_shows_failures_in_full(tmp_path: Path) -> None:
+    (tmp_path / "test_suite.py").write_text(WRONG, encoding="utf-8")
+    shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "-v")
+    assert re.search(r"^E   \d+ findings: double ", shown, re.MULTILINE)
+    assert re.search(r"^E   smallest: x = float32", shown, re.MULTILINE)
 
 
 def test_the_command_that_is_shown_reproduces_the_finding(tmp_path: Path) -> None:

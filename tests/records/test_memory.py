@@ -17,6 +17,7 @@ from kerneltest.records.runs import RunRecords, load_windows, read_runs, reconci
 from kerneltest.records.schema import Record
 from kerneltest.report.html.render_page import render
 from kerneltest.report.text.terminal_summary import summary_lines
+from kerneltest.triage.suspects import suspects_in_run
 from tests.made_runs import WRONG
 from tests.records.test_records import FINDING
 from tests.written import PASS, write_run
@@ -70,7 +71,7 @@ def test_a_record_that_is_held(folders: list[Path]) -> None:
     ("work", "most"),
     [
         (lambda run: reconcile(run.plan, run.records), 100),
-        (lambda run: list(summary_lines(run)), 120),
+        (lambda run: list(summary_lines(run, suspects_in_run(run))), 120),
         (lambda run: render(overlay_runs([run])), 300),
     ],
     ids=["reconciled", "summary", "page"],

@@ -92,12 +92,12 @@ def test_the_matrix_has_a_column_for_each_run_of_a_tier(tmp_path: Path) -> None:
 
 def test_a_narrow_terminal_gets_signs_and_their_legend(tmp_path: Path) -> None:
     (run,) = read_runs(write_run(tmp_path / "run", PASS, case(verdict="mismatch", case="c2")))
-    wide, narrow = ([text for text, _ in summary_lines(run, width)] for width in (80, 30))
+    wide, narrow = ([text for text, _ in summary_lines(run, (), width)] for width in (80, 30))
     assert any("1 pass, 1 mismatch" in line for line in wide)
     assert not any("✓ pass" in line for line in wide)
     assert any("✓1 ✗1" in line for line in narrow)
     assert any("✓ pass" in line for line in narrow)
-    assert dict(summary_lines(run, 80))[next(line for line in wide if "1 mismatch" in line)] == "red"
+    assert dict(summary_lines(run, (), 80))[next(line for line in wide if "1 mismatch" in line)] == "red"
 
 
 def test_the_markdown_has_suspects_commands_matrix_and_what_was_not_run(tmp_path: Path) -> None:

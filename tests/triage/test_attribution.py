@@ -96,7 +96,7 @@ def test_a_split_between_tiers_names_a_suspect(backend: str, verdicts: dict[str,
     assert attributions(list(alike.values())).get((PASS.pairing, PASS.case, backend)) == found
 
 
-KNOWN = "a known bug: docs/upstream/triton_maximum_drops_nan.py"
+KNOWN = "as Triton's maximum does: https://github.com/triton-lang/triton/issues/10291"
 AGREES = "the lowering for sm_90: interpret mode agrees with the oracle"
 
 
@@ -159,7 +159,7 @@ def test_nan_dropped_by_the_lowering_is_found_with_no_gpu_and_blamed_on_it() -> 
         record = finding.record
         target = finding.backend.partition(":")[2]
         text = blamed[record.pairing, record.case, record.backend].text()
-        assert text == f"the lowering for {target}: maximum drops NaN there, {KNOWN}"
+        assert text == f"the lowering for {target}: jnp.maximum drops NaN there, {KNOWN}"
     assert _result(_relu_that_keeps_nan).ok
 
 
@@ -176,7 +176,7 @@ def relu(x):
     return np.maximum(x, 0)
 """
     run = _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret,simulate:gfx942", suite=suite)
-    words = f"the lowering for gfx942: maximum drops NaN there, {KNOWN}"
+    words = f"the lowering for gfx942: jnp.maximum drops NaN there, {KNOWN}"
     assert f"suspected lowering bug in 3 cases: {words}" in run.stdout
     page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
     assert f"suspected lowering bug in 3 cases: {words}" in page.words

@@ -8,11 +8,11 @@ import pytest
 from kerneltest.core.details import Access, Detail, MemoryFault, Mismatch, NotBuilt, Stage, Unavailable, Visit
 from kerneltest.core.details.base import without_numbers
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.evidence import Evidence, FillExtent, SpecialInput, SpecialValue
+from kerneltest.records.evidence import Evidence, SpecialInput, SpecialValue
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.report.text.suspect_text import format_suspect
-from kerneltest.triage.predicates import Features, input_condition, signature_condition, two_conditions
-from kerneltest.triage.suspects import Suspect, find_suspects
+from kerneltest.triage.suspect import Suspect
+from kerneltest.triage.suspects import find_suspects
 from tests.written import PAIRING, case
 
 LENGTHS = (1, 15, 16, 17, 31, 32, 33, 48, 49, 64)
@@ -21,9 +21,7 @@ WRONG = Evidence(index=(0,), actual=3.0, expected=1.0, wrong_blocks=(1, 1))
 SLIGHT = Evidence(index=(0,), actual=1.01, expected=1.0, wrong_blocks=(1, 1))
 NAN = Evidence(index=(0,), actual=float("nan"), expected=1.0, wrong_blocks=(1, 1))
 FAMILIES = (("structural", "ones"), ("structural", "ties"), ("numeric", "normal"), ("special", "nan_first"))
-X_NAN, Y_NAN = SpecialInput("x", SpecialValue.NAN), SpecialInput("y", SpecialValue.NAN)
-X_INF = SpecialInput("x", SpecialValue.NEGATIVE_INFINITY)
-ROW_INF = SpecialInput("x", SpecialValue.NEGATIVE_INFINITY, FillExtent.ROW)
+X_NAN = SpecialInput("x", SpecialValue.NAN)
 
 
 def _run(fails: Any, backend: str = "interpret", dtypes: Sequence[str] = ("float32", "bfloat16")) -> list[Record]:
@@ -181,64 +179,6 @@ def test_a_suspect_is_told_in_at_most_twelve_lines(records: list[Record]) -> Non
     assert len(lines) <= 12
     assert lines[0].startswith(suspect.title)
     assert " of " in lines[0]
-
-
-@pytest.mark.parametrize(
-    ("failing", "passing", "words", "exact"),
-    [
-        ([{"n": 17}], [{"n": 16}, {"n": 32}], "n is not a multiple of its block, 16", True),
-        ([{"n": 16, "d": "a"}, {"n": 17, "d": "a"}], [{"n": 16, "d": "b"}], "d is a", True),
-        ([{"b": 2}, {"b": 3}], [{"b": 1}], "b is over 1", True),
-        ([{"n": 3}, {"n": 5}, {"n": 6}], [{"n": 4}, {"n": 8}, {"n": 2}], "n is not a power of two", True),
-        ([{"n": 3, "m": 5}, {"n": 5, "m": 3}], [{"n": 5, "m": 5}, {"n": 3, "m": 3}], "n differs from m", True),
-        ([{"n": 17, "d": "a"}], [{"n": 17, "d": "b"}, {"n": 16, "d": "a"}],
-         "d is a and n is not a multiple of its block, 16", True),
-        ([{"n": 1}, {"n": 64}], [{"n": 16}, {"n": 32}, {"n": 17}, {"n": 33}], "", False),
-        ([{"n": 16}], [], "", False),
-        # a static argument that is a whole number is compared with lengths
-        ([{"n": 5, "t": 4}, {"n": 9, "t": 8}], [{"n": 4, "t": 4}, {"n": 9, "t": 16}, {"n": 7, "t": 8}],
-         "n is longer than t", True),
-        # true of one passing signature too: it is said, with its counts, and is not exact
-        ([{"d": "a"}] * 4, [{"d": "a"}, {"d": "b"}], "d is a", False),
-    ],
-)  # fmt: skip
-def test_a_condition_separates_what_fails_from_what_passes(
-    failing: list[dict[str, int | str]], passing: list[dict[str, int | str]], words: str, exact: bool
-) -> None:
-    found = signature_condition(_features(failing), _features(passing), BLOCKS)
-    assert found.words == words
-    assert found.exact is exact
-    assert found.failing == len(failing)
-
-
-def _features(signatures: Sequence[dict[str, int | str]]) -> list[Features]:
-    return [
-        Features({k: v for k, v in s.items() if isinstance(v, int) and k != "t"},
-                 {k: v for k, v in s.items() if not isinstance(v, int) or k == "t"})
-        for s in signatures
-    ]  # fmt: skip
-
-
-def test_few_signatures_are_not_split_by_conditions() -> None:
-    failing: list[dict[str, int | str]] = [{"n": 1, "m": 64}, {"n": 64, "m": 1}]
-    passing: list[dict[str, int | str]] = [{"n": 16, "m": 16}, {"n": 32, "m": 32}]
-    assert two_conditions(_features(failing), _features(passing), BLOCKS) is None
-
-
-@pytest.mark.parametrize(
-    ("failing", "passing", "words"),
-    [
-        ([(X_NAN,)], [()], "x holds a NaN"),
-        ([(X_NAN,), (Y_NAN,)], [()], "an input holds a NaN"),
-        ([(X_NAN,), ()], [()], ""),
-        ([(X_NAN,)] * 2, [(X_NAN,)] * 2, ""),
-        ([(X_INF, ROW_INF)], [(X_INF,)] * 3, "a row of x holds nothing but -inf"),
-    ],
-)  # fmt: skip
-def test_what_failing_inputs_hold_is_said_if_passing_ones_do_not(
-    failing: list[tuple[SpecialInput, ...]], passing: list[tuple[SpecialInput, ...]], words: str
-) -> None:
-    assert input_condition(failing, passing).words == words
 
 
 @pytest.mark.parametrize(

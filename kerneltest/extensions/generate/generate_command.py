@@ -31,5 +31,5 @@ def _generate(chosen: argparse.Namespace) -> int:
 
 register_command(
     Command("generate", "write kernels that nobody wrote, each with its oracle", _add_arguments, _generate),
-    order=40,
+    order=110,
 )

@@ -26,7 +26,8 @@ from kerneltest.report.counts import (
 )
 from kerneltest.report.html.suspect_data import MOST_SUSPECTS, ShownSuspects
 from kerneltest.report.matrix import Matrix, by_backend, count_endings
-from kerneltest.triage.suspects import Suspect, suspects_in_overlay
+from kerneltest.triage.suspect import Suspect
+from kerneltest.triage.suspects import suspects_in_overlay
 
 WIDTH, HEIGHT = 36, 10
 

@@ -17,7 +17,7 @@ from kerneltest.report.html.finding_data import MOST_SCRIPTS, Json, budget_data,
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
 from kerneltest.report.text.suspect_text import format_counts, format_suspect, kernel_with_location
 from kerneltest.triage.predicates import Condition
-from kerneltest.triage.suspects import Suspect
+from kerneltest.triage.suspect import Suspect
 from kerneltest.triage.symptoms import Level
 
 # Limits that keep the page small. It shows how many entries were dropped.
@@ -122,7 +122,7 @@ class ShownSuspects:
                 "signature": _truncate(example.signature),
                 "family": _truncate(example.family),
                 "message": example.message[:_MOST_TEXT],
-                "diagnosis": evidence.diagnosis[:_MOST_TEXT],
+                "diagnosis": "\n".join(filter(None, (suspect.known_bug, suspect.diagnosis)))[:_MOST_TEXT],
                 "arguments": [
                     [_truncate(name), text[:_MOST_TEXT]]
                     for name, text in list((evidence.arguments or {}).items())[:_MOST_ARGUMENTS]

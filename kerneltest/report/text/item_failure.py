@@ -9,7 +9,7 @@ from kerneltest.execute.item import Item
 from kerneltest.records.schema import Record
 from kerneltest.records.sources import innermost_function
 from kerneltest.report.text.suspect_text import format_suspect
-from kerneltest.triage.suspects import Suspect
+from kerneltest.triage.suspect import Suspect
 
 _MOST = 5  # suspects of an item
 _MARK = "E   "  # pytest's prefix, which editors and CI look for

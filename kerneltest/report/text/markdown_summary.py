@@ -16,7 +16,7 @@ from kerneltest.report.text.suspect_text import format_counts as in_counts
 from kerneltest.report.text.suspect_text import format_suspect, kernel_with_location
 from kerneltest.report.text.tables import field_words, for_markdown, for_terminal, markdown_table
 from kerneltest.report.text.terminal_summary import remarks
-from kerneltest.triage.suspects import Suspect
+from kerneltest.triage.suspect import Suspect
 
 _MOST_SUSPECTS = 50
 _MOST_NOTES = 100

@@ -1,21 +1,31 @@
 """Suspects as text: title, counts, smallest case and root cause."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
+from kerneltest.core.details import ErrorCause, Mismatch
 from kerneltest.records.error_budget_text import format_budget, instability_note
 from kerneltest.records.run_plan import PairingSummary
-from kerneltest.records.schema import FaultLocation, Record
+from kerneltest.records.schema import Element, FaultLocation, Record
 from kerneltest.report.rerun_commands import repro_command
-from kerneltest.triage.suspects import Suspect
-from kerneltest.triage.symptoms import Level
+from kerneltest.triage.suspect import Suspect
+from kerneltest.triage.symptoms import OF_ROUNDING, Level
 
-_MOST = 20  # suspects in a terminal; the page shows more
+MOST_SUSPECTS = 20
+"""Suspects that a terminal shows; the page shows more."""
+
 _WIDTH = 110  # characters of an argument's value
 _MOST_BACKENDS = 4
+_INDENT = 3  # columns before the lines of a suspect
+_GAP = "    "  # between a title and its counts
+_COMMANDS = ("kerneltest repro ", "only the failing operations: python ")  # must be copied in one piece
 
 
 def format_suspects(
-    suspects: Sequence[Suspect], declared: Mapping[str, PairingSummary], folder: str = ""
+    suspects: Sequence[Suspect],
+    declared: Mapping[str, PairingSummary],
+    folder: str = "",
+    width: int | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yields lines and their colours ("" for none): suspects by kernel, in the given order.
 
@@ -23,21 +33,40 @@ def format_suspects(
       suspects: the suspects of a run.
       declared: the run's pairings by name.
       folder: the run's folder as the user wrote it; "" if the run is not saved.
+      width: of the terminal, in columns; None for lines of any length.
     """
     by_pairing: dict[str, list[Suspect]] = {}
-    for suspect in suspects[:_MOST]:
+    for suspect in suspects[:MOST_SUSPECTS]:
         by_pairing.setdefault(suspect.pairing, []).append(suspect)
     for pairing, mine in by_pairing.items():
         count = sum(suspect.pairing == pairing for suspect in suspects)
         yield f"{count} suspect{'s' * (count > 1)} in {kernel_with_location(pairing, declared.get(pairing))}", "red"
-        yield "", ""
         for number, suspect in enumerate(mine, 1):
             first, *others = format_suspect(suspect, folder)
-            yield f"{number}  {first}", ""
-            yield from ((f"   {line}", "") for line in others)
+            for line in (f"{number}  {first}", *(f"   {line}" for line in others)):
+                yield from ((part, "") for part in wrap_line(line, width))
         yield "", ""
-    if len(suspects) > _MOST:
-        yield f"and {len(suspects) - _MOST} more suspects, which the report shows", "red"
+    if len(suspects) > MOST_SUSPECTS:
+        yield f"and {len(suspects) - MOST_SUSPECTS} more suspects, which the report shows", "red"
+
+
+def wrap_line(line: str, width: int | None) -> list[str]:
+    """Wraps a line at a width, with a hanging indent. Counts get a line of their own; commands stay whole."""
+    if width is None or len(line) <= width or line.lstrip().startswith(_COMMANDS):
+        return [line]
+    title, gap, counts = line.partition(_GAP)
+    parts = [title, f"{' ' * _INDENT}{counts}"] if gap and title.strip() else [line]
+    return [
+        piece
+        for part in parts
+        for piece in textwrap.wrap(
+            part,
+            width,
+            subsequent_indent=" " * (max(_INDENT, len(part) - len(part.lstrip())) + 4),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    ]
 
 
 def kernel_with_location(pairing: str, declared: PairingSummary | None) -> str:
@@ -54,13 +83,14 @@ def kernel_with_location(pairing: str, declared: PairingSummary | None) -> str:
 
 def format_suspect(suspect: Suspect, folder: str = "") -> list[str]:
     """Formats a suspect in at most twelve lines. The first is its title with counts."""
-    lines = [f"{suspect.title}    {format_counts(suspect)}"]
+    lines = [f"{suspect.title}{_GAP}{format_counts(suspect)}"]
+    lines += [f"known: {suspect.known_bug}"] if suspect.known_bug else []
     record = suspect.example
     if suspect.level in (Level.BUILD, Level.BROKEN):
         first, _, _ = record.message.partition("\n")
         lines += [first, f"e.g. {record.signature}"]
     else:
-        lines += format_case(record, "smallest" if suspect.reproducer is not None else "for example")
+        lines += format_case(suspect)
     fault = suspect.reproducer.fault if suspect.reproducer is not None else None
     if fault is not None:
         lines += format_fault(fault)
@@ -87,8 +117,9 @@ def format_counts(suspect: Suspect) -> str:
     return f"{shown}; also {', '.join(names)}{more}"
 
 
-def format_case(record: Record, label: str) -> list[str]:
-    """Formats the inputs of a case, the shortest first, and its result."""
+def format_case(suspect: Suspect) -> list[str]:
+    """Formats the inputs of a suspect's smallest case, the shortest first, its result, and what explains it."""
+    record, label = suspect.example, "smallest" if suspect.reproducer is not None else "for example"
     evidence = record.evidence
     arguments = sorted((evidence.arguments or {}).items(), key=lambda pair: len(pair[1])) if evidence else []
     options = ", ".join(f"{name}={value}" for name, value in record.statics.items())
@@ -98,14 +129,32 @@ def format_case(record: Record, label: str) -> list[str]:
     message = [line for line in record.message.splitlines() if line]
     if evidence is not None and evidence.actual is not None:
         place = f" at {list(evidence.index)}" if evidence.index and any(evidence.index) else ""
-        lines.append(f"  got {evidence.actual}, expected {evidence.expected}{place}")
+        got, expected = format_pair(evidence.actual, evidence.expected)
+        lines.append(f"  got {got}, expected {expected}{place}")
     elif message:
         lines.append(f"  {message[0]}")
-    lines += [f"  {evidence.diagnosis}"] if evidence is not None and evidence.diagnosis else []
+    lines += [f"  {suspect.diagnosis}"] if suspect.diagnosis else []
+    return lines + (_format_rounding(record) if suspect.effect in OF_ROUNDING else [])
+
+
+def _format_rounding(record: Record) -> list[str]:
+    """Formats how far a result that is not precise enough is rounded, and what its bound is made of."""
+    cause = record.detail.cause if isinstance(record.detail, Mismatch) else None
+    lines = [f"  {cause.text()}"] if cause is not None and cause.what is not ErrorCause.FORMULA else []
     if bound := format_budget(record.error_budget):
         lines.append(f"  the bound: {bound}")
-    lines += [f"  {remark}"] if (remark := instability_note(record.error_budget)) else []
-    return lines
+    return lines + ([f"  {remark}"] if (remark := instability_note(record.error_budget)) else [])
+
+
+def format_pair(got: Element | None, expected: Element | None) -> tuple[str, str]:
+    """Formats two numbers with four digits, or as many as show how they differ; integers and booleans as they are."""
+    texts = ("", "")
+    for digits in (4, 6, 9, 17):
+        one, other = (f"{each:.{digits}g}" if isinstance(each, float) else str(each) for each in (got, expected))
+        texts = one, other
+        if one != other:
+            break
+    return texts
 
 
 def format_fault(fault: FaultLocation) -> list[str]:

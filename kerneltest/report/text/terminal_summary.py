@@ -1,6 +1,6 @@
 """The terminal summary of a finished run: suspects, the matrix, and remarks."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.informative import informativeness
@@ -22,21 +22,25 @@ from kerneltest.report.counts import (
 from kerneltest.report.matrix import Matrix, by_tier
 from kerneltest.report.text.suspect_text import format_suspects
 from kerneltest.report.text.tables import SIGNS_LEGEND, field_signs, field_words, terminal_table
-from kerneltest.triage.suspects import suspects_in_run
+from kerneltest.triage.suspect import Suspect
 
 _MOST_REASONS = 4
 _MOST = 20  # gaps, and cells of one kind; the page shows more
 
 
-def summary_lines(run: RunRecords, width: int | None = None, folder: str = "") -> Iterator[tuple[str, str]]:
+def summary_lines(
+    run: RunRecords, suspects: Sequence[Suspect], width: int | None = None, folder: str = ""
+) -> Iterator[tuple[str, str]]:
     """Yields the lines of a run's summary and their colours ("" for none).
 
     Args:
       run: the run to show.
-      width: the terminal's width in columns; a matrix of words that is wider is shown in signs. None for no limit.
+      suspects: its suspects.
+      width: the terminal's width in columns, at which suspects are wrapped; a matrix of words that is wider is shown in
+        signs. None for no limit.
       folder: the run's folder as the user wrote it; "" if the run is not saved.
     """
-    yield from format_suspects(suspects_in_run(run), run.plan.pairings, folder)
+    yield from format_suspects(suspects, run.plan.pairings, folder, width)
     yield from matrix_lines(run, width)
 
 
@@ -75,7 +79,7 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
             f"shard {plan.shard} is empty: the run has fewer parts (pairings in one dtype) than shards",
             "yellow",
         )
-    yield from _with_colour("", (f"{backend} unavailable: {reason}" for backend, reason in plan.unavailable.items()))
+    yield from _with_colour("", _unavailable_remarks(plan.unavailable))
     yield from _with_colour("", unserved_remarks(run)[:_MOST])
     reasons = inapplicable_backends([run])
     yield from _with_colour("", (f"not applicable on {backends}: {why}" for backends, why in reasons[:_MOST_REASONS]))
@@ -100,6 +104,14 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     yield from _with_colour("yellow", sharpness_remarks(run.records))
     yield from _with_colour("yellow", missing_call_remarks(run.records))
     yield from _with_colour("yellow", lowering_remarks(run.records))
+
+
+def _unavailable_remarks(unavailable: Mapping[str, str]) -> Iterator[str]:
+    """Yields why backends are unavailable, once for those whose reasons differ in their names only."""
+    alike: dict[str, list[str]] = {}
+    for backend, reason in unavailable.items():
+        alike.setdefault(reason.replace(backend, ""), []).append(backend)
+    yield from (f"{', '.join(backends)} unavailable: {unavailable[backends[0]]}" for backends in alike.values())
 
 
 def _with_colour(colour: str, lines: Iterable[str]) -> Iterator[tuple[str, str]]:

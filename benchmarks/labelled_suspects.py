@@ -1,0 +1,98 @@
+"""Whether suspects read true, measured from labels: `python benchmarks/labelled_suspects.py FOLDER [--which broken]`.
+
+A folder holds modules named by a number (`48_saturates.py`) with `declare(WHICH)`, which returns a pairing with one
+bug. A comment `# BUG` marks the lines at fault. `titles.json` in the folder gives by module a list of regular
+expressions, one of which the first suspect's title should match; a module without any is not judged by its title.
+Printed are a line for each module and the totals: one suspect, at most two, accepted titles, and lines named.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import importlib.util
+import json
+import multiprocessing
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import kerneltest as kt
+
+
+def measure(path: Path, which: str, backends: Sequence[str], seconds: float) -> dict[str, Any]:
+    """What is suspected of the bug of one module."""
+    warnings.filterwarnings("ignore")
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(f"labelled_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    suspects = kt.check(module.declare(which), backends=backends, depth="quick", minimize=seconds).suspects
+    marked = {number for number, line in enumerate(path.read_text("utf-8").splitlines(), 1) if "# BUG" in line}
+    first = suspects[0].reproducer if suspects else None
+    fault = first.fault if first is not None else None
+    named = "none"
+    if fault is not None:
+        file, _, line = fault.place.rpartition(":")
+        is_right = Path(file).name == path.name and int(line) in marked
+        named = "right" if is_right else "wrong and certain" if fault.confirmed else "wrong"
+    return {
+        "name": path.stem,
+        "titles": [suspect.title for suspect in suspects],
+        "named": named if marked else "not labelled",
+        "place": fault.place if fault is not None else "",
+    }
+
+
+def is_accepted(title: str, accepted: Sequence[str]) -> bool | None:
+    """Whether a title matches one of the accepted ones; None if there are none."""
+    return any(re.search(each, title) for each in accepted) if accepted else None
+
+
+def report(rows: Sequence[dict[str, Any]], titles: dict[str, list[str]]) -> str:
+    """The totals in words."""
+    found = [row for row in rows if row["titles"]]
+    counts = [len(row["titles"]) for row in found]
+    told = [is_accepted(row["titles"][0], titles.get(row["name"], [])) for row in found]
+    named = collections.Counter(row["named"] for row in found)
+    judged = [each for each in told if each is not None]
+    return "\n".join(
+        [
+            f"found: {len(found)} of {len(rows)}",
+            f"one suspect: {counts.count(1)}; at most {max(counts, default=0)}",
+            f"title accepted: {sum(judged)} of {len(judged)}",
+            f"line named: {', '.join(f'{word} {count}' for word, count in named.most_common())}",
+        ]
+    )
+
+
+def main(words: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--which", default="broken", help="the argument of `declare`")
+    parser.add_argument("--backends", default="interpret")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=5, help="for the smallest case of each suspect")
+    chosen = parser.parse_args(words)
+    kept = chosen.folder / "titles.json"
+    titles: dict[str, list[str]] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
+    paths = sorted(chosen.folder.glob("[0-9]*.py"))
+    rows = []
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(chosen.processes, mp_context=spawn, max_tasks_per_child=1) as pool:
+        jobs = [pool.submit(measure, path, chosen.which, chosen.backends.split(","), chosen.seconds) for path in paths]
+        for job in jobs:
+            rows.append(row := job.result())
+            accepted = is_accepted(row["titles"][0], titles.get(row["name"], [])) if row["titles"] else None
+            sign = {True: "accepted", False: "NOT ACCEPTED", None: "not judged"}[accepted]
+            line = f"line {row['named']} {row['place']}"
+            print(f"{row['name']}: {len(row['titles'])}, {sign}, {line}: {'; '.join(row['titles'])}", flush=True)
+    print(report(rows, titles))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,103 @@
+"""Suspects as text: short numbers, wrapped lines, and the bug of a lowering that explains one."""
+
+import numpy as np
+import pytest
+
+from kerneltest.core.details import Mismatch
+from kerneltest.core.details.wrong_values import ErrorCause, MismatchCause
+from kerneltest.judge.mismatch_evidence import format_array
+from kerneltest.records.evidence import Evidence
+from kerneltest.report.text.suspect_text import format_pair, format_suspect, format_suspects, wrap_line
+from kerneltest.triage.suspect import Suspect
+from kerneltest.triage.suspects import find_suspects
+from tests.written import PAIRING, case
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "shown"),
+    [
+        (0.1 + 0.2, 1.0, ("0.3", "1")),
+        (1.17e31, -2.5e-7, ("1.17e+31", "-2.5e-07")),
+        (0.999995, 0.9999995, ("0.999995", "1")),
+        (123456.0, 123457.0, ("123456", "123457")),
+        (2147483647, -1, ("2147483647", "-1")),
+        (True, False, ("True", "False")),
+        (NAN, 0.0, ("nan", "0")),
+        (1.0, 1.0, ("1", "1")),
+    ],
+)
+def test_numbers_have_four_digits_or_as_many_as_differ(got: float, expected: float, shown: tuple[str, str]) -> None:
+    assert format_pair(got, expected) == shown
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (np.array([0, 7], np.int32), "int32[2] [0 7]"),
+        (np.array([0, 7], np.float32), "float32[2] [0. 7.]"),
+        (np.array([True, False]), "bool[2] [ True False]"),
+    ],
+)
+def test_integers_are_shown_as_integers(values: np.ndarray, text: str) -> None:
+    assert format_array(values) == text
+
+
+@pytest.mark.parametrize(
+    ("line", "width", "shown"),
+    [
+        ("1  NaN where n is 3    2 of 9 cases on sim", None, ["1  NaN where n is 3    2 of 9 cases on sim"]),
+        ("1  NaN where n is 3    2 of 9 cases on sim", 40, ["1  NaN where n is 3", "   2 of 9 cases on sim"]),
+        ("     got nan, expected 0 at all", 24, ["     got nan, expected 0", "         at all"]),
+        ("   kerneltest repro report 52c867ebd8654d59", 20, ["   kerneltest repro report 52c867ebd8654d59"]),
+        ("   root cause: k.py:5   aaaaaaaaaaaaaaaa", 30, ["   root cause: k.py:5", "       aaaaaaaaaaaaaaaa"]),
+    ],
+)  # fmt: skip
+def test_lines_are_wrapped_with_a_hanging_indent(line: str, width: int | None, shown: list[str]) -> None:
+    assert wrap_line(line, width) == shown
+
+
+def _suspect(evidence: Evidence, *sizes: float | None, backend: str = "interpret") -> Suspect:
+    records = []
+    for number, size in enumerate(sizes or (None,)):
+        cause = MismatchCause(ErrorCause.FORMULA, size) if size is not None else None
+        detail = Mismatch("", 0, "", 1, 4, "", (0,), "", "off", cause=cause)
+        records.append(case(verdict="mismatch", case=f"c{number}", backend=backend, detail=detail, evidence=evidence))
+    (suspect,) = find_suspects(records, {})
+    return suspect
+
+
+@pytest.mark.parametrize(
+    ("sizes", "title"),
+    [
+        ((1e-6, 4.5e-6), "a formula that is slightly off (by up to 4.5e-06 of the largest value)"),
+        ((*[1e-3] * 19, 0.7), "a formula that is slightly off (mostly by less than 0.001 of the largest value)"),
+        ((1e-3, 0.5), "wrong values"),
+        ((1e-3, None), "wrong values"),
+    ],
+)
+def test_a_formula_that_is_slightly_off_says_by_how_much(sizes: tuple[float | None, ...], title: str) -> None:
+    far = Evidence(index=(0,), actual=3.0, expected=1.0, wrong_blocks=(1, 1))
+    assert _suspect(far, *sizes).title == title
+
+
+@pytest.mark.parametrize(
+    ("backend", "otherwise", "known"),
+    [("simulate:sm_90", ("maximum",), True), ("simulate:sm_90", (), False), ("interpret", ("maximum",), False)],
+)
+def test_a_known_bug_follows_the_headline_with_a_link(backend: str, otherwise: tuple[str, ...], known: bool) -> None:
+    suspect = _suspect(Evidence(index=(0,), actual=0.0, expected=NAN, otherwise=otherwise), backend=backend)
+    second = format_suspect(suspect)[1]
+    assert second.startswith("known: jnp.maximum drops NaN") is known
+    assert ("https://github.com/" in second) is known
+
+
+def test_suspects_fit_the_terminal() -> None:
+    arguments = {"x": f"float32[99] {'1.5 ' * 99}"}
+    suspect = _suspect(Evidence(index=(0,), actual=3.0, expected=1.0, arguments=arguments))
+    shown = [line for line, _ in format_suspects([suspect], {}, "report", 60)]
+    assert max(map(len, shown)) <= 60
+    assert shown[0] == f"1 suspect in {PAIRING}"
+    assert shown[1].startswith("1  wrong values")
+    assert all(not line or line.startswith(("1  ", "   ")) for line in shown[1:])
