@@ -13,7 +13,8 @@ from kerneltest.core.guard import Guard
 from kerneltest.declare.axis_expressions import AxisExpression
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, describe_element
-from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
+from kerneltest.judge.diagnose import describe_special_inputs, diagnose
+from kerneltest.judge.mismatch_context import MismatchContext
 from kerneltest.judge.mismatch_location import MismatchLocation, OutputAxis, locate_mismatch, match_axes
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.evidence import Element, Evidence, Window

@@ -21,6 +21,9 @@ def _inside(path: str) -> str:
     return path
 
 
+EVERY_ELEMENT = "every element"
+"""A pattern of wrong elements in words."""
+
 FileName = Annotated[str, AfterValidator(_inside)]  # relative to the run's folder
 
 
@@ -163,7 +166,7 @@ class Pattern:
         """The pattern in words that hold for all cases of one bug; "" if there are none."""
         if self.kind is PatternKind.PAST_THE_LAST_FULL_BLOCK:
             return f"only past the last full block of {self.axis}"
-        return "every element" if self.kind is PatternKind.EVERYWHERE else ""
+        return EVERY_ELEMENT if self.kind is PatternKind.EVERYWHERE else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kerneltest.core.details import Mismatch
 from kerneltest.core.details.base import without_numbers
 from kerneltest.core.targets import Tier
+from kerneltest.records.evidence import EVERY_ELEMENT
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.triage.attribution import DROPS_NAN, drops_nan
 from kerneltest.triage.predicates import Condition
@@ -35,6 +36,7 @@ class Suspect:
       tried: cases by backend, without those that could not be run.
       signatures: the condition on signatures, on the backend where it shows most.
       inputs: the condition on inputs there, among the cases of these signatures.
+      everywhere: whether nearly every case with ordinary values shows it on every backend, as with a wrong oracle.
       reproducer: the smallest case that was found; None if none was looked for.
     """
 
@@ -48,6 +50,7 @@ class Suspect:
     tried: Mapping[str, int]
     signatures: Condition
     inputs: Condition
+    everywhere: bool = False
     reproducer: Reproducer | None = None
 
     @property
@@ -94,6 +97,8 @@ class Suspect:
                 return f"{self.example.verdict}: {self.example.message.partition(_NEWLINE)[0]}"
             case Effect.WRONG if slight := self._slight_error():
                 return f"a formula that is slightly off ({slight} of the largest value)"
+            case Effect.WRONG if self.everywhere:
+                return f"{self.effect}: the oracle and every backend differ"
             case Effect.WRONG_GRADIENT:
                 return f"{self.effect} by {self.subject}"
             case Effect.RACE if self.subject:
@@ -121,7 +126,8 @@ class Suspect:
     @property
     def title(self) -> str:
         """The suspect in one line."""
-        what = f"{self.headline}, {self.pattern}," if self.pattern else self.headline
+        pattern = "" if self.everywhere and self.pattern == EVERY_ELEMENT else self.pattern
+        what = f"{self.headline}, {pattern}," if pattern else self.headline
         return f"{what} where {self.condition}" if self.condition else what.rstrip(",")
 
     @property

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.records.overlay import Overlay
 from kerneltest.records.runs import RunRecords
@@ -151,8 +152,28 @@ def _suspect(
             [r.special_inputs for r in good],
             [r.special_inputs for r in covered if r.special_inputs],
         ),
+        everywhere=_is_everywhere(findings, records),
         reproducer=reproducer,
     )
+
+
+_ORDINARY = frozenset({GroupName.STRUCTURAL, GroupName.NUMERIC})
+_NEARLY_ALL, _ENOUGH = 0.9, 8  # share of the ordinary cases that fail, and number of them
+
+
+def _is_everywhere(findings: Sequence[Record], records: Sequence[Record]) -> bool:
+    """Returns whether nearly every case with ordinary values is a finding, on every backend that compared any."""
+    bad = Counter(record.backend for record in findings if _is_telling(record))
+    compared = Counter(record.backend for record in records if _is_telling(record))
+    return bool(compared) and all(
+        count >= _ENOUGH and bad[backend] >= _NEARLY_ALL * count for backend, count in compared.items()
+    )
+
+
+def _is_telling(record: Record) -> bool:
+    """Returns whether a case compares ordinary values that are not all alike."""
+    alike = record.expected is not None and record.expected.least == record.expected.greatest
+    return record.group in _ORDINARY and bool(record.compared or record.wrong) and not alike
 
 
 def _id(suspect: Suspect, number: int) -> str:

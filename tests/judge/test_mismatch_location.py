@@ -9,7 +9,8 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.judge.compare import Comparison, compare
-from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
+from kerneltest.judge.diagnose import describe_special_inputs, diagnose
+from kerneltest.judge.mismatch_context import MismatchContext
 from kerneltest.judge.mismatch_evidence import input_windows, output_window
 from kerneltest.judge.mismatch_location import MismatchLocation, OutputAxis, locate_mismatch, match_axes
 from kerneltest.plan.signatures import signatures

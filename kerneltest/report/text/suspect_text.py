@@ -9,7 +9,7 @@ from kerneltest.records.run_plan import PairingSummary
 from kerneltest.records.schema import Element, FaultLocation, Record
 from kerneltest.report.rerun_commands import repro_command
 from kerneltest.triage.suspect import Suspect
-from kerneltest.triage.symptoms import OF_ROUNDING, Level
+from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level
 
 MOST_SUSPECTS = 20
 """Suspects that a terminal shows; the page shows more."""
@@ -18,7 +18,11 @@ _WIDTH = 110  # characters of an argument's value
 _MOST_BACKENDS = 4
 _INDENT = 3  # columns before the lines of a suspect
 _GAP = "    "  # between a title and its counts
-_COMMANDS = ("kerneltest repro ", "only the failing operations: python ")  # must be copied in one piece
+_COMMANDS = (
+    "kerneltest repro ",
+    "in a notebook: ",
+    "only the failing operations: python ",
+)  # must be copied in one piece
 
 
 def format_suspects(
@@ -92,6 +96,10 @@ def format_suspect(suspect: Suspect, folder: str = "") -> list[str]:
     else:
         lines += format_case(suspect)
     fault = suspect.reproducer.fault if suspect.reproducer is not None else None
+    if suspect.everywhere and suspect.effect is Effect.WRONG:
+        lines.append("is the oracle right? The kernel gives the same on every backend, and nearly no case agrees")
+        if folder and record.evidence is not None and record.evidence.script:
+            lines.append(f"in a notebook: %run {folder}/{record.evidence.script}")
     if fault is not None:
         lines += format_fault(fault)
     elif suspect.lines and suspect.level is not Level.BUILD:
