@@ -7,24 +7,28 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kerneltest.records.schema import Record
+    from kerneltest.records.runs import RunRecords
     from kerneltest.triage.suspect import Suspect
 
 _REPRODUCE = "reproduce: "
 
 
-def shorten_failures(reports: Iterable[Any], records: Iterable[Record], suspects: Sequence[Suspect]) -> None:
+def shorten_failures(reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect]) -> None:
     """Shortens the reports of items whose findings all belong to suspects that the summary tells in full.
+
+    The report of an item that was not run to its end says why, and is kept.
 
     The first item of a suspect keeps the command that runs it again. What JUnit XML and other plugins have received by
     the end of a session stays as it was.
 
     Args:
       reports: pytest's reports of failures.
-      records: of the run.
+      run: the run.
       suspects: those that the summary tells.
     """
-    findings = Counter(record.item for record in records if not record.verdict.is_green)
+    findings = Counter(record.item for record in run.records if not record.verdict.is_green)
+    missing = set(run.reconciled.missing)
+    unended = {each.item for each in run.plan.items if not missing.isdisjoint(each.cells)}
     by_item: dict[str, list[Suspect]] = {}
     explained: Counter[str] = Counter()
     for suspect in suspects:
@@ -35,7 +39,7 @@ def shorten_failures(reports: Iterable[Any], records: Iterable[Record], suspects
     known: set[str] = set()
     for report in reports:
         mine, entry = by_item.get(report.nodeid, ()), _entry(report)
-        if entry is None or not mine or explained[report.nodeid] < findings[report.nodeid]:
+        if entry is None or not mine or report.nodeid in unended or explained[report.nodeid] < findings[report.nodeid]:
             continue
         commands = [line for line in entry.lines if line.startswith(_REPRODUCE)]
         is_first = any(suspect.id not in known for suspect in mine)

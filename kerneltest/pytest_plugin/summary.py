@@ -107,7 +107,7 @@ class Reporter:
         self.summary = finish(self._folder.path, report=self._report, width=width, failed_tests=self.failed_tests)
         if terminal is not None and self.summary.run is not None and config.option.verbose == 0:
             shown = self.summary.suspects[:MOST_SUSPECTS]
-            shorten_failures(terminal.stats.get("failed", ()), self.summary.run.records, shown)
+            shorten_failures(terminal.stats.get("failed", ()), self.summary.run, shown)
         return self.summary
 
     def abandon_run(self, activity: Activity, failure: Failure) -> None:

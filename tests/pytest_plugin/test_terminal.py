@@ -189,11 +189,11 @@ def test_a_finding_is_shown_as_pytest_shows_a_failure(tmp_path: Path, workers: t
     shown_failure = re.split(r"^_{5,} .+ _{5,}$", shown, flags=re.MULTILINE)[1].partition("\n=")[0]
     again = f'pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-orders 1 --kt-backends interpret "{item}"'
     told = [line for line in shown_failure.splitlines() if line and not line.startswith("[gw0]")]
-    assert told == ["E   wrong values", f"reproduce: {again}"]
+    assert told == ["E   wrong values: the oracle and every backend differ", f"reproduce: {again}"]
     assert read_plan(tmp_path / "out").orders == 1  # reports made from the records repeat it
     assert re.search(rf"^FAILED {re.escape(item)} - wrong values", shown, re.MULTILINE)
     summary = shown.partition("= kerneltest =")[2]
-    assert re.search(r"^1  wrong values .*\d+ of \d+ cases on interpret$", summary, re.MULTILINE)
+    assert re.search(r"^1  wrong values: .*\d+ of \d+ cases on interpret$", summary, re.MULTILINE)
     assert re.search(r"^   smallest: x = float32\[3\] ", summary, re.MULTILINE)
     assert re.search(r"^     got .+, expected ", summary, re.MULTILINE)
     assert re.search(r"^   kerneltest repro out \w{16} --backend interpret$", summary, re.MULTILINE)
