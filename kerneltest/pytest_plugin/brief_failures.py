@@ -16,7 +16,7 @@ _REPRODUCE = "reproduce: "
 def shorten_failures(reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect]) -> None:
     """Shortens the reports of items whose findings all belong to suspects that the summary tells in full.
 
-    The report of an item that was not run to its end says why, and is kept.
+    The report of an item that was not run to its end, or that pytest's `xfail` marks, says more, and is kept.
 
     The first item of a suspect keeps the command that runs it again. What JUnit XML and other plugins have received by
     the end of a session stays as it was.
@@ -39,7 +39,8 @@ def shorten_failures(reports: Iterable[Any], run: RunRecords, suspects: Sequence
     known: set[str] = set()
     for report in reports:
         mine, entry = by_item.get(report.nodeid, ()), _entry(report)
-        if entry is None or not mine or report.nodeid in unended or explained[report.nodeid] < findings[report.nodeid]:
+        has_advice = report.nodeid in unended or "xfail" in report.keywords
+        if entry is None or not mine or has_advice or explained[report.nodeid] < findings[report.nodeid]:
             continue
         commands = [line for line in entry.lines if line.startswith(_REPRODUCE)]
         is_first = any(suspect.id not in known for suspect in mine)

@@ -14,7 +14,6 @@ from kerneltest.numerics.error_budget import error_shares
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.spread import sample_outputs
 from kerneltest.records.error_budget_text import format_budget
-from kerneltest.report.text.suspect_text import format_suspects
 from tests.sample import elementwise, exponential
 
 DIMS = dict(n=kt.dim(values=(3, 64)))
@@ -76,9 +75,7 @@ def test_a_finding_says_what_makes_its_bound() -> None:
         line,
     )
     assert 0.9 < sum(part.part for part in finding.budget) <= 1.001
-    text = "\n".join(line for line, _ in format_suspects(result.suspects, {}))
-    assert f"the bound: {format_budget(result.suspects[0].example.error_budget)}" in text
-    assert f"rounding of `np.exp(x)` (test_error_budget_records.py:{line})" in text
+    assert f"rounding of `np.exp(x)` (test_error_budget_records.py:{line})" in format_budget(finding.budget)
 
 
 def test_a_case_that_uses_half_as_much_again_of_its_bound_as_those_before_it_has_a_budget() -> None:

@@ -151,4 +151,5 @@ def test_a_pairing_shows_which_errors_its_bounds_would_show(page: Any, tmp_path:
     open_page(page, write_html(tmp_path / "report.html", read_all([run])).as_uri())
     page.locator("#matrix td a:visible").first.click()
     cells = page.get_by_role("region", name="Sharpness").locator("tbody tr").first.locator("th, td")
+    cells.first.wait_for()
     assert cells.all_inner_texts() == ["interpret", "float32", "1.0e-6", "2.0e-5", "8.3%", "3", "3"]

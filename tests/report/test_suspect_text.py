@@ -6,7 +6,7 @@ import pytest
 from kerneltest.core.details import Mismatch
 from kerneltest.core.details.wrong_values import ErrorCause, MismatchCause
 from kerneltest.judge.mismatch_evidence import format_array
-from kerneltest.records.evidence import Evidence
+from kerneltest.records.evidence import BudgetPart, Evidence
 from kerneltest.report.text.suspect_text import format_pair, format_suspect, format_suspects, wrap_line
 from kerneltest.triage.suspect import Suspect
 from kerneltest.triage.suspects import find_suspects
@@ -101,3 +101,14 @@ def test_suspects_fit_the_terminal() -> None:
     assert shown[0] == f"1 suspect in {PAIRING}"
     assert shown[1].startswith("1  wrong values")
     assert all(not line or line.startswith(("1  ", "   ")) for line in shown[1:])
+
+
+@pytest.mark.parametrize(("cause", "is_shown"), [(ErrorCause.ROUNDING, True), (ErrorCause.FORMULA, False)])
+def test_the_parts_of_a_bound_are_shown_where_rounding_is_the_matter(cause: ErrorCause, is_shown: bool) -> None:
+    detail = Mismatch("", 0, "", 1, 4, "", (0,), "", "off", cause=MismatchCause(cause, 3.0))
+    evidence = Evidence(index=(0,), actual=1.01, expected=1.0)
+    budget = (BudgetPart("rounding of `np.exp(x)`", "test_exp.py", 9, 0.97),)
+    finding = case(verdict="mismatch", detail=detail, message=detail.text(), evidence=evidence, error_budget=budget)
+    (suspect,) = find_suspects([finding], {})
+    shown = "  the bound: 97% rounding of `np.exp(x)` (test_exp.py:9)" in format_suspect(suspect)
+    assert shown is is_shown
