@@ -228,7 +228,7 @@ def _prepared(self: Interpret, traced: Traced) -> Executable:
 
 if "KT_FAULTS" in os.environ:  # and not where a test that reads all modules imports this one
     Interpret.prepare = _prepared  # type: ignore[method-assign]
-    watchdog.GRACE = 1.0
+    watchdog.GRACE = 2.0
 
 
 def _of_infinities(x: Any) -> Any:

@@ -43,7 +43,7 @@ FAULTS = {
     "exits": (Verdict.ORACLE_ERROR, "oracle exits raised SystemExit: 0", ONES),
     "loops": (Verdict.HANG, rf"{LATE}evaluating the oracle \(tests/faults\.py:\d+\)", ONES),
     "sleeps": (Verdict.HANG, rf"{LATE}evaluating the oracle \(tests/faults\.py:\d+\)", ONES),
-    "sleeps_with_the_lock": (Verdict.HANG, "no answer within 0:00:10 while evaluating the oracle", ONES),
+    "sleeps_with_the_lock": (Verdict.HANG, "no answer within 0:00:12 while evaluating the oracle", ONES),
     "stopped": (Verdict.HANG, "no answer within 8 s, and its watchdog could not end it", ONES),
     "eats": (Verdict.CRASH, rf"{ORACLE}it used \d\.\d GiB; its limit is 1\.0 GiB", ONES),
     "asks_for_too_much": (Verdict.ORACLE_ERROR, "oracle asks_for_too_much raised MemoryError: .*", ONES),
