@@ -97,7 +97,7 @@ def format_suspect(suspect: Suspect, folder: str = "") -> list[str]:
         lines += format_case(suspect)
     fault = suspect.reproducer.fault if suspect.reproducer is not None else None
     if suspect.everywhere and suspect.effect is Effect.WRONG:
-        lines.append("is the oracle right? The kernel gives the same on every backend, and nearly no case agrees")
+        lines.append("is the oracle right? Nearly no case agrees with it, on any backend")
         if folder and record.evidence is not None and record.evidence.script:
             lines.append(f"in a notebook: %run {folder}/{record.evidence.script}")
     if fault is not None:
