@@ -47,7 +47,7 @@ libraries: $(VENV)/ready
 	$(VENV)/bin/pytest -p kerneltest -n auto suites/ejkernel --kt-depth quick --kt-budget 5 --kt-minimize 0 \
 	  --kt-backends 'interpret,lower:sm_90,lower:gfx942,lower:tpu-v5e,simulate:sm_90'
 
-# Kernels that nobody wrote, right by construction: a finding is a bug of kerneltest, of Pallas or of the generator.
+# Generated kernels, right by construction: a finding is a bug of kerneltest, of Pallas or of the generator.
 SEEDS ?= 0:60
 JOBS ?= 2
 generated: $(VENV)/ready

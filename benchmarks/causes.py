@@ -49,7 +49,7 @@ OTHERS: dict[str, tuple[ErrorCause, ...]] = {
 }
 
 
-def said(number: int) -> Counter[str]:
+def count_causes(number: int) -> Counter[str]:
     """Returns the causes that the findings of wrong values of a variant name, "" for none."""
     warnings.filterwarnings("ignore")
     variant = VARIANTS[number]
@@ -76,7 +76,7 @@ def main() -> int:
     totals: Counter[str] = Counter()
     chosen = [number for number, variant in enumerate(VARIANTS) if options.only in variant.name]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        for number, found in zip(chosen, pool.map(said, chosen), strict=True):
+        for number, found in zip(chosen, pool.map(count_causes, chosen), strict=True):
             named = Counter({cause: count for cause, count in found.items() if cause})
             first = max(named, key=lambda cause: named[cause], default="")
             right = first in expected(VARIANTS[number])

@@ -8,7 +8,6 @@ in folders called `styles` (`broken`) and `bugs` (`kernel`). A family that never
 """
 
 import argparse
-import importlib.util
 import sys
 import warnings
 from collections import Counter
@@ -19,6 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import kerneltest as kt
+from benchmarks.module_files import load_module
 from benchmarks.variants import VARIANTS
 from kerneltest.plan.families import FAMILIES
 
@@ -45,14 +45,7 @@ class Bug:
         if self.variant >= 0:
             return VARIANTS[self.variant].broken()
         path = Path(self.path)
-        sys.path.insert(0, str(path.parent))
-        spec = importlib.util.spec_from_file_location(f"case_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        pairing = module.declare(BROKEN[path.parent.name])
+        pairing = load_module(path).declare(BROKEN[path.parent.name])
         assert isinstance(pairing, kt.Pairing)
         return pairing
 

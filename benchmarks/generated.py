@@ -1,4 +1,4 @@
-"""Runs kernels that nobody wrote: `python -m benchmarks.generated --seeds 0:100 [--jobs N] [--minutes M]`.
+"""Runs generated kernels: `python -m benchmarks.generated --seeds 0:100 [--jobs N] [--minutes M]`.
 
 The kernels of `kerneltest generate` are right by construction, so a finding is a bug of kerneltest, of Pallas or of the
 generator. Each seed that has one is printed with it. `reports/generated/ledger.json` keeps which seeds ran, with which
@@ -34,7 +34,7 @@ SLOWEST = 5
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """What a run of one seed's kernel found.
+    """The result of running one seed's kernel.
 
     Attributes:
       seed, what, features: of the kernel.
@@ -52,7 +52,7 @@ class SeedResult:
 
     @property
     def keys(self) -> list[str]:
-        """What the ledger keeps of the findings: the seed with the backend and the verdict."""
+        """The keys of its findings in the ledger: seed, backend and verdict."""
         return [f"{self.seed} {' '.join(line.split()[:2])}" for line in self.findings]
 
 

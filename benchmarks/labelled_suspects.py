@@ -1,4 +1,4 @@
-"""Whether suspects read true, measured from labels: `python benchmarks/labelled_suspects.py FOLDER [--which broken]`.
+"""Measures suspects on labelled kernels: `python benchmarks/labelled_suspects.py FOLDER [--which broken]`.
 
 A folder holds modules named by a number (`48_saturates.py`) with `declare(WHICH)`, which returns a pairing with one
 bug. A comment `# BUG` marks the lines at fault. `titles.json` in the folder gives by module a list of regular
@@ -9,7 +9,6 @@ Printed are a line for each module and the totals: one suspect, at most two, acc
 import argparse
 import collections
 import concurrent.futures
-import importlib.util
 import json
 import multiprocessing
 import re
@@ -20,18 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import kerneltest as kt
+from benchmarks.module_files import load_module
 
 
 def measure(path: Path, which: str, backends: Sequence[str], seconds: float) -> dict[str, Any]:
-    """What is suspected of the bug of one module."""
+    """Returns the titles of the suspects of one module, and whether the line named is the right one."""
     warnings.filterwarnings("ignore")
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(f"labelled_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    suspects = kt.check(module.declare(which), backends=backends, depth="quick", minimize=seconds).suspects
+    suspects = kt.check(load_module(path).declare(which), backends=backends, depth="quick", minimize=seconds).suspects
     marked = {number for number, line in enumerate(path.read_text("utf-8").splitlines(), 1) if "# BUG" in line}
     first = suspects[0].reproducer if suspects else None
     fault = first.fault if first is not None else None
@@ -49,12 +43,12 @@ def measure(path: Path, which: str, backends: Sequence[str], seconds: float) -> 
 
 
 def is_accepted(title: str, accepted: Sequence[str]) -> bool | None:
-    """Whether a title matches one of the accepted ones; None if there are none."""
+    """Returns whether a title matches one of the accepted ones; None if there are none."""
     return any(re.search(each, title) for each in accepted) if accepted else None
 
 
 def report(rows: Sequence[dict[str, Any]], titles: dict[str, list[str]]) -> str:
-    """The totals in words."""
+    """Returns the totals in words."""
     found = [row for row in rows if row["titles"]]
     counts = [len(row["titles"]) for row in found]
     told = [is_accepted(row["titles"][0], titles.get(row["name"], [])) for row in found]

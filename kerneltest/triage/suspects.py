@@ -171,7 +171,7 @@ def _is_everywhere(findings: Sequence[Record], records: Sequence[Record]) -> boo
 
 
 def _is_telling(record: Record) -> bool:
-    """Returns whether a case compares ordinary values that are not all alike."""
+    """Returns whether a case compares ordinary values, at least two of which differ."""
     alike = record.expected is not None and record.expected.least == record.expected.greatest
     return record.group in _ORDINARY and bool(record.compared or record.wrong) and not alike
 

@@ -1,4 +1,4 @@
-"""Kernels that nobody wrote: from a seed, a Pallas kernel that is right by construction, and an oracle in another form.
+"""Generates kernels: from a seed, a Pallas kernel that is right by construction, and its oracle in another form.
 
 `forms` holds equal expressions, of which kernels take one and oracles the other. The productions, functions in
 `elementwise_kernels`, `row_kernels` and `product_kernels`, make kernels of one shape each from them. `productions`

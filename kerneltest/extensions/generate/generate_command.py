@@ -1,4 +1,4 @@
-"""`kerneltest generate SEED...`: prints kernels that nobody wrote, each a file that runs by itself."""
+"""`kerneltest generate SEED...`: prints generated kernels, each a file that runs by itself."""
 
 import argparse
 from pathlib import Path
@@ -30,6 +30,6 @@ def _generate(chosen: argparse.Namespace) -> int:
 
 
 register_command(
-    Command("generate", "write kernels that nobody wrote, each with its oracle", _add_arguments, _generate),
+    Command("generate", "generate kernels at random, each with its oracle", _add_arguments, _generate),
     order=110,
 )
