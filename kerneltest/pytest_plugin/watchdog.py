@@ -64,22 +64,33 @@ class Watchdog:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="kerneltest-watchdog", daemon=True)
         self._main = threading.main_thread().ident or 0
-        self._armed = False
+        self._armed, self._arming = False, threading.Lock()
 
     def start(self) -> None:
         """Starts the thread."""
         self._thread.start()
 
     def arm(self) -> None:
-        """Sets the timer for compiled code that blocks the thread. pytest cancels that timer when a test fails."""
-        self._armed = True
-        faulthandler.dump_traceback_later(self.seconds + 2 * GRACE, exit=True, file=self._log.stacks)
+        """Sets the timer for compiled code that blocks the thread."""
+        with self._arming:
+            self._armed = True
+            self._set_timer()
 
     def disarm(self) -> None:
         """Cancels the timer between items, since other tests may use it and take as long as they like."""
-        if self._armed:
-            self._armed = False
-            faulthandler.cancel_dump_traceback_later()
+        with self._arming:
+            if self._armed:
+                self._armed = False
+                faulthandler.cancel_dump_traceback_later()
+
+    def _set_timer(self) -> None:
+        faulthandler.dump_traceback_later(self.seconds + 2 * GRACE, exit=True, file=self._log.stacks)
+
+    def _postpone(self) -> None:
+        """Sets the timer anew if it is armed, also where pytest has cancelled it, as it does when a test fails."""
+        with self._arming:
+            if self._armed:
+                self._set_timer()
 
     def stop(self) -> None:
         """Ends the thread."""
@@ -92,14 +103,13 @@ class Watchdog:
         while not self._stopped.wait(_EVERY):
             activity, since = self.journal.activity, self.journal.changed
             late = time.monotonic() - since
-            if activity is None:
-                self.disarm()
-                continue
-            if late > _EVERY and self._is_in_debugger():
-                self.disarm()
+            if activity is not None and late > _EVERY and self._is_in_debugger():
+                faulthandler.cancel_dump_traceback_later()
                 self.journal.changed = time.monotonic()
                 continue
-            self.arm()
+            self._postpone()
+            if activity is None:  # an item may be about to begin, and the timer must stay armed
+                continue
             if late < self.seconds:
                 continue
             if interrupted is not activity and activity.phase is not Phase.STARTING:  # there no case would catch it

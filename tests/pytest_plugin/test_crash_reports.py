@@ -312,6 +312,21 @@ def test_what_a_sanitizer_s_own_process_died_of_ends_no_other() -> None:
     assert not crash_reports.ends_its_process(replace(lost, group="sanitized"))
 
 
+def test_an_item_that_has_not_begun_its_first_case_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case may block the thread before it looks again."""
+    timers: list[str] = []
+    dog, _, ended = _watched(Journal(), monkeypatch)
+    monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", lambda *args, **more: timers.append("set"))
+    monkeypatch.setattr(watchdog.faulthandler, "cancel_dump_traceback_later", lambda: timers.append("ended"))
+    dog.start()
+    dog.arm()
+    assert not ended.wait(0.3)
+    assert len(timers) > 1
+    assert set(timers) == {"set"}
+    dog.disarm()
+    dog.stop()
+
+
 def test_between_items_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     timers: list[str] = []
     dog, _, ended = _watched(journal := Journal(), monkeypatch)
