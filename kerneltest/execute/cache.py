@@ -18,6 +18,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cached_expectation import CachedExpectation
 from kerneltest.execute.compile_pool import CompilePool
 from kerneltest.execute.process_state import ProcessState
+from kerneltest.execute.tracer import Tracer
 from kerneltest.oracle.evaluation import check_all_masked, expect
 from kerneltest.oracle.expectation import Expectation, oracle_noise
 from kerneltest.plan.exactness import is_exact
@@ -28,21 +29,18 @@ from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer, Record
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
 from kerneltest.trace.jaxpr_digest import JaxprDigest
-from kerneltest.trace.tracing import Traced, trace, without_debugging
+from kerneltest.trace.tracing import Traced, without_debugging
 
 # Families whose cases are evaluated and run twice: in each group, those most sensitive to the order of operations. The
 # choice depends only on the case, so it is the same in every process.
 REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers", "random_mask", DRAWN_FAMILY.name})
 
 _ANY = "any"  # the platform of a kernel whose trace is the same on all of them
-
 _MORE = 1.5  # an error budget costs as much as several bounds
-
 _MAX_BYTES = 2**28  # of expectations
 
 _EVIDENCE_SECONDS = 20.0  # for the findings of a pairing in one dtype
 _MOST_EVIDENCE_SECONDS = 1.0  # for one finding
-
 _INTERRUPTIBLE = 0.5  # seconds: Python cannot raise into a thread that waits for a lock
 
 _Answer = TypeVar("_Answer", Traced, Expectation)
@@ -69,6 +67,7 @@ class Cache:
       own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
       promoted_outputs: outputs of such kernels, evaluated ahead of their cases' turn.
       right_formulas: the answers for kernels and cases whose formula is not wrong.
+      tracer: traces kernels.
       pool: compiles in threads.
       process: the state of the process that runs the cases.
     """
@@ -92,6 +91,7 @@ class Cache:
     own_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
     promoted_outputs: dict[tuple[Traced, str], tuple[Array, ...]] = field(default_factory=dict)
     right_formulas: dict[tuple[Traced, str], FormulaAnswer] = field(default_factory=dict)
+    tracer: Tracer = field(default_factory=Tracer)
     pool: CompilePool = field(default_factory=lambda: CompilePool(_compiler_threads()))
     process: ProcessState = field(default_factory=ProcessState)
 
@@ -123,7 +123,7 @@ class Cache:
             self.enter_phase(Phase.TRACING)
             self.process.journal.counts["traces"] += 1
             try:
-                known = trace(pairing, signature, backend.platform)
+                known = self.tracer.trace(pairing, signature, backend.platform)
             except Failure as failure:
                 known = failure
             own = isinstance(known, Failure) or known.by_platform or backend.platform in TPUS

@@ -128,7 +128,7 @@ class InvariantContext:
         """
         key = (self.case.signature, name)
         if key not in self.cache.variation_traces:
-            self.cache.variation_traces[key] = make()
+            self.cache.variation_traces[key] = self.cache.tracer.trace_variation(self.traced, make)
         return self.cache.variation_traces[key]
 
     def at(self, signature: Signature) -> Traced:

@@ -14,7 +14,6 @@ from kerneltest.execute.item import Item
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
-from kerneltest.trace.float64_tracing import trace_in_float64
 from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
 
@@ -39,7 +38,7 @@ def formula_kernel(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> P
     if traced not in cache.formula_kernels:
         cache.enter_phase(Phase.TRACING)
         platform = item.backend.platform if traced.by_platform else ""
-        wide = trace_in_float64(item.pairing, case.signature, traced, platform)
+        wide = cache.tracer.trace_wide(item.pairing, case.signature, traced, platform)
         found = _promote(wide) if wide is not None else None
         cache.formula_kernels[traced] = found if isinstance(found, PromotedKernel) else own_kernel(cache, traced)
     return cache.formula_kernels[traced]

@@ -12,10 +12,18 @@ MODULES = {
         "kerneltest.extensions.audit.audit_command",
         "kerneltest.extensions.generate.generate_command",
         "kerneltest.extensions.lowering_map.lowering_command",
+        "kerneltest.extensions.mutation.mutate_command",
     ),
     "groups": (
         "kerneltest.extensions.proofs.proof_group",
         "kerneltest.extensions.sanitizer.sanitizer_group",
+    ),
+    "mutations": (
+        "kerneltest.extensions.mutation.arithmetic_operators",
+        "kerneltest.extensions.mutation.memory_operators",
+        "kerneltest.extensions.mutation.control_operators",
+        "kerneltest.extensions.mutation.dtype_operators",
+        "kerneltest.extensions.mutation.grid_operators",
     ),
     "panels": ("kerneltest.extensions.lowering_map.lowering_panel",),
     "plugins": ("kerneltest.extensions.ray.ray_plugin",),

@@ -24,6 +24,12 @@ def line_of(source_info: SourceInfo) -> str:
     return f"{relative_path(frame.file_name)}:{frame.start_line}" if frame is not None else ""
 
 
+def place_of(source_info: SourceInfo) -> tuple[str, int, int] | None:
+    """The file, line and column of the user's code that an equation's `source_info` remembers, or None."""
+    frame = source_info_util.user_frame(source_info.traceback)
+    return (relative_path(frame.file_name), frame.start_line, frame.start_column) if frame is not None else None
+
+
 def line_of_nested(equations: list[Equation]) -> str:
     """`FILE:LINE` of the user's code behind the last of some equations, or "".
 

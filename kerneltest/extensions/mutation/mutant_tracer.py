@@ -1,0 +1,141 @@
+"""A tracer that gives a mutant in place of the kernel, and a backend that evaluates it without a compiler."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from jax.extend.core import jaxpr_as_fun
+
+from kerneltest.backends.base import Agree, Executable, Inputs
+from kerneltest.backends.interpret import Interpret, evaluate
+from kerneltest.backends.numpy_path import NumpyExecutable, NumpyPath
+from kerneltest.core.failures import Failure
+from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.tracer import Tracer
+from kerneltest.extensions.mutation.kernel_mutants import (
+    InvalidMutantError,
+    KernelMutant,
+    apply_mutant,
+    locate_equations,
+)
+from kerneltest.plan.signatures import Signature
+from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr
+from kerneltest.trace.tracing import Traced, analyze
+
+
+@dataclass(slots=True)
+class LocatedTraces(Tracer):
+    """Traces of a kernel with located equations, from which all of its mutants are made.
+
+    Attributes:
+      plain: by signature and platform.
+      wide: those in float64, by signature; None where there is none.
+    """
+
+    plain: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
+    wide: dict[tuple[Signature, str], Traced | None] = field(default_factory=dict)
+
+    def trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced:
+        key = signature, platform
+        if key not in self.plain:
+            traced = Tracer.trace(self, pairing, signature, platform)
+            self.plain[key] = _located(traced)
+        return self.plain[key]
+
+    def trace_wide(self, pairing: Pairing, signature: Signature, own: Traced, platform: str) -> Traced | None:
+        key = signature, platform
+        if key not in self.wide:
+            traced = Tracer.trace_wide(self, pairing, signature, own, platform)
+            self.wide[key] = traced and _located(traced)
+        return self.wide[key]
+
+    def trace_variation(self, plain: Traced, make: Callable[[], Traced]) -> Traced:
+        return _located(make())
+
+
+@dataclass(slots=True)
+class MutantTracer(Tracer):
+    """Gives the traces of one mutant.
+
+    Attributes:
+      originals: the kernel's own traces.
+      mutant: to apply to them.
+      changed: the traces that differ from the kernel's, with those.
+      problem: why the mutant could not be made for some signature; "" while it could.
+    """
+
+    originals: LocatedTraces
+    mutant: KernelMutant
+    changed: dict[Traced, Traced] = field(default_factory=dict)
+    problem: str = ""
+
+    def trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced:
+        original = self.originals.trace(pairing, signature, platform)
+        mutated = self._mutate(original)
+        if mutated is None:
+            return original
+        self.changed[mutated] = original
+        return mutated
+
+    def trace_wide(self, pairing: Pairing, signature: Signature, own: Traced, platform: str) -> Traced | None:
+        wide = self.originals.trace_wide(pairing, signature, self.changed.get(own, own), platform)
+        if wide is None or own not in self.changed:
+            return wide
+        return self._mutate(wide)
+
+    def trace_variation(self, plain: Traced, make: Callable[[], Traced]) -> Traced:
+        traced = make()
+        if plain in self.changed:
+            return traced  # it was made from the mutant
+        located = self.originals.trace_variation(plain, lambda: traced)
+        mutated = self._mutate(located)
+        if mutated is None:
+            return traced
+        self.changed[mutated] = traced
+        return mutated
+
+    def _mutate(self, traced: Traced) -> Traced | None:
+        try:
+            jaxpr = apply_mutant(traced.jaxpr, self.mutant)
+        except InvalidMutantError as error:
+            self.problem = str(error)
+            return None
+        return None if jaxpr is None else mutate_trace(traced, jaxpr)
+
+
+def _located(traced: Traced) -> Traced:
+    """Returns a trace with located equations."""
+    return replace(mutate_trace(traced, locate_equations(traced.jaxpr)), function=traced.function)
+
+
+def mutate_trace(traced: Traced, jaxpr: ClosedJaxpr) -> Traced:
+    """Returns a trace with another jaxpr; its calls keep the languages that the kernel's have."""
+    mutated = analyze(jaxpr, jaxpr_as_fun(jaxpr), traced.inputs)
+    pairs = zip(mutated.calls, traced.calls, strict=True)
+    calls = tuple(replace(new, dialect=old.dialect, evidence=old.evidence) for new, old in pairs)
+    return replace(mutated, calls=calls, by_platform=traced.by_platform, eager=traced.eager)
+
+
+class _UncheckedPath(NumpyPath):
+    """Evaluations that are taken for what they are; those of the kernel itself were checked when it ran."""
+
+    def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> NumpyExecutable | None:
+        return self.prepare_unchecked(traced)
+
+    def is_trusted(self, traced: Traced) -> bool:
+        return True
+
+
+class EvaluatedInterpret(Interpret):
+    """Pallas' interpreter, evaluated in NumPy wherever that is possible, also for wrong results."""
+
+    def prepare(self, traced: Traced) -> Executable:
+        try:
+            evaluation = evaluate(traced)
+        except Failure:
+            raise
+        except Exception:  # an operation that only JAX's own interpreter has
+            evaluation = None
+        return super().prepare(traced) if evaluation is None else evaluation
+
+    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> NumpyPath:
+        return _UncheckedPath(evaluate, compiled, count)

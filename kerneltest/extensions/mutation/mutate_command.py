@@ -1,0 +1,58 @@
+"""`kerneltest mutate FILE[::NAME]...`: judges pairings by the bugs that they find in mutants of their kernels."""
+
+import argparse
+from pathlib import Path
+
+from kerneltest.cli.command_registry import Command, refuse, register_command
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pairings", nargs="*", metavar="FILE[::NAME]", help="a test file, or one of its pairings")
+    parser.add_argument("--depth", default="quick", choices=("quick", "standard", "deep"), help="of the plan")
+    parser.add_argument("--backends", default="", metavar="IDS", help="by default, those that run without a device")
+    parser.add_argument("--operators", default="", metavar="NAMES", help="some of the operators, separated by commas")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of processes (default: 1)")
+    parser.add_argument("--all", action="store_true", help="list all mutants, not only those that survive")
+    parser.add_argument("--no-advice", action="store_true", help="do not look for declarations that find survivors")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
+    parser.add_argument("--least", type=float, default=0.0, metavar="SHARE", help="exit with 1 below this score")
+    parser.add_argument("--list", action="store_true", help="list the operators and the bugs they stand for")
+
+
+def _mutate(chosen: argparse.Namespace) -> int:
+    from kerneltest.extensions.mutation.judging import BACKENDS
+    from kerneltest.extensions.mutation.mutation_run import MutationRun
+    from kerneltest.extensions.mutation.operators import OPERATORS
+    from kerneltest.reproduce.suite_import import SuiteImportError
+
+    if chosen.list:
+        for operator in OPERATORS.entries():
+            print(f"{operator.name:26} {operator.bug}")
+        return 0
+    names = {operator.name for operator in OPERATORS.entries()}
+    operators = tuple(filter(None, chosen.operators.split(",")))
+    if unknown := sorted(set(operators) - names):
+        return refuse("mutate", ValueError(f"no operator is called {unknown[0]}; --list shows them"))
+    if chosen.jobs < 1:
+        return refuse("mutate", ValueError(f"--jobs must be at least 1, not {chosen.jobs}"))
+    if not chosen.pairings:
+        return refuse("mutate", ValueError("name a test file, as in kerneltest mutate tests/test_softmax.py"))
+    run = MutationRun(
+        chosen.backends or BACKENDS, chosen.depth, operators, chosen.jobs, not chosen.no_advice, chosen.all, chosen.json
+    )
+    try:
+        shares = [run.judge_place(place) for place in chosen.pairings]
+    except (SuiteImportError, ValueError) as error:
+        return refuse("mutate", error)
+    return int(any(share is not None and share < chosen.least for each in shares for share in each))
+
+
+register_command(
+    Command(
+        "mutate",
+        "judge pairings by the bugs that they find in mutants of their kernels; 1 below --least",
+        _add_arguments,
+        _mutate,
+    ),
+    order=105,
+)

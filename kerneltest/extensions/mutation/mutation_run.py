@@ -1,0 +1,93 @@
+"""A run of `kerneltest mutate`: the pairings of test files one after another, with progress and results."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kerneltest.declare.pairing import Pairing
+from kerneltest.extensions.mutation.advice import advise
+from kerneltest.extensions.mutation.judging import UnfitPairingError
+from kerneltest.extensions.mutation.mutation_text import format_result, result_as_data
+from kerneltest.extensions.mutation.mutation_workers import Task, import_pairings, judge_mutants, open_session
+from kerneltest.extensions.mutation.score import score_of
+from kerneltest.extensions.mutation.trial import Trial, TrialEnd
+from kerneltest.records.strict_json import dumps
+from kerneltest.reproduce.suite_import import SuiteImportError
+from kerneltest.start.command_progress import CommandProgress
+
+
+@dataclass(slots=True)
+class MutationRun:
+    """The options of a run, and its results so far.
+
+    Attributes:
+      backends, depth, operators: as for `Task`.
+      jobs: number of processes.
+      with_advice: whether to look for declarations that find survivors.
+      lists_all: whether to list all mutants rather than survivors.
+      json: a file for the results, written after each pairing; None for none.
+      results: those of the pairings so far.
+    """
+
+    backends: str
+    depth: str
+    operators: tuple[str, ...]
+    jobs: int
+    with_advice: bool
+    lists_all: bool
+    json: Path | None
+    results: list[dict[str, Any]] = field(default_factory=list)
+
+    def judge_place(self, place: str) -> Sequence[float | None]:
+        """Judges the pairings of a test file, or the one that `FILE::NAME` names, and prints the results.
+
+        Returns:
+          Their scores; None for one without mutants.
+
+        Raises:
+          SuiteImportError: the file cannot be imported.
+          ValueError: it has no pairing of that name.
+        """
+        file, _, name = place.partition("::")
+        try:
+            pairings = import_pairings(Path(file))
+        except SuiteImportError as error:
+            raise SuiteImportError(f"{file}: {error}") from error
+        if not pairings or name not in ("", *pairings):
+            raise ValueError(f"{file} has no pairing {name}".rstrip() + f"; it has {', '.join(pairings) or 'none'}")
+        scores = []
+        for each in [name] if name else pairings:
+            task = Task(Path(file), each, self.backends, self.depth, self.operators)
+            self.results.append(self._judge(task, pairings[each]))
+            scores.append(self.results[-1]["score"])
+            if self.json is not None:
+                self.json.write_text(dumps(self.results) + "\n", encoding="utf-8")
+        return scores
+
+    def _judge(self, task: Task, pairing: Pairing) -> dict[str, Any]:
+        progress = CommandProgress()
+        progress.show(f"{task.pairing_id}: running the kernel itself")
+        try:
+            session, mutants = open_session(task, pairing)
+        except UnfitPairingError as error:
+            progress.clear()
+            print(f"{task.pairing_id}: no mutants: {error}")
+            return {"pairing": task.pairing_id, "score": None, "problem": str(error)}
+        found: dict[int, Trial] = {}
+        for number, trial in judge_mutants(task, session, mutants, self.jobs):
+            found[number] = trial
+            done = f"{len(found)} of {len(mutants)} mutants"
+            progress.show(f"{task.pairing_id}: {done}, {score_of(list(found.values()))}")
+        trials = [found[number] for number in sorted(found)]
+        left = (TrialEnd.SURVIVED, TrialEnd.EQUIVALENT)  # equal only as far as it is declared
+        survivors = [trial.mutant for trial in trials if trial.end in left]
+        advice = []
+        if self.with_advice and score_of(trials).survived:
+            advice = advise(pairing, task.pairing_id, task.depth, survivors, progress.show)
+        progress.clear()
+        if session.findings:
+            count = len(session.findings)
+            print(f"{task.pairing_id}: the kernel itself has {count} findings; those cases judge no mutant")
+        print("\n".join(format_result(task.pairing_id, trials, advice, all_of_them=self.lists_all)), flush=True)
+        return result_as_data(task.pairing_id, trials, advice)

@@ -1,0 +1,92 @@
+"""Judges the mutants of a pairing in processes of their own, each with its own session."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from kerneltest.declare.discovery import iter_pairings
+from kerneltest.declare.pairing import Pairing
+from kerneltest.extensions.mutation.judging import MutationSession
+from kerneltest.extensions.mutation.kernel_mutants import KernelMutant
+from kerneltest.extensions.mutation.operators import OPERATORS
+from kerneltest.extensions.mutation.trial import Trial
+from kerneltest.reproduce.suite_import import import_suite
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A pairing whose mutants are to be judged.
+
+    Attributes:
+      suite: its test file.
+      name: the pairing's name there.
+      backends, depth: of the session.
+      operators: names of the operators; () for all.
+    """
+
+    suite: Path
+    name: str
+    backends: str
+    depth: str
+    operators: tuple[str, ...] = ()
+
+    @property
+    def pairing_id(self) -> str:
+        """The pairing's node id."""
+        return f"{self.suite}::{self.name}"
+
+
+def import_pairings(suite: Path) -> dict[str, Pairing]:
+    """Returns the pairings of a test file by name.
+
+    Raises:
+      SuiteImportError: it cannot be imported.
+    """
+    module = import_suite(suite.resolve())
+    found = (pair for name, value in vars(module).items() for pair in iter_pairings(name, value))
+    return {name: pairing for name, pairing in found if pairing.module == module.__name__}
+
+
+def open_session(task: Task, pairing: Pairing) -> tuple[MutationSession, list[KernelMutant]]:
+    """Returns the session of a task, and its mutants.
+
+    Raises:
+      UnfitPairingError: as `MutationSession` does.
+    """
+    session = MutationSession(pairing, task.pairing_id, task.backends, task.depth)
+    operators = [each for each in OPERATORS.entries() if not task.operators or each.name in task.operators]
+    return session, session.mutants(operators)
+
+
+_SESSIONS: dict[Task, tuple[MutationSession, list[KernelMutant]]] = {}  # of a worker
+
+
+def _judge(task: Task, numbers: Sequence[int]) -> list[tuple[int, Trial]]:
+    if task not in _SESSIONS:
+        _SESSIONS.clear()
+        _SESSIONS[task] = open_session(task, import_pairings(task.suite)[task.name])
+    session, mutants = _SESSIONS[task]
+    return [(number, session.judge(mutants[number])) for number in numbers]
+
+
+def judge_mutants(
+    task: Task, session: MutationSession, mutants: Sequence[KernelMutant], jobs: int
+) -> Iterator[tuple[int, Trial]]:
+    """Yields the number of each mutant with its trial, as they end.
+
+    Args:
+      task: of the mutants.
+      session: of this process, which judges them if there is a single job.
+      mutants: all mutants of the task.
+      jobs: number of processes.
+    """
+    if jobs == 1:
+        for number, mutant in enumerate(mutants):
+            yield number, session.judge(mutant)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        chunks = [range(start, min(start + 4, len(mutants))) for start in range(0, len(mutants), 4)]
+        for future in as_completed([pool.submit(_judge, task, list(chunk)) for chunk in chunks]):
+            yield from future.result()

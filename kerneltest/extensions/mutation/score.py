@@ -1,0 +1,46 @@
+"""The score of a pairing: how many mutants of its kernel its cases find."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kerneltest.extensions.mutation.trial import Trial, TrialEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Counts of mutants.
+
+    Attributes:
+      killed, survived, equivalent, invalid: by their ends.
+    """
+
+    killed: int
+    survived: int
+    equivalent: int
+    invalid: int
+
+    @property
+    def share(self) -> float | None:
+        """Killed mutants among those that were killed or survived; None if there are none."""
+        judged = self.killed + self.survived
+        return self.killed / judged if judged else None
+
+    def __str__(self) -> str:
+        share = (
+            "no mutant could be judged" if self.share is None else f"{self.killed} of {self.killed + self.survived} "
+        )
+        share += "" if self.share is None else f"mutants found, {self.share:.1%}"
+        rest = [f"{self.equivalent} equivalent" * bool(self.equivalent), f"{self.invalid} invalid" * bool(self.invalid)]
+        return "; ".join(filter(None, [share, *rest]))
+
+
+def score_of(trials: Sequence[Trial]) -> Score:
+    """Returns the score of some trials."""
+    ends = Counter(trial.end for trial in trials)
+    return Score(*(ends[end] for end in (TrialEnd.KILLED, TrialEnd.SURVIVED, TrialEnd.EQUIVALENT, TrialEnd.INVALID)))
+
+
+def kills_by(trials: Sequence[Trial], attribute: str) -> Counter[str]:
+    """Returns the number of mutants that each backend, family or group (`attribute`) found first."""
+    return Counter(str(getattr(trial.kill, attribute)) for trial in trials if trial.kill is not None)

@@ -1,0 +1,118 @@
+"""Mutants judged by a pairing that is asked much, and by one that is asked little."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kerneltest.__main__ import main
+from kerneltest.extensions.mutation.advice import advise
+from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError
+from kerneltest.extensions.mutation.operators import OPERATORS
+from kerneltest.extensions.mutation.score import score_of
+from kerneltest.extensions.mutation.trial import Trial, TrialEnd
+from tests.extensions.mutation import weak_suite
+
+BOTH = "interpret,simulate:sm_90"
+
+
+def _trials(name: str, backends: str = BOTH) -> list[Trial]:
+    session = MutationSession(getattr(weak_suite, name), name, backends)
+    assert not session.findings
+    return [session.judge(mutant) for mutant in session.mutants(OPERATORS.entries())]
+
+
+@pytest.fixture(scope="module")
+def weak() -> list[Trial]:
+    return _trials("weak")
+
+
+@pytest.fixture(scope="module")
+def strong() -> list[Trial]:
+    return _trials("strong")
+
+
+def test_a_pairing_that_is_asked_much_finds_nearly_all(strong: list[Trial]) -> None:
+    score = score_of(strong)
+    assert score.share is not None
+    assert score.share > 0.97, [trial for trial in strong if trial.end is TrialEnd.SURVIVED]
+    assert score.killed > 35
+    assert score.invalid == 0
+
+
+def test_wrong_uses_of_memory_count(strong: list[Trial]) -> None:
+    (dropped,) = (t for t in strong if t.mutant.phrase == "the store without its mask")
+    assert dropped.kill is not None
+    assert (dropped.kill.backend, dropped.kill.verdict) == ("simulate:sm_90", "out_of_bounds")
+
+
+def test_a_pairing_that_is_asked_little_is_told_what_would_find_more(weak: list[Trial], strong: list[Trial]) -> None:
+    score = score_of(weak)
+    assert score.share is not None
+    assert score.share < 0.8
+    left = [trial.mutant for trial in weak if trial.end in (TrialEnd.SURVIVED, TrialEnd.EQUIVALENT)]
+    said: list[str] = []
+    found = advise(weak_suite.weak, "weak", "quick", left, said.append)
+    texts = [each.text for each in found]
+    assert texts[0] == "leave out tolerance="
+    assert "without values=(16,)" in texts[1]
+    assert texts[2] == "leave out domain= of x"
+    assert len(said) >= 3
+    assert str(found[0]).startswith(f"leave out tolerance=: finds {len(found[0].found)} of {len(left)} mutants")
+    followed = score_of(strong).share
+    assert followed is not None
+    assert followed > 0.9
+
+
+def test_a_mutant_that_no_planned_case_tells_apart_is_tried_a_depth_further(weak: list[Trial]) -> None:
+    ends = Counter(trial.end for trial in weak)
+    assert ends[TrialEnd.EQUIVALENT] > 5  # one length and no NaN: the mask and the guard make no difference
+    assert all(not trial.note for trial in weak if trial.end is TrialEnd.EQUIVALENT)
+
+
+def test_a_pairing_for_other_backends_has_no_mutants() -> None:
+    with pytest.raises(UnfitPairingError, match="not for mosaic_gpu"):
+        MutationSession(weak_suite.strong, "strong", "interpret-mosaic-gpu")
+
+
+def test_the_command_prints_survivors_and_writes_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    suite = Path(weak_suite.__file__).read_text(encoding="utf-8")
+    (tmp_path / "test_weak.py").write_text(suite, encoding="utf-8")
+    out = tmp_path / "out.json"
+    operators = "comparison-edge,constant-by-a-little"
+    place = f"{tmp_path / 'test_weak.py'}::weak"
+    status = main(
+        ["mutate", place, "--backends", "interpret", "--operators", operators, "--json", str(out), "--least", "1"]
+    )
+    said = capsys.readouterr().out
+    assert status == 1
+    assert "survived: operand 2 larger by a thousandth (constant-by-a-little, column" in said
+    assert "jnp.maximum(x, -4.0) * 0.125 + 1.0" in said
+    assert "To find more: leave out tolerance=: finds 2 of" in said
+    (result,) = json.loads(out.read_text(encoding="utf-8"))
+    assert result["survived"] == 2
+    assert {mutant["mutant"]["operator"] for mutant in result["mutants"]} == set(operators.split(","))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name a test file"),
+        (["x.py", "--operators", "none-such"], "no operator is called none-such; --list shows them"),
+        (["x.py", "--jobs", "0"], "--jobs must be at least 1, not 0"),
+        ([f"{Path(__file__).parents[3] / 'suites' / 'test_iota.py'}::nothing"], "has no pairing nothing; it has"),
+    ],
+)
+def test_a_call_that_makes_no_sense_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mutate", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_operators_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mutate", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(OPERATORS.entries())
+    assert any(line.startswith("mask-dropped") and line.endswith("is forgotten") for line in lines)
