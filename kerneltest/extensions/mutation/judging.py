@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
@@ -25,7 +26,7 @@ from kerneltest.trace.tracing import without_debugging
 BACKENDS = "interpret,interpret-tpu,interpret-mosaic-gpu,simulate:sm_90"
 
 # Kernels that refuse arguments do so while they are traced, before any equation; drawn cases are not planned.
-_LEFT_OUT = frozenset({"rejections", "fuzz"})
+_LEFT_OUT = frozenset({GroupName.REJECTIONS, GroupName.DRAWN})
 
 # They ask about the code around the calls: rules for `jax.vmap`, and what it remembers between calls.
 _ABOUT_WRAPPERS = frozenset({"plain_call", "vmapped"})

@@ -1,6 +1,8 @@
 """Each operator applies somewhere, makes a kernel that runs, and changes its results."""
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -101,3 +103,19 @@ def test_a_wait_that_is_dropped_is_gone(mutants: dict[str, list[tuple[str, Kerne
     names = [equation.primitive.name for equation, _ in iter_equations(changed)]
     assert "dma_wait" not in names
     assert "dma_start" in names
+
+
+def test_the_operator_of_the_page_makes_a_mutant(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "mutation.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.setattr(OPERATORS, "_registered", dict(OPERATORS._registered))
+    exec(source, {"__name__": "of_the_page"})
+    operator = OPERATORS.get("square-dropped")
+    assert operator is not None
+    assert operator.bug == "A sum of squares lacks the squares"
+    traced = trace_function(lambda x: [jax.lax.square(x)], (ShapeDtype((3,), np.dtype(np.float32)),), "for a test")
+    (mutant,) = find_mutants(traced.jaxpr.jaxpr, [operator])
+    changed = apply_mutant(traced.jaxpr, mutant)
+    assert changed is not None
+    x = np.array([1, 2, 3], np.float32)
+    assert np.array_equal(mutate_trace(traced, changed).function(x)[0], x)
