@@ -60,7 +60,14 @@ def _add_summary_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="a run that must be among them; repeat",
     )
+    parser.add_argument(
+        "--format",
+        choices=("text", "github"),
+        default="text",
+        help="github: annotations of a GitHub job, at the kernels' lines",
+    )
     parser.add_argument("--markdown", type=Path, metavar="FILE")
+    parser.add_argument("--sarif", type=Path, metavar="FILE", help="the suspects, for code scanning and editors")
     parser.add_argument("--badge", action="append", type=Path, default=[], metavar="FILE", help=".svg or .json; repeat")
 
 
@@ -69,6 +76,8 @@ def _summary(chosen: argparse.Namespace) -> int:
     from kerneltest.records.overlay import overlay_runs
     from kerneltest.records.runs import read_all
     from kerneltest.report.counts import count_cells
+    from kerneltest.report.sarif import sarif
+    from kerneltest.report.text.github_annotations import github_annotations
     from kerneltest.report.text.markdown_summary import markdown_summary, write_badge
     from kerneltest.report.text.suspect_text import format_suspects
     from kerneltest.report.text.tables import for_terminal
@@ -82,14 +91,19 @@ def _summary(chosen: argparse.Namespace) -> int:
         counts = count_cells(runs, len(suspects), chosen.leg)
         if chosen.markdown:
             write_text(chosen.markdown, markdown_summary(runs, counts, suspects))
+        if chosen.sarif:
+            write_text(chosen.sarif, sarif(suspects, merged.pairings, counts.complete))
         for path in chosen.badge:
             write_badge(path, counts)
     except (RecordError, ValueError, OSError) as error:
         return refuse("summary", error)
-    shown = [*format_suspects(suspects, merged.pairings)]
-    for run in runs:
-        shown += [(run.name, ""), *matrix_lines(run)]
-    for line, _ in shown:
+    if chosen.format == "github":
+        shown = [*github_annotations(suspects, merged.pairings, runs)]
+    else:
+        shown = [line for line, _ in format_suspects(suspects, merged.pairings)]
+        for run in runs:
+            shown += [run.name, *(line for line, _ in matrix_lines(run))]
+    for line in shown:
         print(for_terminal(line))
     print(for_terminal(str(counts)))
     return counts.exit_code

@@ -71,7 +71,7 @@ class _SmallestLine:
     __pydantic_config__ = _STRICT
 
 
-RECORD_LINE, _PLAN_LINE, _END_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine), TypeAdapter(_EndLine)
+RECORD_LINE, PLAN_LINE, END_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine), TypeAdapter(_EndLine)
 REPRODUCER_LINE = TypeAdapter(_SmallestLine)
 
 
@@ -149,7 +149,7 @@ def read_plan(folder: Path) -> Plan:
         if len(text) > _MOST_PLAN or text.count(b",") > _MOST_COMMAS:
             most = f"{_MOST_PLAN >> 20} MiB, or than {_MOST_COMMAS:,} values"
             raise RecordError(f"{path}: exceeds {most}, more than any plan of kerneltest")
-        return validate_line(_PLAN_LINE, text).plan
+        return validate_line(PLAN_LINE, text).plan
     except OSError as error:
         raise RecordError(f"{path}: the plan cannot be read: {error}") from error
     except ValidationError as error:
@@ -170,7 +170,7 @@ def read_end(folder: Path) -> End | None:
     path = folder / "end.json"
     try:
         with open_inside(folder, path.name) as file:
-            return validate_line(_END_LINE, file.read(_MOST_LINE)).end
+            return validate_line(END_LINE, file.read(_MOST_LINE)).end
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -38,7 +38,7 @@ class ReadsSpecialFloats:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.union_schema(
-            [handler(source), core_schema.no_info_plain_validator_function(_special_float)],
+            [handler(source), _SPECIAL_FLOAT],
             mode="left_to_right",
             custom_error_type="number",
             custom_error_message="Input should be a finite number, "
@@ -46,10 +46,14 @@ class ReadsSpecialFloats:
         )
 
 
-def _special_float(value: Any) -> float:
-    if isinstance(value, dict) and value.keys() == {"float"} and value["float"] in ("nan", "inf", "-inf"):
-        return float(value["float"])
-    raise ValueError("not a special float")
+def _special_float(value: Mapping[str, str]) -> float:
+    return float(value["float"])
+
+
+_NAMES = core_schema.typed_dict_field(core_schema.literal_schema(["nan", "inf", "-inf"]))
+_SPECIAL_FLOAT = core_schema.no_info_after_validator_function(
+    _special_float, core_schema.typed_dict_schema({"float": _NAMES}, extra_behavior="forbid")
+)
 
 
 def _encode(value: Any) -> Any:

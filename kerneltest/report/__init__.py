@@ -2,5 +2,6 @@
 
 The input is runs that `records.runs` has read and reconciled, the output is text; no kernel is executed. This package
 holds what all renderings share: the matrix (`matrix`), counts and remarks (`counts`), shell commands (`commands`),
-sections of extensions (`panels`) and templates (`templating`). `html` and `text` render.
+sections of extensions (`panels`), templates (`templating`), and the lines that suspects are shown at
+(`suspect_location`). `html`, `text` and `sarif` render.
 """

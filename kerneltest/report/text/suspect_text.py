@@ -8,6 +8,7 @@ from kerneltest.records.error_budget_text import format_budget, instability_note
 from kerneltest.records.run_plan import PairingSummary
 from kerneltest.records.schema import Element, FaultLocation, Record
 from kerneltest.report.rerun_commands import repro_command
+from kerneltest.report.suspect_location import kernel_definition
 from kerneltest.triage.suspect import Suspect
 from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level
 
@@ -75,14 +76,10 @@ def wrap_line(line: str, width: int | None) -> list[str]:
 
 def kernel_with_location(pairing: str, declared: PairingSummary | None) -> str:
     """Returns `softmax (test_softmax.py:9)`; the pairing's name if the kernel has no source."""
-    if declared is None or not declared.kernel.parts:
+    definition = kernel_definition(declared) if declared is not None else None
+    if declared is None or definition is None:
         return pairing
-    for line, text in declared.kernel.parts:
-        for offset, words in enumerate(text.splitlines()):
-            if words.lstrip().startswith("def "):
-                name = words.lstrip().removeprefix("def ").partition("(")[0]
-                return f"{name} ({declared.kernel.file}:{line + offset})"
-    return pairing
+    return f"{definition[0]} ({declared.kernel.file}:{definition[1]})"
 
 
 def format_suspect(suspect: Suspect, folder: str = "") -> list[str]:
