@@ -18,6 +18,11 @@ lint: lint-js $(VENV)/ready
 	$(VENV)/bin/lint-imports --no-logo
 	git ls-files -z | xargs -0 $(VENV)/bin/check-merge-conflict --assume-in-merge
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-actions action.yml .github/actions/*/action.yml
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
 # The page's files are one script: only all of them together show a name that none defines, or none uses.
 lint-js: $(VENV)/ready
