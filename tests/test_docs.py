@@ -160,7 +160,7 @@ def test_the_simulator_finds_what_its_page_shows(pairing: str, shown: str, monke
     assert told == f"{module.faults[0].verdict}: {module.faults[0].message}"
 
 
-@pytest.mark.parametrize("page", ["docs/backends.md"])
+@pytest.mark.parametrize("page", ["docs/how-backends-work.md"])
 def test_the_other_pages_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _executed(page, monkeypatch)
     assert hints.lowering_hint("cumlogsumexp")
@@ -200,10 +200,10 @@ def test_every_page_with_python_is_run() -> None:
         "docs/guide.md",
         "docs/mutation.md",
         "docs/simulate.md",
-        "docs/backends.md",
         "docs/declarations.md",
         "docs/extending.md",
         "docs/getting-started.md",
+        "docs/how-backends-work.md",
         "docs/production-sizes.md",
         "docs/tpu.md",
     }
