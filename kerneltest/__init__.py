@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     Share = OutputCheck
     Wanted = ExpectedOutputs
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 pytest_plugins = ("kerneltest.pytest_plugin.hooks",)
 

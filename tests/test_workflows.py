@@ -23,6 +23,7 @@ WRITES = {  # job of a workflow -> all that it may do
     ("conformance", "publish"): {"contents": "read", "actions": "read", **SITE},
     ("docs", "publish"): SITE,
     ("release", "publish"): {"id-token": "write"},
+    ("release", "notes"): {"contents": "write"},
 }
 FORK_GUARD = "github.event.pull_request.head.repo.full_name == github.repository"
 MAIN_GUARD = "github.ref == 'refs/heads/main'"
@@ -43,7 +44,7 @@ def _problems(text: str) -> Iterator[str]:
         writes = permissions is not None and "write" in permissions.values()
         if permissions is None or (writes and permissions != WRITES.get((workflow["name"], name))):
             yield f"{name}: permissions"
-        if writes and triggers != {"push": {"tags": ["v*"]}} and MAIN_GUARD not in job.get("if", ""):
+        if writes and triggers != {"push": {"tags": ["v*.*.*"]}} and MAIN_GUARD not in job.get("if", ""):
             yield f"{name}: it would publish what is not on main and is no version"
         for uses in [job.get("uses"), *(step.get("uses") for step in steps)]:
             if uses is not None and not PINNED.fullmatch(uses):
@@ -92,7 +93,7 @@ def test_each_of_these_checks_can_fail(old: str, new: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ('tags: ["v*"]', "branches: ['**']", "no version"),
+        ('tags: ["v*.*.*"]', "branches: ['**']", "no version"),
         ("      id-token: write", "      id-token: write\n      contents: write", "publish: permissions"),
     ],
 )
