@@ -63,9 +63,10 @@ findings: $(VENV)/ready
 	$(VENV)/bin/pytest -p kerneltest examples --kt-depth quick --kt-backends 'all,compile:sm_90,compile:gfx942' \
 	  --kt-report reports/findings; test $$? -eq 1
 
-# One static site, in site/. A link that leads nowhere fails it.
+# One static site, in site/. A link that leads nowhere fails it, and so does a question whose page the search does not find.
 docs: $(VENV)/docs-ready
 	$(VENV)/bin/mkdocs build --strict
+	node tools/check_search.mjs site docs/search-questions.json
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -43,7 +43,7 @@ def site_link(source: str, link: str) -> str:
     if not (ROOT / target).exists():
         raise FileNotFoundError(target)
     page = TOP_PAGES.get(target, target.removeprefix("docs/"))
-    if target in TOP_PAGES or (target.startswith("docs/") and page.endswith((".md", ".png", ".svg"))):
+    if target in TOP_PAGES or (target.startswith("docs/") and page.endswith((".md", ".png", ".svg", ".json"))):
         here = posixpath.dirname(TOP_PAGES.get(source, source.removeprefix("docs/")))
         return posixpath.relpath(page, here or ".") + mark + anchor
     view = "tree" if (ROOT / target).is_dir() else "blob"

@@ -4,6 +4,7 @@ A Python block is the file that its first line names; another one with the same 
 plain command share one run, since a start takes longer than their cases. The others run by themselves.
 """
 
+import json
 import re
 import shlex
 import subprocess
@@ -172,3 +173,13 @@ def test_the_job_that_a_library_copies() -> None:
     assert "steps.kernels.outputs.sarif" in yaml.safe_load(upload)[0]["with"]["sarif_file"]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert set(re.findall(r"kerneltest\[([\w,]+)\]", job)[0].split(",")) <= set(extras)
+
+
+def test_the_search_is_asked_for_what_users_ask() -> None:
+    questions = json.loads((ROOT / "docs/search-questions.json").read_text(encoding="utf-8"))
+    assert len(questions) >= 25
+    assert {"atol", "rtol", "shard_map", "flaky", "mark", "notebook", "bfloat16", "dtype"} <= set(questions)
+    docs = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ndocs:")[2]
+    assert "node tools/check_search.mjs site docs/search-questions.json" in docs.partition("\n\n")[0]
+    jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8"))["jobs"]
+    assert any(step.get("run") == "make docs" for step in jobs["lint"]["steps"])

@@ -56,7 +56,7 @@ def test_the_lowest_versions_run_tests_that_exist() -> None:
 
 def test_the_notes_of_a_release_are_its_changelog() -> None:
     notes = release_notes(_text("CHANGELOG.md"), PROJECT["version"])
-    assert notes.startswith("### Upgrading from 0.1.0")
+    assert notes.startswith("### Upgrade from 0.1.0")
     assert "| `kt.choice(...)` | `kt.static(...)` |" in notes
     assert f"/blob/v{PROJECT['version']}/docs/tolerances.md)" in notes
     assert not re.search(r"\]\((?!https://)", notes)
