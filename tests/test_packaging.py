@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import kerneltest as kt
+from kerneltest.cli.command_registry import registered_commands
 from kerneltest.records.validation import OLDER_SCHEMA, SCHEMA
 from tools.release_notes import release_notes
 
@@ -80,6 +81,11 @@ def test_the_page_on_compatibility_names_what_is_read() -> None:
 def _minimum(name: str) -> str:
     (found,) = (each for each in PROJECT["dependencies"] if each.startswith(f"{name}>="))
     return str(found.partition(">=")[2])
+
+
+def test_every_command_has_its_exit_codes_in_the_table() -> None:
+    rows = re.findall(r"^\| `kerneltest (\w+)` \|", _text("docs/ci.md").partition("## Exit codes")[2], re.MULTILINE)
+    assert sorted(rows) == sorted(command.name for command in registered_commands())
 
 
 def test_the_container_starts_as_the_guide_for_contributors_says() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from tests.made_runs import WRONG, hostile, made_run
 from tests.written import PASS
 from tools.records_schema import LINES, PATH, records_schema
 
+PYDANTIC = tuple(map(int, version("pydantic").split(".")[:2]))
 VALIDATOR = Draft202012Validator(json.loads(PATH.read_text(encoding="utf-8")))
 
 
+@pytest.mark.skipif(PYDANTIC < (2, 14), reason="the schema is published as a newer pydantic words it")
 def test_the_file_is_current() -> None:
     assert json.loads(PATH.read_text(encoding="utf-8")) == records_schema(), "run python -m tools.records_schema"
     Draft202012Validator.check_schema(records_schema())
