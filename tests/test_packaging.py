@@ -1,4 +1,4 @@
-"""What is published beside the code agrees with it: versions, requirements, release notes, the schema of records."""
+"""What is published next to the code agrees with it: versions, requirements, release notes, the schema of records."""
 
 import json
 import re
