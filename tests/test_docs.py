@@ -193,8 +193,8 @@ def test_the_worked_questions_are_what_comes_out() -> None:
 def test_every_page_with_python_is_run() -> None:
     # Those of docs/tpu.md are run by tests/backends/tpu/test_page.py, those of docs/production-sizes.md by
     # tests/execute/test_production.py, those of docs/declarations.md by tests/test_declarations.py, those of
-    # docs/api.md by tests/test_api_examples.py, those of docs/getting-started.md by tests/start/test_getting_started.py,
-    # and those of docs/mutation.md by tests/extensions/mutation/test_operators.py.
+    # docs/api.md by tests/test_api_examples.py, those of docs/getting-started.md by
+    # tests/start/test_getting_started.py, and those of docs/mutation.md by tests/extensions/mutation/test_operators.py.
     executed = {
         "README.md",
         "docs/api.md",
