@@ -13,6 +13,7 @@ MODULES = {
         "kerneltest.extensions.generate.generate_command",
         "kerneltest.extensions.lowering_map.lowering_command",
         "kerneltest.extensions.mutation.mutate_command",
+        "kerneltest.extensions.mutation.coverage_command",
     ),
     "groups": (
         "kerneltest.extensions.proofs.proof_group",

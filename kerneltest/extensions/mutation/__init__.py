@@ -7,4 +7,7 @@ which it stands. `edits` makes the equations of a change, `kernel_mutants` finds
 one finds it; `differences` tells which cases need no run. A `trial` is the result for one mutant, `score` counts them,
 `advice` tries declarations that find more, `mutation_text` shows all of it, `mutation_workers` spread it over
 processes, and `mutate_command` is `kerneltest mutate`.
+
+`kernel_coverage` records the states of masks, branches, loops and grids while a kernel is evaluated, and
+`pairing_coverage` lists those that no planned case exercises: `kerneltest coverage`.
 """

@@ -9,11 +9,10 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.advice import advise
 from kerneltest.extensions.mutation.judging import UnfitPairingError
 from kerneltest.extensions.mutation.mutation_text import format_result, result_as_data
-from kerneltest.extensions.mutation.mutation_workers import Task, import_pairings, judge_mutants, open_session
+from kerneltest.extensions.mutation.mutation_workers import Task, find_pairings, judge_mutants, open_session
 from kerneltest.extensions.mutation.score import score_of
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 from kerneltest.records.strict_json import dumps
-from kerneltest.reproduce.suite_import import SuiteImportError
 from kerneltest.start.command_progress import CommandProgress
 
 
@@ -49,17 +48,11 @@ class MutationRun:
           SuiteImportError: the file cannot be imported.
           ValueError: it has no pairing of that name.
         """
-        file, _, name = place.partition("::")
-        try:
-            pairings = import_pairings(Path(file))
-        except SuiteImportError as error:
-            raise SuiteImportError(f"{file}: {error}") from error
-        if not pairings or name not in ("", *pairings):
-            raise ValueError(f"{file} has no pairing {name}".rstrip() + f"; it has {', '.join(pairings) or 'none'}")
         scores = []
-        for each in [name] if name else pairings:
-            task = Task(Path(file), each, self.backends, self.depth, self.operators)
-            self.results.append(self._judge(task, pairings[each]))
+        for pairing_id, pairing in find_pairings(place).items():
+            file, _, name = pairing_id.partition("::")
+            task = Task(Path(file), name, self.backends, self.depth, self.operators)
+            self.results.append(self._judge(task, pairing))
             scores.append(self.results[-1]["score"])
             if self.json is not None:
                 self.json.write_text(dumps(self.results) + "\n", encoding="utf-8")

@@ -12,7 +12,7 @@ from kerneltest.extensions.mutation.judging import MutationSession
 from kerneltest.extensions.mutation.kernel_mutants import KernelMutant
 from kerneltest.extensions.mutation.operators import OPERATORS
 from kerneltest.extensions.mutation.trial import Trial
-from kerneltest.reproduce.suite_import import import_suite
+from kerneltest.reproduce.suite_import import SuiteImportError, import_suite
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,23 @@ def import_pairings(suite: Path) -> dict[str, Pairing]:
     module = import_suite(suite.resolve())
     found = (pair for name, value in vars(module).items() for pair in iter_pairings(name, value))
     return {name: pairing for name, pairing in found if pairing.module == module.__name__}
+
+
+def find_pairings(place: str) -> dict[str, Pairing]:
+    """Returns the pairings of a test file, or the one that `FILE::NAME` names, by node id.
+
+    Raises:
+      SuiteImportError: the file cannot be imported.
+      ValueError: it has no pairing of that name, or none at all.
+    """
+    file, _, name = place.partition("::")
+    try:
+        pairings = import_pairings(Path(file))
+    except SuiteImportError as error:
+        raise SuiteImportError(f"{file}: {error}") from error
+    if not pairings or name not in ("", *pairings):
+        raise ValueError(f"{file} has no pairing {name}".rstrip() + f"; it has {', '.join(pairings) or 'none'}")
+    return {f"{file}::{each}": pairings[each] for each in ([name] if name else pairings)}
 
 
 def open_session(task: Task, pairing: Pairing) -> tuple[MutationSession, list[KernelMutant]]:

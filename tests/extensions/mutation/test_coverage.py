@@ -1,0 +1,46 @@
+"""What planned cases never exercise in a kernel."""
+
+from pathlib import Path
+
+import pytest
+
+from kerneltest.__main__ import main
+from kerneltest.extensions.mutation.pairing_coverage import PairingCoverage, format_coverage, measure_coverage
+from tests.extensions.mutation import weak_suite
+
+
+def _words(coverage: PairingCoverage) -> list[str]:
+    return [f"{site.what} is never {' or '.join(states)}" for site, states in coverage.unexercised.items()]
+
+
+def test_a_pairing_that_is_asked_little_leaves_states_out() -> None:
+    weak = measure_coverage(weak_suite.weak, "weak", "quick")
+    assert _words(weak) == [
+        "the mask of the load is never off",
+        "the condition of `where` is never true",
+        "the mask of the store is never off",
+        "axis 0 of the grid is never of several programs",
+    ]
+    lines = list(format_coverage("weak", weak))
+    assert lines[0] == f"weak: 4 of 8 states exercised by {weak.cases} cases"
+    assert lines[1].endswith("x = plgpu.load(x_ref.at[at], mask=inside, other=0.0)")
+    assert "  x: NaN is never among its values" in lines
+
+
+def test_a_pairing_that_is_asked_much_leaves_none_out() -> None:
+    strong = measure_coverage(weak_suite.strong, "strong", "quick")
+    assert _words(strong) == []
+    assert strong.specials["x", "NaN"].planned > 0
+    assert strong.specials["x", "NaN"].reaching == 0  # the kernel replaces it
+    said = list(format_coverage("strong", strong))
+    assert any(line.startswith("  x: NaN is among its values in ") for line in said)
+    assert not any("infinity" in line for line in said)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    suite = tmp_path / "test_weak.py"
+    suite.write_text(Path(weak_suite.__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    assert main(["coverage", f"{suite}::weak", "--depth", "quick"]) == 0
+    assert "the mask of the store is never off" in capsys.readouterr().out
+    assert main(["coverage", f"{suite}::nothing"]) == 2
+    assert "has no pairing nothing; it has weak, strong" in capsys.readouterr().err
