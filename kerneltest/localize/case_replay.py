@@ -1,11 +1,13 @@
 """Replays of cases in the simulator, of the original kernel and of patched ones, with the results compared."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 
 import numpy as np
 
+from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.simulate.backend import precision_of
 from kerneltest.core.dtypes import Array, is_float
@@ -21,8 +23,10 @@ from kerneltest.localize.mutable_kernel import MutableKernel, Patch, SimulatedRu
 from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES
+from kerneltest.trace.jax_compat.retraced_lines import keep_retraced_lines
 
 _DISTINCTIVE = ("position_coded", "normal")  # families with hardly two equal values
+_MOST_ELEMENTS = 2**20  # in the inputs and outputs of a case that is replayed
 _SIGNATURES = 4  # to which cases of these families are added; each is a compilation
 
 
@@ -73,6 +77,10 @@ class CaseReplay:
         rest = (c.wrong & ~wrongly_special(c) & ~lost_nans(c) for c in self.comparisons)
         return not self.original.faults and not any(each.any() for each in rest)
 
+    def is_right_by_element(self, patches: Sequence[Patch]) -> bool:
+        """Tells whether each element is right with some patch; no mutation of lowered code asks that."""
+        raise NotImplementedError
+
     def attempt(self, patch: Patch) -> SimulatedRun | None:
         """Runs the kernel with a patch; returns None if the patched kernel raises."""
         try:
@@ -112,7 +120,7 @@ def replay_cases(pairing: Pairing, cases: Sequence[AnyCase], family: str, target
       The replays of all cases that can be simulated; none if the first one cannot.
     """
     replays: list[CaseReplay] = []
-    for each in _replays(pairing, [*cases, *_distinctive_cases(pairing, cases)], family, target):
+    for each in _replays(pairing, [*cases, *distinctive_cases(pairing, cases)], family, target):
         if each is None and not replays:
             return []
         replays += [each] if each is not None else []
@@ -132,12 +140,13 @@ def replay_until(
 
 def _replays(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str) -> Iterator[CaseReplay | None]:
     """Replays cases, with None for one that cannot be simulated."""
+    (backend,) = resolve([f"simulate:{target}"])
     cache = Cache()
     kernels: dict[int, MutableKernel] = {}
     try:
         for case in cases:
             try:
-                for variation in _variations(pairing, case, family, target, cache):
+                for variation in variations(pairing, case, family, backend, cache):
                     key = id(variation.traced)
                     if key not in kernels:
                         kernels[key] = MutableKernel(variation.traced, TARGETS[target], dict(case.signature.dims))
@@ -149,20 +158,35 @@ def _replays(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: st
         cache.pool.close()
 
 
-def _variations(pairing: Pairing, case: AnyCase, family: str, target: str, cache: Cache) -> tuple[Variation, ...]:
-    """Returns the calls of a case: those of an invariant, or one that is compared with the oracle."""
-    (backend,) = resolve([f"simulate:{target}"])
+def variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, cache: Cache) -> Iterator[Variation]:
+    """Yields the calls of a case: those of an invariant, or one that is compared with the oracle.
+
+    Args:
+      pairing: the kernel and its oracle.
+      case: the case.
+      family: its family, or the invariant's name.
+      backend: the backend for which the kernel is traced.
+      cache: of the pairing.
+
+    Raises:
+      Failure: the kernel cannot be traced, or the backend does not support it.
+    """
     traced = cache.trace_for(pairing, case.signature, backend)
-    expectation, _ = cache.expect(pairing, case, traced)
     if reason := backend.unsupported_reason(traced):
         raise Failure(Verdict.UNAVAILABLE, reason)
+    if sum(math.prod(each.shape) for each in (*traced.inputs, *traced.outputs)) > _MOST_ELEMENTS:
+        raise Failure(Verdict.UNAVAILABLE, "too large to be replayed")
+    expectation, _ = cache.expect(pairing, case, traced)
     asked = InvariantContext(pairing, case, backend, traced, cache.arguments(pairing, case), expectation, cache, seed=0)
     if family in INVARIANTS:
-        return tuple(INVARIANTS[family].vary(asked))
-    return (Variation(traced, asked.leaves, (OutputCheck("", asked.by_oracle()),)),)
+        with keep_retraced_lines():
+            calls = list(INVARIANTS[family].vary(asked))
+        yield from calls
+    else:
+        yield Variation(traced, asked.leaves, (OutputCheck("", asked.by_oracle()),))
 
 
-def _distinctive_cases(pairing: Pairing, cases: Sequence[AnyCase]) -> Iterator[Case]:
+def distinctive_cases(pairing: Pairing, cases: Sequence[AnyCase]) -> Iterator[Case]:
     """Yields extra cases with distinctive values, so that a mutant cannot pass by coincidence."""
     for signature in list(dict.fromkeys(case.signature for case in cases))[:_SIGNATURES]:
         slots = signature_slots(pairing, signature).values()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kerneltest.core.source_location import source_line
 from kerneltest.localize.call_mutations import call_mutations
@@ -26,6 +27,7 @@ class Mutant:
       literal: whether the source spells out at this place what is mutated, rather than naming it.
       patches: yields the patches that apply the mutation to the kernel, which may be traced for other lengths: one for
         each possible way, none if the mutation does not fit.
+      by_element: whether some elements may be right with one patch, and some with another or with none.
     """
 
     place: str
@@ -33,7 +35,8 @@ class Mutant:
     phrase: str
     cost: int
     literal: bool
-    patches: Callable[[MutableKernel], Iterator[Patch]]
+    patches: Callable[[Any], Iterator[Any]]
+    by_element: bool = False
 
 
 def generate_mutants(kernel: MutableKernel) -> list[Mutant]:

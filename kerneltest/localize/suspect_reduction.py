@@ -29,7 +29,7 @@ from kerneltest.trace.tracing import without_debugging
 
 REDUCTION_ROUNDS = 2  # of reduction: a smallest case may show that its suspect is two bugs
 _SHRINKING_SHARE = 0.6  # of the time; the rest is for the search for the cause
-_MOST_PER_FAMILY = 4  # failing cases on which the best mutants are tried again
+_MOST_PER_FAMILY = 4  # cases, failing and passing, on which the best mutants are tried again
 _MOST_FAILING, _MOST_PASSING = 12, 4  # further cases that a mutant must fix, and leave right
 
 
@@ -110,8 +110,10 @@ def _reduce(
     if record.verdict.kind in (VerdictKind.VALUES, VerdictKind.MEMORY):
         left = seconds - (time.monotonic() - started)
         also = _similar_cases(case, cases, findings)
+        known = {each.id for each in (case, *also)}
         failing = [each for each in cases if each.id in findings]
-        more = _spread_over_families(failing, {each.id for each in (case, *also)})
+        passing = [each for each in cases if each.id not in findings]
+        more = [*_spread_over_families(failing, known), *_spread_over_families(passing, known)]
         locate = functools.partial(
             locate_fault, item.pairing, found.case, found.outcome, seconds=left, also=also, more=more
         )
@@ -180,10 +182,10 @@ def _similar_cases(case: AnyCase, cases: Sequence[AnyCase], findings: Collection
     return [*list(unique.values())[:_MOST_FAILING], *list(passing.values())[:_MOST_PASSING]]
 
 
-def _spread_over_families(failing: Sequence[AnyCase], known: Collection[str]) -> list[AnyCase]:
-    """Returns a few failing cases of every family, with signatures from short to long, without those that are known."""
+def _spread_over_families(chosen_from: Sequence[AnyCase], known: Collection[str]) -> list[AnyCase]:
+    """Returns a few cases of every family, with signatures from short to long, without those that are known."""
     families: dict[str, list[AnyCase]] = {}
-    for each in sorted(failing, key=_total_length):
+    for each in sorted(chosen_from, key=_total_length):
         families.setdefault(each.family.name, []).append(each)
     chosen: dict[str, AnyCase] = {}
     for turn in range(_MOST_PER_FAMILY):

@@ -1,6 +1,5 @@
 """Fault localisation names the faulty line with the experiment that shows it, and no line without one."""
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,36 +11,9 @@ from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
 from benchmarks.variants import VARIANTS, Variant
-from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.item import Outcome
-from kerneltest.localize.fault_location import locate_fault
-from kerneltest.plan.explicit import ExplicitCase
-from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.records.schema import FaultLocation, Record
+from kerneltest.records.schema import FaultLocation
 from tests.broken import KERNELS, Edited
-
-
-def _case(pairing: kt.Pairing, dims: dict[str, int], dtype: str = "float32", **values: Any) -> ExplicitCase:
-    """A case of some lengths, with the given arguments broadcast to their shapes, and ones for the others."""
-    planned = next(s for s in signatures(pairing, "quick") if s.dtype == dtype)
-    lengths = tuple((name, dims.get(name, length)) for name, length in planned.dims)
-    signature = replace(planned, dims=lengths)
-    arguments = {
-        path: np.broadcast_to(np.asarray(values.get(path, 1.0)), signature.shape(leaf)).astype(dtype)
-        for path, leaf in pairing.leaves.items()
-    }
-    return ExplicitCase(pairing.name, signature, arguments)
-
-
-def _located(pairing: kt.Pairing, case: ExplicitCase, seconds: float = 30.0, **more: Any) -> FaultLocation | None:
-    signature: Signature = case.signature
-    record = Record(
-        item="", pairing=pairing.name, backend="simulate:sm_90", tier="simulate", dtype=signature.dtype,
-        group="special", family="drawn", signature=str(signature), dims=dict(signature.dims),
-        dtypes=dict(signature.dtypes), statics=dict(signature.statics), target="", case=case.id,
-        verdict=Verdict.MISMATCH,
-    )  # fmt: skip
-    return locate_fault(pairing, case, Outcome(record), seconds=seconds, **more)
+from tests.localize.fault_cases import locate_case, make_case
 
 
 def _line(variant: Edited, text: str) -> int:
@@ -138,7 +110,7 @@ def _line(variant: Edited, text: str) -> int:
 def test_the_faulty_line_is_named(name: str, case: dict[str, Any], line: str, words: str, certain: bool) -> None:
     variant = next(variant for variant in VARIANTS if variant.name == name)
     pairing = variant.broken()
-    found = _located(pairing, _case(pairing, **case))
+    found = locate_case(pairing, make_case(pairing, **case))
     assert found is not None
     assert found.place == f"kernels/{variant.family}.py:{_line(variant, line.strip())}"
     assert words in found.words
@@ -151,7 +123,7 @@ def test_a_constant_that_is_wrong_at_its_definition_is_not_confirmed_elsewhere()
     edits = (("columns=n),\n        grid=(m, 1)", "columns=n - 1),\n        grid=(m, 1)"),)
     variant = Variant("one column too few", "softmax.fused", "softmax_fused", edits)
     pairing = variant.broken()
-    found = _located(pairing, _case(pairing, dict(m=1, n=3)))
+    found = locate_case(pairing, make_case(pairing, dict(m=1, n=3)))
     assert found is not None
     assert not found.confirmed
 
@@ -169,7 +141,7 @@ def test_a_nan_lost_in_a_maximum_is_traced_to_it() -> None:
     pairing = kt.oracle_for(_clamped, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(1, 2))))(
         lambda x: np.maximum(x, 0)
     )
-    found = _located(pairing, _case(pairing, dict(n=1), x=np.nan))
+    found = locate_case(pairing, make_case(pairing, dict(n=1), x=np.nan))
     assert found == FaultLocation(
         f"tests/localize/test_fault_location.py:{_clamped.__code__.co_firstlineno + 2}",
         "jnp.maximum(x_ref[...], 0.0)",
@@ -182,16 +154,16 @@ def test_a_nan_lost_in_a_maximum_is_traced_to_it() -> None:
 @pytest.mark.parametrize("name", ["vector_add.blocked", "softmax.fused"])
 def test_a_right_kernel_has_no_faulty_line(name: str) -> None:
     pairing = next(variant for variant in VARIANTS if variant.pairing == name).twin()
-    assert _located(pairing, _case(pairing, dict(m=1, n=3), x=-np.inf)) is None
+    assert locate_case(pairing, make_case(pairing, dict(m=1, n=3), x=-np.inf)) is None
 
 
 def test_no_line_is_named_if_no_mutant_helps() -> None:
     name = "rms_norm.normalised: epsilon is added outside of the root"
     pairing = next(variant for variant in VARIANTS if variant.name == name).broken()
-    assert _located(pairing, _case(pairing, dict(m=1, n=3), x=0.5)) is None
+    assert locate_case(pairing, make_case(pairing, dict(m=1, n=3), x=0.5)) is None
 
 
 def test_no_line_is_named_if_there_is_no_time() -> None:
     name = "vector_add.blocked: the mask drops the last element"
     pairing = next(variant for variant in VARIANTS if variant.name == name).broken()
-    assert _located(pairing, _case(pairing, dict(n=3)), seconds=0.0) is None
+    assert locate_case(pairing, make_case(pairing, dict(n=3)), seconds=0.0) is None

@@ -4,13 +4,14 @@ import linecache
 import re
 import traceback
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import jax
 from jax._src import custom_batching, source_info_util
 
 from kerneltest.core.failures import exception_text
-from kerneltest.core.source_location import location_in_package, location_of_exception, relative_path
+from kerneltest.core.source_location import is_internal, location_in_package, location_of_exception, relative_path
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Jaxpr, SourceInfo
 
 _JAX = str(Path(jax.__file__).parent)
@@ -28,6 +29,12 @@ def place_of(source_info: SourceInfo) -> tuple[str, int, int] | None:
     """The file, line and column of the user's code that an equation's `source_info` remembers, or None."""
     frame = source_info_util.user_frame(source_info.traceback)
     return (relative_path(frame.file_name), frame.start_line, frame.start_column) if frame is not None else None
+
+
+def user_frames(source_info: SourceInfo) -> list[tuple[str, int]]:
+    """FILE:LINE and column of the frames of the kernel that an equation remembers, from the inside out."""
+    frames = takewhile(lambda f: not is_internal(f.file_name), source_info_util.user_frames(source_info.traceback))
+    return [(f"{relative_path(frame.file_name)}:{frame.start_line}", frame.start_column) for frame in frames]
 
 
 def line_of_nested(equations: list[Equation]) -> str:

@@ -1,0 +1,192 @@
+"""The search for the mutants that make failing cases right, and the line on which they agree."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Protocol
+
+from kerneltest.localize.mutants import Mutant
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.records.schema import FaultLocation
+
+_MOST_CANDIDATES = 8  # mutants that are tried on further cases
+_LEAST_FIXED = 3  # wrong replays that a mutant must fix to be believed to repair one of two bugs
+_FIRST_SHARE = 0.6  # of the time, in which mutants are tried on the first wrong replay
+
+
+class MutationEffect(StrEnum):
+    """The effect of a mutant on the replayed cases."""
+
+    FIXES_ALL = "fixes all"
+    FIXES_SOME = "fixes some"
+    BREAKS_OTHERS = "breaks others"
+
+
+class Replay(Protocol):
+    """A call of a kernel with known results, which can be repeated with a patch.
+
+    Attributes:
+      case: the case that the values belong to.
+      kernel: the kernel that is called; the patches of a mutant depend on it.
+    """
+
+    @property
+    def case(self) -> AnyCase: ...
+    @property
+    def kernel(self) -> Any: ...
+    @property
+    def is_wrong(self) -> bool: ...
+    def attempt(self, patch: Any) -> Any: ...
+    def is_right(self, run: Any) -> bool: ...
+    def is_right_by_element(self, patches: Sequence[Any]) -> bool: ...
+
+
+@dataclass(slots=True)
+class _Candidates:
+    """Mutants that make the first wrong replay right, by their effect on the others.
+
+    Attributes:
+      fixing_all: they make every replay right.
+      breaking: they make every wrong replay right, and some right ones wrong.
+      fixing_some: they make only some wrong replays right; with the number that stays wrong.
+      complete: whether all mutants were tried in time.
+    """
+
+    fixing_all: list[Mutant]
+    breaking: list[Mutant]
+    fixing_some: list[tuple[Mutant, int]]
+    complete: bool = True
+
+    def best(self) -> list[Mutant]:
+        """Returns the mutants that fix all replays, or else those that fix most and break none."""
+        fewest = min((left for _, left in self.fixing_some), default=0)
+        return self.fixing_all or [mutant for mutant, left in self.fixing_some if left == fewest]
+
+
+def find_mutant(
+    first: Replay,
+    rest: Callable[[], Sequence[Replay]],
+    mutants: Iterable[Mutant],
+    deadline: float,
+    more: Callable[[], Iterator[Replay]],
+) -> FaultLocation | None:
+    """Returns the location of the cheapest mutant that makes every replay right, or else of one that makes some right.
+
+    If a mutant makes only some wrong replays right and breaks none, the others have another bug.
+
+    Args:
+      first: a wrong replay.
+      rest: returns further replays, wrong and right.
+      mutants: the mutants of the kernel, those with the lowest cost first.
+      deadline: when to stop, as a time of `time.monotonic`.
+      more: yields replays on which the best mutants are tried to tell them apart, wrong and right.
+    """
+    candidates, replays = _try_mutants(first, rest, mutants, deadline)
+    best = candidates.best()
+    if not best:
+        breaking = candidates.breaking
+        return _location(breaking, MutationEffect.BREAKS_OTHERS) if breaking else None
+    untried = {mutant.place for mutant in best[_MOST_CANDIDATES:]}
+    best = best[:_MOST_CANDIDATES]
+    wrong = [replay for replay in replays if replay.is_wrong]
+    patches: list[dict[int, list[Any]]] = [{} for _ in best]
+    for replay in more():
+        if replay.is_wrong:
+            wrong.append(replay)
+        elif candidates.fixing_all:
+            kept = [k for k, mutant in enumerate(best) if _is_right(replay, mutant, patches[k])]
+            if not kept:
+                return _location(best, MutationEffect.BREAKS_OTHERS)
+            best, patches = [best[k] for k in kept], [patches[k] for k in kept]
+    still_wrong = {id(mutant): _unfixed_cases(wrong, mutant) for mutant in best}
+    fewest = min(map(len, still_wrong.values()))
+    best = [mutant for mutant in best if len(still_wrong[id(mutant)]) == fewest]
+    if not fewest:
+        location = _location(best, MutationEffect.FIXES_ALL)
+        certain = candidates.complete and untried <= {location.place}
+        return replace(location, confirmed=location.confirmed and certain)
+    unexplained = still_wrong[id(best[0])]
+    location = _location(best, MutationEffect.FIXES_SOME, fixed=len(wrong) - fewest, wrong=len(wrong))
+    explained = dict.fromkeys(replay.case.id for replay in wrong if replay.case.id not in unexplained)
+    return replace(location, explained=tuple(explained), unexplained=tuple(unexplained))
+
+
+def _try_mutants(
+    first: Replay, rest: Callable[[], Sequence[Replay]], mutants: Iterable[Mutant], deadline: float
+) -> tuple[_Candidates, list[Replay]]:
+    """Tries mutants on the first wrong replay, and on all others if they make that one right."""
+    candidates, fixing = _Candidates([], [], []), []
+    started = time.monotonic()
+    for mutant in mutants:
+        if time.monotonic() > started + _FIRST_SHARE * (deadline - started):
+            candidates.complete = False
+            break
+        patches: dict[int, list[Any]] = {}
+        if _is_right(first, mutant, patches):
+            fixing.append((mutant, patches))
+    replays = [first, *rest()] if fixing else [first]
+    wrong = [replay for replay in replays if replay.is_wrong]
+    right = [replay for replay in replays if not replay.is_wrong]
+    for mutant, patches in fixing:
+        if time.monotonic() > deadline:
+            candidates.complete = False
+            break
+        left = sum(not _is_right(replay, mutant, patches) for replay in wrong[1:])
+        breaks_none = all(_is_right(replay, mutant, patches) for replay in right)
+        if not left:
+            (candidates.fixing_all if breaks_none else candidates.breaking).append(mutant)
+        elif breaks_none and len(wrong) - left >= _LEAST_FIXED:
+            candidates.fixing_some.append((mutant, left))
+    return candidates, replays
+
+
+def _unfixed_cases(wrong: Sequence[Replay], mutant: Mutant) -> dict[str, None]:
+    """Returns the ids of the cases that stay wrong."""
+    patches: dict[int, list[Any]] = {}
+    return dict.fromkeys(replay.case.id for replay in wrong if not _is_right(replay, mutant, patches))
+
+
+def _location(mutants: Sequence[Mutant], effect: MutationEffect, *, fixed: int = 0, wrong: int = 0) -> FaultLocation:
+    """Returns the location of the cheapest mutant, which is confirmed if all mutants that fix everything agree on it.
+
+    Args:
+      mutants: mutants with this effect, in order of their cost.
+      effect: their effect.
+      fixed, wrong: the number of wrong replays that they make right, and of all; for `FIXES_SOME`.
+    """
+    cheapest = [mutant for mutant in mutants if mutant.cost == min(each.cost for each in mutants)]
+    best = cheapest[-1 if cheapest[0].cost > 2 else 0]  # of two uses of a value, the later one is likelier the bug
+    others = tuple(dict.fromkeys(mutant.place for mutant in mutants if mutant.place != best.place))
+    # A named constant may be wrong at its definition; the same edit would repair it there.
+    literal = all(mutant.literal for mutant in mutants)
+    confirmed = effect is MutationEffect.FIXES_ALL and literal and not others
+    result = {
+        MutationEffect.FIXES_ALL: "fixes the result",
+        MutationEffect.FIXES_SOME: f"fixes {fixed} of {wrong} wrong results",
+        MutationEffect.BREAKS_OTHERS: "fixes the wrong results, but breaks correct ones",
+    }[effect]
+    return FaultLocation(best.place, best.operation, f"{best.phrase} {result}", confirmed, others)
+
+
+def _is_right(replay: Replay, mutant: Mutant, patches: dict[int, list[Any]]) -> bool:
+    """Tells whether a replay is right with a mutant, which is assumed if the mutation does not apply to its lengths.
+
+    Args:
+      replay: the replay.
+      mutant: the mutant.
+      patches: its patches, by the id of the kernel; those of further kernels are added.
+    """
+    key = id(replay.kernel)
+    if key not in patches:
+        try:
+            patches[key] = list(mutant.patches(replay.kernel))
+        except Exception:  # a mutant may be invalid
+            return False
+    ways = patches[key]
+    if mutant.by_element:
+        return not replay.is_wrong or (bool(ways) and replay.is_right_by_element(ways))
+    if not ways or (len(ways) > 1 and not replay.is_wrong):
+        return True
+    runs = (replay.attempt(patch) for patch in ways)
+    return any(run is not None and replay.is_right(run) for run in runs)
