@@ -16,7 +16,7 @@ from kerneltest.localize.special_origin import SpecialOrigin, find_special_origi
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.records.schema import FaultLocation
 
-_FIRST_SHARE = 0.6  # of the time, for the way that is tried first
+_FIRST_SHARE = 0.7  # of the time, for the way that is tried first
 
 
 def locate_fault(

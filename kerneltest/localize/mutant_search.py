@@ -12,7 +12,7 @@ from kerneltest.records.schema import FaultLocation
 
 _MOST_CANDIDATES = 8  # mutants that are tried on further cases
 _LEAST_FIXED = 3  # wrong replays that a mutant must fix to be believed to repair one of two bugs
-_FIRST_SHARE = 0.6  # of the time, in which mutants are tried on the first wrong replay
+_FIRST_SHARE = 0.7  # of the time, in which mutants are tried on the first wrong replay
 
 
 class MutationEffect(StrEnum):

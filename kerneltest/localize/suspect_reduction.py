@@ -28,7 +28,7 @@ from kerneltest.shrink.shrinker import minimize
 from kerneltest.trace.tracing import without_debugging
 
 REDUCTION_ROUNDS = 2  # of reduction: a smallest case may show that its suspect is two bugs
-_SHRINKING_SHARE = 0.6  # of the time; the rest is for the search for the cause
+_SHRINKING_SHARE = 0.5  # of the time; the rest is for the search for the cause
 _MOST_PER_FAMILY = 4  # cases, failing and passing, on which the best mutants are tried again
 _MOST_FAILING, _MOST_PASSING = 12, 4  # further cases that a mutant must fix, and leave right
 

@@ -142,7 +142,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class FaultLocation:
-    """The location of a fault, as experiments on the simulated kernel show it.
+    """The location of a fault, as experiments on the simulated or evaluated kernel show it.
 
     Attributes:
       place: FILE:LINE.

@@ -12,6 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 import kerneltest as kt
+import kerneltest.execute.invariants
 from tests.localize.fault_cases import locate_case, make_case
 
 DIMS = {"m": kt.dim(values=(4,)), "n": kt.dim(values=(4,))}

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from itertools import takewhile
 
 from jax._src import source_info_util
-from jax._src.lib import xla_client
+from jax._src.lib import xla_client  # type: ignore[attr-defined, unused-ignore]
 
 from kerneltest.core.source_location import is_internal
 from kerneltest.trace.jax_compat.jaxpr_types import SourceInfo
