@@ -20,7 +20,7 @@ _Values = Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Site:
+class CoverageSite:
     """A place of the kernel's code that has several states.
 
     Attributes:
@@ -53,7 +53,7 @@ class CoverageRecorder:
       seen: the states of each site so far.
     """
 
-    seen: dict[Site, set[str]] = field(default_factory=dict)
+    seen: dict[CoverageSite, set[str]] = field(default_factory=dict)
 
     def kernel(self, traced: Traced) -> BatchedKernel:
         """Returns a kernel whose evaluation is recorded.
@@ -82,7 +82,7 @@ class CoverageRecorder:
         return evaluate
 
     def _note(self, place: tuple[str, int, int], what: str, states: tuple[str, ...], seen: Sequence[str]) -> None:
-        self.seen.setdefault(Site(*place, what, states), set()).update(seen)
+        self.seen.setdefault(CoverageSite(*place, what, states), set()).update(seen)
 
 
 _Note = Callable[[str, tuple[str, ...], Sequence[str]], None]

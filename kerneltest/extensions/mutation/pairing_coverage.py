@@ -18,7 +18,7 @@ from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.mutation.judging import UnfitPairingError
 from kerneltest.extensions.mutation.kernel_cases import VALUES
-from kerneltest.extensions.mutation.kernel_coverage import CoverageRecorder, Site
+from kerneltest.extensions.mutation.kernel_coverage import CoverageRecorder, CoverageSite
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.scalars import UnknownError
@@ -53,11 +53,11 @@ class PairingCoverage:
 
     cases: int = 0
     left_out: set[str] = field(default_factory=set)
-    sites: dict[Site, set[str]] = field(default_factory=dict)
+    sites: dict[CoverageSite, set[str]] = field(default_factory=dict)
     specials: dict[tuple[str, str], SpecialReach] = field(default_factory=dict)
 
     @property
-    def unexercised(self) -> dict[Site, tuple[str, ...]]:
+    def unexercised(self) -> dict[CoverageSite, tuple[str, ...]]:
         """The states of each site that no case exercises; none of a loop that always has the same number of steps."""
         found = {}
         for site, seen in sorted(self.sites.items()):
