@@ -136,17 +136,18 @@ def random_expression(rng: random.Random, names: Sequence[str], most: int = 3) -
     parts = [_apply_unary(rng, Expression(name, name), rng.randint(0, most // 2)) for name in names]
     while len(parts) > 1:
         x, y, *rest = parts
-        parts = [_apply(rng, rng.choice(BINARY), x, y), *rest]
+        parts = [apply_form(rng, rng.choice(BINARY), x, y), *rest]
     return _apply_unary(rng, parts[0], rng.randint(0 if parts[0].forms else 1, most - most // 2))
 
 
 def _apply_unary(rng: random.Random, x: Expression, count: int) -> Expression:
     for _ in range(count):
-        x = _apply(rng, rng.choice(UNARY), x)
+        x = apply_form(rng, rng.choice(UNARY), x)
     return x
 
 
-def _apply(rng: random.Random, form: FunctionForms, *operands: Expression) -> Expression:
+def apply_form(rng: random.Random, form: FunctionForms, *operands: Expression) -> Expression:
+    """Returns a function of one or two expressions, in one of its forms."""
     named = dict(zip("xy", operands, strict=False))
     kernel = rng.choice(form.kernels).format(**{name: _as_operand(each.kernel) for name, each in named.items()})
     oracle = form.oracle.format(**{name: _as_operand(each.oracle) for name, each in named.items()})

@@ -4,7 +4,7 @@ import linecache
 import random
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kerneltest.declare.pairing import Pairing
 
@@ -59,6 +59,10 @@ class Draft:
     features: frozenset[str]
     imports: str = ""
 
+    def with_features(self, *features: str) -> "Draft":
+        """Returns this draft with further names of productions, of which "" is none."""
+        return replace(self, features=self.features | (set(features) - {""}))
+
 
 @dataclass(frozen=True, slots=True)
 class GeneratedKernel:
@@ -96,6 +100,19 @@ PRODUCTIONS: dict[str, Production] = {}
 def random_dtype(rng: random.Random) -> str:
     """Returns the source of the dtypes of a kernel's arrays."""
     return rng.choice(_DTYPES)
+
+
+def random_lengths(rng: random.Random, block: int, more: str = "") -> str:
+    """Returns the source of a dim with three lengths: part of a block, whole blocks, and neither.
+
+    Args:
+      rng: chooses them.
+      block: the length of a block.
+      more: the source of a further option of the dim.
+    """
+    lengths = {rng.randint(1, max(block - 1, 1)), block * rng.randint(1, 3), block + rng.randint(1, block)}
+    values = ", ".join(map(str, rng.sample(sorted(lengths), len(lengths))))
+    return f"kt.dim(block={block}, values=({values},){', ' * bool(more)}{more})"
 
 
 def production(make: Production) -> Production:

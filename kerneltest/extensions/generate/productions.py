@@ -5,8 +5,11 @@ import re
 from textwrap import dedent, indent
 
 from kerneltest.extensions.generate import elementwise_kernels as elementwise_kernels
+from kerneltest.extensions.generate import pointwise_kernels as pointwise_kernels
 from kerneltest.extensions.generate import product_kernels as product_kernels
 from kerneltest.extensions.generate import row_kernels as row_kernels
+from kerneltest.extensions.generate import triton_kernels as triton_kernels
+from kerneltest.extensions.generate import triton_row_kernels as triton_row_kernels
 from kerneltest.extensions.generate.generated_kernel import MODULE, GeneratedKernel
 from kerneltest.extensions.generate.generated_kernel import PRODUCTIONS as PRODUCTIONS
 

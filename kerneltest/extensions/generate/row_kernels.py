@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from kerneltest.extensions.generate.forms import random_expression
 from kerneltest.extensions.generate.generated_kernel import Draft, production, random_dtype
 
-_TRITON = "from jax.experimental.pallas import triton as plgpu"
-
 
 @dataclass(frozen=True, slots=True)
 class RowReduction:
@@ -191,44 +189,6 @@ def kernel(x):
     features = frozenset({name, way, *before.forms})
     what = f"the {name} of rows in blocks, by a {way}"
     return Draft(what, body, arguments, options, f"v = {before.oracle}\nreturn {reduction.oracle}", features)
-
-
-@production
-def triton_rows(rng: random.Random) -> Draft:
-    """A softmax, log-softmax or norm of rows, one program a row, with masked loads."""
-    dtype = random_dtype(rng)
-    name, of_kernel, of_oracle = rng.choice((
-        ("softmax", "e / jnp.sum(e)", "e / e.sum(-1, keepdims=True)"),
-        ("softmax by a reciprocal", "e * (1 / jnp.sum(e))", "e / e.sum(-1, keepdims=True)"),
-        ("log-softmax", "(x - top) - jnp.log(jnp.sum(e))", "(x - top) - np.log(e.sum(-1, keepdims=True))"),
-        ("norm", "x * jax.lax.rsqrt(jnp.sum(jnp.where(inside, x * x, 0)) / n + 1e-5)",
-         "x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-5)"),
-    ))  # fmt: skip
-    exp = rng.choice(("jnp.exp(x - top)", "jnp.exp2((x - top) * 1.4426950408889634)"))
-    body = f"""
-def kernel(x):
-    m, n = x.shape
-    block = pl.next_power_of_2(n)
-
-    def body(x_ref, o_ref):
-        row, at = pl.program_id(0), jnp.arange(block)
-        inside = at < n
-        x = plgpu.load(x_ref.at[row, at], mask=inside, other=-jnp.inf).astype(jnp.float32)
-        top = jnp.max(x)
-        e = {exp}
-        plgpu.store(o_ref.at[row, at], ({of_kernel}).astype(o_ref.dtype), mask=inside)
-
-    return pl.pallas_call(
-        body,
-        grid=(m,),
-        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        compiler_params=plgpu.CompilerParams(),
-    )(x)
-"""
-    arguments = {"x": f'kt.array("m n", {dtype}, domain=(-40, 40))'}
-    options = {"dims": "dict(m=kt.dim(values=(3, 1)), n=kt.dim(block=32))", "batch_dims": '"m"'}
-    oracle = f"top = x.max(-1, keepdims=True)\ne = np.exp(x - top)\nreturn {of_oracle}"
-    return Draft(f"the {name} of rows", body, arguments, options, oracle, frozenset({"triton", name}), _TRITON)
 
 
 @production
