@@ -38,7 +38,7 @@ CONVERSIONS: tuple[Conversion, ...] = (
         ("uint8",),
         _WIDE,
         "x % 16 - 8",
-        ("(x & 15).astype(jnp.float32) - 8", "(x & 15).astype(jnp.int32) - 8"),
+        ("(x & 15).astype(jnp.float32) - 8", "(x & 15) - 8.0"),
     ),
     Conversion(
         "unpacked",

@@ -5,6 +5,7 @@ import re
 from textwrap import dedent, indent
 
 from kerneltest.extensions.generate import elementwise_kernels as elementwise_kernels
+from kerneltest.extensions.generate import grid_kernels as grid_kernels
 from kerneltest.extensions.generate import pointwise_kernels as pointwise_kernels
 from kerneltest.extensions.generate import product_kernels as product_kernels
 from kerneltest.extensions.generate import row_kernels as row_kernels

@@ -1,10 +1,11 @@
 """Reductions, norms and scans of rows: whole, in blocks that a grid revisits, in loops, in Triton's dialect."""
 
 import random
+import re
 from dataclasses import dataclass
 
 from kerneltest.extensions.generate.forms import random_expression
-from kerneltest.extensions.generate.generated_kernel import Draft, production, random_dtype
+from kerneltest.extensions.generate.generated_kernel import Draft, production, random_dtype, random_lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +235,57 @@ def kernel(x):
     options["backends"] = '("interpret", "interpret-tpu")'
     what = "cumulative sums of rows in blocks"
     return Draft(what, body, arguments, options, "return np.cumsum(x, axis=1)", frozenset({"carry"}))
+
+
+@production
+def total(rng: random.Random) -> Draft:
+    """One number from all elements: a sum, a mean, an inner product or a loss, in blocks of one or two axes."""
+    dtype, block = random_dtype(rng), rng.choice((4, 8, 16))
+    before = random_expression(rng, ["x"], 2)
+    name, term, finish, oracle = rng.choice((
+        ("sum", "v", "{a}", "v.sum()"),
+        ("mean", "v", "{a} / x.size", "v.mean()"),
+        ("inner product", "v * y", "{a}", "np.vdot(v, y)"),
+        ("loss", "jnp.square(v - y)", "{a} / x.size", "np.square(v - y).mean()"),
+        ("distance", "jnp.abs(v - y)", "{a} * (1 / x.size)", "np.abs(v - y).sum() / x.size"),
+    ))  # fmt: skip
+    rank = rng.choice((1, 2))
+    axes, lengths = ("n", "n,") if rank == 1 else ("m n", "m, n")
+    index = "i, 0" if rank == 2 else "i,"
+    blocks, one = (f"{block}, n", "1, 1") if rank == 2 else (f"{block},", "1,")
+    inside = f"pl.program_id(0) * {block} + jax.lax.broadcasted_iota(jnp.int32, v.shape, 0) < x.shape[0]"
+    zeros = ", ".join("0" * rank)
+    other = "y" in term
+    of_block = re.sub(r"\bx\b", "x_block", before.kernel)
+    body = f"""
+def kernel(x{", y" * other}):
+    {lengths} = x.shape
+
+    def body(x_ref{", y_ref" * other}, o_ref):
+        @pl.when(pl.program_id(0) == 0)
+        def _():
+            o_ref[...] = jnp.zeros(o_ref.shape, jnp.float32)
+
+        x_block = x_ref[...].astype(jnp.float32)
+        v = {of_block}
+{"        y = y_ref[...].astype(jnp.float32)" if other else ""}
+        inside = {inside}
+        o_ref[...] += jnp.sum(jnp.where(inside, {term}, 0)).reshape(o_ref.shape)
+
+    spec = pl.BlockSpec(({blocks}), lambda i: ({index}))
+    summed = pl.pallas_call(
+        body,
+        grid=(pl.cdiv(x.shape[0], {block}),),
+        in_specs=[spec] * {2 if other else 1},
+        out_specs=pl.BlockSpec(({one}), lambda i: ({zeros},)),
+        out_shape=jax.ShapeDtypeStruct(({one}), jnp.float32),
+    )(x{", y" * other})[{zeros}]
+    return {finish.format(a="summed")}
+"""
+    arguments = dict.fromkeys(["x", "y"][: 1 + other], f'kt.array("{axes}", {dtype}, domain=(-8, 8))')
+    first = random_lengths(rng, block)
+    dims = f"m={first}, n=kt.dim(values=(5, 1, 8))" if rank == 2 else f"n={first}"
+    options = {"dims": f"dict({dims})", "backends": '("interpret", "interpret-tpu")', "returns": '"float32"'}
+    features = frozenset({f"total {name}", "scalar result", f"rank {rank}", *before.forms})
+    oracle = f"v = {before.oracle}\nreturn {oracle}"
+    return Draft(f"the {name} of all elements", body, arguments, options, oracle, features)
