@@ -28,7 +28,7 @@ from benchmarks.device_outputs import ROOT
 from kerneltest.extensions.generate.productions import generate_kernel
 
 LEDGER = ROOT / "reports" / "generated" / "ledger.json"
-BACKENDS = "interpret,interpret-tpu,lower:sm_90,simulate:sm_90,simulate:gfx942"
+BACKENDS = "interpret,interpret-tpu,interpret-mosaic-gpu,lower:sm_90,lower:gfx942,simulate:sm_90,simulate:gfx942"
 SLOWEST = 5
 
 

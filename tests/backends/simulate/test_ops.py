@@ -274,6 +274,23 @@ def test_atomics(name: str, wanted: int, backend: str) -> None:
     assert got[0] == wanted
 
 
+@pytest.mark.parametrize("name", ["atomic_max", "atomic_min"])
+def test_atomics_of_floats_compare_their_bits(name: str) -> None:
+    def body(x: Any, start: Any, o: Any) -> None:
+        del start
+        getattr(plgpu, name)(o, (pl.ds(0, 16),), x[...])
+
+    def kernel(x: jax.Array, start: jax.Array) -> jax.Array:
+        return pl.pallas_call(
+            body, out_shape=start, input_output_aliases={1: 0}, compiler_params=plgpu.CompilerParams()
+        )(x, start)
+
+    x, start = np.linspace(-8, 8, 16, dtype=np.float32), np.tile(np.array([-3, 0.5], np.float32), 8)
+    (got,) = simulated(kernel, [x, start], "simulate:sm_90")
+    combine = np.maximum if name == "atomic_max" else np.minimum
+    assert got.tolist() == combine(x, start).tolist()
+
+
 @pytest.mark.parametrize(("value", "rounds_to"), [(1, 0), (1000, 0), (2**23, 2**24), (1065353216, 1073741824)])
 def test_integers_added_as_floats_give_what_an_h200_gives(value: int, rounds_to: int) -> None:
     """JAX before 0.12 lowers an atomic addition of integers to one of floats; the figures are those of an H200."""

@@ -104,13 +104,14 @@ def _atomic(update: Callable[..., Array]) -> Action:
     ) -> tuple[Array, Array | None]:
         buffer, inside = access.buffer, access.inside
         spread = [np.broadcast_to(operand, inside.shape) for operand in operands]
-        before = np.zeros(inside.shape, buffer.data.dtype)
+        data = buffer.data.view(spread[0].dtype)  # the pointer may have been cast: floats are compared by their bits
+        before = np.zeros(inside.shape, data.dtype)
         undefined = np.zeros(inside.shape, bool) if unread is None else unread & inside
         for lane in map(tuple, np.argwhere(inside)):
             at = access.positions[lane]
-            old = buffer.data[at : at + 1].copy()
+            old = data[at : at + 1].copy()
             before[lane] = old[0]
-            buffer.data[at] = update(old, *(operand[lane] for operand in spread))
+            data[at] = update(old, *(operand[lane] for operand in spread))
             if buffer.undefined is not None:
                 undefined[lane] |= buffer.undefined[at]
         known = [mask for mask in masks if mask is not None]
