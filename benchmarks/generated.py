@@ -3,7 +3,8 @@
 The kernels of `kerneltest generate` are right by construction, so a finding is a bug of kerneltest, of Pallas or of the
 generator. Each seed that has one is printed with it. `reports/generated/ledger.json` keeps which seeds ran, with which
 versions, and what was found: a finding that it knows is not printed again, and one that is gone is. Exits with 1 if
-there is a new finding.
+there is a new finding. `--coverage FILE` runs nothing: it writes how often the seeds' kernels have each production, and
+with how many others.
 """
 
 import argparse
@@ -25,11 +26,11 @@ import numpy as np
 
 import kerneltest as kt
 from benchmarks.device_outputs import ROOT
-from kerneltest.extensions.generate.productions import generate_kernel
+from kerneltest.extensions.generate.productions import PRODUCTIONS, generate_kernel
 
 LEDGER = ROOT / "reports" / "generated" / "ledger.json"
 BACKENDS = "interpret,interpret-tpu,interpret-mosaic-gpu,lower:sm_90,lower:gfx942,simulate:sm_90,simulate:gfx942"
-SLOWEST = 5
+SLOWEST = 5  # kernels whose times are printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,23 @@ def run_seeds(seeds: range, only: str, backends: Sequence[str], jobs: int, minut
             yield done.result()
 
 
-def coverage(results: Sequence[SeedResult]) -> Iterator[str]:
-    """Yields how often each production was used, and how many of their pairs were."""
-    single = Counter(feature for each in results for feature in each.features)
-    pairs = Counter(pair for each in results for pair in itertools.combinations(each.features, 2))
-    yield f"{len(single)} productions in {len(pairs)} pairs: " + ", ".join(f"{k} {n}" for k, n in single.most_common())
-    slowest = sorted(results, key=lambda each: -each.seconds)[:SLOWEST]
-    yield "slowest: " + ", ".join(f"{each.seed} ({each.what}) {each.seconds:.1f} s" for each in slowest)
+def coverage(seeds: range) -> str:
+    """Returns a page with each production of the seeds' kernels: how many have it, and how many others one meets."""
+    kernels = [sorted(generate_kernel(seed).features) for seed in seeds]
+    single = Counter(feature for features in kernels for feature in features)
+    met = Counter(itertools.chain.from_iterable(set(itertools.permutations(features, 2)) for features in kernels))
+    others = Counter(feature for feature, _ in met)
+    chosen = {kind: [name for name in single if (name in PRODUCTIONS) == kind] for kind in (True, False)}
+    lines = [
+        "# Coverage of generated kernels", "",
+        f"Made by `python -m benchmarks.generated --coverage`, of the seeds {seeds.start} to {seeds.stop - 1}:",
+        f"{len(single)} productions, in {len(met) // 2} of {len(single) * (len(single) - 1) // 2} pairs. Many of the "
+        "rest exclude each other,", "such as two dtypes of one array.",
+    ]  # fmt: skip
+    for kind, title in ((True, "shape of kernel"), (False, "production within it")):
+        lines += ["", f"| {title} | kernels | other productions that it meets |", "| --- | ---: | ---: |"]
+        lines += [f"| {name} | {single[name]} | {others[name]} |" for name in sorted(chosen[kind])]
+    return "\n".join(lines) + "\n"
 
 
 def update(ledger: dict[str, Any], results: Sequence[SeedResult], run: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -124,9 +135,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e6)
     parser.add_argument("--ledger", type=Path, help=f"keep the result there, as in {LEDGER.relative_to(ROOT)}")
+    parser.add_argument("--coverage", type=Path, help="write the coverage of the seeds there, and run nothing")
     options = parser.parse_args()
     started = time.monotonic()
     seeds = range(*map(int, options.seeds.split(":")))
+    if options.coverage:
+        options.coverage.parent.mkdir(parents=True, exist_ok=True)
+        options.coverage.write_text(coverage(seeds), encoding="utf-8")
+        return 0
     results = []
     for each in run_seeds(seeds, options.only, options.backends.split(","), options.jobs, options.minutes):
         results.append(each)
@@ -142,7 +158,9 @@ def main() -> int:
     if options.ledger:
         options.ledger.parent.mkdir(parents=True, exist_ok=True)
         options.ledger.write_text(json.dumps(ledger, indent=1) + "\n", encoding="utf-8")
-    print(*coverage(results), json.dumps(run), sep="\n")
+    slowest = sorted(results, key=lambda each: -each.seconds)[:SLOWEST]
+    print("slowest:", ", ".join(f"{each.seed} ({each.what}) {each.seconds:.1f} s" for each in slowest))
+    print(json.dumps(run))
     print(*(f"new: {key}" for key in new), *(f"gone: {key}" for key in gone), sep="\n")
     return int(bool(new))
 

@@ -46,7 +46,7 @@ def kernel(x, at):
     oracle = (
         "return np.where(at >= 0, x[np.maximum(at, 0)], 0)" if ignored else f"return x[{'at[at]' if twice else 'at'}]"
     )
-    features = frozenset({"triton", "gather", "ignored indices" * ignored, "gather twice" * twice} - {""})
+    features = frozenset({"triton", "gather by loads", "ignored indices" * ignored, "gather twice" * twice} - {""})
     return Draft("elements picked by indices", body, arguments, {"dims": dims}, oracle, features, TRITON)
 
 
