@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kerneltest.extensions.generate.forms import random_expression
-from kerneltest.extensions.generate.generated_kernel import Draft, production, random_dtype
+from kerneltest.extensions.generate.generated_kernel import (
+    PLAIN,
+    PLAIN_AND_GPU,
+    Draft,
+    production,
+    random_dtype,
+    random_lengths,
+)
 
 _AXES = "abcd"
 _BLOCKS = (None, 4, 8, 5, 16)  # None: the whole axis
@@ -72,15 +79,21 @@ def kernel({names}):
     )({names})
 """
     arguments = {each.name: f'kt.array("{" ".join(each.axes)}", {dtype}{expression.domain})' for each in operands}
-    dims = ", ".join(f"{axis}=kt.dim(block={blocks[axis]})" for axis in axes if blocks[axis])
+    on_gpus = 5 not in blocks.values()  # Triton's blocks are powers of two, and nothing masks their tails
+    dims = ", ".join(f"{axis}={_dim(rng, blocks[axis], on_gpus)}" for axis in axes)
     views = "\n".join(f"{each.name} = {each.broadcast}" for each in operands if each.broadcast != each.name)
     oracle = f"{views}\nreturn {expression.oracle}"
     features = {f"rank {len(axes)}", f"{len(operands)} inputs", f"grid of {len(gridded)} axes", *expression.forms}
     features |= {"broadcast"} if any(len(each.axes) < len(axes) for each in operands) else set()
     features |= {"permuted"} if any(each.axes != "".join(sorted(each.axes)) for each in operands) else set()
-    options = {"dims": f"dict({dims})", "backends": '("interpret", "interpret-tpu")'}
+    options = {"dims": f"dict({dims})", "backends": PLAIN_AND_GPU if on_gpus else PLAIN}
     what = f"an elementwise function of {len(operands)} arrays of rank {len(axes)}"
     return Draft(what, body, arguments, options, oracle, frozenset(features))
+
+
+def _dim(rng: random.Random, block: int | None, on_gpus: bool) -> str:
+    on = f"on=dict(gpu=kt.dim(values=({block or 4}, {2 * (block or 4)})))" if on_gpus else ""
+    return random_lengths(rng, block or 6, on)
 
 
 def _as_float32(operand: Operand) -> str:

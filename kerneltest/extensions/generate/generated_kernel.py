@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from kerneltest.declare.pairing import Pairing
 
+PLAIN = '("interpret", "interpret-tpu")'
+PLAIN_AND_GPU = '("interpret", "interpret-tpu", "gpu")'
 _DTYPES = ('"float32"', '"bfloat16"', '"float16"', '("float32", "bfloat16")')
 
 MODULE = '''\

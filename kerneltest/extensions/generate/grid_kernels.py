@@ -3,10 +3,15 @@
 import random
 
 from kerneltest.extensions.generate.forms import random_expression
-from kerneltest.extensions.generate.generated_kernel import Draft, production, random_dtype, random_lengths
+from kerneltest.extensions.generate.generated_kernel import (
+    PLAIN,
+    PLAIN_AND_GPU,
+    Draft,
+    production,
+    random_dtype,
+    random_lengths,
+)
 from kerneltest.extensions.generate.pointwise_frames import TPU
-
-_PLAIN = '("interpret", "interpret-tpu")'
 
 
 @production
@@ -43,7 +48,7 @@ def kernel(x):
     arguments = {"x": f'kt.array("n", {dtype}, domain=(-8, 8))'}
     options = {
         "dims": f"dict(n=kt.dim(block={block}, multiple_of={block}, values=({block}, {3 * block}, {4 * block})))",
-        "backends": '("interpret", "interpret-tpu", "gpu")',
+        "backends": PLAIN_AND_GPU,
     }
     oracle = f"""\
 blocks = x.reshape(-1, {block})
@@ -127,7 +132,7 @@ def kernel(x):
     )(x)
 """
     arguments = {"x": f'kt.array("m n", {dtype}, domain=(-8, 8))'}
-    options = {"dims": f"dict(m={random_lengths(rng, rows)}, n={random_lengths(rng, columns)})", "backends": _PLAIN}
+    options = {"dims": f"dict(m={random_lengths(rng, rows)}, n={random_lengths(rng, columns)})", "backends": PLAIN}
     options["batch_dims"] = '"m"' if axis else '"n"'
     features = frozenset({name, "scratch", f"axis {axis}", *before.forms})
     oracle = f"v = {before.oracle}\nreturn {oracle.replace('AXIS', str(axis))}"
@@ -171,7 +176,7 @@ def kernel(x, at):
                    "np.where(np.arange(len(x))[:, None] < at[0], v.reshape(x.shape), 0)", "p=kt.dim(values=(3, 1))"),
     }[way]  # fmt: skip
     arguments = {"x": f'kt.array("{rows}*p n", {dtype}, domain=(-8, 8))', "at": at}
-    options = {"dims": f"dict({dims}, n=kt.dim(values=(8, 5)))", "backends": _PLAIN}
+    options = {"dims": f"dict({dims}, n=kt.dim(values=(8, 5)))", "backends": PLAIN}
     features = frozenset({"scalar prefetch", f"prefetched {way}", *function.forms})
     oracle = f"v = ({function.oracle}).reshape(-1, {rows}, x.shape[1])\nreturn {oracle}"
     return Draft(f"blocks with a prefetched {way}", body, arguments, options, oracle, features, TPU)
@@ -220,7 +225,7 @@ def kernel(x):
     on = f"on=dict(gpu=kt.dim(values=({rows}, {2 * rows})))", f"on=dict(gpu=kt.dim(values=({columns}, {4 * columns})))"
     options = {
         "dims": f"dict(m={random_lengths(rng, rows, on[0])}, n={random_lengths(rng, columns, on[1])})",
-        "backends": '("interpret", "interpret-tpu", "gpu")',
+        "backends": PLAIN_AND_GPU,
     }
     oracle = f"""\
 at_row, at_column = np.arange(x.shape[0])[:, None] // {rows}, np.arange(x.shape[1]) // {columns}

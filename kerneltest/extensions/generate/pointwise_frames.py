@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kerneltest.extensions.generate.generated_kernel import Draft, random_lengths
+from kerneltest.extensions.generate.generated_kernel import PLAIN_AND_GPU, Draft, random_lengths
 
 TRITON = "from jax.experimental.pallas import triton as plgpu"
 TPU = "from jax.experimental.pallas import tpu as pltpu"
@@ -123,7 +123,7 @@ def kernel({function.names}):
     on = f"on=dict(gpu=kt.dim(block={block}, values=({block}, {3 * block})))"
     options = {
         "dims": f"dict(n={random_lengths(rng, block, on)})",
-        "backends": '("interpret", "interpret-tpu", "gpu")',
+        "backends": PLAIN_AND_GPU,
     }
     draft = function.draft("by block specs", body, "n", options)
     return draft.with_features("in place" * in_place, "reversed blocks" * (order != "i"))
@@ -200,7 +200,7 @@ def kernel({function.names}):
     on = f"on=dict(gpu=kt.dim(block={block}, values=({block}, {2 * block})))"
     options = {
         "dims": f"dict(n=kt.dim(block={block}, values=({lengths}), {on}))",
-        "backends": '("interpret", "interpret-tpu", "gpu")',
+        "backends": PLAIN_AND_GPU,
     }
     return function.draft("by slices", body, "n", options).with_features("clamped")
 

@@ -3,9 +3,7 @@
 import random
 
 from kerneltest.extensions.generate.forms import random_expression
-from kerneltest.extensions.generate.generated_kernel import Draft, production, random_dtype
-
-_PLAIN = '("interpret", "interpret-tpu")'
+from kerneltest.extensions.generate.generated_kernel import PLAIN, Draft, production, random_dtype, random_lengths
 
 
 @production
@@ -54,7 +52,7 @@ def kernel(x, y{bias}):
     arguments = {"x": f'kt.array("m k", {dtype}, domain=(-8, 8))', "y": f'kt.array("k n", {dtype}, domain=(-8, 8))'}
     if has_bias:
         arguments["bias"] = f'kt.array("n", {dtype}, domain=(-8, 8))'
-    options = {"dims": f"dict({', '.join(f'{d}=kt.dim(block={block})' for d in 'mkn')})", "backends": _PLAIN}
+    options = {"dims": f"dict({', '.join(f'{d}={random_lengths(rng, block)}' for d in 'mkn')})", "backends": PLAIN}
     features = frozenset({"split sum" if split else "one sum", f"product of {x}", *after.forms})
     oracle = f"v = x @ y\nreturn {after.oracle}"
     return Draft("a matrix product in blocks", body, arguments, options, oracle, features)
@@ -85,7 +83,7 @@ def kernel(x, at):
 """
     arguments = {"x": f'kt.array("n d", {dtype}, domain=(-8, 8))', "at": 'kt.indices("b", into="n")'}
     options = {"dims": "dict(n=kt.dim(values=(7, 1, 16)), d=kt.dim(values=(5, 1)), b=kt.dim(values=(9, 1, 4)))"}
-    options["backends"] = _PLAIN
+    options["backends"] = PLAIN
     features = frozenset({way, *after.forms})
     return Draft(
         f"rows picked by indices, by {way}", body, arguments, options, f"v = x[at]\nreturn {after.oracle}", features
@@ -119,7 +117,7 @@ def kernel(x, at, like):
         "like": 'kt.array("n", "float32", domain=(0, 0))',
     }
     options = {"dims": "dict(n=kt.dim(values=(7, 1, 16)), d=kt.dim(values=(5, 1)), b=kt.dim(values=(9, 1, 4)))"}
-    options["backends"] = _PLAIN
+    options["backends"] = PLAIN
     options["returns"] = '"x"'
     oracle = "sums = np.zeros((like.shape[0], x.shape[1]))\nnp.add.at(sums, at, x)\nreturn sums"
     return Draft(f"rows added up by indices, by {way}", body, arguments, options, oracle, frozenset({way}))

@@ -4,6 +4,7 @@ import random
 import re
 from textwrap import dedent, indent
 
+from kerneltest.extensions.generate import carry_kernels as carry_kernels
 from kerneltest.extensions.generate import elementwise_kernels as elementwise_kernels
 from kerneltest.extensions.generate import grid_kernels as grid_kernels
 from kerneltest.extensions.generate import pointwise_kernels as pointwise_kernels

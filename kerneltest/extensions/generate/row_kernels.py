@@ -1,11 +1,17 @@
-"""Reductions, norms and scans of rows: whole, in blocks that a grid revisits, in loops, in Triton's dialect."""
+"""Reductions of rows and what they are used for: whole rows, blocks that a grid revisits, loops."""
 
 import random
-import re
 from dataclasses import dataclass
 
 from kerneltest.extensions.generate.forms import random_expression
-from kerneltest.extensions.generate.generated_kernel import Draft, production, random_dtype, random_lengths
+from kerneltest.extensions.generate.generated_kernel import (
+    PLAIN,
+    PLAIN_AND_GPU,
+    Draft,
+    production,
+    random_dtype,
+    random_lengths,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,7 @@ def row_reduction(rng: random.Random) -> Draft:
     before = random_expression(rng, ["x"], 2)
     in_kernel, in_oracle = _USES[use]
     of_kernel, of_oracle = in_kernel.format(r=rng.choice(reduction.kernels)), in_oracle.format(r=reduction.oracle)
+    on_gpus = rows != 5 and "jnp.dot" not in of_kernel  # Triton's blocks are powers of two, its dot's 16 long
     width = "1" if use == "reduced" else "n"
     body = f"""
 def kernel(x):
@@ -111,8 +118,9 @@ def kernel(x):
     )(x)
 """
     arguments = {"x": f'kt.array("m n", {dtype}, domain=(-8, 8))'}
-    options = {"dims": f"dict(m=kt.dim(block={rows}), n=kt.dim(block=16))", "batch_dims": '"m"'}
-    options["backends"] = '("interpret", "interpret-tpu")'
+    on = [f"on=dict(gpu=kt.dim(values=({each}, {4 * each})))" * on_gpus for each in (rows, 8)]
+    dims = f"m={random_lengths(rng, rows, on[0])}, n={random_lengths(rng, 16, on[1])}"
+    options = {"dims": f"dict({dims})", "batch_dims": '"m"', "backends": PLAIN_AND_GPU if on_gpus else PLAIN}
     features = frozenset({name, use, "whole rows", *before.forms})
     what = f"the {name.replace('_', ' ')} of rows, {use}"
     return Draft(what, body, arguments, options, f"v = {before.oracle}\nreturn {of_oracle}", features)
@@ -185,107 +193,10 @@ def kernel(x):
     )(padded)
 """
     arguments = {"x": f'kt.array("m n", {dtype}, domain=(-8, 8))'}
-    options = {"dims": f"dict(m=kt.dim(block={rows}), n=kt.dim(block={columns}))", "batch_dims": '"m"'}
-    options["backends"] = '("interpret", "interpret-tpu")'
+    on_gpus = way == "loop" and columns != 12  # programs of a GPU run at the same time, and blocks are powers of two
+    on = [f"on=dict(gpu=kt.dim(values=({each}, {2 * each})))" * on_gpus for each in (rows, columns)]
+    dims = f"m={random_lengths(rng, rows, on[0])}, n={random_lengths(rng, columns, on[1])}"
+    options = {"dims": f"dict({dims})", "batch_dims": '"m"', "backends": PLAIN_AND_GPU if on_gpus else PLAIN}
     features = frozenset({name, way, *before.forms})
     what = f"the {name} of rows in blocks, by a {way}"
     return Draft(what, body, arguments, options, f"v = {before.oracle}\nreturn {reduction.oracle}", features)
-
-
-@production
-def scan(rng: random.Random) -> Draft:
-    """A cumulative sum of rows, whole or in blocks with a carry that the grid keeps."""
-    dtype = random_dtype(rng)
-    rows, columns = rng.choice((1, 4, 8)), rng.choice((8, 16))
-    sums = rng.choice((
-        "jnp.cumsum(x, axis=1)",
-        f"jnp.dot(x, jnp.triu(jnp.ones(({columns}, {columns}), jnp.float32)), precision='highest')",
-        f"jnp.stack([jnp.sum(x[:, : i + 1], axis=1) for i in range({columns})], axis=1)",
-    ))  # fmt: skip
-    body = f"""
-def kernel(x):
-    m, n = x.shape
-
-    def body(x_ref, o_ref, carry_ref):
-        step = pl.program_id(1)
-
-        @pl.when(step == 0)
-        def _():
-            carry_ref[...] = jnp.zeros(carry_ref.shape, jnp.float32)
-
-        inside = step * {columns} + jnp.arange({columns})[None, :] < n
-        x = jnp.where(inside, x_ref[...].astype(jnp.float32), 0)
-        sums = carry_ref[...] + {sums}
-        o_ref[...] = sums.astype(o_ref.dtype)
-        carry_ref[...] = sums[:, -1:]
-
-    return pl.pallas_call(
-        body,
-        grid=(pl.cdiv(m, {rows}), pl.cdiv(n, {columns})),
-        in_specs=[pl.BlockSpec(({rows}, {columns}), lambda i, j: (i, j))],
-        out_specs=[
-            pl.BlockSpec(({rows}, {columns}), lambda i, j: (i, j)),
-            pl.BlockSpec(({rows}, 1), lambda i, j: (i, 0)),
-        ],
-        out_shape=[jax.ShapeDtypeStruct((m, n), x.dtype), jax.ShapeDtypeStruct((m, 1), jnp.float32)],
-    )(x)[0]
-"""
-    arguments = {"x": f'kt.array("m n", {dtype}, domain=(-8, 8))'}
-    options = {"dims": f"dict(m=kt.dim(block={rows}), n=kt.dim(block={columns}))", "batch_dims": '"m"'}
-    options["backends"] = '("interpret", "interpret-tpu")'
-    what = "cumulative sums of rows in blocks"
-    return Draft(what, body, arguments, options, "return np.cumsum(x, axis=1)", frozenset({"carry"}))
-
-
-@production
-def total(rng: random.Random) -> Draft:
-    """One number from all elements: a sum, a mean, an inner product or a loss, in blocks of one or two axes."""
-    dtype, block = random_dtype(rng), rng.choice((4, 8, 16))
-    before = random_expression(rng, ["x"], 2)
-    name, term, finish, oracle = rng.choice((
-        ("sum", "v", "{a}", "v.sum()"),
-        ("mean", "v", "{a} / x.size", "v.mean()"),
-        ("inner product", "v * y", "{a}", "np.vdot(v, y)"),
-        ("loss", "jnp.square(v - y)", "{a} / x.size", "np.square(v - y).mean()"),
-        ("distance", "jnp.abs(v - y)", "{a} * (1 / x.size)", "np.abs(v - y).sum() / x.size"),
-    ))  # fmt: skip
-    rank = rng.choice((1, 2))
-    axes, lengths = ("n", "n,") if rank == 1 else ("m n", "m, n")
-    index = "i, 0" if rank == 2 else "i,"
-    blocks, one = (f"{block}, n", "1, 1") if rank == 2 else (f"{block},", "1,")
-    inside = f"pl.program_id(0) * {block} + jax.lax.broadcasted_iota(jnp.int32, v.shape, 0) < x.shape[0]"
-    zeros = ", ".join("0" * rank)
-    other = "y" in term
-    of_block = re.sub(r"\bx\b", "x_block", before.kernel)
-    body = f"""
-def kernel(x{", y" * other}):
-    {lengths} = x.shape
-
-    def body(x_ref{", y_ref" * other}, o_ref):
-        @pl.when(pl.program_id(0) == 0)
-        def _():
-            o_ref[...] = jnp.zeros(o_ref.shape, jnp.float32)
-
-        x_block = x_ref[...].astype(jnp.float32)
-        v = {of_block}
-{"        y = y_ref[...].astype(jnp.float32)" if other else ""}
-        inside = {inside}
-        o_ref[...] += jnp.sum(jnp.where(inside, {term}, 0)).reshape(o_ref.shape)
-
-    spec = pl.BlockSpec(({blocks}), lambda i: ({index}))
-    summed = pl.pallas_call(
-        body,
-        grid=(pl.cdiv(x.shape[0], {block}),),
-        in_specs=[spec] * {2 if other else 1},
-        out_specs=pl.BlockSpec(({one}), lambda i: ({zeros},)),
-        out_shape=jax.ShapeDtypeStruct(({one}), jnp.float32),
-    )(x{", y" * other})[{zeros}]
-    return {finish.format(a="summed")}
-"""
-    arguments = dict.fromkeys(["x", "y"][: 1 + other], f'kt.array("{axes}", {dtype}, domain=(-8, 8))')
-    first = random_lengths(rng, block)
-    dims = f"m={first}, n=kt.dim(values=(5, 1, 8))" if rank == 2 else f"n={first}"
-    options = {"dims": f"dict({dims})", "backends": '("interpret", "interpret-tpu")', "returns": '"float32"'}
-    features = frozenset({f"total {name}", "scalar result", f"rank {rank}", *before.forms})
-    oracle = f"v = {before.oracle}\nreturn {oracle}"
-    return Draft(f"the {name} of all elements", body, arguments, options, oracle, features)
