@@ -11,6 +11,7 @@ from kerneltest.extensions.generate import pointwise_kernels as pointwise_kernel
 from kerneltest.extensions.generate import product_kernels as product_kernels
 from kerneltest.extensions.generate import row_kernels as row_kernels
 from kerneltest.extensions.generate import triton_kernels as triton_kernels
+from kerneltest.extensions.generate import triton_product_kernels as triton_product_kernels
 from kerneltest.extensions.generate import triton_row_kernels as triton_row_kernels
 from kerneltest.extensions.generate.generated_kernel import MODULE, GeneratedKernel
 from kerneltest.extensions.generate.generated_kernel import PRODUCTIONS as PRODUCTIONS
