@@ -144,7 +144,7 @@ _hidden = False
 
 
 def __dir__() -> list[str]:
-    return sorted(globals() if _hidden else {*globals(), *__all__})
+    return [] if _hidden else list(__all__)
 
 
 if not TYPE_CHECKING:  # which knows the names, and would take any other for one of them
@@ -152,7 +152,8 @@ if not TYPE_CHECKING:  # which knows the names, and would take any other for one
     def __getattr__(name: str) -> Any:
         name = _FORMER.get(name, name)
         if name not in _HOME:
-            raise AttributeError(f"module 'kerneltest' has no attribute {name!r}")
+            hint = import_module("kerneltest.core.suggestions").suggest(name, __all__)
+            raise AttributeError(f"module 'kerneltest' has no attribute {name!r}{hint}")
         if name in _MODULES:
             return import_module(_MODULES[name])
         return getattr(import_module(_HOME[name]), name)

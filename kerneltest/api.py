@@ -4,14 +4,18 @@ import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.guard import Guard
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.oracle_for import oracle_for
 from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.problems import hide_frames
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.item import Item
@@ -87,7 +91,7 @@ class Result:
 def check(
     pairing: Pairing,
     *,
-    backends: Sequence[str] = ("interpret",),
+    backends: str | Sequence[str] = ("interpret",),
     depth: str = "standard",
     seed: int = 0,
     case: str = "",
@@ -101,7 +105,7 @@ def check(
 
     Args:
       pairing: what to check.
-      backends: ids, such as `interpret` or `cuda`, or patterns of them.
+      backends: ids, such as `interpret` or `cuda`, or patterns of them; one or several.
       depth: `quick`, `standard` or `deep`.
       seed: of all random values.
       case: id of the only case to run, as a finding shows it; "" runs all cases. Ids depend on the path of the
@@ -113,11 +117,18 @@ def check(
       The findings with their inputs as NumPy arrays, the suspects, counts, and a record of each case.
 
     Raises:
+      TypeError: `pairing` is not a pairing.
       ValueError: a setting is not allowed, a backend is unknown, or the plan has no such case.
     """
-    settings = RunSettings(depth=depth, seed=seed, backends=tuple(backends), orders=orders, minimize=minimize)
+    __tracebackhide__ = True
+    if not isinstance(pairing, Pairing):
+        name = "" if getattr(pairing, "__module__", "") == oracle_for.__module__ else getattr(pairing, "__name__", "")
+        given = f"the function {name}" if name else f"a {type(pairing).__name__}"
+        raise TypeError(f"kt.check takes a pairing, not {given}; decorate its oracle, as in @kt.oracle_for"
+                        f"({name or 'kernel'}, x=kt.array(\"n\")), and check that")  # fmt: skip
+    settings, chosen = _settle(backends, orders, depth=depth, seed=seed, minimize=minimize)
     cache, started = Cache(), time.perf_counter()
-    planned = plan_pairing(pairing, pairing_id(pairing), resolve(backends, orders), settings)
+    planned = plan_pairing(pairing, pairing_id(pairing), chosen, settings)
     cache.process.planned = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in planned.items)
     outcomes = [outcome for item in planned.items for outcome in run_item(item, cache, case)]
     records = tuple(outcome.record for outcome in outcomes)
@@ -143,6 +154,13 @@ def check(
     seconds = time.perf_counter() - started
     internal = tuple(record for record in (*records, *beside) if record.verdict is Verdict.INTERNAL_ERROR)
     return Result(findings, count, seconds, unavailable, not_applicable, records, found, internal)
+
+
+@hide_frames
+def _settle(backends: str | Sequence[str], orders: int, **others: Any) -> tuple[RunSettings, tuple[Backend, ...]]:
+    """Returns the settings of a run, and the backends that they select."""
+    words = (backends,) if isinstance(backends, str) else tuple(backends)
+    return RunSettings(backends=words, orders=orders, **others), resolve(words, orders)
 
 
 def _find_suspects(

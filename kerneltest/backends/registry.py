@@ -7,7 +7,7 @@ from importlib import import_module
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any
 
-from kerneltest.core.backend_ids import BACKEND_IDS
+from kerneltest.core.backend_ids import BACKEND_IDS, suggest_backend
 from kerneltest.core.targets import TARGETS, TPUS, Tier
 
 if TYPE_CHECKING:
@@ -132,17 +132,15 @@ def select_ids(words: Sequence[str]) -> tuple[str, ...]:
     """Returns the ids that some words select: ids, patterns such as `lower:*`, or `all`.
 
     Raises:
-      ValueError: a word selects nothing; lists the known ids.
+      ValueError: a word selects nothing; suggests an id, or lists those that are known.
     """
     chosen: dict[str, None] = {}
     for word in words:
         matching = [e.id for e in REGISTRY.values() if (e.in_all if word == ALL else fnmatchcase(e.id, word))]
         if not matching:
-            known = dict.fromkeys(generic_id(each) for each in REGISTRY)
-            raise ValueError(
-                f"unknown backend {word!r}; known are {', '.join(known)} (TARGET is one of "
-                f"{', '.join([*TARGETS, *TPUS])}), patterns such as 'lower:*', or 'all'"
-            )
+            known = ", ".join(dict.fromkeys(generic_id(each) for each in REGISTRY))
+            listed = f"; known are {known}, patterns such as 'lower:*', or 'all'; TARGET is as in {[*TARGETS][1]}"
+            raise ValueError(f"unknown backend {word!r}{suggest_backend(word, REGISTRY) or listed}")
         chosen |= dict.fromkeys(matching)
     return tuple(chosen)
 

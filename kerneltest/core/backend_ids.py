@@ -1,9 +1,9 @@
 """The ids of all backends, so that a declaration can be checked before any backend is imported."""
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
+from kerneltest.core.suggestions import suggest
 from kerneltest.core.targets import TARGETS, TPUS
 
 # Words for kinds of hardware, with the patterns of backend ids that they stand for.
@@ -31,10 +31,14 @@ BACKEND_IDS: dict[str, None] = dict.fromkeys(
 )
 
 
+def suggest_backend(given: str, known: Iterable[str]) -> str:
+    """Returns what to write in place of an unknown backend, as in `; did you mean 'interpret'?`, or ""."""
+    return "; a CPU runs 'interpret'" if given == "cpu" else suggest(given, known)
+
+
 def unknown_pattern(pattern: str) -> str:
     """Returns what is wrong with a pattern that matches no backend, with the closest id; "" if it matches one."""
     if pattern in HARDWARE_PATTERNS or any(fnmatchcase(each, pattern) for each in BACKEND_IDS):
         return ""
-    close = difflib.get_close_matches(pattern, [*BACKEND_IDS, *HARDWARE_PATTERNS], n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "`kerneltest doctor` lists the backends"
-    return f"{pattern!r} matches no backend; {hint} (register a backend of your own with kt.backend first)"
+    hint = suggest_backend(pattern, [*BACKEND_IDS, *HARDWARE_PATTERNS]) or "; `kerneltest doctor` lists the backends"
+    return f"{pattern!r} matches no backend{hint} (register a backend of your own with kt.backend first)"

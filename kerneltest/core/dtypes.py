@@ -68,7 +68,11 @@ TF32 = FloatFormat(precision=11, min_exponent=-126, max_exponent=127)
 
 
 class DtypeError(ValueError):
-    """A dtype name that NumPy and ml_dtypes do not know, or a dtype that an oracle cannot evaluate."""
+    """A dtype that an oracle cannot evaluate."""
+
+
+class UnknownDtypeError(DtypeError):
+    """A dtype name that NumPy and ml_dtypes do not know."""
 
 
 @functools.cache
@@ -76,12 +80,13 @@ def parse_dtype(name: str) -> DType:
     """Returns the dtype with a name of NumPy or ml_dtypes (`bfloat16`, `float8_e4m3fn`).
 
     Raises:
-      DtypeError: there is no such dtype, or float64 and int64 cannot hold its values.
+      UnknownDtypeError: there is no such dtype.
+      DtypeError: float64 and int64 cannot hold its values.
     """
     try:
         dtype = np.dtype(getattr(ml_dtypes, name, name))
     except TypeError as error:
-        raise DtypeError(f"{name!r} is not a dtype of NumPy or ml_dtypes") from error
+        raise UnknownDtypeError(f"{name!r} is not a dtype of NumPy or ml_dtypes") from error
     if not (is_float(dtype) or is_integer(dtype) or dtype == np.bool_):
         raise DtypeError(f"an oracle takes real numbers and booleans, not {name}")
     if dtype == np.uint64:
@@ -115,6 +120,12 @@ def is_packed(dtype: DType) -> bool:
 
 
 _CUSTOM_FLOATS = frozenset(name for name in dir(ml_dtypes) if name.startswith(("bfloat", "float")))
+
+# Names to suggest in place of one that is unknown.
+DTYPE_NAMES = (
+    *("float32", "float16", "float64", "int32", "int8", "int16", "int64", "uint8", "uint16", "uint32", "bool"),
+    *sorted(_CUSTOM_FLOATS),
+)
 
 
 @functools.cache

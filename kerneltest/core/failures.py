@@ -13,6 +13,8 @@ _LONGEST = 20_000  # characters of an exception's text
 class DeclarationError(ValueError):
     """Something that a user declares is wrong; the message names it and the fix."""
 
+    __module__ = "kerneltest"  # the name under which tracebacks show it
+
 
 class Failure(Exception):  # noqa: N818 - a verdict that is not always an error
     """The end of a case before its values could be compared.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array
+from kerneltest.declare.problems import hide_frames
 
 _DOMINANCE = 1.125  # of a diagonal over the rest of its row, which survives the rounding to eight bits
 
@@ -98,6 +99,7 @@ def one_signed(values: Array) -> Array:
     return np.abs(values) * (np.sign(nonzero[0]) if nonzero.size else 1.0)
 
 
+@hide_frames
 def sparse(share: float) -> Callable[[Array], Array]:
     """Returns the structure of arrays of which at most a share is not zero.
 

@@ -2,57 +2,61 @@
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ml_dtypes import iinfo
 
-from kerneltest.core.dtypes import DtypeError, is_integer, parse_dtype
+from kerneltest.core.dtypes import is_integer, parse_dtype
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.axis_expressions import dims_in, length_of
 from kerneltest.declare.domains import DType
 from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.problems import Problems
 
-MakeError = Callable[[str, str], Exception]  # takes a place and what is wrong there, returns the exception to raise
 
-
-def check_leaves(pairing: Pairing, wrong: MakeError) -> None:
+def check_leaves(pairing: Pairing) -> Problems:
     """Checks that dtypes and domains go together, and what the kind of each array requires."""
     for path, leaf in pairing.leaves.items():
-        if not leaf.dtypes or not all(leaf.on.values()):
-            raise wrong(f"argument {path!r}", "name at least one dtype")
-        for pattern, names in {"": leaf.dtypes, **leaf.on}.items():
-            _check_dtypes(f"argument {path!r}" + f", on={pattern!r}" * bool(pattern), leaf, names, wrong)
-        if mistake := leaf.kind.find_mistake(leaf):
-            raise wrong(f"argument {path!r}", mistake)
+        problems = [
+            problem
+            for pattern, names in {"": leaf.dtypes, **leaf.on}.items()
+            for problem in _check_dtypes(f"argument {path!r}" + f", on={pattern!r}" * bool(pattern), leaf, names)
+        ]
+        yield from problems
+        if not problems and (mistake := leaf.kind.find_mistake(leaf)):
+            yield f"argument {path!r}", mistake
 
 
-def _check_dtypes(place: str, leaf: ArrayArgument, names: Sequence[str], wrong: MakeError) -> None:
+def _check_dtypes(place: str, leaf: ArrayArgument, names: Sequence[str]) -> Problems:
     known: dict[DType, str] = {}
     for each in names:
-        try:
-            dtype = parse_dtype(each)
-        except DtypeError as error:
-            raise wrong(place, f"{error}; remove it from the dtypes") from error
+        dtype = parse_dtype(each)
         if dtype in known:
             twice = each if known[dtype] == each else f"{dtype.name}, as {known[dtype]!r} and {each!r},"
-            raise wrong(place, f"its dtypes name {twice} twice; remove one")
+            yield place, f"its dtypes name {twice} twice; remove one"
+            continue
         known[dtype] = each
         if leaf.kind.counts and not is_integer(dtype):
-            raise wrong(place, f"it counts, so its dtype is an integer such as 'int32', not {each!r}")
+            yield place, f"it counts, so its dtype is an integer such as 'int32', not {each!r}"
+            continue
         if dtype.itemsize == 8 and not _keeps_64_bits():
-            raise wrong(place, f"{each} would reach the kernel as 32 bits, since JAX's 64-bit mode is off; set "
-                        "JAX_ENABLE_X64=1 or remove it from the dtypes")  # fmt: skip
+            yield (
+                place,
+                f"{each} would reach the kernel as 32 bits, since JAX's 64-bit mode is off; set "
+                "JAX_ENABLE_X64=1 or remove it from the dtypes",
+            )
         domain = leaf.interval(each)
         if is_integer(dtype):
             least, most = int(iinfo(dtype).min), int(iinfo(dtype).max)
             if any(math.isfinite(end) and not least <= end <= most for end in (domain.low, domain.high)):
-                raise wrong(place, f"its domain {domain} reaches past {each}, which goes from {least} to {most}")
+                yield place, f"its domain {domain} reaches past {each}, which goes from {least} to {most}"
+                continue
         low, high = domain.ends(dtype)
         if low > high:
-            raise wrong(place, f"its domain {domain} holds no number of {each}")
+            yield place, f"its domain {domain} holds no number of {each}"
 
 
-def check_axes(pairing: Pairing, wrong: MakeError) -> None:
+def check_axes(pairing: Pairing) -> Problems:
     """Checks that no axis can be negative, and that arrays with dependent values have an axis."""
     least = {
         name: min(min(each.values) if each.values else each.fit(each.minimum) for each in (dim, *dim.on.values()))
@@ -62,11 +66,9 @@ def check_axes(pairing: Pairing, wrong: MakeError) -> None:
         for axis in leaf.axes:
             if length_of(axis, least) < 0:
                 dim = dims_in(axis)[0]
-                raise wrong(f"argument {path!r}", f"{axis} is negative where {dim} is {least[dim]}; give the dim a "
-                            "minimum")  # fmt: skip
+                yield (f"argument {path!r}", f"{axis} is negative where {dim} is {least[dim]}; give the dim a minimum")
         if leaf.kind.along_last_axis and not leaf.shape:
-            raise wrong(f"argument {path!r}", "it needs an axis for its values to depend on each other along, such as "
-                        "'n'")  # fmt: skip
+            yield (f"argument {path!r}", "it needs an axis for its values to depend on each other along, such as 'n'")
 
 
 def _keeps_64_bits() -> bool:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from kerneltest.declare.problems import hide_frames
+
 
 @dataclass(frozen=True, slots=True)
 class Dim:
@@ -45,6 +47,7 @@ class Dim:
         return rounded if self.maximum is None else min(rounded, self.maximum // self.multiple_of * self.multiple_of)
 
 
+@hide_frames
 def dim(
     *,
     block: int | None = None,

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.declare.problems import hide_frames
 
 DType = np.dtype[Any]
 SCALE = "float8_e8m0fnu"  # a dtype with neither a zero nor a sign: powers of two
@@ -142,6 +143,7 @@ EVERYTHING = Interval()
 Domain = Interval | Mapping[str, Interval]
 
 
+@hide_frames
 def interval(
     low: float = -math.inf,
     high: float = math.inf,

@@ -13,16 +13,19 @@ from kerneltest.core.failures import DeclarationError
 from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, DimSize, SameAs, leaves
 from kerneltest.declare.axis_expressions import dims_in_axes
 from kerneltest.declare.check import check_declaration, check_parts
+from kerneltest.declare.check_parameters import required_parameters
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.error_model import Tolerance
 from kerneltest.declare.kinds.derivation import copy_of
 from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
+from kerneltest.declare.problems import format_given, hide_frames
 from kerneltest.declare.rejects import Rejection
 from kerneltest.declare.relations import parse_relation
 from kerneltest.declare.tolerance import rounding
 from kerneltest.declare.xfail import Xfail
 
 
+@hide_frames
 def oracle_for(
     kernel: Callable[..., Any],
     /,
@@ -91,7 +94,13 @@ def oracle_for(
     }  # fmt: skip
     kernel_name = getattr(kernel, "__name__", type(kernel).__name__)
     if not callable(kernel):
-        raise DeclarationError(f"oracle_for: the kernel is a function, not {kernel!r}")
+        raise DeclarationError(f"oracle_for: the kernel is a function, not {format_given(kernel)}; name it without "
+                               "calling it, as in oracle_for(kernel, ...)")  # fmt: skip
+    try:
+        needed = required_parameters(kernel)
+    except ValueError:  # as of a built-in function
+        raise DeclarationError(f"kernel {kernel_name!r}: it has no signature that Python can read; wrap it in a "
+                               "function of its arguments") from None  # fmt: skip
     for name, value in options.items():
         if isinstance(value, DECLARED):
             raise DeclarationError(
@@ -103,19 +112,20 @@ def oracle_for(
         raise DeclarationError(f"kernel {kernel_name!r}, argument {twice[0]!r}: declared twice, as a keyword and in "
                                "arguments=; remove one")  # fmt: skip
 
-    if not declared and not arguments and (needed := _first_required(kernel)):
+    if not declared and not arguments and needed:
         raise DeclarationError(
-            f"oracle_for: {kernel_name!r} needs {needed!r}, and no argument is declared. If it is the oracle, name its "
-            'kernel: @kt.oracle_for(kernel, x=kt.array("n")); if it is the kernel, declare its arguments'
+            f"oracle_for: {kernel_name!r} needs {needed[0]!r}, and no argument is declared. If it is the oracle, name "
+            'its kernel: @kt.oracle_for(kernel, x=kt.array("n")); if it is the kernel, declare its arguments'
         )
 
+    @hide_frames
     def pair(oracle: Callable[..., Any]) -> Pairing:
         UNAPPLIED.pop(key, None)
         given = {**declared, **(arguments or {})}
         if not hasattr(oracle, "__name__") or isinstance(oracle, Pairing):
             raise DeclarationError(f"kernel {kernel_name!r}, oracle: a {type(oracle).__name__} has no name; wrap it in "
                                    "a function, as in def oracle(x): return ...")  # fmt: skip
-        check_parts(oracle.__name__, kernel, given, options)
+        check_parts(kernel, oracle, given, options)
         every = {name: _resolve(each, given) for name, each in given.items()}
         pairing = Pairing(
             name=oracle.__name__,
@@ -137,7 +147,7 @@ def oracle_for(
             backends=_names(backends),
             returns=_names(returns),
         )
-        check_declaration(pairing, dims or {}, frozenset(options))
+        check_declaration(pairing, dims or {})
         ALL_PAIRINGS.append(pairing)
         return pairing
 
@@ -172,20 +182,9 @@ UNAPPLIED: dict[int, Unapplied] = {}
 _COUNTER = itertools.count()
 
 
-def _first_required(kernel: Callable[..., Any]) -> str:
-    """Returns the first parameter that a kernel cannot do without; "" if there is none."""
-    for name, parameter in inspect.signature(kernel).parameters.items():
-        if parameter.default is parameter.empty and parameter.kind not in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        ):
-            return name
-    return ""
-
-
 def _caller() -> str:
     """Returns FILE:LINE of the call of `oracle_for`."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(3)  # past the decorator of `oracle_for`
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 

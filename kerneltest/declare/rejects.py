@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.core.failures import exception_text, iter_causes
+from kerneltest.declare.problems import hide_frames
 
 Replacement = Any  # a static value, or an `ArrayArgument`
 
@@ -39,6 +40,7 @@ class Rejection:
         return any(isinstance(e, self.raises) and re.search(self.match, exception_text(e)) for e in iter_causes(error))
 
 
+@hide_frames
 def rejects(
     name: str,
     /,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kerneltest.declare.arguments import DimSize, Static
+from kerneltest.declare.problems import hide_frames
 from kerneltest.declare.relations import StaticValue
 
 _LONGEST_NAME = 60  # characters
@@ -25,6 +26,7 @@ def dim_size(dim: str) -> DimSize:
     return DimSize(dim)
 
 
+@hide_frames
 def static(*values: StaticValue, **named: StaticValue) -> Static:
     """Declares a static argument (one that the kernel is traced anew for) and the values it can take.
 
@@ -56,6 +58,7 @@ def static(*values: StaticValue, **named: StaticValue) -> Static:
     return Static(tuple(options), named=False)
 
 
+@hide_frames
 def named(name: str, value: StaticValue) -> NamedOption:
     """Returns a value of `kt.static` with the name that records show, for an object whose `str()` is long or opaque.
 

@@ -1,6 +1,7 @@
 """Declarations that combine arrays: pytrees, arrays that may be absent, and arrays that equal others."""
 
 from kerneltest.declare.arguments import ArrayArgument, Optional, Pytree, SameAs, Tree
+from kerneltest.declare.problems import hide_frames
 
 
 def tree(branches: Pytree) -> Tree:
@@ -14,6 +15,7 @@ def tree(branches: Pytree) -> Tree:
     return Tree(branches)
 
 
+@hide_frames
 def optional(argument: ArrayArgument | Tree) -> Optional:
     """Declares an array or a pytree that may be absent: both cases are planned.
 

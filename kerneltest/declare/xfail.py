@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.problems import hide_frames
 
 DECLARABLE = tuple(verdict for verdict in Verdict if verdict.is_finding and verdict is not Verdict.XPASS)
 
@@ -43,6 +44,7 @@ class Xfail:
         )
 
 
+@hide_frames
 def xfail(
     verdict: str,
     *,

@@ -158,7 +158,9 @@ def test_what_a_kernel_does_wrong_is_found_though_jax_raises_it() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (dict(backends=["cpu"]), "unknown backend 'cpu'; known are interpret, interpret-mosaic-gpu, interpret-tpu"),
+        (dict(backends=["cpu"]), "unknown backend 'cpu'; a CPU runs 'interpret'"),
+        (dict(backends="interpet"), r"unknown backend 'interpet'; did you mean 'interpret'\?"),
+        (dict(backends=["there"]), "unknown backend 'there'; known are interpret, interpret-mosaic-gpu, interpret-tpu"),
         (dict(depth="shallow"), "depth must be one of quick, standard, deep, not 'shallow'"),
         (dict(case="0123"), "has no case 0123 at depth standard with seed 0"),
     ],

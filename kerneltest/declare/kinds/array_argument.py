@@ -5,6 +5,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from kerneltest.core.dtypes import DTYPE_NAMES, DtypeError, UnknownDtypeError, parse_dtype
+from kerneltest.core.suggestions import suggest
 from kerneltest.declare.axis_expressions import Axis, parse_axis
 from kerneltest.declare.domains import Interval, parse_domain
 from kerneltest.declare.kinds.base import ArrayArgument
@@ -14,7 +16,8 @@ DEFAULT_INTEGERS = ("int32", "int8", "uint8")
 
 Ends = tuple[float, float]
 AnyDomain = Ends | Interval | Mapping[str, Ends | Interval | None] | None
-Dtypes = str | Sequence[str]
+Dtype = str | type | np.dtype[Any]  # `"bfloat16"`, `jnp.bfloat16`, `x.dtype`
+Dtypes = Dtype | Sequence[Dtype]
 
 
 def array_argument(
@@ -69,18 +72,26 @@ def _bounding_axis(given: object) -> Axis | None:
 
 
 def _dtype_names(dtypes: object) -> tuple[str, ...]:
-    if isinstance(dtypes, str):
-        return (dtypes,)
-    names = []
-    for each in dtypes if isinstance(dtypes, (tuple, list)) else (dtypes,):
-        if not isinstance(each, str):
-            raise ValueError(f"its dtypes are given by name, as in {_dtype_name(each)!r}, not {each!r}")
-        names.append(each)
-    return tuple(names)
+    """Returns the names of dtypes that are given by name, or as NumPy or JAX have them."""
+    given = dtypes if isinstance(dtypes, (tuple, list)) else (dtypes,)
+    if not given:
+        raise ValueError("name at least one dtype")
+    names = tuple(map(_dtype_name, given))
+    for name in names:
+        try:
+            parse_dtype(name)
+        except DtypeError as error:
+            hint = suggest(name, DTYPE_NAMES) if isinstance(error, UnknownDtypeError) else ""
+            raise ValueError(f"{error}{hint or '; remove it from the dtypes'}") from error
+    return names
 
 
 def _dtype_name(given: object) -> str:
+    if isinstance(given, str):
+        return given
     try:
-        return str(np.dtype(cast(Any, given)).name)
+        if given is not None:  # which NumPy takes for float64
+            return str(np.dtype(cast(Any, given)).name)
     except TypeError:
-        return "float32"
+        pass
+    raise ValueError(f"its dtypes are given by name, as in 'float32', not {given!r}")
