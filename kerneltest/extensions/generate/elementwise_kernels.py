@@ -78,8 +78,9 @@ def kernel({names}):
         out_shape=jax.ShapeDtypeStruct({shape}, x.dtype),
     )({names})
 """
-    arguments = {each.name: f'kt.array("{" ".join(each.axes)}", {dtype}{expression.domain})' for each in operands}
     on_gpus = 5 not in blocks.values()  # Triton's blocks are powers of two, and nothing masks their tails
+    domain = expression.domain_on_gpus if on_gpus else expression.domain
+    arguments = {each.name: f'kt.array("{" ".join(each.axes)}", {dtype}{domain})' for each in operands}
     dims = ", ".join(f"{axis}={_dim(rng, blocks[axis], on_gpus)}" for axis in axes)
     views = "\n".join(f"{each.name} = {each.broadcast}" for each in operands if each.broadcast != each.name)
     oracle = f"{views}\nreturn {expression.oracle}"

@@ -124,6 +124,12 @@ class Expression:
         """The source of a domain on which both are equal and neither overflows; "" for all numbers."""
         return "" if self.everywhere else ", domain=(-8, 8)"
 
+    @property
+    def domain_on_gpus(self) -> str:
+        """The same for a GPU, where Pallas' maxima and minima drop NaN, as docs/simulate.md says."""
+        drops_nan = re.search("imum|clip", self.kernel)
+        return ", domain=kt.interval(finite=True)" if self.everywhere and drops_nan else self.domain
+
 
 def random_expression(rng: random.Random, names: Sequence[str], most: int = 3) -> Expression:
     """Returns an expression that has each of some names.

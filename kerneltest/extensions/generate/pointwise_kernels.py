@@ -1,7 +1,6 @@
 """Functions of single elements: floats, integers, booleans, and conversions, in each frame."""
 
 import random
-import re
 
 from kerneltest.extensions.generate.conversion_forms import CONVERSIONS
 from kerneltest.extensions.generate.forms import Expression, apply_form, random_expression
@@ -20,9 +19,7 @@ def floats(rng: random.Random) -> Draft:
     expressions = [first]
     if rng.random() < 0.4:
         expressions.append(random_expression(rng, names, 1))
-    declared = dtype + max((each.domain for each in expressions), key=len)
-    if declared == dtype and re.search("imum|clip", "".join(each.kernel for each in expressions)):
-        declared += ", domain=kt.interval(finite=True)"  # on GPUs they drop NaN, as docs/simulate.md says
+    declared = dtype + max((each.domain_on_gpus for each in expressions), key=_strictness)
     function = PointwiseFunction(
         "functions of floats",
         dict.fromkeys(names, declared),
@@ -35,6 +32,10 @@ def floats(rng: random.Random) -> Draft:
         mosaic_gpu=not {"softplus", "sine"} & first.forms,
     )
     return bring_over_arrays(rng, function)
+
+
+def _strictness(domain: str) -> tuple[bool, int]:
+    return "(-8" in domain, len(domain)
 
 
 @production

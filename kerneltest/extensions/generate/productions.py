@@ -7,6 +7,7 @@ from textwrap import dedent, indent
 from kerneltest.extensions.generate import carry_kernels as carry_kernels
 from kerneltest.extensions.generate import elementwise_kernels as elementwise_kernels
 from kerneltest.extensions.generate import grid_kernels as grid_kernels
+from kerneltest.extensions.generate import mosaic_gpu_kernels as mosaic_gpu_kernels
 from kerneltest.extensions.generate import pointwise_kernels as pointwise_kernels
 from kerneltest.extensions.generate import product_kernels as product_kernels
 from kerneltest.extensions.generate import row_kernels as row_kernels

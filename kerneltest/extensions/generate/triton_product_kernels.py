@@ -23,11 +23,8 @@ def triton_product(rng: random.Random) -> Draft:
     tile, depth = rng.choice((16, 32)), 32 if dtype == "int8" else rng.choice((16, 32))
     split = rng.random() < 0.3 and sums == out == "jnp.float32"
     transposed = rng.random() < 0.3
-    y_at = "ks[None, :], columns[:, None]" if transposed else "ks[:, None], columns[None, :]"
-    y_at = y_at.replace("ks[None, :], columns[:, None]", "columns[:, None], ks[None, :]")
-    y_mask = (
-        "(columns[:, None] < n) & (ks[None, :] < k)" if transposed else "(ks[:, None] < k) & (columns[None, :] < n)"
-    )
+    y_at = ("columns[:, None]", "ks[None, :]") if transposed else ("ks[:, None]", "columns[None, :]")
+    y_mask = " & ".join(f"({at} < {'k' if at.startswith('k') else 'n'})" for at in y_at)
     dot = f"jnp.dot(x, y{'.T' * transposed}{options})"
     after = random_expression(rng, ["v"], 2) if sums == "jnp.float32" and not split else None
     start = f"jnp.zeros(({tile}, {tile}), {sums})"
@@ -51,7 +48,7 @@ def kernel(x, y):
             ks = step * {depth} + jnp.arange({depth})
             x_mask = (rows[:, None] < m) & (ks[None, :] < k)
             x = plgpu.load(x_ref.at[rows[:, None], ks[None, :]], mask=x_mask, other=0){loaded}
-            y = plgpu.load(y_ref.at[{y_at}], mask={y_mask}, other=0){loaded}
+            y = plgpu.load(y_ref.at[{", ".join(y_at)}], mask={y_mask}, other=0){loaded}
             return v + {dot}
 
         {loop}
@@ -92,9 +89,7 @@ def triton_attention(rng: random.Random) -> Draft:
     ))  # fmt: skip
     base, scale = rng.choice((("jnp.exp", "0.25"), ("jnp.exp2", "0.25 * 1.4426950408889634")))
     extra = ", length" if arguments else ""
-    bound = rng.choice(
-        (f"pl.cdiv(n, {keys})", f"pl.cdiv(length_ref[0], {keys})" if arguments else f"pl.cdiv(n, {keys})")
-    )
+    last = rng.choice(("n", "length_ref[0]")) if arguments else "n"
     body = f"""
 def kernel(q, k, v{extra}):
     (m, d), n = q.shape, k.shape[0]
@@ -118,7 +113,7 @@ def kernel(q, k, v{extra}):
             return new_top, total, sums * shrink[:, None] + jnp.dot(p, v, precision="highest")
 
         start = jnp.full(({queries},), -jnp.inf), jnp.zeros(({queries},)), jnp.zeros(({queries}, 16))
-        _, total, sums = jax.lax.fori_loop(0, {bound}, step, start)
+        _, total, sums = jax.lax.fori_loop(0, pl.cdiv({last}, {keys}), step, start)
         o = sums / jnp.where(total == 0, 1, total)[:, None]
         plgpu.store(o_ref.at[rows[:, None], lanes[None, :]], o.astype(o_ref.dtype), mask=rows[:, None] < m)
 
