@@ -6,7 +6,9 @@ from kerneltest.extensions.generate.forms import Expression, random_expression
 from kerneltest.extensions.generate.generated_kernel import Draft, production
 from kerneltest.extensions.generate.pointwise_frames import MOSAIC_GPU
 
-_WITHOUT = {"softplus", "sine"}  # forms whose operations Mosaic GPU lacks
+# Forms whose operations Mosaic GPU lacks, and one that loses more than its oracle: of kernels that copy, only the
+# rounding is judged (docs/tolerances.md).
+_WITHOUT = {"softplus", "sine", "interpolation"}
 
 
 @production

@@ -26,6 +26,7 @@ class PointwiseFunction:
       options: further options of the pairing, by name, as source.
       in_place: whether the first result may take the memory of the first array.
       mosaic_gpu: whether Mosaic GPU has all of its operations and dtypes.
+      copied: whether its kernels may copy: then only its rounding is judged (docs/tolerances.md), by the oracle's form.
     """
 
     what: str
@@ -38,6 +39,7 @@ class PointwiseFunction:
     options: Mapping[str, str] = field(default_factory=dict)
     in_place: bool = False
     mosaic_gpu: bool = False
+    copied: bool = True
 
     @property
     def names(self) -> str:
@@ -93,7 +95,9 @@ def frame(make: Frame) -> Frame:
 
 def bring_over_arrays(rng: random.Random, function: PointwiseFunction) -> Draft:
     """Returns a kernel of a function, in a frame that is chosen at random."""
-    frames = FRAMES if function.mosaic_gpu else [each for each in FRAMES if each is not mosaic_gpu_pipeline]
+    left_out = [] if function.mosaic_gpu else [mosaic_gpu_pipeline]
+    left_out += [] if function.copied else [mosaic_gpu_pipeline, by_tpu_copies]
+    frames = [each for each in FRAMES if each not in left_out]
     return rng.choice(frames)(rng, function)
 
 
@@ -263,7 +267,7 @@ def kernel({function.names}):
         compiler_params=pltpu.CompilerParams(),
     )({function.names})
 """
-    dims = "dict(m=kt.dim(block=8, values=(8, 16, 40)), n=kt.dim(values=(128,)))"
+    dims = "dict(m=kt.dim(block=8, values=(8, 24)), n=kt.dim(values=(128,)))"
     return function.draft(f"by {way}", body, "m n", {"dims": dims}, TPU).with_features("tpu", way)
 
 

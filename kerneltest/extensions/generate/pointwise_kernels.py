@@ -20,6 +20,7 @@ def floats(rng: random.Random) -> Draft:
     if rng.random() < 0.4:
         expressions.append(random_expression(rng, names, 1))
     declared = dtype + max((each.domain_on_gpus for each in expressions), key=_strictness)
+    forms = frozenset().union(*(each.forms for each in expressions))
     function = PointwiseFunction(
         "functions of floats",
         dict.fromkeys(names, declared),
@@ -27,9 +28,10 @@ def floats(rng: random.Random) -> Draft:
         ("x.dtype", "jnp.float32")[: len(expressions)],
         f"return {', '.join(each.oracle for each in expressions)}",
         ".astype(jnp.float32)",
-        frozenset().union(*(each.forms for each in expressions)),
+        forms,
         in_place=True,
-        mosaic_gpu=not {"softplus", "sine"} & first.forms,
+        mosaic_gpu=not {"softplus", "sine"} & forms,
+        copied="interpolation" not in forms,  # x + 0.25 * (y - x) loses more than 0.75 * x + 0.25 * y
     )
     return bring_over_arrays(rng, function)
 
