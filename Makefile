@@ -57,7 +57,7 @@ SEEDS ?= 0:60
 JOBS ?= 2
 generated: $(VENV)/ready
 	$(VENV)/bin/python -m benchmarks.generated --seeds $(SEEDS) --jobs $(JOBS) \
-	  --backends interpret,interpret-tpu,interpret-mosaic-gpu,lower:sm_90,simulate:gfx942
+	  --backends interpret,interpret-mosaic-gpu,lower:sm_90,simulate:gfx942
 
 # Kernels with bugs, for the report's examples: findings are what is wanted, so 1 is the right exit code.
 findings: $(VENV)/ready

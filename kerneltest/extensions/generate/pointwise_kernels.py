@@ -6,7 +6,8 @@ from kerneltest.extensions.generate.conversion_forms import CONVERSIONS
 from kerneltest.extensions.generate.forms import Expression, apply_form, random_expression
 from kerneltest.extensions.generate.generated_kernel import Draft, production, random_dtype
 from kerneltest.extensions.generate.integer_forms import OF_ARGUMENTS, OF_WRAPPED
-from kerneltest.extensions.generate.pointwise_frames import PointwiseFunction, bring_over_arrays
+from kerneltest.extensions.generate.pointwise_frames import bring_over_arrays
+from kerneltest.extensions.generate.pointwise_function import PointwiseFunction
 
 _INTEGERS = ("int32", "int8", "uint8", "int16")
 
