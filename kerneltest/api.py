@@ -18,7 +18,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.problems import hide_frames
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
-from kerneltest.execute.item import Item
+from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_case, run_item
 from kerneltest.execute.settings import RunSettings
@@ -27,11 +27,15 @@ from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.evidence import BudgetPart
 from kerneltest.records.informative import informativeness
 from kerneltest.records.schema import Record, Reproducer
+from kerneltest.report.html.card import render_card, render_result
+from kerneltest.report.text.result_text import format_finding, format_result
 from kerneltest.triage.suspect import Suspect
 from kerneltest.triage.suspects import find_suspects
 
+_MOST_TEXT = 100  # characters of a message in a finding's `repr`
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Finding:
     """A verdict that is not a pass.
 
@@ -40,6 +44,9 @@ class Finding:
       budget: the parts of the error bound, the largest first; () if no error model judged or the model has no parts.
       arguments: the failing inputs as NumPy arrays, in the kernel's dtypes, by name (`x`, `params.w`).
       record: the whole record.
+      got: the first wrong output, in the kernel's dtype; None if no output was compared.
+      expected: the oracle's values for it: float64, int64 or bool, in the same shape.
+      wrong: booleans, True where `got` is wrong.
     """
 
     verdict: Verdict
@@ -50,9 +57,25 @@ class Finding:
     budget: tuple[BudgetPart, ...]
     arguments: Mapping[str, Array]
     record: Record
+    got: Array | None = None
+    expected: Array | None = None
+    wrong: Array | None = None
+
+    def show(self) -> None:
+        """Prints the finding: what is wrong, its inputs, and the worst element."""
+        print("\n".join(format_finding(self.record, self.arguments)))
+
+    def __repr__(self) -> str:
+        first = self.message.partition("\n")[0]
+        return f"<Finding {self.verdict} on {self.backend}, {self.signature}: {first[:_MOST_TEXT]}>"
+
+    def _repr_html_(self) -> str:
+        """Returns the finding's card, which a notebook shows."""
+        title, *lines = format_finding(self.record, self.arguments)
+        return render_card(title, lines)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
     """The result of `check`.
 
@@ -86,6 +109,28 @@ class Result:
     def __bool__(self) -> bool:
         """Returns `ok`, so that `assert kt.check(pairing)` fails where it should."""
         return self.ok
+
+    def __repr__(self) -> str:
+        return format_result(self._headline(), self.suspects, self._remarks())
+
+    def _repr_html_(self) -> str:
+        """Returns the cards of the result and of its suspects, which a notebook shows."""
+        return render_result(self._headline(), self.suspects, self._remarks(), good=self.ok)
+
+    def _headline(self) -> str:
+        count, suspects = len(self.findings), len(self.suspects)
+        found = f"{count:,} finding{'s' * (count != 1)}"
+        if suspects:
+            found = f"{suspects} suspect{'s' * (suspects != 1)} ({found})"
+        return f"{'ok' if self.ok else 'not ok'}: {found} in {self.cases:,} cases, {self.seconds:.1f} s"
+
+    def _remarks(self) -> list[str]:
+        problems = informativeness(self.records).problems()
+        nothing = [] if any(record.compared for record in self.records) else ["nothing was compared"]
+        internal = [f"kerneltest itself failed: {each.message}" for each in self.internal_errors[:1]]
+        unavailable = [f"{name} unavailable: {reason}" for name, reason in self.unavailable.items()]
+        others = [f"{name} not applicable: {reason}" for name, reason in self.not_applicable.items()]
+        return [*internal, *nothing, *problems, *unavailable, *others]
 
 
 def check(
@@ -143,17 +188,20 @@ def check(
             f"{pairing.name} has no case {case} at depth {depth} with seed {seed}; ids depend on the path of the "
             "pairing's file, relative to the folder in which the run was started"
         )
-    findings = tuple(
-        Finding(r.verdict, r.backend, r.family, r.signature, r.message, r.error_budget, outcome.arguments or {}, r)
-        for outcome, r in zip(outcomes, records, strict=True)
-        if r.verdict.is_finding
-    )
+    findings = tuple(_finding(outcome) for outcome, r in zip(outcomes, records, strict=True) if r.verdict.is_finding)
     unavailable = {r.backend: r.message for r in records if r.verdict is Verdict.UNAVAILABLE and not r.case}
     not_applicable = {each.backend: each.reason for each in planned.not_applicable}
     count = sum(1 for record in records if record.case)
     seconds = time.perf_counter() - started
     internal = tuple(record for record in (*records, *beside) if record.verdict is Verdict.INTERNAL_ERROR)
     return Result(findings, count, seconds, unavailable, not_applicable, records, found, internal)
+
+
+def _finding(outcome: Outcome) -> Finding:
+    r, compared = outcome.record, outcome.comparison
+    arrays = (compared.actual, compared.expected, compared.wrong) if compared is not None else (None, None, None)
+    given = outcome.arguments or {}
+    return Finding(r.verdict, r.backend, r.family, r.signature, r.message, r.error_budget, given, r, *arrays)
 
 
 @hide_frames

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+import kerneltest
 from kerneltest.cli import run_commands, start_commands  # noqa: F401 - they register themselves
 from kerneltest.cli.command_registry import registered_commands
 
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
       The exit status: 0 if it worked and its result is green, 1 if the result is not green, 2 for unusable input.
     """
     parser = argparse.ArgumentParser(prog="kerneltest", description="Conformance of Pallas kernels.")
+    parser.add_argument("--version", action="version", version=f"kerneltest {kerneltest.__version__}")
     parsers = parser.add_subparsers(dest="command", required=True)
     commands = {command.name: command for command in registered_commands()}
     for command in commands.values():

@@ -14,6 +14,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.verdict_digests import NotReusableError
+from kerneltest.judge.compare import Comparison
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
 from kerneltest.records.evidence import Evidence
@@ -28,11 +29,13 @@ class Outcome:
       record: the record of the case.
       arguments: the case's array arguments by path, if it is a finding.
       files: returns the text of an artifact's files, by name.
+      comparison: that of the first wrong output; None if no output is wrong.
     """
 
     record: Record
     arguments: Mapping[str, Array] | None = None
     files: Callable[[], Mapping[str, str]] = dict
+    comparison: Comparison | None = None
 
 
 @dataclass(frozen=True, slots=True)

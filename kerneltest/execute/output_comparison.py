@@ -147,7 +147,7 @@ def judge_outputs(
                         gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
                     )
                     finding = replace(finding, error_budget=budget(claim, number, guard))
-                return Outcome(finding, arguments)
+                return Outcome(finding, arguments, comparison=comparison)
         used, number = max(
             ((c.bound_fraction, i) for i, c in enumerate(comparisons) if c.bound_fraction is not None), default=(0.0, 0)
         )

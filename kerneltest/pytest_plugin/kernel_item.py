@@ -30,8 +30,8 @@ _XFAIL_ADVICE = (
 )
 
 
-class FindingsError(Exception):
-    """An item has findings.
+class FindingsError(AssertionError):
+    """An item has findings. As an assertion, it is a failed test to other tools, and not a broken one.
 
     Attributes:
       headline: the first finding in one line.
@@ -97,7 +97,12 @@ class KernelItem(PairingItem):
         message = lines_for_terminal(self._result.message)
         if self._result.skipped:
             raise pytest.skip.Exception(message)
-        raise FindingsError(for_terminal(self._result.headline), message + _XFAIL_ADVICE * self.has_xfail)
+        error = FindingsError(for_terminal(self._result.headline), message + _XFAIL_ADVICE * self.has_xfail)
+        if self.config.option.usepdb:
+            from kerneltest.pytest_plugin.debugging import case_arrays, raise_at_pairing
+
+            raise_at_pairing(error, self.item, case_arrays(self.config.stash[RUN].folder.path, self.item))
+        raise error
 
     def _run_once(self) -> ItemResult:
         dispatcher = self.config.stash[RUN].dispatcher

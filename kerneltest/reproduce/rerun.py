@@ -18,7 +18,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.group_registry import find_group
 from kerneltest.execute.invariant_group import INVARIANTS
-from kerneltest.execute.item import Group, Item
+from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.runner import run_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.boundaries import DEPTHS
@@ -71,26 +71,41 @@ def judge_again(folder: Path, case: str, backend: str = "") -> Record:
         raise ReproductionError(f"{folder} has an invalid plan: depth {plan.depth!a}, {plan.orders} orders")
     chosen = _backend(backend or record.backend, plan.orders)
     pairing = import_pairing(record, folder).on(record.backend)
+    return run_saved_case(folder, record, pairing, chosen, RunSettings(depth=plan.depth, seed=plan.seed)).record
+
+
+def run_saved_case(folder: Path, record: Record, pairing: Pairing, backend: Backend, settings: RunSettings) -> Outcome:
+    """Runs and judges a finding's saved inputs.
+
+    Args:
+      folder: the folder of its run.
+      record: of the finding.
+      pairing: its pairing, as declared for the finding's backend.
+      backend: the backend to run it on.
+      settings: of the run.
+
+    Raises:
+      ReproductionError: the inputs do not fit the pairing, or the backend is unavailable or computes no values.
+    """
     signature = record_signature(pairing, record)
     if signature is None:
         raise ReproductionError(f"the declaration of {pairing.name} changed: it has no signature {record.signature!r}")
     arguments = _arguments(folder, record, pairing, signature)
     group, family = _group_and_family(record)
-    settings = RunSettings(depth=plan.depth, seed=plan.seed)
-    item = Item(record.item, pairing, record.pairing, chosen, signature.dtype, group, settings)
-    if not chosen.tier.gives_values:
-        raise ReproductionError(f"{chosen.id} computes no values, but this finding is about values")
-    if reason := chosen.unavailable():
-        raise ReproductionError(f"{chosen.id} unavailable: {reason}")
+    item = Item(record.item, pairing, record.pairing, backend, signature.dtype, group, settings)
+    if not backend.tier.gives_values:
+        raise ReproductionError(f"{backend.id} computes no values, but this finding is about values")
+    if reason := backend.unavailable():
+        raise ReproductionError(f"{backend.id} unavailable: {reason}")
     cache = Cache()
     try:
         drawn = ExplicitCase(record.pairing, signature, arguments, family=family, target=record.target)
-        new_record = run_case(item, drawn, cache).record
+        outcome = run_case(item, drawn, cache)
     finally:
         cache.pool.close()
-    if new_record.verdict is Verdict.UNAVAILABLE:
-        raise ReproductionError(f"{chosen.id} unavailable: {new_record.message}")
-    return new_record
+    if outcome.record.verdict is Verdict.UNAVAILABLE:
+        raise ReproductionError(f"{backend.id} unavailable: {outcome.record.message}")
+    return outcome
 
 
 def _group_and_family(record: Record) -> tuple[Group, Family]:

@@ -4,6 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 from kerneltest.core.details import Mismatch
 from kerneltest.core.details.base import without_numbers
@@ -21,7 +23,7 @@ _NEARLY_ALL = 0.9  # share of findings that say how far a formula is off; the ot
 _NEWLINE = "\n"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Suspect:
     """Findings that are thought to come from one bug of one kernel.
 
@@ -52,6 +54,14 @@ class Suspect:
     inputs: Condition
     everywhere: bool = False
     reproducer: Reproducer | None = None
+
+    def __repr__(self) -> str:
+        return f"<Suspect {self.id}: {self.title}; {len(self.findings)} findings>"
+
+    def _repr_html_(self) -> str:
+        """Returns the suspect's card, which a notebook shows."""
+        card: Any = import_module("kerneltest.report.html.card")  # a later room, which only a notebook asks for
+        return str(card.render_suspect(self))
 
     @property
     def backends(self) -> Mapping[str, int]:

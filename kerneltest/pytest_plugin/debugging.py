@@ -1,0 +1,66 @@
+"""`--pdb`: the debugger stops at the pairing, where the arrays of the smallest case are local variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from kerneltest.execute.item import Item
+    from kerneltest.records.schema import Record
+
+
+def raise_at_pairing(error: Exception, item: Item, names: Mapping[str, object]) -> NoReturn:
+    """Raises an error in a frame at the oracle's first line, among the names of its module.
+
+    Args:
+      error: to raise.
+      item: the failed item.
+      names: local variables of the frame.
+
+    Raises:
+      error: always.
+    """
+    oracle: Any = item.pairing.oracle
+    code = getattr(oracle, "__code__", None)
+    file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("<oracle>", 1)
+    namespace = {**getattr(oracle, "__globals__", {}), "__error__": error}
+    parameters = ", ".join(name for name in names if name.isidentifier())
+    source = "\n" * (line - 1) + f"def case({parameters}): raise __error__"
+    exec(compile(source, file, "exec"), namespace)
+    namespace["case"](**{name: value for name, value in names.items() if name.isidentifier()})
+    raise error
+
+
+def case_arrays(folder: Path, item: Item) -> dict[str, object]:
+    """Returns the arrays of an item's smallest failing case by name: its inputs, `expected`, `got` and `wrong`.
+
+    The case is run once more from its saved inputs. Without any, or where it computes no values, there are no arrays.
+
+    Args:
+      folder: of the run.
+      item: the failed item, whose backend runs the case.
+    """
+    from kerneltest.reproduce.rerun import ReproductionError, run_saved_case
+
+    record = _smallest(folder, item)
+    if record is None:
+        return {}
+    try:
+        outcome = run_saved_case(folder, record, item.pairing, item.backend, item.settings)
+    except ReproductionError:
+        return {}
+    arrays: dict[str, object] = {path.replace(".", "_"): value for path, value in (outcome.arguments or {}).items()}
+    compared = outcome.comparison
+    if compared is None:
+        return arrays
+    return {**arrays, "expected": compared.expected, "got": compared.actual, "wrong": compared.wrong}
+
+
+def _smallest(folder: Path, item: Item) -> Record | None:
+    from kerneltest.records.record_files import read_records, read_reproducers
+
+    recorded = [*(each.record for each in read_reproducers(folder)), *read_records(folder)]
+    saved = (each for each in recorded if each.evidence is not None and each.evidence.file)
+    return next((each for each in saved if each.item == item.name and each.backend == item.backend.id), None)
