@@ -1,7 +1,7 @@
 """Checks of the options of a pairing that name its dims, its arguments or dtypes."""
 
 from kerneltest.core.dtypes import DTYPE_NAMES, DtypeError, is_float, parse_dtype
-from kerneltest.core.suggestions import suggest
+from kerneltest.core.suggestions import ABBREVIATED, suggest
 from kerneltest.declare.arguments import ArrayArgument, Optional, Static
 from kerneltest.declare.axis_expressions import AxisExpression, dims_in
 from kerneltest.declare.pairing import ANY_DTYPE, Pairing, is_part_of
@@ -19,7 +19,10 @@ def check_returns(pairing: Pairing) -> Problems:
             except DtypeError:
                 known = ", ".join(map(repr, [ANY_DTYPE, *pairing.leaves, *options]))
                 why = f", and its option {name!r} names no dtype" if each in options else ""
-                yield "returns", f"{each!r} is neither a dtype nor one of {known}{why}{suggest(each, DTYPE_NAMES)}"
+                yield (
+                    "returns",
+                    f"{each!r} is neither a dtype nor one of {known}{why}{suggest(each, DTYPE_NAMES, ABBREVIATED)}",
+                )
 
 
 def check_invariance(pairing: Pairing) -> Problems:

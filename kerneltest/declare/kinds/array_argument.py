@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 
 from kerneltest.core.dtypes import DTYPE_NAMES, DtypeError, UnknownDtypeError, parse_dtype
-from kerneltest.core.suggestions import suggest
+from kerneltest.core.suggestions import ABBREVIATED, suggest
 from kerneltest.declare.axis_expressions import Axis, parse_axis
 from kerneltest.declare.domains import Interval, parse_domain
 from kerneltest.declare.kinds.base import ArrayArgument
@@ -81,7 +81,7 @@ def _dtype_names(dtypes: object) -> tuple[str, ...]:
         try:
             parse_dtype(name)
         except DtypeError as error:
-            hint = suggest(name, DTYPE_NAMES) if isinstance(error, UnknownDtypeError) else ""
+            hint = suggest(name, DTYPE_NAMES, ABBREVIATED) if isinstance(error, UnknownDtypeError) else ""
             raise ValueError(f"{error}{hint or '; remove it from the dtypes'}") from error
     return names
 
