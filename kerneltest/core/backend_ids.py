@@ -31,9 +31,18 @@ BACKEND_IDS: dict[str, None] = dict.fromkeys(
 )
 
 
+# Words that users take for backends, with what to write instead.
+_MEANT: Mapping[str, str] = {
+    "cpu": "a CPU runs 'interpret'",
+    "gpu": "a GPU runs 'cuda' or 'rocm', and a CPU 'simulate:*'",
+    "nvidia": "an NVIDIA GPU runs 'cuda', and a CPU 'simulate:sm_90'",
+    "amd": "an AMD GPU runs 'rocm', and a CPU 'simulate:gfx942'",
+}
+
+
 def suggest_backend(given: str, known: Iterable[str]) -> str:
     """Returns what to write in place of an unknown backend, as in `; did you mean 'interpret'?`, or ""."""
-    return "; a CPU runs 'interpret'" if given == "cpu" else suggest(given, known)
+    return f"; {_MEANT[given]}" if given in _MEANT else suggest(given, known)
 
 
 def unknown_pattern(pattern: str) -> str:

@@ -134,8 +134,12 @@ def test_two_runs_and_a_run_in_two_workers_give_the_same_ids_and_verdicts(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--kt-backends", "gpu"], "unknown backend 'gpu'; known are interpret, interpret-mosaic-gpu, interpret-tpu, "),
-        (["--kt-backends", "lower:sm_91"], "TARGET is one of sm_80, sm_90, sm_100, gfx90a"),
+        (["--kt-backends", "gpu"], "unknown backend 'gpu'; a GPU runs 'cuda' or 'rocm', and a CPU 'simulate:*'"),
+        (
+            ["--kt-backends", "none"],
+            "unknown backend 'none'; known are interpret, interpret-mosaic-gpu, interpret-tpu, ",
+        ),
+        (["--kt-backends", "lower:sm_91"], "unknown backend 'lower:sm_91'; did you mean 'lower:sm_90'?"),
         (["--kt-backends", ","], "--kt-backends must name at least one backend, or 'all'"),
         (["--kt-artifacts"], "--kt-artifacts needs --kt-report"),
         (["--kt-depth", "shallow"], "--kt-depth must be one of quick, standard, deep, not 'shallow'"),
@@ -186,7 +190,8 @@ def test_what_a_budget_leaves_out_is_named_and_fails_nothing(tmp_path: Path) -> 
 def test_a_declaration_that_does_not_fit_fails_at_collection(tmp_path: Path) -> None:
     run = _pytest(tmp_path, suite=RIGHT.replace("x=kt.array", "y=kt.array"))
     assert run.returncode == pytest.ExitCode.INTERRUPTED
-    assert "pairing 'doubled', argument 'y': the kernel has no such parameter; it has x" in run.stdout
+    assert "pairing 'doubled' has 2 mistakes:" in run.stdout
+    assert "argument 'y': the kernel has no such parameter; it has x" in run.stdout
 
 
 def test_a_killed_worker_costs_one_case_and_the_item_goes_on(tmp_path: Path) -> None:
