@@ -38,7 +38,7 @@ def test_a_pairing_that_is_asked_much_leaves_none_out() -> None:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    suite = tmp_path / "test_weak.py"
+    suite = tmp_path / "test_little_exercised.py"
     suite.write_text(Path(weak_suite.__file__).read_text(encoding="utf-8"), encoding="utf-8")
     assert main(["coverage", f"{suite}::weak", "--depth", "quick"]) == 0
     assert "the mask of the store is never off" in capsys.readouterr().out
