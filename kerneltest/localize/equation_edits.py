@@ -1,8 +1,10 @@
 """Equations that compute something else in place of an equation."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -67,7 +69,9 @@ def define(result: Var, function: Function, operands: Sequence[Atom]) -> list[Eq
         # An operation is needed even where nothing changes; this one keeps every value, -0 and NaN included.
         return jnp.logical_or(value, False) if value.dtype == bool else value - np.zeros((), value.dtype)[()]
 
-    return inline_equations(of_free, free, [result])
+    is_wide = any(dtype_of(each).itemsize == 8 for each in (result, *operands))
+    with jax.enable_x64(True) if is_wide else nullcontext():
+        return inline_equations(of_free, free, [result])
 
 
 def after(equation: Equation, function: Function, *more: Atom) -> list[Equation]:

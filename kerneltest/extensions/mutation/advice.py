@@ -59,7 +59,7 @@ def advise(
       pairing_id: its node id.
       depth: at which they survived.
       survivors: the mutants.
-      report: is told what is tried.
+      report: called with the text of each change before it is tried.
 
     Returns:
       The changes that find some, in the order in which they were tried; each is tried on what the ones before left.

@@ -8,17 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
-from kerneltest.extensions.mutation.edits import (
-    Function,
-    before,
-    compute,
-    dtype_of,
-    is_array,
-    is_float_array,
-    with_params,
-    with_primitive,
-)
+from kerneltest.extensions.mutation.edits import before, with_primitive
 from kerneltest.extensions.mutation.operators import EquationChange, mutation_operator
+from kerneltest.localize.equation_edits import Function, compute, dtype_of, is_array, is_float_array, with_params
 from kerneltest.trace.jax_compat.jaxpr_types import Atom, Equation, Literal
 from kerneltest.trace.walk import primitive_name
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.extensions.mutation.edits import dtype_of, is_array, shape_of, with_params
+from kerneltest.extensions.mutation.edits import shape_of
 from kerneltest.extensions.mutation.operators import EquationChange, mutation_operator
+from kerneltest.localize.equation_edits import dtype_of, is_array, with_params
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Literal
 from kerneltest.trace.walk import primitive_name, scan_counts
 

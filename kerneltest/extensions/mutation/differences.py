@@ -1,7 +1,7 @@
 """The cases in which a mutant gives other bits than the kernel, evaluated for a whole signature at once.
 
-All other cases have the verdict that the kernel has, so they need no judging. A case is told apart by the outputs in
-the kernel's own dtypes or by those without rounding, since the pairing is asked about both.
+All other cases have the kernel's own verdict, so they are not judged. A case counts as different if its outputs differ
+in the kernel's own dtypes, or without rounding: the pairing asks about both.
 """
 
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,9 @@ from functools import partial
 import jax.numpy as jnp
 import numpy as np
 
-from kerneltest.extensions.mutation.edits import after, before, dtype_of, is_array, is_float_array, with_params
+from kerneltest.extensions.mutation.edits import before
 from kerneltest.extensions.mutation.operators import EquationChange, mutation_operator
+from kerneltest.localize.equation_edits import after, dtype_of, is_array, is_float_array, with_params
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, JaxArray
 from kerneltest.trace.walk import primitive_name
 

@@ -6,9 +6,9 @@ from functools import partial
 import jax.numpy as jnp
 import numpy as np
 
-from kerneltest.extensions.mutation.edits import after, define, dtype_of, with_params
 from kerneltest.extensions.mutation.operators import EquationChange, mutation_operator
 from kerneltest.localize.call_mutations import CallMutation, call_mutations
+from kerneltest.localize.equation_edits import after, define, dtype_of, with_params
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, Jaxpr, Literal
 from kerneltest.trace.rewrite import is_plain_call
 from kerneltest.trace.walk import new_variable, primitive_name

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from kerneltest.core.dtypes import is_float
-from kerneltest.extensions.mutation.edits import are_discarded, before, define, dtype_of, is_array, with_value
+from kerneltest.extensions.mutation.edits import are_discarded, before, with_value
 from kerneltest.extensions.mutation.operators import EquationChange, mutation_operator
+from kerneltest.localize.equation_edits import define, dtype_of, is_array
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, Literal, Var
 from kerneltest.trace.walk import new_variable, primitive_name
 
