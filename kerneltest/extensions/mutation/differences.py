@@ -99,8 +99,8 @@ def _difference(before: Sequence[Array], outputs: Sequence[Array], row: int) -> 
             continue
         with np.errstate(all="ignore"):
             one, other = new[row].astype(np.float64), old[row].astype(np.float64)
-            error = np.abs(one - other)
-            error[(one == other) | (np.isnan(one) & np.isnan(other))] = 0.0
+            same = (one == other) | (np.isnan(one) & np.isnan(other))
+            error = np.where(same, 0.0, np.abs(one - other))
             size = np.max(np.abs(other[np.isfinite(other)]), initial=0.0) or 1.0
             found = np.max(np.where(np.isnan(error), np.inf, error / size), initial=0.0)
         largest = max(largest, float(found), np.finfo(np.float64).tiny)

@@ -43,4 +43,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["coverage", f"{suite}::weak", "--depth", "quick"]) == 0
     assert "the mask of the store is never off" in capsys.readouterr().out
     assert main(["coverage", f"{suite}::nothing"]) == 2
-    assert "has no pairing nothing; it has weak, strong" in capsys.readouterr().err
+    assert "has no pairing nothing; it has weak, strong, scalar" in capsys.readouterr().err

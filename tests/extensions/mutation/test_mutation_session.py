@@ -71,6 +71,12 @@ def test_a_mutant_that_no_planned_case_tells_apart_is_tried_a_depth_further(weak
     assert all(not trial.note for trial in weak if trial.end is TrialEnd.EQUIVALENT)
 
 
+def test_a_kernel_may_return_a_scalar() -> None:
+    trials = _trials("scalar", "interpret")
+    assert {trial.end for trial in trials} <= {TrialEnd.KILLED, TrialEnd.EQUIVALENT}
+    assert sum(trial.end is TrialEnd.KILLED for trial in trials) > 5
+
+
 def test_a_pairing_for_other_backends_has_no_mutants() -> None:
     with pytest.raises(UnfitPairingError, match="not for mosaic_gpu"):
         MutationSession(weak_suite.strong, "strong", "interpret-mosaic-gpu")

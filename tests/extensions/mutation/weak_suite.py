@@ -43,3 +43,16 @@ def weak(x: Any) -> Any:
 @kt.oracle_for(guarded, x=kt.array("n", "float32"), dims=dict(n=kt.dim(block=BLOCK)))
 def strong(x: Any) -> Any:
     return _oracle(x)
+
+
+def _total(x_ref: Any, o_ref: Any) -> None:
+    o_ref[0, 0] = jnp.sum(x_ref[...] + 1.0)
+
+
+def total(x: Any) -> Any:
+    return pl.pallas_call(_total, out_shape=jax.ShapeDtypeStruct((1, 1), x.dtype))(x)[0, 0]
+
+
+@kt.oracle_for(total, x=kt.array("n", "float32"))
+def scalar(x: Any) -> Any:
+    return (x + 1.0).sum()
