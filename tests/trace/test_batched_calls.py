@@ -135,6 +135,20 @@ def _updates(x: Any, _: Any, o: Any) -> None:
     o[...] += x[...]
 
 
+def _copies(x: Any, o: Any, slots: Any, done: Any) -> None:
+    program = pl.program_id(0)
+    for start, slot in ((program * 4 + 1, slots.at[program % 2]), (jnp.abs(x[0]).astype(jnp.int32), slots.at[2])):
+        copy = pltpu.make_async_copy(x.at[pl.ds(start, 4)], slot, done.at[program])  # the last one would leave x
+        copy.start()
+        copy.wait()
+    back = pltpu.make_async_copy(
+        slots.at[program % 2].at[pl.ds(1, 2)], o.at[pl.ds(program * 4, 4)].at[pl.ds(2, 2)], done.at[0]
+    )
+    back.start()
+    back.wait()
+    o[pl.ds(program * 4, 2)] = slots[2, :2]
+
+
 def _prefetched(body: Callable[..., None], rows: int) -> Callable[..., Any]:
     spec = pltpu.PrefetchScalarGridSpec(
         num_scalar_prefetch=1,
@@ -195,6 +209,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "loops": (whole(_loops, 6), ((6,),)),
     "scoped memory": (whole(_scoped, 4), ((4,),)),
     "rows of positions": (whole(_positions, 4, 5), ((3, 5),)),
+    "copies": (
+        whole(_copies, 8, grid=(2,), scratch_shapes=[pltpu.VMEM((3, 4), jnp.float32), pltpu.SemaphoreType.DMA((2,))]),
+        ((8,),),
+    ),
     "unwritten": (blocked(_unwritten, blocks=ROW, shape=(8,), grid=(2,)), ((8,),)),
     "aliased": (
         lambda x, y: pl.pallas_call(_updates, out_shape=_out(5), input_output_aliases={1: 0})(x, y),

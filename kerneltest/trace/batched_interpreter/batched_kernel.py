@@ -17,6 +17,7 @@ from kerneltest.trace.batched_interpreter.batched_values import (
     is_promoting,
 )
 from kerneltest.trace.batched_interpreter.control_flow_rules import CONTROL, call_python
+from kerneltest.trace.batched_interpreter.copy_rules import COPIES
 from kerneltest.trace.batched_interpreter.elementwise_rules import PLAIN, WITH_PARAMETERS, convert, select
 from kerneltest.trace.batched_interpreter.gather_scatter_rules import INDEXING
 from kerneltest.trace.batched_interpreter.pallas_call_rule import pallas_call
@@ -28,6 +29,7 @@ from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import PALLAS_PRIMITIVES, nested_jaxprs, primitive_name
 
 _ON_ARRAYS: Mapping[str, Callable[[Equation], ArrayFunction]] = {**SHAPES, **INDEXING}
+_ON_REFERENCES: Mapping[str, Callable[[Equation], EquationFunction]] = {**MEMORY, **COPIES}
 _WITH_EVALUATOR: Mapping[str, Callable[[BatchedEvaluator, Equation], EquationFunction]] = {
     **CONTROL,
     "pallas_call": pallas_call,
@@ -152,8 +154,8 @@ def _supported_rule(evaluator: BatchedEvaluator, equation: Equation) -> Equation
     if name in _ON_ARRAYS:
         function = _ON_ARRAYS[name](equation)
         return lambda operands: (function(*operands),)
-    if name in MEMORY:
-        return MEMORY[name](equation)
+    if name in _ON_REFERENCES:
+        return _ON_REFERENCES[name](equation)
     if name in _WITH_EVALUATOR:
         return _WITH_EVALUATOR[name](evaluator, equation)
     if name == "optimization_barrier":

@@ -5,8 +5,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from jax import dtypes
 
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.trace.jax_compat.jaxpr_types import AbstractValue, DType
@@ -84,6 +86,20 @@ def unwritten_memory(shape: Sequence[int], dtype: DType) -> Array:
     if is_float(dtype):
         return np.full(shape, np.nan, dtype)
     return np.full(shape, False if dtype == np.bool_ else ml_dtypes.iinfo(dtype).min, dtype)
+
+
+def scoped_memory(aval: AbstractValue) -> Callable[[int], BatchedRef]:
+    """The function from a number of rows to unwritten memory of a type. The memory of a semaphore is never read.
+
+    Raises:
+      UnknownError: NumPy does not have its dtype.
+    """
+    shape = tuple(aval.shape)
+    extended = jnp.issubdtype(aval.dtype, dtypes.extended)
+    if extended and not jnp.issubdtype(aval.dtype, dtypes.prng_key):
+        return lambda rows: BatchedRef(np.zeros((rows, *shape), bool))
+    dtype = dtype_of(aval)
+    return lambda rows: BatchedRef(unwritten_memory((rows, *shape), dtype))
 
 
 def rows_of(values: Sequence[Value]) -> int:

@@ -7,7 +7,6 @@ import numpy as np
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator
 from kerneltest.trace.batched_interpreter.batched_values import (
-    BatchedRef,
     EquationFunction,
     UnknownError,
     Value,
@@ -15,7 +14,7 @@ from kerneltest.trace.batched_interpreter.batched_values import (
     is_uniform,
     rows_of,
     run_by_group,
-    unwritten_memory,
+    scoped_memory,
 )
 from kerneltest.trace.jax_compat.interpreter_errors import call_back
 from kerneltest.trace.jax_compat.jaxpr_types import AbstractValue, ClosedJaxpr, Equation
@@ -108,14 +107,13 @@ def _stack(results: list[Array], aval: AbstractValue) -> Array:
 def _run_scoped(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
     inner = equation.params["jaxpr"]
     body = evaluator.compile(inner, consts_as_arguments=True)
-    fresh = [(tuple(v.aval.shape), dtype_of(v.aval)) for v in inner.invars]
+    fresh = [scoped_memory(v.aval) for v in inner.invars]
     if equation.params.get("collective_axes"):
         raise UnknownError("memory that programs share")
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         rows = rows_of(operands)
-        scoped = [BatchedRef(unwritten_memory((rows, *shape), dtype)) for shape, dtype in fresh]
-        return body([*operands, *scoped])
+        return body([*operands, *(make(rows) for make in fresh)])
 
     return evaluate
 

@@ -18,6 +18,7 @@ from kerneltest.trace.batched_interpreter.batched_values import (
     is_promoting,
     is_uniform,
     rows_of,
+    scoped_memory,
     unwritten_memory,
 )
 from kerneltest.trace.jax_compat.jaxpr_types import BlockMapping, DType, Equation, Jaxpr, Var
@@ -92,7 +93,7 @@ def pallas_call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
     run_program = evaluator.compile(body)
     inputs = len(equation.invars) - bounds - scalars
     outputs = len(equation.outvars)
-    scratch = [(tuple(v.aval.shape), dtype_of(v.aval)) for v in body.invars[scalars + inputs + outputs :]]
+    scratch = [scoped_memory(v.aval) for v in body.invars[scalars + inputs + outputs :]]
     aliases = {output: operand - scalars for operand, output in params["input_output_aliases"]}
     used = _used_variables(body)
     # JAX keeps its old value and a device may not. A kernel whose outputs do not follow its formula is not asked.
@@ -120,7 +121,7 @@ def pallas_call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
                 arrays.append(np.repeat(old, rows, 0) if len(old) < rows else old.copy())
             else:
                 arrays.append(unwritten_memory((rows, *layout.padded), layout.dtype))
-        scoped = [BatchedRef(unwritten_memory((rows, *shape), dtype)) for shape, dtype in scratch]
+        scoped = [make(rows) for make in scratch]
         numbers = np.indices(grid, np.int32).reshape(len(grid), -1).T if grid else np.zeros((1, 0), np.int32)
         programs = list(numbers.T)
         outer = evaluator.program, evaluator.grid

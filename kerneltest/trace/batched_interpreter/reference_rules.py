@@ -127,35 +127,48 @@ def _transforms(equation: Equation, operands: Sequence[OperandLeaf]) -> Any:
     return jax.tree.unflatten(equation.params["tree"], operands)
 
 
-def _leaves(equation: Equation) -> list[OperandLeaf]:
+def operand_leaves(equation: Equation) -> list[OperandLeaf]:
+    """The operands of an equation as the leaves of its references and indices."""
     return [OperandLeaf(number, variable.aval) for number, variable in enumerate(equation.invars)]
+
+
+def read_region(memory: Array, region: AccessRegion) -> Array:
+    """Reads a region, clamped so that it fits, in a copy."""
+    return _gather(memory, region) if region.arrays else _read_slice(memory, region, padded=False)
+
+
+def write_region(memory: BatchedRef, region: AccessRegion, values: Array) -> None:
+    """Writes to a region, clamped so that it fits.
+
+    Raises:
+      UnknownError: rows write different values to memory that they share.
+    """
+    if region.arrays:
+        _scatter(memory, region, values)
+    else:
+        _store(memory, region, values, padded=False)
 
 
 def _get(equation: Equation) -> EquationFunction:
     """Evaluates `ref[...]`."""
     shape = equation.invars[0].aval.shape
-    locate = locator(_transforms(equation, _leaves(equation)[1:]), shape)
+    locate = locator(_transforms(equation, operand_leaves(equation)[1:]), shape)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        memory, region = operands[0].array, locate(operands)
-        return (_gather(memory, region) if region.arrays else _read_slice(memory, region, padded=False),)
+        return (read_region(operands[0].array, locate(operands)),)
 
     return evaluate
 
 
 def _swap(equation: Equation) -> EquationFunction:
     """Evaluates `ref[...] = values`."""
-    locate = locator(_transforms(equation, _leaves(equation)[2:]), equation.invars[0].aval.shape)
+    locate = locator(_transforms(equation, operand_leaves(equation)[2:]), equation.invars[0].aval.shape)
     used = _is_used(equation)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         memory, region = operands[0], locate(operands)
-        if region.arrays:
-            before = _gather(memory.array, region)
-            _scatter(memory, region, operands[1])
-        else:
-            before = _read_slice(memory.array, region, padded=False) if used else memory.array[:, :0]
-            _store(memory, region, operands[1], padded=False)
+        before = read_region(memory.array, region) if used else memory.array[:, :0]
+        write_region(memory, region, operands[1])
         return (before,)
 
     return evaluate
@@ -163,7 +176,7 @@ def _swap(equation: Equation) -> EquationFunction:
 
 def _addupdate(equation: Equation) -> EquationFunction:
     """`ref[...] += values`."""
-    locate = locator(_transforms(equation, _leaves(equation)[2:]), equation.invars[0].aval.shape)
+    locate = locator(_transforms(equation, operand_leaves(equation)[2:]), equation.invars[0].aval.shape)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         memory, region = operands[0], locate(operands)
@@ -178,7 +191,7 @@ def _addupdate(equation: Equation) -> EquationFunction:
 
 def _masked_load(equation: Equation) -> EquationFunction:
     """Evaluates `load(ref, mask=..., other=...)`."""
-    _, transforms, mask, other = equation.params["args_tree"].unflatten(_leaves(equation))
+    _, transforms, mask, other = equation.params["args_tree"].unflatten(operand_leaves(equation))
     locate = locator(transforms, equation.invars[0].aval.shape)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
@@ -193,7 +206,7 @@ def _masked_load(equation: Equation) -> EquationFunction:
 
 def _masked_swap(equation: Equation) -> EquationFunction:
     """Evaluates `store(ref, values, mask=...)`."""
-    _, transforms, stored, mask = equation.params["args_tree"].unflatten(_leaves(equation))
+    _, transforms, stored, mask = equation.params["args_tree"].unflatten(operand_leaves(equation))
     locate = locator(transforms, equation.invars[0].aval.shape)
     used = _is_used(equation)
 
