@@ -31,12 +31,17 @@ OTHERS: dict[str, tuple[ErrorCause, ...]] = {
     # Right but for cancellation.
     "the sigmoid is a tanh, which cancels far below zero": (UNSTABLE, ROUNDING),
     "the variance is the mean of squares less the square of the mean": (UNSTABLE,),
-    "a tile's sums from its start are its total less those from its end": (UNSTABLE,),
-    "sums from the end are the total less those from the start": (UNSTABLE,),
+    # Of infinities, the difference is another formula.
+    "a tile's sums from its start are its total less those from its end": (UNSTABLE, FORMULA),
+    "sums from the end are the total less those from the start": (UNSTABLE, FORMULA),
     "sine is the root of 1 - cos^2": (UNSTABLE, FORMULA),
     # Too little precision that stays in float64: constants, polynomials, storage in 8 bits.
     "an epsilon of float16 is added to the total": (FORMULA,),
     "an epsilon is added to the sigmoid's denominator": (FORMULA,),
+    "1e-6 is added to the sum against division by zero": (FORMULA,),
+    "the scale is applied after the softmax": (FORMULA,),
+    "the weighted sum is not rescaled": (FORMULA,),
+    "the total is not rescaled": (FORMULA,),
     "1e-5 is added to the sum against a logarithm of zero": (FORMULA,),
     "sine and cosine are polynomials of degree 7 and 6": (FORMULA,),
     "angles are reduced by a rounded 2 pi": (FORMULA, ROUNDING),

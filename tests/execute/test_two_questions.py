@@ -76,6 +76,21 @@ def _total(x: jax.Array) -> jax.Array:
     return jnp.broadcast_to(total, x.shape)
 
 
+def _total_of_products(x: jax.Array) -> jax.Array:
+    """Sums of a float32 input, by a product whose operands the kernel rounds to bfloat16."""
+    ones = jnp.ones((COLUMNS, COLUMNS), jnp.bfloat16)
+    return jnp.dot(x.astype(jnp.bfloat16), ones, preferred_element_type=jnp.float32)
+
+
+def _totals(x: Any) -> Any:
+    return np.broadcast_to(x.sum(axis=1, keepdims=True), x.shape)
+
+
+def _sigmoid(x: Any) -> Any:
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1.0) / (1 + small)
+
+
 @dataclass(frozen=True)
 class Case:
     """A kernel with its oracle, and the causes that its findings state: none for a right one."""
@@ -99,7 +114,10 @@ CASES = (
     Case("half away from zero", lambda x: jnp.sign(x) * jnp.floor(jnp.abs(x) + 0.5), np.rint, FORMULA),
     Case("half to even", jnp.round, np.rint, RIGHT),
     Case("a lerp", _by_lerp, lambda x: 0.25 * x + 0.75 * x[:, ::-1], RIGHT, "float32"),
-    Case("a sum in 16 bits", _total, lambda x: np.broadcast_to(x.sum(axis=1, keepdims=True), x.shape), ROUNDING),
+    Case("a sum in 16 bits", _total, _totals, ROUNDING),
+    Case("operands of a product in 16 bits", _total_of_products, _totals, ROUNDING, "float32"),
+    Case("a sigmoid that overflows", lambda x: jnp.exp(x) / (1 + jnp.exp(x)), _sigmoid, ROUNDING, "float32", 1e4),
+    Case("a sigmoid that cancels", lambda x: 0.5 + 0.5 * jnp.tanh(x / 2), _sigmoid, UNSTABLE, "float32", 80),
     Case("layer norm", _in_float32(_centred), _centred, RIGHT, "float32", 1000),
     Case("layer norm by moments", _in_float32(_by_moments), _centred, UNSTABLE, "float32", 1000),
 )

@@ -121,8 +121,9 @@ ONES = np.ones(8, np.float32)
         (lambda x: (x / 3).sum() + 0 * x, ONES, 1, 8),
         (lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), X, 0, 0),
         (lambda x: jnp.exp(x) - jnp.float32(0.7), X, 0.5, 40),
+        (lambda x: jnp.tanh(x + 49), ONES, 1, 2),
     ],
-    ids=["integers", "a sum of integers", "exp", "a sum", "casts", "cancellation"],
+    ids=["integers", "a sum of integers", "exp", "a sum", "casts", "cancellation", "a function that is 1 in float64"],
 )
 @pytest.mark.parametrize("fmt", [FLOAT32, FORMULA_FORMAT], ids=["float32", "40 bits"])
 def test_samples_move_by_the_roundings_of_their_arithmetic(

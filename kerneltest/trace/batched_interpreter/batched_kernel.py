@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -58,19 +59,23 @@ class BatchedKernel:
         self._compiled = BatchedEvaluator(rule).compile(poisoned)
         self._outputs = traced.outputs
 
-    def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
+    def __call__(
+        self, leaves: Sequence[Array], *, overflow: Literal["ignore", "raise"] = "ignore"
+    ) -> tuple[Array, ...]:
         """Evaluates the kernel.
 
         Args:
           leaves: (rows, *shape), or (1, *shape) for a leaf that all rows share.
+          overflow: what to do where finite operands have an infinite result.
 
         Returns:
           The outputs, (rows, *shape).
 
         Raises:
           UnknownError: the values lead to something unsupported.
+          FloatingPointError: an operation overflows, and is to raise.
         """
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore", over=overflow):
             outputs = self._compiled(leaves)
         rows = max((len(leaf) for leaf in leaves), default=1)
         return tuple(np.broadcast_to(x, (rows, *o.shape)) for x, o in zip(outputs, self._outputs, strict=True))

@@ -45,6 +45,8 @@ _ROUNDS: Mapping[str, str] = {
     "erf_inv": "erf",
 }
 _SUMS = frozenset({"reduce_sum", "cumsum", "dot_general"})
+# Of an operand other than 0, these have no result that is exact, though float64 rounds many to 1 or -1.
+_NEVER_EXACT = frozenset("exp expm1 log1p tanh sin cos tan erf erfc sinh cosh logistic".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,19 @@ class PromotedKernel:
         with jax.enable_x64(True):
             return self._kernel([_promote(leaf) for leaf in leaves])
 
+    def overflows(self, leaves: Sequence[Array]) -> bool:
+        """Returns whether an operation on finite values overflows float64, for one case.
+
+        Args:
+          leaves: (*shape).
+        """
+        with jax.enable_x64(True):
+            try:
+                self._kernel([_promote(leaf)[None] for leaf in leaves], overflow="raise")
+            except FloatingPointError:
+                return True
+        return False
+
     def sample(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
         """Evaluates the kernel in samples.
 
@@ -114,7 +129,7 @@ class PromotedKernel:
           UnknownError: the values lead to something unsupported.
         """
         if arithmetic not in self._sampled:
-            rule = _SamplingRule(arithmetic, frozenset(self._traced.jaxpr.jaxpr.constvars))
+            rule = _SamplingRule(arithmetic, self._traced)
             with promote_floats():
                 self._sampled[arithmetic] = rule, BatchedKernel(self._traced, rule=rule)
         rule, kernel = self._sampled[arithmetic]
@@ -133,14 +148,16 @@ def _promote(leaf: Array) -> Array:
 class _SamplingRule:
     """Evaluates equations in samples."""
 
-    def __init__(self, arithmetic: SampleArithmetic, arrays: frozenset[Var]) -> None:
+    def __init__(self, arithmetic: SampleArithmetic, traced: Traced) -> None:
         """Initialises the instance.
 
         Args:
           arithmetic: of the samples.
-          arrays: the variables that stand for arrays of constants.
+          traced: the kernel.
         """
-        self._arithmetic, self._arrays = arithmetic, arrays
+        self._arithmetic = arithmetic
+        self._arrays: frozenset[Var] = frozenset(traced.jaxpr.jaxpr.constvars)
+        self._inputs = frozenset(leaf.dtype for leaf in traced.inputs)
         self.restart()
 
     def restart(self) -> None:
@@ -190,12 +207,15 @@ class _SamplingRule:
         unit = 2 * known.argument * self._arithmetic.fmt.unit_roundoff
         return lambda operands: [self._perturb(operands[0], unit), *operands[1:]]
 
-    @staticmethod
-    def _operand_format(dtype: DType, precision: Precision) -> FloatFormat | None:
-        """The format to which a machine rounds an operand of a product that has a dtype in the kernel."""
+    def _operand_format(self, dtype: DType, precision: Precision) -> FloatFormat | None:
+        """The format to which a machine rounds an operand of a product that has a dtype in the kernel.
+
+        One that no input has is the kernel's own choice, so that its rounding is no machine's.
+        """
         if not is_float(dtype) or dtype.itemsize > 4:
             return None
-        return precision.dot_input.get("float32") if dtype == np.float32 else float_format(dtype)
+        given = dtype != np.float32 and dtype in self._inputs
+        return float_format(dtype) if given else precision.dot_input.get("float32")
 
     def _result_rounding(self, equation: Equation) -> Callable[[Sequence[Array], Array], Array]:
         name, fmt, precision = primitive_name(equation), self._arithmetic.fmt, self._arithmetic.precision
@@ -208,12 +228,14 @@ class _SamplingRule:
         known = precision.ulps.get(_ROUNDS[name]) if precision is not None and name in _ROUNDS else None
         beyond = 2 * max(known.relative - 0.5, 0.0) * fmt.unit_roundoff if known is not None else 0.0
         absolute = 2 * known.absolute * fmt.unit_roundoff if known is not None else 0.0
+        never_exact = name in _NEVER_EXACT
 
         def round_result(operands: Sequence[Array], x: Array) -> Array:
             moved = self._perturb(x, beyond) if beyond else x
             if absolute:
                 moved = self._in_rows(moved, moved + absolute * self._noise(moved))
-            return self._round(moved, fmt)
+            rounded = (operands[0] != 0) & np.isfinite(operands[0]) if never_exact else False
+            return self._round(moved, fmt, rounded=rounded)
 
         return round_result
 
@@ -237,9 +259,15 @@ class _SamplingRule:
         moved = self._in_rows(sums, sums + np.where(whole, 0.0, steps * known) * self._noise(sums))
         return self._round(moved, fmt)
 
-    def _round(self, values: Array, fmt: FloatFormat) -> Array:
-        """Perturbs values by up to a rounding, on either side of a power of two, unless they are representable."""
-        inexact = round_to_nearest(values, fmt) != values
+    def _round(self, values: Array, fmt: FloatFormat, *, rounded: Array | bool = False) -> Array:
+        """Perturbs values by up to a rounding, on either side of a power of two, unless they are representable.
+
+        Args:
+          values: (rows, ...).
+          fmt: to which they are rounded.
+          rounded: where even representable values are rounded ones.
+        """
+        inexact = (round_to_nearest(values, fmt) != values) | rounded
         return self._perturb(values, ROUNDING * fmt.unit_roundoff * inexact) if inexact.any() else values
 
     def _perturb(self, values: Array, unit: float | Array) -> Array:
