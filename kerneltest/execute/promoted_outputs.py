@@ -13,7 +13,8 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
-from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
+from kerneltest.trace.batched_interpreter.sampling_rule import SampleArithmetic
 from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
 

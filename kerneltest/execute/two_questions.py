@@ -20,7 +20,7 @@ from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
-from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
+from kerneltest.trace.batched_interpreter.sampling_rule import SampleArithmetic
 from kerneltest.trace.tracing import Traced
 
 

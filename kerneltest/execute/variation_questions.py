@@ -17,7 +17,7 @@ from kerneltest.judge.compare import Comparison
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
-from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
+from kerneltest.trace.batched_interpreter.sampling_rule import SampleArithmetic
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from kerneltest.localize.equation_sites import LocatedJaxpr, SiteKey, site_key
 from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator, Rule
 from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel, kernel_rule
 from kerneltest.trace.batched_interpreter.batched_values import EquationFunction, is_promotable, promote_floats
-from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
+from kerneltest.trace.batched_interpreter.sampling_rule import SampleArithmetic
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import primitive_name

@@ -140,6 +140,8 @@ def product(
         one_a, one_b, one_exact = (first.machine.row(each, 0) for each in (a, b, exact))
         mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
         partial = product_partial_sums(one_a, one_b, one_exact, mass, squares)
+        if precision.aligns_subnormals and operands is not None and not wide:
+            partial = np.maximum(partial, _aligned(one_a, operands) @ _aligned(one_b, operands) - mass)
         near_equal = (np.abs(one_exact) > _ONE_SIGN * mass) & (size_of(inner) * squares < _ONE_SIZE * mass**2)
         samples = first.machine.round_sum(
             exact, mass, size_of(inner), _sum_format(made), partial=partial, near_equal=near_equal
@@ -155,6 +157,12 @@ def product(
     if inner and not whole and first.machine.tape is None:
         result.again = lambda: product(left, letters[0], right, letters[1], out, scaled=scaled)
     return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
+
+
+def _aligned(operand: Array, fmt: FloatFormat) -> Array:
+    """The magnitudes of an operand as a machine aligns its products: a subnormal number counts as the least normal."""
+    size = np.abs(operand)
+    return np.where((size > 0) & (size < fmt.smallest_normal), fmt.smallest_normal, size)
 
 
 def _operand_format(precision: Precision, formats: Formats, scaled: bool) -> tuple[FloatFormat | None, bool]:

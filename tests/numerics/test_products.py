@@ -67,6 +67,15 @@ def test_operands_in_a_16_bit_format_are_exact_and_sums_in_float32() -> None:
         assert _moved(WAYS["matmul"], precision, BFLOAT16, a, b).max() < 40 * FLOAT32.unit_roundoff
 
 
+def test_products_of_subnormal_operands_are_aligned_as_if_these_were_normal() -> None:
+    fmt = float_format(np.dtype(np.float16))
+    a, b = (round_to_nearest(x, fmt) for x in (A * 2.0**-20, B))
+    one_product = fmt.smallest_normal * np.abs(b).sum(0) * FLOAT32.unit_roundoff / (np.abs(a) @ np.abs(b))
+    tensor_cores, others = (_moved(WAYS["matmul"], row, fmt, a, b) for row in (NVIDIA, SIMULATED))
+    assert (tensor_cores.max(0) > 0.5 * one_product).all()
+    assert others.max() < 40 * FLOAT32.unit_roundoff
+
+
 def test_what_was_computed_from_16_bit_arguments_is_rounded_to_16_bits_on_its_way_into_a_product() -> None:
     machine = RoundingModel(PLAIN, rows=ROWS)
     a = np.ones((3, 8))

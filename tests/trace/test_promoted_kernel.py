@@ -17,7 +17,8 @@ from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.formula import FORMULA_FORMAT
 from kerneltest.plan.signatures import signatures
-from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
+from kerneltest.trace.batched_interpreter.sampling_rule import SampleArithmetic
 from kerneltest.trace.float64_tracing import trace_in_float64
 from kerneltest.trace.jax_compat.wide_float_names import widen_float_names
 from kerneltest.trace.tracing import trace, trace_function

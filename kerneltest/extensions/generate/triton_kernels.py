@@ -54,7 +54,7 @@ def kernel(x, at):
 def triton_atomics(rng: random.Random) -> Draft:
     """Elements combined atomically by indices, or those of all programs in one number."""
     name, dtype, start, oracle = rng.choice((
-        ("add", "float32", "0", "np.add.at(o, at, x)"),
+        ("add", "float32", "0", "np.add.at(o, at, np.rint(x))"),  # whole numbers, whose sums no order rounds
         ("max", "float32", "-9", "np.maximum.at(o, at, x)"),
         ("min", "float32", "9", "np.minimum.at(o, at, x)"),  # integers: see triton_atomic_add_of_integers.py
         ("or", "int32", "0", "np.bitwise_or.at(o, at, x)"),
@@ -62,6 +62,8 @@ def triton_atomics(rng: random.Random) -> Draft:
         ("xor", "int32", "0", "np.bitwise_xor.at(o, at, x)"),
     ))  # fmt: skip
     block, single = rng.choice((16, 32)), rng.random() < 0.3
+    loaded = "plgpu.load(x_ref.at[lanes], mask=inside, other=0)"
+    loaded = f"jnp.round({loaded})" if name == "add" else loaded
     at = "jnp.zeros_like(lanes)" if single else "plgpu.load(at_ref.at[lanes], mask=inside, other=0)"
     body = f"""
 def kernel(x, at):
@@ -70,7 +72,7 @@ def kernel(x, at):
     def body(x_ref, at_ref, _, o_ref):
         lanes = pl.program_id(0) * {block} + jnp.arange({block})
         inside = lanes < b
-        x = plgpu.load(x_ref.at[lanes], mask=inside, other=0)
+        x = {loaded}
         plgpu.atomic_{name}(o_ref, ({at},), x, mask=inside)
 
     start = jnp.full((9,), {start}, x.dtype)
@@ -85,7 +87,7 @@ def kernel(x, at):
     domain = ", domain=(-8, 8)" if dtype == "float32" else ""
     arguments = {"x": f'kt.array("b", "{dtype}"{domain})', "at": 'kt.indices("b", into="9")'}
     options = {"dims": f"dict(b={random_lengths(rng, block)})", "backends": '("gpu",)'}
-    oracle = f"o = np.full(9, {start}, x.dtype)\n{oracle.replace('at, x', '0 * at, x') if single else oracle}\nreturn o"
+    oracle = f"o = np.full(9, {start}, x.dtype)\n{oracle.replace('at, ', '0 * at, ') if single else oracle}\nreturn o"
     features = frozenset({"triton", f"atomic {name}", dtype, "one address" if single else "by indices"})
     return Draft(f"elements combined by atomic {name}", body, arguments, options, oracle, features, TRITON)
 

@@ -64,7 +64,9 @@ def kernel(x, y):
 """
     shapes = "m k", "n k" if transposed else "k n"
     arguments = {name: f'kt.array("{axes}", "{dtype}"{domain})' for name, axes in zip("xy", shapes, strict=True)}
-    dims = f"m={random_lengths(rng, tile)}, n={random_lengths(rng, tile)}, k={random_lengths(rng, depth)}"
+    # Two parts add up to the same in either order, and three do not.
+    inner = f"kt.dim(block={depth}, values=({depth + 6}, {2 * depth}))" if split else random_lengths(rng, depth)
+    dims = f"m={random_lengths(rng, tile)}, n={random_lengths(rng, tile)}, k={inner}"
     declared = {"dims": f"dict({dims})"}
     if out != "x.dtype":
         declared["returns"] = '"int32"' if dtype == "int8" else '"float32"'

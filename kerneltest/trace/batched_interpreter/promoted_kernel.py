@@ -4,66 +4,21 @@ The same evaluation in samples, in each of which every operation is rounded at r
 the roundings of an arithmetic, whatever the dtypes of the kernel are.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float
-from kerneltest.core.precision import FLOAT32, Precision
-from kerneltest.numerics.formats import fits, round_to_nearest
-from kerneltest.numerics.random_errors import ROUNDING
-from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator
-from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel, kernel_rule
+from kerneltest.core.dtypes import Array
+from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel
 from kerneltest.trace.batched_interpreter.batched_values import (
-    EquationFunction,
     UnknownError,
     is_promotable,
     promote_floats,
 )
-from kerneltest.trace.jax_compat.jaxpr_types import Equation, Var
+from kerneltest.trace.batched_interpreter.sampling_rule import ROUNDS, SampleArithmetic, SamplingRule
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import iter_equations, primitive_name
-
-# Primitives that round their result, with the name of the function in `Precision.ulps`; "" for those that round once.
-_ROUNDS: Mapping[str, str] = {
-    **dict.fromkeys("add add_any sub mul square integer_pow reduce_prod cumprod rem".split(), ""),
-    **{name: name for name in "exp exp2 expm1 log log1p sqrt rsqrt tanh sin cos tan erf erfc sinh cosh cbrt".split()},
-    "div": "divide",
-    "logistic": "expit",
-    "pow": "power",
-    "atan2": "arctan2",
-    "asin": "arcsin",
-    "acos": "arccos",
-    "atan": "arctan",
-    "asinh": "arcsinh",
-    "acosh": "arccosh",
-    "atanh": "arctanh",
-    "erf_inv": "erf",
-}
-_SUMS = frozenset({"reduce_sum", "cumsum", "dot_general"})
-# Of an operand other than 0, these have no result that is exact, though float64 rounds many to 1 or -1.
-_NEVER_EXACT = frozenset("exp expm1 log1p tanh sin cos tan erf erfc sinh cosh logistic".split())
-
-
-@dataclass(frozen=True, slots=True)
-class SampleArithmetic:
-    """The arithmetic of samples.
-
-    Attributes:
-      fmt: the format of every result.
-      precision: how functions and the operands of products are rounded in addition; None for not at all.
-      constants: whether constants in narrower floats are known to half an ulp of their dtype only.
-      rows: the number of samples; none is rounded in row 0.
-    """
-
-    fmt: FloatFormat
-    precision: Precision | None = None
-    constants: bool = False
-    rows: int = 17
 
 
 class PromotedKernel:
@@ -82,10 +37,10 @@ class PromotedKernel:
     def __init__(self, traced: Traced) -> None:
         self._traced = traced
         names = {primitive_name(equation) for equation, _ in iter_equations(traced.jaxpr.jaxpr)}
-        self.functions = frozenset(filter(None, map(_ROUNDS.get, names)))
+        self.functions = frozenset(filter(None, map(ROUNDS.get, names)))
         with promote_floats():
             self._kernel = BatchedKernel(traced)
-        self._sampled: dict[SampleArithmetic, tuple[_SamplingRule, BatchedKernel]] = {}
+        self._sampled: dict[SampleArithmetic, tuple[SamplingRule, BatchedKernel]] = {}
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         """Evaluates the kernel for several inputs at once.
@@ -129,7 +84,7 @@ class PromotedKernel:
           UnknownError: the values lead to something unsupported.
         """
         if arithmetic not in self._sampled:
-            rule = _SamplingRule(arithmetic, self._traced)
+            rule = SamplingRule(arithmetic, self._traced)
             with promote_floats():
                 self._sampled[arithmetic] = rule, BatchedKernel(self._traced, rule=rule)
         rule, kernel = self._sampled[arithmetic]
@@ -143,169 +98,3 @@ class PromotedKernel:
 
 def _promote(leaf: Array) -> Array:
     return leaf.astype(np.float64) if is_promotable(leaf.dtype) else leaf
-
-
-class _SamplingRule:
-    """Evaluates equations in samples."""
-
-    def __init__(self, arithmetic: SampleArithmetic, traced: Traced) -> None:
-        """Initialises the instance.
-
-        Args:
-          arithmetic: of the samples.
-          traced: the kernel.
-        """
-        self._arithmetic = arithmetic
-        self._arrays: frozenset[Var] = frozenset(traced.jaxpr.jaxpr.constvars)
-        self._inputs = frozenset(leaf.dtype for leaf in traced.inputs)
-        self.restart()
-
-    def restart(self) -> None:
-        """Draws the same noise again, so that no case depends on those before it."""
-        self._random = np.random.Generator(np.random.PCG64(20))
-
-    def __call__(self, evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
-        evaluate, name = kernel_rule(evaluator, equation), primitive_name(equation)
-        constants = self._constants(equation)
-        rounds = name in _ROUNDS or name in _SUMS or name == "convert_element_type"
-        if not constants and not (rounds and is_float(np.dtype(equation.outvars[0].aval.dtype))):
-            return evaluate
-        round_operands, round_result = self._operand_rounding(equation), self._result_rounding(equation)
-
-        def sample(operands: Sequence[Array]) -> Sequence[Array]:
-            moved = list(operands)
-            for number, unit in constants.items():
-                moved[number] = self._perturb(moved[number], unit)
-            moved = round_operands(moved)
-            results = evaluate(moved)
-            return [round_result(moved, results[0])] if rounds else results
-
-        return sample
-
-    def _constants(self, equation: Equation) -> dict[int, float]:
-        """The operands that are rounded constants, with the largest relative error of each."""
-        found = {}
-        for number, variable in enumerate(equation.invars) if self._arithmetic.constants else ():
-            literal = hasattr(variable, "val")
-            if not literal and variable not in self._arrays:
-                continue
-            dtype = np.dtype(variable.aval.dtype)
-            if is_float(dtype) and (error := _constant_error(variable.val if literal else None, dtype)):
-                found[number] = error
-        return found
-
-    def _operand_rounding(self, equation: Equation) -> Callable[[list[Array]], list[Array]]:
-        name, precision = primitive_name(equation), self._arithmetic.precision
-        if name == "dot_general" and precision is not None:
-            formats = [self._operand_format(np.dtype(v.aval.dtype), precision) for v in equation.invars]
-            return lambda operands: [
-                x if fmt is None else self._round(x, fmt) for x, fmt in zip(operands, formats, strict=True)
-            ]
-        known = precision.ulps.get(_ROUNDS.get(name, "")) if precision is not None else None
-        if known is None or not known.argument:
-            return lambda operands: operands
-        unit = 2 * known.argument * self._arithmetic.fmt.unit_roundoff
-        return lambda operands: [self._perturb(operands[0], unit), *operands[1:]]
-
-    def _operand_format(self, dtype: DType, precision: Precision) -> FloatFormat | None:
-        """The format to which a machine rounds an operand of a product that has a dtype in the kernel.
-
-        One that no input has is the kernel's own choice, so that its rounding is no machine's.
-        """
-        if not is_float(dtype) or dtype.itemsize > 4:
-            return None
-        given = dtype != np.float32 and dtype in self._inputs
-        return float_format(dtype) if given else precision.dot_input.get("float32")
-
-    def _result_rounding(self, equation: Equation) -> Callable[[Sequence[Array], Array], Array]:
-        name, fmt, precision = primitive_name(equation), self._arithmetic.fmt, self._arithmetic.precision
-        if name == "convert_element_type":
-            from_integer = not is_float(np.dtype(equation.invars[0].aval.dtype))
-            return lambda operands, x: self._round(x, fmt) if from_integer and x.dtype == np.float64 else x
-        if name in _SUMS:
-            mass = self._mass(equation)
-            return lambda operands, x: self._round_sum(x, *mass(operands), fmt)
-        known = precision.ulps.get(_ROUNDS[name]) if precision is not None and name in _ROUNDS else None
-        beyond = 2 * max(known.relative - 0.5, 0.0) * fmt.unit_roundoff if known is not None else 0.0
-        absolute = 2 * known.absolute * fmt.unit_roundoff if known is not None else 0.0
-        never_exact = name in _NEVER_EXACT
-
-        def round_result(operands: Sequence[Array], x: Array) -> Array:
-            moved = self._perturb(x, beyond) if beyond else x
-            if absolute:
-                moved = self._in_rows(moved, moved + absolute * self._noise(moved))
-            rounded = (operands[0] != 0) & np.isfinite(operands[0]) if never_exact else False
-            return self._round(moved, fmt, rounded=rounded)
-
-        return round_result
-
-    def _mass(self, equation: Equation) -> Callable[[Sequence[Array]], tuple[Array, int]]:
-        """The function from a sum's operands to the sums of magnitudes, and the number of terms."""
-        absolute = kernel_rule(BatchedEvaluator(kernel_rule), equation)
-        shape, params = equation.invars[0].aval.shape, equation.params
-        if primitive_name(equation) == "dot_general":
-            axes = params["dimension_numbers"][0][0]
-        else:
-            axes = params["axes"] if "axes" in params else (params["axis"],)
-        terms = math.prod(shape[axis] for axis in axes)
-        return lambda operands: (np.asarray(absolute([np.abs(each) for each in operands])[0]), terms)
-
-    def _round_sum(self, sums: Array, mass: Array, terms: int, fmt: FloatFormat) -> Array:
-        """Sums with the errors of summing in any order: see `RoundingModel.round_sum`."""
-        known = np.where(np.isfinite(mass), mass, 0.0)
-        exact = known < 2.0**fmt.precision  # sums of integers are exact up to there
-        whole = exact & (sums == np.rint(sums)) & (known == np.rint(known))
-        steps = min(math.sqrt(3 * terms), terms - 1) * fmt.unit_roundoff
-        moved = self._in_rows(sums, sums + np.where(whole, 0.0, steps * known) * self._noise(sums))
-        return self._round(moved, fmt)
-
-    def _round(self, values: Array, fmt: FloatFormat, *, rounded: Array | bool = False) -> Array:
-        """Perturbs values by up to a rounding, on either side of a power of two, unless they are representable.
-
-        Args:
-          values: (rows, ...).
-          fmt: to which they are rounded.
-          rounded: where even representable values are rounded ones.
-        """
-        inexact = (round_to_nearest(values, fmt) != values) | rounded
-        return self._perturb(values, ROUNDING * fmt.unit_roundoff * inexact) if inexact.any() else values
-
-    def _perturb(self, values: Array, unit: float | Array) -> Array:
-        """Perturbs values by up to a relative error, except in row 0."""
-        return self._in_rows(values, values * (1 + unit * self._noise(values)))
-
-    def _in_rows(self, exact: Array, moved: Array) -> Array:
-        if len(exact) not in (1, self._arithmetic.rows):
-            raise UnknownError("samples that take different branches")
-        result = np.array(np.broadcast_to(moved, (self._arithmetic.rows, *moved.shape[1:])), np.float64)
-        result[0] = exact[0]
-        return result
-
-    def _noise(self, values: Array) -> Array:
-        return self._random.uniform(-1.0, 1.0, (self._arithmetic.rows, *values.shape[1:]))
-
-
-def _constant_error(value: Any, dtype: DType) -> float:
-    """Returns the largest relative error of a constant that its author may have rounded to a narrower float.
-
-    Args:
-      value: a number; None for an array.
-      dtype: of the constant in the jaxpr. One that JAX has converted to float64 still has the digits of float32.
-    """
-    fmt = float_format(dtype) if dtype.itemsize < 8 else FLOAT32
-    if value is None:
-        return fmt.unit_roundoff if dtype.itemsize < 8 else 0.0
-    number = float(value)
-    if fmt == FLOAT32 and number == 2 * fmt.unit_roundoff:
-        return 1.0  # the epsilon of float32, which would be less in float64
-    return fmt.unit_roundoff if fits(np.array([number]), fmt) and not _is_deliberate(number) else 0.0
-
-
-def _is_deliberate(number: float) -> bool:
-    """Returns whether a constant is what its author wrote: at most 12 bits long, or the sum of three powers of two."""
-    if not math.isfinite(number):
-        return True
-    digits = int(abs(math.frexp(number)[0]) * 2**53)
-    digits >>= max((digits & -digits).bit_length() - 1, 0)
-    powers = (digits ^ (3 * digits)).bit_count()  # in the sum or difference that has the fewest
-    return digits < 2**12 or powers <= 3
