@@ -54,7 +54,7 @@ def kernel(x, at):
 def triton_atomics(rng: random.Random) -> Draft:
     """Elements combined atomically by indices, or those of all programs in one number."""
     name, dtype, start, oracle = rng.choice((
-        ("add", "float32", "0", "np.add.at(o, at, np.rint(x))"),  # whole numbers, whose sums no order rounds
+        ("add", "float32", "0", "np.add.at(o, at, np.floor(x))"),  # whole numbers, whose sums no order rounds
         ("max", "float32", "-9", "np.maximum.at(o, at, x)"),
         ("min", "float32", "9", "np.minimum.at(o, at, x)"),  # integers: see triton_atomic_add_of_integers.py
         ("or", "int32", "0", "np.bitwise_or.at(o, at, x)"),
@@ -63,7 +63,7 @@ def triton_atomics(rng: random.Random) -> Draft:
     ))  # fmt: skip
     block, single = rng.choice((16, 32)), rng.random() < 0.3
     loaded = "plgpu.load(x_ref.at[lanes], mask=inside, other=0)"
-    loaded = f"jnp.round({loaded})" if name == "add" else loaded
+    loaded = f"jnp.floor({loaded})" if name == "add" else loaded
     at = "jnp.zeros_like(lanes)" if single else "plgpu.load(at_ref.at[lanes], mask=inside, other=0)"
     body = f"""
 def kernel(x, at):
