@@ -42,19 +42,22 @@ class SuspectTracker:
             record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
         self._records.append(record)
 
-    def investigate(self, parts: Sequence[Item], cache: Cache, writer: RecordWriter) -> tuple[Suspect, ...]:
+    def investigate(
+        self, parts: Sequence[Item], cache: Cache, writer: RecordWriter, *, searches: bool = True
+    ) -> tuple[Suspect, ...]:
         """Returns the suspects of an item, with their smallest cases once this process has searched for them.
 
         Args:
           parts: the item's groups.
           cache: what its cases share.
           writer: of this process's records.
+          searches: whether to search for the smallest cases.
         """
         pairing = parts[0].pairing
         blocks = {parts[0].pairing_id: {name: dim.block for name, dim in pairing.dims.items() if dim.block}}
         from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS
 
-        for _ in range(REDUCTION_ROUNDS if self._seconds else 0):
+        for _ in range(REDUCTION_ROUNDS if searches and self._seconds else 0):
             for suspect in find_suspects(self._records, blocks, self._smallest):
                 findings = [record for record in suspect.findings if record.item == parts[0].name]
                 is_safe = not any(map(ends_its_process, findings))
