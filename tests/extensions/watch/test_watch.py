@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -115,6 +116,8 @@ def test_an_edit_is_run_and_its_suspect_shown(tmp_path: Path) -> None:
         text=True,
         bufsize=1,
     )
+    limit = threading.Timer(60, process.kill)
+    limit.start()
     assert process.stdin is not None
     assert process.stdout is not None
     lines: list[str] = []
@@ -130,8 +133,10 @@ def test_an_edit_is_run_and_its_suspect_shown(tmp_path: Path) -> None:
         assert "watch: green" in read_until(" after ")
         kernel = tmp_path / "double.py"
         saved = kernel.stat().st_mtime_ns
-        kernel.write_text(KERNEL.format(other="x * 3"), encoding="utf-8")
-        os.utime(kernel, ns=(saved, saved))  # as long and as old as before, by which bytecode is taken for current
+        edited = tmp_path / "edited"
+        edited.write_text(KERNEL.format(other="x * 3"), encoding="utf-8")
+        os.utime(edited, ns=(saved, saved))  # as long and as old as before, by which bytecode is taken for current
+        edited.replace(kernel)
         assert "double.py changed" in read_until(" changed")
         read_until("first finding in doubled[interpret-int32]")
         assert "watch: not green" in read_until(" after ")
@@ -142,6 +147,7 @@ def test_an_edit_is_run_and_its_suspect_shown(tmp_path: Path) -> None:
         process.stdin.flush()
         assert process.wait(30) == 1
     finally:
+        limit.cancel()
         process.kill()
         process.stdout.close()
         process.stdin.close()
