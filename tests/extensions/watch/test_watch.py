@@ -11,7 +11,7 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.extensions.watch.save_events import WatchError, watched_folders
-from kerneltest.extensions.watch.watch_session import Event, KeyPress, RunEnd, Save, WatchSession
+from kerneltest.extensions.watch.watch_session import KEYS, Event, KeyPress, RunEnd, Save, WatchSession
 from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[3]
@@ -81,6 +81,10 @@ def test_keys_say_what_is_not_there_yet(tmp_path: Path, capfd: pytest.CaptureFix
     said = capfd.readouterr().out
     assert "no page yet" in said
     assert "not ended yet" in said
+
+
+def test_the_page_shows_the_keys() -> None:
+    assert KEYS in (ROOT / "docs/how-to/watch.md").read_text(encoding="utf-8")
 
 
 def test_folders_outside_of_the_current_one_are_watched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
