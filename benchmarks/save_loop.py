@@ -56,13 +56,10 @@ class Sample:
 
     def write(self, folder: Path, *, has_bug: bool) -> None:
         """Writes the module, the file with its pairing and the plain test."""
-        source = (ROOT / "kernels" / f"{self.name}.py").read_text(encoding="utf-8")
-        assert source.count(self.right) == 1, f"kernels/{self.name}.py no longer has {self.right!r} once"
-        source = source.replace(self.right, self.broken) if has_bug else source
+        self.write_kernel(folder, has_bug=has_bug)
         imports = f"import numpy as np\n\nfrom {self.name}_kernel import {self.kernel}\n"
         body = f"({self.parameters}):\n{self.oracle}\n"
         texts = {
-            f"{self.name}_kernel.py": source,
             f"test_{self.name}.py": f"import kerneltest as kt\n{imports}\n\n"
             f"@kt.oracle_for({self.kernel}, {self.pairing})\ndef oracle{body}",
             f"plain_{self.name}.py": f"import jax\n{imports}{INTERPRETED}\n\ndef oracle{body}\n\n"
@@ -70,9 +67,16 @@ class Sample:
             f"    output = jax.jit({self.kernel})(*arguments)\n"
             "    np.testing.assert_allclose(output, oracle(*arguments), rtol=1e-4, atol=1e-4)\n",
         }
-        folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
+
+    def write_kernel(self, folder: Path, *, has_bug: bool) -> None:
+        """Writes the module."""
+        source = (ROOT / "kernels" / f"{self.name}.py").read_text(encoding="utf-8")
+        assert source.count(self.right) == 1, f"kernels/{self.name}.py no longer has {self.right!r} once"
+        source = source.replace(self.right, self.broken) if has_bug else source
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{self.name}_kernel.py").write_text(source, encoding="utf-8")
 
 
 INTERPRETED = """
