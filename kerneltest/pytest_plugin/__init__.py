@@ -19,10 +19,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 class PlainImports(MetaPathFinder):
     """Finds kerneltest's modules as Python does, before pytest's finder rewrites them."""
 
-    @classmethod
-    def find_spec(cls, fullname: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
         return PathFinder.find_spec(fullname, path) if fullname.startswith("kerneltest.") else None
 
 
-if PlainImports not in sys.meta_path:
-    sys.meta_path.insert(0, PlainImports)
+sys.meta_path.insert(0, PlainImports())

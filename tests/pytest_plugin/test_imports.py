@@ -24,10 +24,12 @@ UNUSED = (
     ),
 )
 LIST_MODULES = f"""
+import importlib
 import sys
 
 def pytest_runtest_logreport(report):
     if report.when == "call":
+        importlib.invalidate_caches()  # which asks all finders
         print("LOADED", sorted({set(UNUSED)!r} & set(sys.modules)))
         rewritten = [n for n, m in sys.modules.items() if "AssertionRewriting" in repr(getattr(m, "__spec__", None))]
         print("REWRITTEN", sorted(n for n in rewritten if n.startswith("kerneltest.pytest_plugin.")))
