@@ -55,6 +55,18 @@ class TimeBudget:
     _costs: dict[tuple[str, bool], list[float]] = field(default_factory=dict)  # by group, and whether it compiled
     _compiled: set[Signature] = field(default_factory=set)
 
+    @classmethod
+    def of_groups(cls, seconds: float, groups: Iterable[tuple[str, Iterable[AnyCase]]]) -> "TimeBudget | None":
+        """Returns the time limit of an item, of which the planning of its cases is a part; None without a limit.
+
+        Args:
+          seconds: for the whole item; 0 for no limit.
+          groups: the name and the cases of each group, which are planned as they are read.
+        """
+        started = time.monotonic()
+        weights = {name: group_weight(cases) for name, cases in groups} if seconds else {}
+        return cls(seconds - (time.monotonic() - started), weights) if seconds else None
+
     def __post_init__(self) -> None:
         self._end = self.clock() + self.seconds
         self._group, self._until, self._ahead_until, self._first = "", self._end, self._end, True

@@ -14,6 +14,7 @@ MODULES = {
         "kerneltest.extensions.lowering_map.lowering_command",
         "kerneltest.extensions.mutation.mutate_command",
         "kerneltest.extensions.mutation.coverage_command",
+        "kerneltest.extensions.watch.watch_command",
     ),
     "groups": (
         "kerneltest.extensions.proofs.proof_group",

@@ -102,10 +102,12 @@ class Dispatcher:
         """The worker in this process."""
         if self._worker is None:
             from kerneltest.pytest_plugin.crash_log import ConsoleCrashLog
+            from kerneltest.pytest_plugin.first_findings import FirstFindings
             from kerneltest.pytest_plugin.worker import ItemWorker
 
             console = ConsoleCrashLog(self._reporter.console) if self._reporter is not None else None
-            self._worker = ItemWorker(self.setup(self._shard), self._abandon, console)
+            show_finding = FirstFindings(self._config).show
+            self._worker = ItemWorker(self.setup(self._shard), self._abandon, console, show_finding)
         return self._worker
 
     @property
@@ -141,7 +143,7 @@ class Dispatcher:
         command = pytest_command(self._settings, item.backend.id, f"{path}::{name}")
         budget = self._settings.budget
         seconds = self._collection.share_of(budget, item) if budget else 0.0
-        return ItemRequest(item.name, command, seconds, is_retry)
+        return ItemRequest(item.name, command, seconds, is_retry, self._config.getoption("maxfail") == 1)
 
     def prestart(self) -> None:
         """Starts the isolated process during collection if items are likely to need it and a processor is free."""

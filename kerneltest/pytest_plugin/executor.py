@@ -71,12 +71,14 @@ class ItemRequest:
       command: reruns it; its failure shows that.
       budget: seconds that it may take; 0 for no limit.
       is_retry: whether it was begun before, so that some of its cases may have a record.
+      stops_at_finding: whether it ends with its first finding, as the run then does.
     """
 
     name: str
     command: str
     budget: float = 0.0
     is_retry: bool = False
+    stops_at_finding: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
 from kerneltest.pytest_plugin.options import add_options, resolve_path
-from kerneltest.pytest_plugin.progress import ProgressLine, open_terminal
+from kerneltest.pytest_plugin.progress import PROGRESS, ProgressLine, open_terminal
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
 from kerneltest.pytest_plugin.sharding import ShardPlugin, seconds_by_item
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from kerneltest.execute.item import Item
 
 _SHARDING, _INCREMENTAL, _FAILED_TESTS = "kerneltest-sharding", "kerneltest-incremental", "kerneltest-failed-tests"
-PROGRESS = "kerneltest-progress"
 _GUARD, _SESSION = pytest.StashKey[ExitGuard](), pytest.StashKey[pytest.Session]()
 _MAX_RESTARTS = "200"  # xdist's default of 4 restarts per worker can be used up by a single crashing item
 

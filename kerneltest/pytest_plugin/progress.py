@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+PROGRESS = "kerneltest-progress"
+"""The name of the plugin."""
+
 _EVERY = 0.2  # seconds between two updates
 _RATE_AFTER = 1.0  # seconds before a rate is shown
 
@@ -94,7 +97,8 @@ class ProgressLine:
         self._thread = threading.Thread(target=self._keep_drawing, name="kerneltest-progress", daemon=True)
 
     @contextmanager
-    def _hide(self) -> Iterator[None]:
+    def hide(self) -> Iterator[None]:
+        """Erases the line while something else is written."""
         with self._lock:
             if not self._hidden and self._progress:
                 self._write("\x1b[J")
@@ -157,7 +161,7 @@ class ProgressLine:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> Generator[None, object, object]:
         self._start()
-        with self._hide():
+        with self.hide():
             result = yield
             if self._progress:
                 self._progress.running[nodeid] = None
@@ -165,7 +169,7 @@ class ProgressLine:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
-        with self._hide():
+        with self.hide():
             result = yield
             if self._progress and (report.skipped or report.when not in ("setup", "teardown")):
                 self._progress.end(report.nodeid, skipped=report.skipped)
@@ -173,7 +177,7 @@ class ProgressLine:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logfinish(self, nodeid: str) -> Generator[None, object, object]:
-        with self._hide():
+        with self.hide():
             result = yield
             if self._progress:
                 self._progress.running.pop(nodeid, None)
@@ -181,7 +185,7 @@ class ProgressLine:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True, optionalhook=True)
     def pytest_testnodedown(self) -> Generator[None, object, object]:
-        with self._hide():
+        with self.hide():
             return (yield)
 
     @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,7 @@
-"""The suspects of a running process, and its searches for their smallest cases."""
+"""The suspects of a running process, and its searches for their smallest cases.
+
+What searches is imported with the first finding: a green run needs none of it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +9,6 @@ from pathlib import Path
 
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
-from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS, reduce_suspect
 from kerneltest.pytest_plugin.crash_reports import ends_its_process
 from kerneltest.records.files import open_inside, slug
 from kerneltest.records.record_files import RecordWriter
@@ -40,17 +42,22 @@ class SuspectTracker:
             record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
         self._records.append(record)
 
-    def investigate(self, parts: Sequence[Item], cache: Cache, writer: RecordWriter) -> tuple[Suspect, ...]:
+    def investigate(
+        self, parts: Sequence[Item], cache: Cache, writer: RecordWriter, *, searches: bool = True
+    ) -> tuple[Suspect, ...]:
         """Returns the suspects of an item, with their smallest cases once this process has searched for them.
 
         Args:
           parts: the item's groups.
           cache: what its cases share.
           writer: of this process's records.
+          searches: whether to search for the smallest cases.
         """
         pairing = parts[0].pairing
         blocks = {parts[0].pairing_id: {name: dim.block for name, dim in pairing.dims.items() if dim.block}}
-        for _ in range(REDUCTION_ROUNDS if self._seconds else 0):
+        from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS
+
+        for _ in range(REDUCTION_ROUNDS if searches and self._seconds else 0):
             for suspect in find_suspects(self._records, blocks, self._smallest):
                 findings = [record for record in suspect.findings if record.item == parts[0].name]
                 is_safe = not any(map(ends_its_process, findings))
@@ -68,6 +75,8 @@ class SuspectTracker:
         return True
 
     def _search(self, findings: Sequence[Record], parts: Sequence[Item], cache: Cache, writer: RecordWriter) -> None:
+        from kerneltest.localize.suspect_reduction import reduce_suspect
+
         found = reduce_suspect(parts, findings, cache, self._seconds)
         if found is None:
             return

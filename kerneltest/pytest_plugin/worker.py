@@ -2,7 +2,6 @@
 
 import functools
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -21,7 +20,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import PriorAttempts, run_item
-from kerneltest.execute.time_budget import TimeBudget, group_weight
+from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.pytest_plugin.crash_log import CrashLog, CrashReason, FileCrashLog
 from kerneltest.pytest_plugin.crash_reports import device_is_lost, prior_attempts
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, WorkerSetup
@@ -51,7 +50,11 @@ class ItemWorker:
     """
 
     def __init__(
-        self, setup: WorkerSetup, before_exit: Callable[[Activity, Failure], None], console: CrashLog | None = None
+        self,
+        setup: WorkerSetup,
+        before_exit: Callable[[Activity, Failure], None],
+        console: CrashLog | None = None,
+        on_finding: Callable[[str, str], None] = lambda item, finding: None,
     ) -> None:
         """Initialises the instance.
 
@@ -60,8 +63,9 @@ class ItemWorker:
           before_exit: called before the watchdog ends this process.
           console: log in which to report why this process died; None if a supervisor reads a file instead and starts a
             replacement.
+          on_finding: called with an item and its first finding in a line, as soon as that is judged.
         """
-        self.setup = setup
+        self.setup, self._on_finding = setup, on_finding
         state = ProcessState(journal=Journal(setup.folder, setup.shard), planned=setup.planned)
         self.cache = Cache(process=state)
         self.judged_cases = 0
@@ -150,7 +154,7 @@ class ItemWorker:
 
     def _run(self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None]) -> ItemResult:
         self.judged_cases, process = 0, self.cache.process
-        process.budget = _budget(parts, request.budget)
+        process.budget = TimeBudget.of_groups(request.budget, ((part.group.name, part.cases()) for part in parts))
         before, records = prior_attempts(self.setup.folder, request.name, self.setup.shard, is_retry=request.is_retry)
         key = self._reuse.find_key(parts, self.cache) if before is None else ""  # a crash may be of tracing
         self._reuse.write_key(request.name, key)
@@ -169,11 +173,20 @@ class ItemWorker:
                 record = self._write(part, outcome, findings)
                 records.append(record)
                 self._add(record, findings)
+                if findings == [record]:
+                    self._on_finding(request.name, headline(findings, ()))
                 self._check_device(record)
+                if findings and request.stops_at_finding:
+                    break
+            else:
+                continue
+            break
         suspects: Sequence[Suspect] = ()
         if findings and not process.device_lost:
             guard = Guard(process.internal_failures)
-            search = functools.partial(self._suspects.investigate, parts, self.cache, self.writer)
+            search = functools.partial(
+                self._suspects.investigate, parts, self.cache, self.writer, searches=not request.stops_at_finding
+            )
             suspects = guard.collect("searching for the smallest case", search, (), OSError)
             backend = parts[0].backend
             if backend.tier is Tier.DEVICE and not device_responds(backend.id):
@@ -282,12 +295,3 @@ class ItemWorker:
         if self._log is not None:
             self._log.write(CrashReason(cause), self.cache.process.journal.activity)
             os._exit(1)
-
-
-def _budget(parts: Sequence[Item], seconds: float) -> TimeBudget | None:
-    """Returns the time budget of an item, of which the planning of its cases is a part; None without a limit."""
-    if not seconds:
-        return None
-    started = time.monotonic()
-    weights = {part.group.name: group_weight(part.cases()) for part in parts}
-    return TimeBudget(seconds - (time.monotonic() - started), weights)

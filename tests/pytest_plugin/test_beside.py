@@ -181,7 +181,11 @@ def test_what_is_selected_is_planned_and_the_rest_is_not_run(tmp_path: Path, nam
     ran = _ran(tmp_path, *row.arguments)
     assert ran.code == row.code, ran.out
     assert {item.item for item in ran.run.plan.items} == set(row.planned)
-    assert ran.endings() == _alone().endings(*row.recorded)
+    whole = _alone().endings(*row.recorded)
+    if "-x" in row.arguments:  # which ends the item, too
+        assert ran.endings().items() < whole.items()
+    else:
+        assert ran.endings() == whole
     assert bool(ran.run.reconciled.missing) is (row.planned != row.recorded)
     assert ("INCOMPLETE" in ran.out) is (row.planned != row.recorded)
 

@@ -1,4 +1,7 @@
-"""The group that proves kernels at all sizes: one case for each choice of dtypes and static arguments."""
+"""The group that proves kernels at all sizes: one case for each choice of dtypes and static arguments.
+
+The rest of the room is imported only by a run that proves.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,8 +15,6 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.group_registry import register_group
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.extensions.proofs import PROVE
-from kerneltest.extensions.proofs.proof_search import ProofKind, choices, prove_choice
-from kerneltest.extensions.proofs.solver import MISSING, available
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
@@ -29,7 +30,11 @@ class ProofGroup(Group):
         return backend.tier is Tier.SIMULATE
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        for signature in choices(item.pairing) if item.settings.get(PROVE) else ():
+        if not item.settings.get(PROVE):
+            return
+        from kerneltest.extensions.proofs.proof_search import choices
+
+        for signature in choices(item.pairing):
             if signature.dtype == item.dtype:
                 every_size = replace(signature, dims=())
                 yield Case(item.pairing_id, item.pairing.name, every_size, self._family, "", item.seed)
@@ -43,6 +48,9 @@ class ProofGroup(Group):
         Raises:
           Failure: a counterexample, or `unavailable` if a call is not decided.
         """
+        from kerneltest.extensions.proofs.proof_search import ProofKind, prove_choice
+        from kerneltest.extensions.proofs.solver import MISSING, available
+
         if not available():
             raise Failure(Verdict.UNAVAILABLE, MISSING)
         target = TARGETS[item.backend.lowering_backend().partition(":")[2]]

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 
 from kerneltest.extensions.ray import RAY
-from kerneltest.pytest_plugin.hooks import PROGRESS
+from kerneltest.pytest_plugin.progress import PROGRESS
 from kerneltest.pytest_plugin.pytest_run import RUN
 
 
