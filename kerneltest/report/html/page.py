@@ -3,7 +3,7 @@
 A new built-in section is a property of `Page` and its lines in `templates/report.html`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,6 +52,11 @@ def _sparkline(past: Sequence[Past]) -> Sparkline:
     points = [(2 + i * step, 1 + (HEIGHT - 2) * (1 - each.findings / most)) for i, each in enumerate(past)]
     words = "findings by run: " + ", ".join(f"{each.run} {each.findings:,} of {each.cases:,}" for each in past)
     return Sparkline(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), points[-1], words)
+
+
+def _distinct(values: Iterable[str]) -> str:
+    """Joins different values, without empty ones."""
+    return ", ".join(dict.fromkeys(filter(None, values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,24 @@ class Page:
     """
 
     merged: Overlay
+
+    @property
+    def project(self) -> str:
+        """The names of the tested projects; "" if no run names one."""
+        return _distinct(run.plan.project.name for run in self.merged.runs)
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """Name and value of what a reader needs to place the results: commit, date, JAX and devices."""
+        plans = [run.plan for run in self.merged.runs]
+        days = sorted({plan.started[:10] for plan in plans} - {""})
+        found = {
+            "commit": _distinct(plan.project.commit for plan in plans),
+            "date": " to ".join(dict.fromkeys([*days[:1], *days[-1:]])),
+            "JAX": _distinct(plan.environment.get("jax", "") for plan in plans),
+            "devices": _distinct(plan.environment.get("devices", "") for plan in plans),
+        }
+        return [(name, value) for name, value in found.items() if value]
 
     @cached_property
     def matrix(self) -> Matrix:

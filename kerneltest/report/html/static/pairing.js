@@ -37,6 +37,7 @@ function drawPairing(data, name, filters) {
   return [
     el("p", { class: "crumbs" }, el("a", { href: address("matrix", "", widened(filters)) }, "Matrix"), " › ", name),
     el("div", { class: "head" }, el("h2", { tabindex: "-1" }, data.short[number]), el("span", { class: "dim" }, pairing.oracle ? pairing.oracle.file : "")),
+    suspectsOf(data, number),
     el("ul", { class: "tags", "aria-label": "Verdicts by backend" }, backends.map((backend) => backendTag(data, name, backend, all, filters))),
     findingsOf(data, name, selected, filters, narrowed),
     pairing.xfails.length ? [el("h3", {}, "Declared xfails"), el("ul", {}, pairing.xfails.map((text) => el("li", {}, text)))] : null,

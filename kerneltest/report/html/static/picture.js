@@ -10,7 +10,7 @@ function strips(title, entries) {
   const x = (used) => names + left + (Math.min(Math.max(Math.log10(used), low), high) - low) / (high - low) * (width - left - right);
   const words = entries.map(([name, values]) => `${name} at most ${number(Math.max(...values))} in ${plural(values.length, "case")}`);
   const ticks = (values, y) => [...new Set(values.map((used) => x(used > 0 ? used : 1e-9).toFixed(1)))].map((at) => `M${at} ${y}v9`).join("");
-  return svg("svg", { class: "plot", width: names + width, height, role: "img", "aria-label": `${title}: error / bound, ${words.join("; ")}` },
+  return svg("svg", { class: "plot", width: names + width, height, viewBox: `0 0 ${names + width} ${height}`, role: "img", "aria-label": `${title}: error / bound, ${words.join("; ")}` },
     entries.map(([name, values], i) => {
       const y = i * row + 2, over = values.filter((used) => used > 1), within = values.filter((used) => used <= 1);
       return [
