@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 from kerneltest.core.verdicts import Gap, Verdict
+from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS
 from kerneltest.records.overlay import Overlay, OverlayRow
 from kerneltest.records.run_plan import ANY
 from kerneltest.records.schema import Record
@@ -119,6 +120,8 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
         "budgets": _budgets(rows, pairings.number, backends.number, families.number),
         "sharpness": _sharpness(rows, pairings.number, backends.number, dtypes.number),
         "facts": list(COMPILER_FACTS),
+        "errorLimits": list(ERROR_LIMITS),
+        "errorLevels": ERROR_LEVELS,
     }
 
 

@@ -20,6 +20,7 @@ function drawFinding(data, name, filters) {
     el("div", { class: "split" },
       finding.picture ? drawPicture(finding.picture) : null,
       el("div", { class: "facts-of" }, pairs(factsOf(data, finding, verdict, family)), el("h3", {}, "The same case on other backends"), others(data, row, filters))),
+    finding.errors ? [el("h2", {}, "Error over the whole output"), drawErrorMap(data, finding.errors)] : null,
     finding.inputs && finding.inputs.length ? [el("h2", {}, "Inputs around the worst element"), el("div", { class: "split" }, finding.inputs.map((each) => drawInput(each)))] : argumentsOf(finding),
     line ? [el("h2", {}, "Source ", el("span", { class: "dim" }, line.text)), drawSource(line.source, { here: line.line, around: 6 })]
       : pairing.kernel && pairing.kernel.parts.length ? [el("h2", {}, "Kernel ", el("span", { class: "dim" }, pairing.kernel.file)), drawSource(pairing.kernel)] : null,

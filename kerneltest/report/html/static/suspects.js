@@ -45,7 +45,8 @@ function drawSuspect(data, suspect) {
   const pairing = data.pairings[suspect.pairing];
   return el("div", { class: "body" },
     el("div", { class: "shown" },
-      el("section", {}, smallestOf(suspect)),
+      el("section", {}, smallestOf(suspect),
+        suspect.errors ? [el("h4", {}, "Error over the whole output"), drawErrorMap(data, suspect.errors)] : null),
       el("section", { class: "place" }, placeOf(suspect, pairing),
         suspect.conditions.length || suspect.strips.length ? [
           el("h4", {}, "Where it shows"),
