@@ -6,15 +6,17 @@ import json
 import re
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS
+from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, SpecialValue
 from kerneltest.records.overlay import Overlay, OverlayRow
 from kerneltest.records.run_plan import ANY
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import measure_sharpness
 from kerneltest.report.html import highlight
+from kerneltest.report.html.case_coverage import length_coverage, slowest_cases, special_coverage
 from kerneltest.report.html.finding_data import MOST_TEXT, Json, budget_data, finding_details
 from kerneltest.report.html.suspect_data import ShownSuspects
 from kerneltest.report.matrix import Matrix
@@ -98,7 +100,11 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
             {"name": e, "letter": e.letter, "kind": e.kind, "meaning": e.meaning, "finding": not e.is_green}
             for e in endings
         ],
-        "pairings": [{"id": _normalize(name), **_pairing(name, merged, by_pairing[name])} for name in pairings.words],
+        "pairings": [
+            {"id": _normalize(name), **_pairing(name, merged, by_pairing[name], first)}
+            for name, first in zip(pairings.words, _starts(map(len, by_pairing.values())), strict=False)
+        ],
+        "specials": list(SpecialValue),
         "backends": [{"id": _normalize(column.title), "tier": column.tier} for column in matrix.columns],
         "dtypes": [_normalize(name) for name in dtypes.words],
         "families": [{"id": name, "group": groups[name]} for name in families.words],
@@ -141,8 +147,11 @@ def _intern_number(text: str) -> float:
     return float(text)
 
 
-def _pairing(name: str, merged: Overlay, records: Sequence[Record]) -> Json:
-    """Returns a pairing's declaration and sources, of the last run that has it, and the compilers' output."""
+def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) -> Json:
+    """Returns a pairing's declaration and sources, of the last run that has it, and what its cases are.
+
+    Its records are the page's rows from `first` on.
+    """
     pairing: dict[str, object] = {}
     for run in reversed(merged.runs):
         declared = run.plan.pairings.get(name)
@@ -151,6 +160,9 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record]) -> Json:
             for part, source in (("kernel", declared.kernel), ("oracle", declared.oracle)):
                 pairing[part] = {"file": source.file, "parts": highlight.highlight_source(source)}
             break
+    pairing["lengths"] = length_coverage(records)
+    pairing["specials"] = special_coverage(records)
+    pairing["slowest"] = slowest_cases(records, first)
     pairing["compiled"] = _compiled(records)
     advice: dict[tuple[str, str], list[str]] = {}
     for record in records:
@@ -164,6 +176,11 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record]) -> Json:
     ]
     pairing["xfails"] = sorted({text for run in merged.runs for text in run.plan.xfail.get(name, ())})
     return pairing
+
+
+def _starts(counts: Iterable[int]) -> Iterator[int]:
+    """Yields the row of the first record of each pairing, of which the page shows one after another."""
+    return accumulate(counts, initial=0)
 
 
 def _compiled(records: Sequence[Record]) -> list[list[object]]:

@@ -17,7 +17,19 @@ from kerneltest.triage.changes import MEANING, REGRESSIONS
 from kerneltest.triage.run_comparison import RunComparison
 
 # Concatenated in this order; each script uses those before it.
-_SCRIPTS = ("data", "filters", "results", "list", "picture", "error_map", "pairing", "finding", "suspects", "main")
+_SCRIPTS = (
+    "data",
+    "filters",
+    "results",
+    "list",
+    "picture",
+    "error_map",
+    "coverage",
+    "pairing",
+    "finding",
+    "suspects",
+    "main",
+)
 
 
 def write_html(path: Path, runs: Sequence[RunRecords]) -> Path:

@@ -16,6 +16,8 @@ async function start() {
   const save = el("button", { type: "button" }, "Export CSV");
   save.addEventListener("click", () => download("results.csv", toCsv(data, list.rows())));
   byId("view-results").append(el("div", { class: "tools" }, save, lead), list.box);
+  const slowest = slowestOfAll(data);
+  if (slowest) byId("slowest").append(el("h2", {}, "Slowest cases"), slowest);
   const sections = [...document.querySelectorAll("main > [data-view]")];
   const detailed = select(data, {}, { findings: true }).filter((row) => !GAPS.has(data.verdicts[data.rows.verdict[row]].name)).length;
   let last = "";

@@ -46,6 +46,8 @@ function drawPairing(data, name, filters) {
     budgetsOf(data, number, filters),
     sharpnessOf(data, number, filters),
     ulpsOf(data, name, filters),
+    coverageOf(data, pairing),
+    pairing.slowest.length ? [el("h2", {}, "Slowest cases"), el("p", { class: "dim" }, "Time to run and to judge, without compiling."), slowestOf(data, pairing.slowest, "Slowest cases of the pairing")] : null,
     grouped(data, selected, "family", "Families", "family", (i) => data.families[i].id),
     grouped(data, selected, "signature", "Signatures", "signature", (i) => data.signatures[i]),
     compiledOf(data, pairing),
@@ -150,7 +152,7 @@ function ulpsOf(data, name, filters) {
   if (!mine.length) return null;
   return [
     el("h2", {}, "Distance from the rounded oracle"),
-    el("p", { class: "dim" }, "Number of elements by their distance in units in the last place of the output. The heights of the bars are logarithmic."),
+    el("p", { class: "dim" }, "Number of elements by their distance in units in the last place of the output. The lengths of the bars are logarithmic."),
     el("div", { class: "small-plots" }, mine.map(([, backend, dtype, counts]) => ulpHistogram(`${backend}, ${dtype}`, counts))),
   ];
 }
