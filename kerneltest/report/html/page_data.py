@@ -20,6 +20,7 @@ from kerneltest.report.html.case_coverage import length_coverage, slowest_cases,
 from kerneltest.report.html.finding_data import MOST_TEXT, Json, budget_data, finding_details
 from kerneltest.report.html.suspect_data import ShownSuspects
 from kerneltest.report.matrix import Matrix
+from kerneltest.report.panels import Section
 
 MOST_MESSAGES = 4000  # distinct messages; further ones are only in the records, and the page says so
 COMPILER_FACTS = ("registers", "shared memory", "stack", "spills", "matrix instructions", "float64 instructions")
@@ -58,8 +59,8 @@ def _json_pieces(value: object) -> Iterator[str]:
         yield json.dumps(value, separators=(",", ":"), allow_nan=False, default=list)  # a column is an array
 
 
-def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
-    """Returns the document."""
+def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections: Sequence[Section] = ()) -> Json:
+    """Returns the document; of the sections, it has the notes on sources."""
     pairings = _Dictionary(*(line.pairing for line in matrix.lines))
     backends = _Dictionary(*(column.title for column in matrix.columns))
     dtypes, families, signatures = _Dictionary(), _Dictionary(), _Dictionary(ANY)
@@ -126,6 +127,7 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
         "budgets": _budgets(rows, pairings.number, backends.number, families.number),
         "sharpness": _sharpness(rows, pairings.number, backends.number, dtypes.number),
         "facts": list(COMPILER_FACTS),
+        "notes": _notes(sections),
         "errorLimits": list(ERROR_LIMITS),
         "errorLevels": ERROR_LEVELS,
     }
@@ -176,6 +178,14 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) 
     ]
     pairing["xfails"] = sorted({text for run in merged.runs for text in run.plan.xfail.get(name, ())})
     return pairing
+
+
+def _notes(sections: Sequence[Section]) -> dict[str, list[list[object]]]:
+    """Returns place, text and kind of the notes on each pairing's kernel."""
+    notes: dict[str, list[list[object]]] = {}
+    for note in (note for section in sections for note in section.notes):
+        notes.setdefault(_normalize(note.pairing), []).append([note.place, note.text[:MOST_TEXT], note.good])
+    return notes
 
 
 def _starts(counts: Iterable[int]) -> Iterator[int]:

@@ -49,14 +49,14 @@ def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
     Returns:
       The page's HTML.
     """
-    page = Page(merged)
+    page = Page(merged, sections)
     script = "\n".join(templating.static(f"{name}.js") for name in _SCRIPTS)
     return templating.render(
         "report.html",
         page=page,
         style=templating.static("page.css"),
         script=f'"use strict";\n(() => {{\n{script}}})();\n',
-        data=compress_json(page_data(merged, page.matrix, page.shown_suspects)),
+        data=compress_json(page_data(merged, page.matrix, page.shown_suspects, sections)),
         sections=sections,
     )
 

@@ -1,6 +1,7 @@
 // Source with line numbers; `here` is the line to mark.
 
-function drawSource(source, { here = 0, around = 0, of = "" } = {}) {
+function drawSource(source, { here = 0, around = 0, of = "", notes = [] } = {}) {
+  const beside = group(notes.filter(([place]) => place.startsWith(`${source.file}:`)), ([place]) => Number(place.slice(source.file.length + 1)));
   const items = [];
   source.parts.forEach(([first, lines]) => {
     const from = around && here ? Math.max(0, here - first - around) : 0;
@@ -10,7 +11,8 @@ function drawSource(source, { here = 0, around = 0, of = "" } = {}) {
     for (let i = from; i < to; i++) {
       const marked = first + i === here;
       items.push(el("li", { "data-line": String(first + i), class: marked ? "here" : null, "aria-current": marked ? "true" : null },
-        lines[i].map(([token, text]) => (token ? el("span", { class: token }, text) : text))));
+        lines[i].map(([token, text]) => (token ? el("span", { class: token }, text) : text)),
+        (beside.get(first + i) || []).map(([, text, good]) => el("span", { class: good ? "beside good" : "beside bad" }, `${good ? "✓" : "✗"} ${text}`))));
     }
   });
   return el("div", { class: "source", tabindex: "0", role: "region", "aria-label": `Source in ${source.file}${of}` }, el("ol", {}, items));
@@ -52,7 +54,7 @@ function drawPairing(data, name, filters) {
     grouped(data, selected, "signature", "Signatures", "signature", (i) => data.signatures[i]),
     compiledOf(data, pairing),
     [["Kernel", pairing.kernel], ["Oracle", pairing.oracle]].map(([title, source]) => source && source.parts.length
-      ? [el("h2", {}, title, " ", el("span", { class: "dim" }, source.file)), drawSource(source)] : null),
+      ? [el("h2", {}, title, " ", el("span", { class: "dim" }, source.file)), drawSource(source, { notes: data.notes[name] })] : null),
   ];
 }
 

@@ -5,9 +5,9 @@ function bindMatrix(data, table) {
     line,
     pairing: data.pairingNumber.get(line.dataset.pairing),
     dtype: line.dataset.dtype ? data.dtypes.indexOf(line.dataset.dtype) : -1,
-    cells: [...line.cells].slice(1).map((cell) => ({ cell, link: cell.querySelector("a"), tail: tailOf(cell) })),
+    cells: [...line.cells].filter((cell) => "backend" in cell.dataset).map((cell) => ({ cell, link: cell.querySelector("a"), tail: tailOf(cell) })),
   }));
-  const heads = [...table.tHead.rows[1].cells].slice(1);
+  const heads = [...table.tHead.rows[1].cells].filter((cell) => "backend" in cell.dataset);
   const backendNumber = new Map(data.backends.map((each, i) => [each.id, i]));
   const columns = heads.map((head) => backendNumber.get(head.dataset.backend));
   const opened = new Set();
@@ -64,7 +64,7 @@ function bindMatrix(data, table) {
       });
     }
     heads.forEach((head, i) => (head.hidden = !shown[i]));
-    for (const head of table.tHead.rows[0].querySelectorAll("th")) {
+    for (const head of table.tHead.rows[0].querySelectorAll("th[data-tier]")) {
       const span = columns.filter((backend, i) => shown[i] && data.backends[backend].tier === head.dataset.tier).length;
       head.hidden = span === 0;
       if (span) head.colSpan = span;
