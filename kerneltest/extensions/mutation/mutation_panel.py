@@ -47,9 +47,8 @@ def section_of(scores: "Sequence[StoredScore]", coverages: "Sequence[StoredCover
     if shares := {(each.pairing, ""): f"{each.score:.0%}" for each in scores if each.score is not None}:
         columns.append(MatrixColumn("mutants", "the share of the kernel's mutants that the cases find", shares))
     if states := {(each.pairing, ""): f"{each.exercised} of {each.states}" for each in coverages if each.states}:
-        columns.append(
-            MatrixColumn("coverage", "states of masks, branches, loops and grids that cases exercise", states)
-        )
+        meaning = "the states of masks, branches, loops and grids that the cases exercise"
+        columns.append(MatrixColumn("coverage", meaning, states))
     notes = (*_survivor_notes(scores), *_coverage_notes(coverages))
     return Section(_NAME, "Mutants" if scores else "Coverage", html, tuple(columns), notes)
 
@@ -64,12 +63,8 @@ def _survivor_notes(scores: "Sequence[StoredScore]") -> Iterator[LineNote]:
 def _coverage_notes(coverages: "Sequence[StoredCoverage]") -> Iterator[LineNote]:
     for each in coverages:
         for site in each.sites:
-            if site.missing:
-                yield LineNote(
-                    each.pairing, site.place, f"{site.what} is never {' or '.join(site.missing)}", good=False
-                )
-            else:
-                yield LineNote(each.pairing, site.place, f"{site.what} is {' and '.join(site.seen)}", good=True)
+            states = f"never {' or '.join(site.missing)}" if site.missing else " and ".join(site.seen)
+            yield LineNote(each.pairing, site.place, f"{site.what} is {states}", good=not site.missing)
 
 
 register_panel(Panel(_NAME, _add_arguments, _section))

@@ -1,4 +1,4 @@
-"""What the cases of a pairing cover: lengths of dims and special values of arguments; and the slowest of them."""
+"""The lengths and the special values that the cases of a pairing cover, and the slowest cases."""
 
 import heapq
 from collections import Counter

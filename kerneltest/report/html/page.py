@@ -3,7 +3,7 @@
 A new built-in section is a property of `Page` and its lines in `templates/report.html`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from kerneltest.report.counts import (
     slow_remarks,
     undefined_remarks,
 )
+from kerneltest.report.html.run_facts import facts_of, project_of
 from kerneltest.report.html.sharpness_column import sharpness_column
 from kerneltest.report.html.sparkline import Sparkline, sparklines
 from kerneltest.report.html.suspect_data import MOST_SUSPECTS, ShownSuspects
@@ -31,11 +32,6 @@ from kerneltest.report.matrix import Matrix, by_backend, count_endings
 from kerneltest.report.panels import MatrixColumn, Section
 from kerneltest.triage.suspect import Suspect
 from kerneltest.triage.suspects import suspects_in_overlay
-
-
-def _distinct(values: Iterable[str]) -> str:
-    """Joins different values, without empty ones."""
-    return ", ".join(dict.fromkeys(filter(None, values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +95,12 @@ class Page:
     @property
     def project(self) -> str:
         """The names of the tested projects; "" if no run names one."""
-        return _distinct(run.plan.project.name for run in self.merged.runs)
+        return project_of(self.merged.runs)
 
     @property
-    def facts(self) -> list[tuple[str, str]]:
-        """Name and value of what a reader needs to place the results: commit, date, JAX and devices."""
-        plans = [run.plan for run in self.merged.runs]
-        days = sorted({plan.started[:10] for plan in plans} - {""})
-        found = {
-            "commit": _distinct(plan.project.commit for plan in plans),
-            "date": " to ".join(dict.fromkeys([*days[:1], *days[-1:]])),
-            "JAX": _distinct(plan.environment.get("jax", "") for plan in plans),
-            "devices": _distinct(plan.environment.get("devices", "") for plan in plans),
-        }
-        return [(name, value) for name, value in found.items() if value]
+    def facts(self) -> dict[str, str]:
+        """What a reader needs to place the results: commit, date, JAX and devices."""
+        return facts_of(self.merged.runs)
 
     @cached_property
     def matrix(self) -> Matrix:

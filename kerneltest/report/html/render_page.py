@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerneltest.core.failures import escape_surrogates
+from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.files import open_inside
 from kerneltest.records.overlay import Overlay, overlay_runs
 from kerneltest.records.runs import RunRecords
 from kerneltest.report import templating
 from kerneltest.report.html.page import Page
 from kerneltest.report.html.page_data import compress_json, page_data
+from kerneltest.report.html.run_facts import facts_of, project_of
 from kerneltest.report.panels import Section
 from kerneltest.report.text.diff_text import MOST_ROWS, change_rows, conclusion, describe_runs, suspect_rows
 from kerneltest.report.text.tables import MAX_TEXT
@@ -61,6 +63,12 @@ def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
     )
 
 
+def _compare_facts(old: Sequence[RunRecords], new: Sequence[RunRecords]) -> list[tuple[str, str, str]]:
+    """Returns name, old and new value of the facts of two sets of runs."""
+    before, after = ({"runs": describe_runs(runs), **facts_of(runs)} for runs in (old, new))
+    return [(name, before.get(name, "unknown"), after.get(name, "unknown")) for name in {**before, **after}]
+
+
 def render_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> str:
     """Renders the comparison of two sets of runs; its content security policy forbids all external content."""
     return templating.render(
@@ -71,9 +79,10 @@ def render_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Seque
         suspects=suspect_rows(comparison, old, new),
         meaning=MEANING,
         regressions=REGRESSIONS,
-        old=describe_runs(old),
-        new=describe_runs(new),
+        project=project_of(new),
+        facts=_compare_facts(old, new),
+        kinds={str(each): each for each in (*Verdict, *Gap)},
         most=MOST_ROWS,
         longest=MAX_TEXT,
-        style=templating.static("diff.css"),
+        style=templating.static("page.css"),
     )
