@@ -29,4 +29,4 @@ def sharpness_column(records: Iterable[Record]) -> MatrixColumn | None:
 
 
 def _format(error: float) -> str:
-    return "any" if math.isinf(error) else f"{error:.1e}" if error else "exact"
+    return "any" if math.isinf(error) else f"{error:.1e}".replace("e-0", "e-") if error else "exact"

@@ -70,7 +70,7 @@ function argumentsOf(finding) {
 }
 
 function reproduction(data, finding) {
-  if (!finding.commands) return data.isFinding[data.rows.verdict[finding.row]] ? el("p", { class: "dim" }, "The details of this finding are in the records only; this page has those of others of its kind.") : null;
+  if (!finding.commands) return data.isFinding[data.rows.verdict[finding.row]] && !GAPS.has(data.verdicts[data.rows.verdict[finding.row]].name) ? el("p", { class: "dim" }, "The details of this finding are in the records only; this page has those of others of its kind.") : null;
   return [
     el("h2", {}, "Reproduce"),
     copyable(finding.commands.join("\n"), "the commands"),

@@ -54,7 +54,7 @@ function drawPairing(data, name, filters) {
     grouped(data, selected, "signature", "Signatures", "signature", (i) => data.signatures[i]),
     compiledOf(data, pairing),
     [["Kernel", pairing.kernel], ["Oracle", pairing.oracle]].map(([title, source]) => source && source.parts.length
-      ? [el("h2", {}, title, " ", el("span", { class: "dim" }, source.file)), drawSource(source, { notes: data.notes[name] })] : null),
+      ? [el("h2", {}, title, " ", el("span", { class: "dim" }, source.file)), drawSource(source, { of: ` of the ${title.toLowerCase()}`, notes: data.notes[name] })] : null),
   ];
 }
 
