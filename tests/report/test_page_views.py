@@ -75,7 +75,7 @@ def shared(browser: Any) -> Iterator[Any]:
 
 PAIRING_VIEW = "#/pairing/suites%2Ftest_t.py%3A%3Ap"
 VIEWS = {
-    "head": ("", "header", ["Pallas conformance of flash", "commit\n0123456789ab", "date\n2026-01-05", "JAX\n0.12", "H200"]),
+    "head": ("", "header", ["conformance of flash", "commit\n0123456789ab", "date\n2026-01-05", "JAX\n0.12", "H200"]),
     "index": ("#/suspects", ".contents >> nth=0", ["wrong values", "k\n", "q"]),
     "matrix": ("#/matrix", "#matrix", ["sharpness", "3.0e-6", "mutants", "75%", "coverage", "2 of 3"]),
     "suspects first": (PAIRING_VIEW, "#view-pairing > :nth-child(3)", ["1 suspect"]),

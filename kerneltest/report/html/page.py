@@ -99,7 +99,7 @@ class Page:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a reader needs to place the results: commit, date, JAX and devices."""
+        """The commit, the date, JAX and the devices of the runs."""
         return facts_of(self.merged.runs)
 
     @cached_property
