@@ -30,7 +30,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 FAMILIES = tuple(("structural", f"structural_{i}") for i in range(7)) + tuple(
     ("numeric", f"numeric_{i}") for i in range(13)
 )
-LIMIT = 2.0  # seconds, to open and to filter
+LIMIT = 1.5  # seconds, to open and to filter
 CODE = "".join(f"    value_{i} = load(x_ref.at[{i}], mask=inside, other=0) * {i}\n" for i in range(60))
 
 

@@ -21,7 +21,7 @@ from kerneltest.execute.xfails import unmatched_xfails
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.shortfall import find_shortfalls
 from kerneltest.plan.signatures import signature_dtypes
-from kerneltest.records.run_plan import ANY, NotApplicable, Plan, PlannedItem, digest_ids
+from kerneltest.records.run_plan import ANY, UNKNOWN_PROJECT, NotApplicable, Plan, PlannedItem, Project, digest_ids
 from kerneltest.records.sources import describe_pairing
 from kerneltest.trace.jax_environment import jax_environment, jax_settings
 from kerneltest.trace.tracing import device_problem, version_problem, without_debugging
@@ -133,6 +133,7 @@ def build_plan(
     settings: RunSettings,
     *,
     run: str,
+    project: Project = UNKNOWN_PROJECT,
     problems: tuple[str, ...] = (),
     internal_errors: tuple[InternalError, ...] = (),
 ) -> Plan:
@@ -144,6 +145,7 @@ def build_plan(
       node_ids: of the items.
       settings: of the run.
       run: the run's id.
+      project: that it tests.
       problems: of the collection.
       internal_errors: of the planning.
     """
@@ -182,6 +184,7 @@ def build_plan(
             if pairing.xfail
         },
         run=run,
+        project=project,
         problems=problems,
         internal_errors=internal_errors,
         started=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -27,7 +27,10 @@ MODULES = {
         "kerneltest.extensions.mutation.dtype_operators",
         "kerneltest.extensions.mutation.grid_operators",
     ),
-    "panels": ("kerneltest.extensions.lowering_map.lowering_panel",),
+    "panels": (
+        "kerneltest.extensions.lowering_map.lowering_panel",
+        "kerneltest.extensions.mutation.mutation_panel",
+    ),
     "plugins": ("kerneltest.extensions.ray.ray_plugin",),
     "settings": (
         "kerneltest.extensions.proofs",

@@ -14,6 +14,7 @@ from kerneltest.declare.axis_expressions import AxisExpression
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, describe_element
 from kerneltest.judge.diagnose import describe_special_inputs, diagnose
+from kerneltest.judge.error_map import map_errors
 from kerneltest.judge.mismatch_context import MismatchContext
 from kerneltest.judge.mismatch_location import MismatchLocation, OutputAxis, locate_mismatch, match_axes
 from kerneltest.plan.signatures import Signature, signatures
@@ -183,6 +184,7 @@ def mismatch_record(
         bound=float(comparison.bound[place.index]),
         arguments={path: format_array(value) for path, value in arguments.items()},
         window=guard.collect("copying the output", lambda: output_window(comparison, place.index, axes), None),
+        errors=guard.collect("mapping the errors", lambda: map_errors(comparison), None),
         inputs=guard.collect("copying the inputs", lambda: input_windows(pairing, arguments, by_dim), ()),
         otherwise=guard.collect(
             "comparing the lowerings",

@@ -187,6 +187,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     from kerneltest.execute.code_digests import digest_pairings
     from kerneltest.execute.planning import build_plan
+    from kerneltest.pytest_plugin.project import identify_project
     from kerneltest.records.merge_shards import part_of_plan
     from kerneltest.records.record_files import write_plan
 
@@ -198,6 +199,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         [node_id for _, node_id in items],
         run.settings,
         run=run.folder.run,
+        project=identify_project(session.config.rootpath),
         internal_errors=tuple(run.collection.internal_errors),
         problems=problems,
     )

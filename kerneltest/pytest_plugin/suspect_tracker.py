@@ -39,7 +39,7 @@ class SuspectTracker:
             self._records.clear()
             self._smallest.clear()
         if record.evidence is not None:
-            record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
+            record = replace(record, evidence=record.evidence.without_pictures())
         self._records.append(record)
 
     def investigate(

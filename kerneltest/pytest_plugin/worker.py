@@ -267,7 +267,7 @@ class ItemWorker:
             save = functools.partial(save_reproduction, setup.folder, record, part, inputs, setup.published_folder)
             record = guard.collect("saving the inputs of a finding", save, record, OSError)
         if record.evidence is not None and is_known_kind:  # one window for each kind is enough
-            record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
+            record = replace(record, evidence=record.evidence.without_pictures())
         if self.setup.settings.artifacts and (texts := outcome.files()):
             name = f"{record.case}-{slug(record.backend)}"
             record = replace(record, files=save_artifacts(self.setup.folder, name, texts))

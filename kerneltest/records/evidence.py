@@ -1,7 +1,7 @@
 """Evidence of a finding: the worst element, the pattern of wrong elements, and the arrays around them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -61,6 +61,37 @@ class Window:
         lengths = {len(each) for each in (self.values, self.expected, self.bound, self.wrong) if each}
         if lengths - {count} or len(self.origin) != len(self.shape):
             raise ValueError(f"a window of {self.extent} elements does not hold as many")
+
+
+ERROR_LIMITS = (0.0, 1e-3, 1e-2, 0.1, 0.5, 1.0, 2.0, 10.0, 100.0, 1e4)
+"""The levels of error / bound in an `ErrorMap`: each ends at its limit, and one more has no end."""
+
+ERROR_LEVELS = ".0123456789AS"
+"""The signs of an `ErrorMap`: nothing is asked, the levels of `ERROR_LIMITS`, and a wrong class (NaN, infinity)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorMap:
+    """Error / bound over a whole output, in tiles.
+
+    Attributes:
+      shape: of the output; rows are counted along all of its axes but the last.
+      tiles: rows and columns of tiles.
+      tile: rows and columns of elements in a tile; the last ones may have fewer.
+      levels: the highest level in each tile, row by row, by its sign in `ERROR_LEVELS`.
+
+    Raises:
+      ValueError: there are not as many levels as tiles, or a sign is unknown.
+    """
+
+    shape: tuple[Count, ...]
+    tiles: tuple[Count, Count]
+    tile: tuple[Count, Count]
+    levels: str
+
+    def __post_init__(self) -> None:
+        if len(self.levels) != self.tiles[0] * self.tiles[1] or set(self.levels) - set(ERROR_LEVELS):
+            raise ValueError(f"a map of {self.tiles} tiles does not hold as many levels")
 
 
 class SpecialValue(StrEnum):
@@ -186,6 +217,7 @@ class Evidence:
       script: a script that reproduces the finding, relative to the run's folder; "" if there is none.
       window: the output around the worst element; pytest keeps the first of each verdict and family of an item.
       inputs: the arguments around it.
+      errors: error / bound over the whole output, where there is a window.
       stderr: the last output of a compiler that died.
       otherwise: operations whose lowered results may differ, as `trace.walk.lowering_differences` lists them.
     """
@@ -206,6 +238,11 @@ class Evidence:
     inputs: tuple[Window, ...] = ()
     stderr: str = ""
     otherwise: tuple[str, ...] = ()
+    errors: ErrorMap | None = None
+
+    def without_pictures(self) -> "Evidence":
+        """Returns the evidence without its windows and its map."""
+        return replace(self, window=None, inputs=(), errors=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,4 +86,4 @@ def _without_windows(evidence: Evidence) -> Evidence:
     if evidence.window is None:
         return evidence
     window = replace(evidence.window, values=(), expected=(), bound=(), wrong="")
-    return replace(evidence, window=window, inputs=())
+    return replace(evidence, window=window, inputs=(), errors=None)

@@ -13,7 +13,7 @@ from kerneltest.records.record_files import line_of, read_plan, read_records, re
 from kerneltest.records.run_plan import CellKey, Plan
 from kerneltest.records.schema import Record
 
-_OWN = ("run", "started")  # fields in which any two plans differ
+_OWN = ("run", "started", "project")  # fields that may differ: verdicts do not depend on them
 _REMOVED = (
     "end.json", "running-*.txt", "crash-*.jsonl", "died-*.txt", "said-*.txt", "costs-*.json", "report.html"
 )  # fmt: skip

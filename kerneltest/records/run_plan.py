@@ -115,6 +115,22 @@ class PairingSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Project:
+    """The project that a run tests.
+
+    Attributes:
+      name: in pyproject.toml, or else of its folder; "" if unknown.
+      commit: its first twelve hexadecimal digits, and whether files had changed since; "" if unknown.
+    """
+
+    name: str = ""
+    commit: str = ""
+
+
+UNKNOWN_PROJECT = Project()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A run's plan, written before anything runs.
 
@@ -138,6 +154,7 @@ class Plan:
       unavailable: reason by backend that the machine lacks.
       not_applicable: backends that do not apply to a pairing's kernel.
       xfail: declared xfails by pairing, as text.
+      project: the tested project.
     """
 
     items: tuple[PlannedItem, ...]
@@ -160,6 +177,7 @@ class Plan:
     internal_errors: tuple[InternalError, ...] = ()
     started: str = ""
     pairings: Mapping[str, PairingSummary] = field(default_factory=dict)
+    project: Project = UNKNOWN_PROJECT
 
 
 # Facts that make numbers differ though no kernel changed. The driver and Python may differ from machine to machine.

@@ -4,7 +4,7 @@ The command line imports it for its options, so it imports no other module of th
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
@@ -15,6 +15,38 @@ class PanelError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixColumn:
+    """A column of the matrix after those of the backends.
+
+    Attributes:
+      title: its head.
+      meaning: a phrase that explains its values.
+      cells: its texts by pairing and dtype; the dtype is "" for the whole pairing.
+    """
+
+    title: str
+    meaning: str
+    cells: Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class LineNote:
+    """A note beside a line of a kernel's source.
+
+    Attributes:
+      pairing: the kernel's.
+      place: FILE:LINE.
+      text: the note.
+      good: whether it needs no attention.
+    """
+
+    pairing: str
+    place: str
+    text: str
+    good: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """A section of one page.
 
@@ -22,11 +54,15 @@ class Section:
       name: the view's name in the page's address, `#/NAME`.
       title: the text of its link in the page's navigation.
       html: a `<section>` with `id="view-NAME"` and `data-view="NAME"`; it is inserted without escaping.
+      columns: of the matrix.
+      notes: beside the sources of kernels.
     """
 
     name: str
     title: str
     html: str
+    columns: tuple[MatrixColumn, ...] = ()
+    notes: tuple[LineNote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

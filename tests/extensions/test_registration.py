@@ -42,7 +42,7 @@ def test_built_in_extensions_are_registered() -> None:
         "init doctor audit run watch report summary merge diff repro lowering mutate coverage generate".split()
     )
     assert {"--kt-prove", "--kt-sanitize"} <= {setting.option for setting in known_settings()}
-    assert [panel.name for panel in registered_panels()] == ["lowering"]
+    assert [panel.name for panel in registered_panels()] == ["lowering", "mutants"]
 
 
 class OneCall(Group):

@@ -131,7 +131,7 @@ def test_a_finding_its_suspect_and_its_pairing_show_what_makes_the_bound(page: A
     assert suspect.locator(".budget li").all_text_contents() == parts
     assert remark in suspect.text_content()
     page.goto(f"{address}#/findings")
-    page.locator("#view-results tbody a").first.click()
+    page.locator("#view-results tbody a", has_text="mismatch").click()
     page.locator("#view-finding .budget li").first.wait_for()
     assert page.locator("#view-finding .budget li").all_text_contents() == parts
     assert remark in page.locator("#view-finding").text_content()

@@ -155,8 +155,8 @@ def test_the_page_opens_on_the_suspects(page: Any, findings: Path, report: str) 
     assert page.locator(".suspect").count() == len(suspects)
     article = page.get_by_role("article", name=suspect.title)
     assert article.locator(".grid td.special").count() > 0
-    assert article.locator(".source li.here").inner_text().strip() == "e = jnp.exp(row - jnp.max(row))"
-    assert "-inf - -inf is nan" in article.locator(".root-cause").inner_text()
+    assert article.locator(".source li.here").text_content().strip() == "e = jnp.exp(row - jnp.max(row))"
+    assert "-inf - -inf is nan" in article.locator(".root-cause").text_content()
     bar = article.locator(".bars li", has_text="all_masked_row")
     tried = sum(r.backend == "interpret" and r.family == "all_masked_row" for r in _records(findings, suspect.pairing))
     failing = sum(r.backend == "interpret" and r.family == "all_masked_row" for r in suspect.findings)

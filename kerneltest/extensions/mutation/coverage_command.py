@@ -1,6 +1,8 @@
 """`kerneltest coverage FILE[::NAME]...`: lists what the planned cases of pairings never exercise in their kernels."""
 
 import argparse
+from pathlib import Path
+from typing import Any
 
 from kerneltest.cli.command_registry import Command, refuse, register_command
 
@@ -8,14 +10,17 @@ from kerneltest.cli.command_registry import Command, refuse, register_command
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pairings", nargs="+", metavar="FILE[::NAME]", help="a test file, or one of its pairings")
     parser.add_argument("--depth", default="standard", choices=("quick", "standard", "deep"), help="of the plan")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
 
 
 def _cover(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.judging import UnfitPairingError
     from kerneltest.extensions.mutation.mutation_workers import find_pairings
-    from kerneltest.extensions.mutation.pairing_coverage import format_coverage, measure_coverage
+    from kerneltest.extensions.mutation.pairing_coverage import coverage_as_data, format_coverage, measure_coverage
+    from kerneltest.records.strict_json import dumps
     from kerneltest.reproduce.suite_import import SuiteImportError
 
+    results: list[dict[str, Any]] = []
     for place in chosen.pairings:
         try:
             found = find_pairings(place)
@@ -23,10 +28,15 @@ def _cover(chosen: argparse.Namespace) -> int:
             return refuse("coverage", error)
         for name, pairing in found.items():
             try:
-                lines = list(format_coverage(name, measure_coverage(pairing, name, chosen.depth)))
+                coverage = measure_coverage(pairing, name, chosen.depth)
+                lines = list(format_coverage(name, coverage))
+                results.append(coverage_as_data(name, coverage))
             except UnfitPairingError as error:
                 lines = [f"{name}: not measured: {error}"]
+                results.append({"pairing": name, "problem": str(error)})
             print("\n".join(lines), flush=True)
+    if chosen.json is not None:
+        chosen.json.write_text(dumps(results) + "\n", encoding="utf-8")
     return 0
 
 

@@ -4,6 +4,7 @@ import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -117,6 +118,18 @@ def _note_specials(
             if holds(leaf.astype(np.float64)).any():
                 reach.planned += 1
                 reach.reaching += reaches[name]
+
+
+def coverage_as_data(pairing: str, coverage: PairingCoverage) -> dict[str, Any]:
+    """Returns a pairing's coverage in a form that JSON can hold."""
+    missing = coverage.unexercised
+    states = sum(len(site.states) for site in coverage.sites)
+    sites = [
+        {"place": site.place, "what": site.what, "seen": sorted(seen), "missing": missing.get(site, ())}
+        for site, seen in sorted(coverage.sites.items())
+    ]
+    exercised = states - sum(map(len, missing.values()))
+    return {"pairing": pairing, "cases": coverage.cases, "exercised": exercised, "states": states, "sites": sites}
 
 
 def format_coverage(pairing: str, coverage: PairingCoverage) -> Iterator[str]:

@@ -43,6 +43,21 @@ def picture_data(evidence: Evidence) -> Json | None:
     }
 
 
+def error_map_data(evidence: Evidence) -> Json | None:
+    """Returns error / bound over the whole output, with the kernel's blocks along its last two axes."""
+    errors, window = evidence.errors, evidence.window
+    if errors is None or window is None:
+        return None
+    return {
+        "shape": list(errors.shape),
+        "tiles": list(errors.tiles),
+        "tile": list(errors.tile),
+        "levels": errors.levels,
+        "blocks": list(window.blocks),
+        "output": evidence.output,
+    }
+
+
 def input_data(evidence: Evidence) -> list[Json]:
     """Returns the arguments around the worst element."""
     return [_window(window) for window in evidence.inputs]
@@ -106,6 +121,7 @@ def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
             detail["budget"], detail["unstable"] = budget_data(record), instability_note(record.error_budget)
         if (pictured := shown.get(id(record))) is not None and (image := picture_data(pictured)) is not None:
             detail["picture"], detail["inputs"] = image, input_data(pictured)
+            detail["errors"] = error_map_data(pictured)
         if scripts < MOST_SCRIPTS and (text := read_script(run.folder, evidence.script)):
             scripts += 1
             detail["code"] = text

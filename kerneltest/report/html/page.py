@@ -9,7 +9,7 @@ from functools import cached_property
 
 from kerneltest.core.verdicts import Ending
 from kerneltest.records.informative import informativeness
-from kerneltest.records.overlay import Overlay, OverlayRow, Past
+from kerneltest.records.overlay import Overlay, OverlayRow
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import sharpness_remarks
@@ -24,34 +24,14 @@ from kerneltest.report.counts import (
     slow_remarks,
     undefined_remarks,
 )
+from kerneltest.report.html.run_facts import facts_of, project_of
+from kerneltest.report.html.sharpness_column import sharpness_column
+from kerneltest.report.html.sparkline import Sparkline, sparklines
 from kerneltest.report.html.suspect_data import MOST_SUSPECTS, ShownSuspects
 from kerneltest.report.matrix import Matrix, by_backend, count_endings
+from kerneltest.report.panels import MatrixColumn, Section
 from kerneltest.triage.suspect import Suspect
 from kerneltest.triage.suspects import suspects_in_overlay
-
-WIDTH, HEIGHT = 36, 10
-
-
-@dataclass(frozen=True, slots=True)
-class Sparkline:
-    """A sparkline: the points of an SVG polyline, its last point, and its values in words."""
-
-    points: str
-    last: tuple[float, float]
-    words: str
-
-
-def sparklines(history: Mapping[tuple[str, str], Sequence[Past]]) -> dict[tuple[str, str], Sparkline]:
-    """Returns a sparkline of the number of findings for each pairing and backend with a history."""
-    return {place: _sparkline(past) for place, past in history.items()}
-
-
-def _sparkline(past: Sequence[Past]) -> Sparkline:
-    most = max(1, *(each.findings for each in past))
-    step = (WIDTH - 4) / (len(past) - 1)
-    points = [(2 + i * step, 1 + (HEIGHT - 2) * (1 - each.findings / most)) for i, each in enumerate(past)]
-    words = "findings by run: " + ", ".join(f"{each.run} {each.findings:,} of {each.cases:,}" for each in past)
-    return Sparkline(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), points[-1], words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +86,31 @@ class Page:
 
     Attributes:
       merged: the runs, overlaid.
+      sections: shown after the built-in ones.
     """
 
     merged: Overlay
+    sections: Sequence[Section] = ()
+
+    @property
+    def project(self) -> str:
+        """The names of the tested projects; "" if no run names one."""
+        return project_of(self.merged.runs)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The commit, the date, JAX and the devices of the runs."""
+        return facts_of(self.merged.runs)
 
     @cached_property
     def matrix(self) -> Matrix:
         return by_backend(self.merged)
+
+    @property
+    def columns(self) -> list[MatrixColumn]:
+        """The columns of the matrix after those of the backends."""
+        own = sharpness_column(row.record for row in self.merged.rows)
+        return [*([own] if own else []), *(column for section in self.sections for column in section.columns)]
 
     @cached_property
     def suspects(self) -> tuple[Suspect, ...]:

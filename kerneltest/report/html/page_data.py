@@ -6,17 +6,21 @@ import json
 import re
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from kerneltest.core.verdicts import Gap, Verdict
+from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, SpecialValue
 from kerneltest.records.overlay import Overlay, OverlayRow
 from kerneltest.records.run_plan import ANY
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import measure_sharpness
 from kerneltest.report.html import highlight
+from kerneltest.report.html.case_coverage import length_coverage, slowest_cases, special_coverage
 from kerneltest.report.html.finding_data import MOST_TEXT, Json, budget_data, finding_details
 from kerneltest.report.html.suspect_data import ShownSuspects
 from kerneltest.report.matrix import Matrix
+from kerneltest.report.panels import Section
 
 MOST_MESSAGES = 4000  # distinct messages; further ones are only in the records, and the page says so
 COMPILER_FACTS = ("registers", "shared memory", "stack", "spills", "matrix instructions", "float64 instructions")
@@ -55,8 +59,8 @@ def _json_pieces(value: object) -> Iterator[str]:
         yield json.dumps(value, separators=(",", ":"), allow_nan=False, default=list)  # a column is an array
 
 
-def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
-    """Returns the document."""
+def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections: Sequence[Section] = ()) -> Json:
+    """Returns the document; of the sections, it has the notes on sources."""
     pairings = _Dictionary(*(line.pairing for line in matrix.lines))
     backends = _Dictionary(*(column.title for column in matrix.columns))
     dtypes, families, signatures = _Dictionary(), _Dictionary(), _Dictionary(ANY)
@@ -97,7 +101,11 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
             {"name": e, "letter": e.letter, "kind": e.kind, "meaning": e.meaning, "finding": not e.is_green}
             for e in endings
         ],
-        "pairings": [{"id": _normalize(name), **_pairing(name, merged, by_pairing[name])} for name in pairings.words],
+        "pairings": [
+            {"id": _normalize(name), **_pairing(name, merged, by_pairing[name], first)}
+            for name, first in zip(pairings.words, _starts(map(len, by_pairing.values())), strict=False)
+        ],
+        "specials": list(SpecialValue),
         "backends": [{"id": _normalize(column.title), "tier": column.tier} for column in matrix.columns],
         "dtypes": [_normalize(name) for name in dtypes.words],
         "families": [{"id": name, "group": groups[name]} for name in families.words],
@@ -119,6 +127,9 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
         "budgets": _budgets(rows, pairings.number, backends.number, families.number),
         "sharpness": _sharpness(rows, pairings.number, backends.number, dtypes.number),
         "facts": list(COMPILER_FACTS),
+        "notes": _notes(sections),
+        "errorLimits": list(ERROR_LIMITS),
+        "errorLevels": ERROR_LEVELS,
     }
 
 
@@ -138,8 +149,11 @@ def _intern_number(text: str) -> float:
     return float(text)
 
 
-def _pairing(name: str, merged: Overlay, records: Sequence[Record]) -> Json:
-    """Returns a pairing's declaration and sources, of the last run that has it, and the compilers' output."""
+def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) -> Json:
+    """Returns a pairing's declaration and sources, of the last run that has it, and what its cases are.
+
+    Its records are the page's rows from `first` on.
+    """
     pairing: dict[str, object] = {}
     for run in reversed(merged.runs):
         declared = run.plan.pairings.get(name)
@@ -148,6 +162,9 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record]) -> Json:
             for part, source in (("kernel", declared.kernel), ("oracle", declared.oracle)):
                 pairing[part] = {"file": source.file, "parts": highlight.highlight_source(source)}
             break
+    pairing["lengths"] = length_coverage(records)
+    pairing["specials"] = special_coverage(records)
+    pairing["slowest"] = slowest_cases(records, first)
     pairing["compiled"] = _compiled(records)
     advice: dict[tuple[str, str], list[str]] = {}
     for record in records:
@@ -161,6 +178,19 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record]) -> Json:
     ]
     pairing["xfails"] = sorted({text for run in merged.runs for text in run.plan.xfail.get(name, ())})
     return pairing
+
+
+def _notes(sections: Sequence[Section]) -> dict[str, list[list[object]]]:
+    """Returns place, text and kind of the notes on each pairing's kernel."""
+    notes: dict[str, list[list[object]]] = {}
+    for note in (note for section in sections for note in section.notes):
+        notes.setdefault(_normalize(note.pairing), []).append([note.place, note.text[:MOST_TEXT], note.good])
+    return notes
+
+
+def _starts(counts: Iterable[int]) -> Iterator[int]:
+    """Yields the row of the first record of each pairing, of which the page shows one after another."""
+    return accumulate(counts, initial=0)
 
 
 def _compiled(records: Sequence[Record]) -> list[list[object]]:

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerneltest.core.failures import escape_surrogates
+from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.files import open_inside
 from kerneltest.records.overlay import Overlay, overlay_runs
 from kerneltest.records.runs import RunRecords
 from kerneltest.report import templating
 from kerneltest.report.html.page import Page
 from kerneltest.report.html.page_data import compress_json, page_data
+from kerneltest.report.html.run_facts import facts_of, project_of
 from kerneltest.report.panels import Section
 from kerneltest.report.text.diff_text import MOST_ROWS, change_rows, conclusion, describe_runs, suspect_rows
 from kerneltest.report.text.tables import MAX_TEXT
@@ -17,7 +19,19 @@ from kerneltest.triage.changes import MEANING, REGRESSIONS
 from kerneltest.triage.run_comparison import RunComparison
 
 # Concatenated in this order; each script uses those before it.
-_SCRIPTS = ("data", "filters", "results", "picture", "pairing", "finding", "suspects", "main")
+_SCRIPTS = (
+    "data",
+    "filters",
+    "results",
+    "list",
+    "picture",
+    "error_map",
+    "coverage",
+    "pairing",
+    "finding",
+    "suspects",
+    "main",
+)
 
 
 def write_html(path: Path, runs: Sequence[RunRecords]) -> Path:
@@ -37,16 +51,22 @@ def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
     Returns:
       The page's HTML.
     """
-    page = Page(merged)
+    page = Page(merged, sections)
     script = "\n".join(templating.static(f"{name}.js") for name in _SCRIPTS)
     return templating.render(
         "report.html",
         page=page,
         style=templating.static("page.css"),
         script=f'"use strict";\n(() => {{\n{script}}})();\n',
-        data=compress_json(page_data(merged, page.matrix, page.shown_suspects)),
+        data=compress_json(page_data(merged, page.matrix, page.shown_suspects, sections)),
         sections=sections,
     )
+
+
+def _compare_facts(old: Sequence[RunRecords], new: Sequence[RunRecords]) -> list[tuple[str, str, str]]:
+    """Returns name, old and new value of the facts of two sets of runs."""
+    before, after = ({"runs": describe_runs(runs), **facts_of(runs)} for runs in (old, new))
+    return [(name, before.get(name, "unknown"), after.get(name, "unknown")) for name in {**before, **after}]
 
 
 def render_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> str:
@@ -59,9 +79,10 @@ def render_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Seque
         suspects=suspect_rows(comparison, old, new),
         meaning=MEANING,
         regressions=REGRESSIONS,
-        old=describe_runs(old),
-        new=describe_runs(new),
+        project=project_of(new),
+        facts=_compare_facts(old, new),
+        kinds={str(each): each for each in (*Verdict, *Gap)},
         most=MOST_ROWS,
         longest=MAX_TEXT,
-        style=templating.static("diff.css"),
+        style=templating.static("page.css"),
     )

@@ -157,6 +157,7 @@ class ShownSuspects:
                 image := finding_data.picture_data(pictured)
             ) is not None:
                 entry["picture"], entry["inputs"] = image, finding_data.input_data(pictured)[:_MOST_ARGUMENTS]
+                entry["errors"] = finding_data.error_map_data(pictured)
             yield entry
 
     def _drawable(self) -> list[Record]:

@@ -1,4 +1,5 @@
 // The address after # holds the whole state: #/view/name?verdict=...&backend=...&dtype=...&family=...&suspect=...&text=...
+// Lists add &sort=COLUMN, or &sort=-COLUMN for the reverse order.
 
 const FILTERS = ["verdict", "backend", "dtype", "family", "suspect", "text"];
 
@@ -8,6 +9,7 @@ function parse(hash) {
   const requested = new URLSearchParams(query || "");
   const filters = {};
   for (const name of FILTERS) if (requested.get(name)) filters[name] = requested.get(name);
+  if (requested.get("sort")) filters.sort = requested.get("sort");
   let name = "";
   try { name = decodeURIComponent(parts.slice(1).join("/")); } catch { /* an invalid address has no name */ }
   return { view: parts[0], name, filters };
@@ -16,6 +18,7 @@ function parse(hash) {
 function address(view, name = "", filters = {}) {
   const query = new URLSearchParams();
   for (const each of FILTERS) if (filters[each]) query.set(each, filters[each]);
+  if (filters.sort && (view === "findings" || view === "results")) query.set("sort", filters.sort);
   const text = query.toString();
   return `#/${view}${name ? "/" + encodeURIComponent(name) : ""}${text ? "?" + text : ""}`;
 }

@@ -1,7 +1,8 @@
 // One finding: message, facts, picture, inputs, source line, and reproduction.
 
 function drawFinding(data, name, filters) {
-  const finding = data.byName.get(name);
+  const bare = data.byName.has(name) ? -1 : rowNames(data).indexOf(name);
+  const finding = data.byName.get(name) || (bare < 0 ? null : { row: bare, place: "" });
   if (!finding) return absent(`This report has no finding ${name}.`);
   const rows = data.rows, row = finding.row, verdict = data.verdicts[rows.verdict[row]];
   const pairing = data.pairings[rows.pairing[row]], backend = data.backends[rows.backend[row]].id;
@@ -19,13 +20,14 @@ function drawFinding(data, name, filters) {
     el("div", { class: "split" },
       finding.picture ? drawPicture(finding.picture) : null,
       el("div", { class: "facts-of" }, pairs(factsOf(data, finding, verdict, family)), el("h3", {}, "The same case on other backends"), others(data, row, filters))),
+    finding.errors ? [el("h2", {}, "Error over the whole output"), drawErrorMap(data, finding.errors)] : null,
     finding.inputs && finding.inputs.length ? [el("h2", {}, "Inputs around the worst element"), el("div", { class: "split" }, finding.inputs.map((each) => drawInput(each)))] : argumentsOf(finding),
     line ? [el("h2", {}, "Source ", el("span", { class: "dim" }, line.text)), drawSource(line.source, { here: line.line, around: 6 })]
       : pairing.kernel && pairing.kernel.parts.length ? [el("h2", {}, "Kernel ", el("span", { class: "dim" }, pairing.kernel.file)), drawSource(pairing.kernel)] : null,
     reproduction(data, finding),
     finding.stderr ? [el("h2", {}, "Standard error"), copyable(finding.stderr, "standard error")] : null,
-    el("h2", {}, "Environment ", el("span", { class: "dim" }, `of run ${data.runs[finding.run].name}`)),
-    pairs(Object.entries(data.runs[finding.run].environment)),
+    finding.run === undefined ? null : [el("h2", {}, "Environment ", el("span", { class: "dim" }, `of run ${data.runs[finding.run].name}`)),
+      pairs(Object.entries(data.runs[finding.run].environment))],
   ];
 }
 
@@ -58,7 +60,7 @@ function others(data, row, filters) {
   if (!same.length) return el("p", { class: "dim" }, "It ran on no other backend.");
   return el("ul", { class: "tags" }, same.map((other) => {
     const detail = data.detail.get(other), verdict = data.verdicts[rows.verdict[other]];
-    return el("li", {}, tag(verdict, detail && findingAddress(data, detail, filters), ` · ${data.backends[rows.backend[other]].id}`));
+    return el("li", {}, tag(verdict, detail ? findingAddress(data, detail, filters) : rowAddress(data, other), ` · ${data.backends[rows.backend[other]].id}`));
   }));
 }
 
@@ -68,6 +70,7 @@ function argumentsOf(finding) {
 }
 
 function reproduction(data, finding) {
+  if (!finding.commands) return data.isFinding[data.rows.verdict[finding.row]] && !GAPS.has(data.verdicts[data.rows.verdict[finding.row]].name) ? el("p", { class: "dim" }, "The details of this finding are in the records only; this page has those of others of its kind.") : null;
   return [
     el("h2", {}, "Reproduce"),
     copyable(finding.commands.join("\n"), "the commands"),

@@ -7,9 +7,17 @@ async function start() {
   const form = byId("filters"), shown = byId("shown"), title = document.title;
   const drawMatrix = bindMatrix(data, byId("matrix"));
   const showSuspect = bindSuspects(data), start = byId("view-suspects") ? "suspects" : "matrix";
-  const list = caseTable(data, { title: "Results" });
-  const lead = el("p", { class: "dim" });
-  byId("view-results").append(lead, list.box);
+  const list = caseTable(data, { title: "Results", sortBy: (sort) => {
+    const { view, name, filters } = parse(location.hash);
+    history.replaceState(null, "", address(view, name, { ...filters, sort }));
+    draw();
+  } });
+  const lead = el("span", { class: "dim" });
+  const save = el("button", { type: "button" }, "Export CSV");
+  save.addEventListener("click", () => download("results.csv", toCsv(data, list.rows())));
+  byId("view-results").append(el("div", { class: "tools" }, save, lead), list.box);
+  const slowest = slowestOfAll(data);
+  if (slowest) byId("slowest").append(el("h2", {}, "Slowest cases"), slowest);
   const sections = [...document.querySelectorAll("main > [data-view]")];
   const detailed = select(data, {}, { findings: true }).filter((row) => !GAPS.has(data.verdicts[data.rows.verdict[row]].name)).length;
   let last = "";
@@ -32,7 +40,7 @@ async function start() {
       const selected = select(data, filters, { findings });
       shown.textContent = `${whole(selected.length)} of ${plural(data.count, "result")}`;
       if (view === "matrix") drawMatrix(filters, selected);
-      else list.show(selected);
+      else list.show(selected, filters.sort);
       lead.textContent = findings && data.findings.length < detailed ? `This page has the details of ${whole(data.findings.length)} of ${whole(detailed)} findings; the records have all.` : "";
     } else if (view === "pairing") {
       byId("view-pairing").replaceChildren(...[drawn = drawPairing(data, name, filters)].flat(Infinity).filter(Boolean));
@@ -53,8 +61,8 @@ async function start() {
   }
 
   bindFilters(data, form, (filters) => {
-    const { view, name } = parse(location.hash);
-    const to = address(view, name, filters);
+    const { view, name, filters: { sort } } = parse(location.hash);
+    const to = address(view, name, { ...filters, sort });
     if (to !== location.hash) history.replaceState(null, "", to);
     draw();
   });

@@ -1,6 +1,7 @@
 // Source with line numbers; `here` is the line to mark.
 
-function drawSource(source, { here = 0, around = 0, of = "" } = {}) {
+function drawSource(source, { here = 0, around = 0, of = "", notes = [] } = {}) {
+  const beside = group(notes.filter(([place]) => place.startsWith(`${source.file}:`)), ([place]) => Number(place.slice(source.file.length + 1)));
   const items = [];
   source.parts.forEach(([first, lines]) => {
     const from = around && here ? Math.max(0, here - first - around) : 0;
@@ -10,7 +11,8 @@ function drawSource(source, { here = 0, around = 0, of = "" } = {}) {
     for (let i = from; i < to; i++) {
       const marked = first + i === here;
       items.push(el("li", { "data-line": String(first + i), class: marked ? "here" : null, "aria-current": marked ? "true" : null },
-        lines[i].map(([token, text]) => (token ? el("span", { class: token }, text) : text))));
+        lines[i].map(([token, text]) => (token ? el("span", { class: token }, text) : text)),
+        (beside.get(first + i) || []).map(([, text, good]) => el("span", { class: good ? "beside good" : "beside bad" }, `${good ? "✓" : "✗"} ${text}`))));
     }
   });
   return el("div", { class: "source", tabindex: "0", role: "region", "aria-label": `Source in ${source.file}${of}` }, el("ol", {}, items));
@@ -37,6 +39,7 @@ function drawPairing(data, name, filters) {
   return [
     el("p", { class: "crumbs" }, el("a", { href: address("matrix", "", widened(filters)) }, "Matrix"), " › ", name),
     el("div", { class: "head" }, el("h2", { tabindex: "-1" }, data.short[number]), el("span", { class: "dim" }, pairing.oracle ? pairing.oracle.file : "")),
+    suspectsOf(data, number),
     el("ul", { class: "tags", "aria-label": "Verdicts by backend" }, backends.map((backend) => backendTag(data, name, backend, all, filters))),
     findingsOf(data, name, selected, filters, narrowed),
     pairing.xfails.length ? [el("h3", {}, "Declared xfails"), el("ul", {}, pairing.xfails.map((text) => el("li", {}, text)))] : null,
@@ -45,11 +48,13 @@ function drawPairing(data, name, filters) {
     budgetsOf(data, number, filters),
     sharpnessOf(data, number, filters),
     ulpsOf(data, name, filters),
+    coverageOf(data, pairing),
+    pairing.slowest.length ? [el("h2", {}, "Slowest cases"), el("p", { class: "dim" }, "Time to run and to judge, without compiling."), slowestOf(data, pairing.slowest, "Slowest cases of the pairing")] : null,
     grouped(data, selected, "family", "Families", "family", (i) => data.families[i].id),
     grouped(data, selected, "signature", "Signatures", "signature", (i) => data.signatures[i]),
     compiledOf(data, pairing),
     [["Kernel", pairing.kernel], ["Oracle", pairing.oracle]].map(([title, source]) => source && source.parts.length
-      ? [el("h2", {}, title, " ", el("span", { class: "dim" }, source.file)), drawSource(source)] : null),
+      ? [el("h2", {}, title, " ", el("span", { class: "dim" }, source.file)), drawSource(source, { of: ` of the ${title.toLowerCase()}`, notes: data.notes[name] })] : null),
   ];
 }
 
@@ -149,7 +154,7 @@ function ulpsOf(data, name, filters) {
   if (!mine.length) return null;
   return [
     el("h2", {}, "Distance from the rounded oracle"),
-    el("p", { class: "dim" }, "Number of elements by their distance in units in the last place of the output. The heights of the bars are logarithmic."),
+    el("p", { class: "dim" }, "Number of elements by their distance in units in the last place of the output. The lengths of the bars are logarithmic."),
     el("div", { class: "small-plots" }, mine.map(([, backend, dtype, counts]) => ulpHistogram(`${backend}, ${dtype}`, counts))),
   ];
 }

@@ -1,4 +1,4 @@
-// Small SVG plots: strips of error / bound on a logarithmic axis, parts of a bound, and histograms of distances in ULPs.
+// Small plots: strips of error / bound on a logarithmic axis, parts of a bound, and histograms of distances in ULPs.
 
 const STRIP = { left: 4, right: 6, width: 300, row: 15, low: -6, high: 1.5 };
 
@@ -10,7 +10,7 @@ function strips(title, entries) {
   const x = (used) => names + left + (Math.min(Math.max(Math.log10(used), low), high) - low) / (high - low) * (width - left - right);
   const words = entries.map(([name, values]) => `${name} at most ${number(Math.max(...values))} in ${plural(values.length, "case")}`);
   const ticks = (values, y) => [...new Set(values.map((used) => x(used > 0 ? used : 1e-9).toFixed(1)))].map((at) => `M${at} ${y}v9`).join("");
-  return svg("svg", { class: "plot", width: names + width, height, role: "img", "aria-label": `${title}: error / bound, ${words.join("; ")}` },
+  return svg("svg", { class: "plot", width: names + width, height, viewBox: `0 0 ${names + width} ${height}`, role: "img", "aria-label": `${title}: error / bound, ${words.join("; ")}` },
     entries.map(([name, values], i) => {
       const y = i * row + 2, over = values.filter((used) => used > 1), within = values.filter((used) => used <= 1);
       return [
@@ -27,18 +27,12 @@ function strips(title, entries) {
 
 // Bars of counts on a logarithmic scale, so that single outliers are visible.
 function ulpHistogram(title, counts) {
-  const width = 15, top = 46, most = Math.log10(Math.max(...counts) + 1), buckets = Math.max(counts.length, 6);
-  const name = (i) => (i === 0 ? "0" : i === 15 ? "≥2^14" : `<${2 ** i}`);
-  const words = counts.map((n, i) => (n ? `${name(i)} ULP: ${whole(n)}` : "")).filter(Boolean).join(", ");
-  return el("figure", {},
-    svg("svg", { class: "plot", width: Math.max(buckets * width + 24, 120), height: top + 16, role: "img", "aria-label": `${title}: ${words}` },
-      svg("path", { class: "axis", d: `M0 ${top + .5}H${buckets * width}` }),
-      counts.map((n, i) => {
-        const height = n ? Math.max(2, Math.log10(n + 1) / most * (top - 4)) : 0;
-        return svg("rect", { class: "bar", x: i * width + 1, y: top - height, width: width - 3, height }, svg("title", {}, `${name(i)} ULP: ${whole(n)} elements`));
-      }),
-      [0, 5, 10].filter((i) => i < buckets).map((i) => svg("text", { x: i * width + width / 2, y: top + 13, "text-anchor": "middle" }, name(i)))),
-    el("figcaption", {}, title));
+  const most = Math.log10(Math.max(...counts) + 1), { width, height } = { width: 90, height: 9 };
+  const name = (i) => (i === 0 ? "0" : i === 15 ? "≥ 2^14" : `< ${whole(2 ** i)}`);
+  return el("figure", {}, el("figcaption", {}, title), el("ul", { class: "bars flat ulps" }, counts.map((n, i) => el("li", {},
+    el("span", { class: "number" }, name(i), el("span", { class: "hidden" }, " ULP: ")),
+    svg("svg", { width, height, "aria-hidden": "true" }, svg("rect", { class: "track", x: .5, y: .5, width: width - 1, height: height - 1 }), n ? svg("rect", { class: "share", width: Math.max(2, Math.round(Math.log10(n + 1) / most * width)), height }) : null),
+    el("span", { class: "number" }, whole(n))))));
 }
 
 // A mismatch as a grid of elements: blocks are outlined, wrong elements marked, values shown on hover or by arrow keys.

@@ -11,6 +11,7 @@ function bindSuspects(data) {
     article.firstElementChild.append(drawSuspect(data, data.suspects[article.dataset.suspect]));
   };
   for (const link of document.querySelectorAll("#view-suspects h2 a")) link.setAttribute("href", address("pairing", link.dataset.pairing));
+  for (const link of document.querySelectorAll("#view-suspects .contents a")) link.setAttribute("href", address("suspects", data.suspects[link.dataset.suspect].id));
   articles.forEach((article, i) => {
     const box = article.firstElementChild;
     box.open = i < AT_FIRST;
@@ -27,11 +28,25 @@ function bindSuspects(data) {
   };
 }
 
+// The suspects of a pairing, each with its cause and its condition.
+function suspectsOf(data, pairing) {
+  const mine = data.suspects.filter((each) => each.pairing === pairing);
+  if (!mine.length) return null;
+  const cause = ({ fault }) => (fault ? [el("p", {}, fault[3] ? "Root cause: " : "Possible root cause: ", el("code", {}, fault[0]), " ", fault[1] ? [el("code", {}, fault[1]), " "] : null, fault[2])] : null);
+  return [
+    el("h2", {}, plural(mine.length, "suspect")),
+    el("ol", { class: "contents" }, mine.map((each) => el("li", { value: data.suspects.indexOf(each) + 1 },
+      el("a", { href: address("suspects", each.id) }, each.title), " ", el("span", { class: "dim" }, plural(each.findings, "case")),
+      cause(each), each.conditions.map((words) => el("p", { class: "dim" }, words))))),
+  ];
+}
+
 function drawSuspect(data, suspect) {
   const pairing = data.pairings[suspect.pairing];
   return el("div", { class: "body" },
     el("div", { class: "shown" },
-      el("section", {}, smallestOf(suspect)),
+      el("section", {}, smallestOf(suspect),
+        suspect.errors ? [el("h4", {}, "Error over the whole output"), drawErrorMap(data, suspect.errors)] : null),
       el("section", { class: "place" }, placeOf(suspect, pairing),
         suspect.conditions.length || suspect.strips.length ? [
           el("h4", {}, "Where it shows"),

@@ -1,0 +1,70 @@
+"""The section of the report on mutants and on coverage: `kerneltest report --mutants FILE --coverage FILE`."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kerneltest.report.panels import LineNote, MatrixColumn, Panel, PanelError, Section, register_panel
+
+if TYPE_CHECKING:
+    from kerneltest.extensions.mutation.stored_results import StoredCoverage, StoredScore
+
+_NAME = "mutants"
+_MOST_SURVIVORS = 200  # of a pairing
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    for option, command in (("--mutants", "mutate"), ("--coverage", "coverage")):
+        about = f"results of kerneltest {command} --json to add to the page"
+        parser.add_argument(option, nargs="+", type=Path, default=[], metavar="FILE", help=about)
+
+
+def _section(chosen: argparse.Namespace) -> Section | None:
+    from kerneltest.extensions.mutation.stored_results import StoredCoverage, StoredScore, read_results
+
+    if not (chosen.mutants or chosen.coverage):
+        return None
+    try:
+        scores = [each for path in chosen.mutants for each in read_results(path, StoredScore)]
+        coverages = [each for path in chosen.coverage for each in read_results(path, StoredCoverage)]
+    except ValueError as error:
+        raise PanelError(str(error)) from error
+    return section_of(scores, coverages)
+
+
+def section_of(scores: "Sequence[StoredScore]", coverages: "Sequence[StoredCoverage]") -> Section:
+    """Returns the section for some scores and coverages, with their columns of the matrix and notes on sources."""
+    from kerneltest.report.templating import render_text
+
+    html = render_text(
+        Path(__file__).with_name("mutation_panel.html").read_text(encoding="utf-8"),
+        scores=scores,
+        coverages=coverages,
+        most=_MOST_SURVIVORS,
+    )
+    columns = []
+    if shares := {(each.pairing, ""): f"{each.score:.0%}" for each in scores if each.score is not None}:
+        columns.append(MatrixColumn("mutants", "the share of the kernel's mutants that the cases find", shares))
+    if states := {(each.pairing, ""): f"{each.exercised} of {each.states}" for each in coverages if each.states}:
+        meaning = "the states of masks, branches, loops and grids that the cases exercise"
+        columns.append(MatrixColumn("coverage", meaning, states))
+    notes = (*_survivor_notes(scores), *_coverage_notes(coverages))
+    return Section(_NAME, "Mutants" if scores else "Coverage", html, tuple(columns), notes)
+
+
+def _survivor_notes(scores: "Sequence[StoredScore]") -> Iterator[LineNote]:
+    for each in scores:
+        for trial in each.mutants:
+            if trial.end == "survived":
+                yield LineNote(each.pairing, trial.mutant.place, f"no case finds {trial.mutant.phrase}", good=False)
+
+
+def _coverage_notes(coverages: "Sequence[StoredCoverage]") -> Iterator[LineNote]:
+    for each in coverages:
+        for site in each.sites:
+            states = f"never {' or '.join(site.missing)}" if site.missing else " and ".join(site.seen)
+            yield LineNote(each.pairing, site.place, f"{site.what} is {states}", good=not site.missing)
+
+
+register_panel(Panel(_NAME, _add_arguments, _section))
