@@ -97,4 +97,4 @@ def test_other_kernels_are_refused() -> None:
     from suites.test_vector_add import whole
 
     result = kt.check(whole, backends=[BACKEND], depth="quick")
-    assert "not for mosaic_gpu" in result.not_applicable[BACKEND]
+    assert "uses nothing of pallas.mosaic_gpu; plgpu.kernel, or" in result.not_applicable[BACKEND]
