@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class BriefFailures:
     """A pytest plugin that leaves failures out of the section FAILURES if the summary explains them.
 
-    They stay in pytest's counts and in its short summary. `JUnit XML` and other plugins received them in full before.
+    They stay in pytest's counts and in its short summary. JUnit XML and other plugins received them in full before.
 
     Attributes:
       explained: ids of the reports that are left out, by the objects' identity.
@@ -59,7 +59,8 @@ def _explained_reports(
 ) -> Iterator[tuple[Any, list[int]]]:
     """Yields the reports that suspects explain, with the suspects' numbers within their pairing.
 
-    The report of an item that was not run to its end, or that pytest's `xfail` marks, says more than its suspects.
+    A report says more than its suspects if its item was not run to its end, if pytest's `xfail` marks the item, or if
+    output was captured.
     """
     findings = Counter(record.item for record in run.records if not record.verdict.is_green)
     missing = set(run.reconciled.missing)
@@ -76,6 +77,8 @@ def _explained_reports(
     for report in reports:
         mine = by_item.get(report.nodeid, [])
         has_advice = report.nodeid in unended or "xfail" in report.keywords
-        is_whole = report.when == "call" and getattr(report.longrepr, "reprcrash", None) is not None
-        if mine and is_whole and not has_advice and explained[report.nodeid] == findings[report.nodeid]:
+        is_plain = (
+            not report.sections and report.when == "call" and getattr(report.longrepr, "reprcrash", None) is not None
+        )
+        if mine and is_plain and not has_advice and explained[report.nodeid] == findings[report.nodeid]:
             yield report, mine

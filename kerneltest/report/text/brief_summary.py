@@ -14,6 +14,7 @@ from kerneltest.report.counts import (
     Counts,
     budget_remarks,
     clock_warning,
+    empty_shard_remarks,
     inapplicable_backends,
     internal_error_remarks,
     lowering_remarks,
@@ -81,6 +82,7 @@ def all_notes(run: RunRecords) -> Iterator[str]:
     environment = run.plan.environment
     yield from [f"warning: {environment['warning']}"] if "warning" in environment else []
     yield from filter(None, [clock_warning(run.plan)])
+    yield from empty_shard_remarks(run.plan)
     yield from chain(
         missing_call_remarks(run.records),
         lowering_remarks(run.records),

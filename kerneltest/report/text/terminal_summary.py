@@ -13,6 +13,7 @@ from kerneltest.report.counts import (
     budget_remarks,
     clock_warning,
     count_cells,
+    empty_shard_remarks,
     gaps,
     inapplicable_backends,
     internal_error_remarks,
@@ -116,11 +117,7 @@ def _colour(endings: set[Ending]) -> str:
 def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     """Yields remarks on what the matrix does not show, with their colours."""
     plan, cells, missing = run.plan, run.reconciled.cells, run.reconciled.missing
-    if plan.shard and not plan.items:
-        yield (
-            f"shard {plan.shard} is empty: the run has fewer parts (pairings in one dtype) than shards",
-            "yellow",
-        )
+    yield from _with_colour("yellow", empty_shard_remarks(plan))
     yield from _with_colour("", _unavailable_remarks(plan.unavailable))
     yield from _with_colour("", unserved_remarks(run)[:_MOST])
     reasons = inapplicable_backends([run])
