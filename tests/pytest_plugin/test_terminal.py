@@ -10,11 +10,13 @@ import sys
 import termios
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pyte
 import pytest
 
+from kerneltest.pytest_plugin.dispatch import Dispatcher
 from kerneltest.pytest_plugin.progress import Progress
 from kerneltest.records.record_files import read_plan
 from tests import forked
@@ -231,6 +233,38 @@ def test_tb_line_gives_one_line_a_finding(tmp_path: Path) -> None:
     shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "--tb", "line")
     assert re.search(r"^\S+test_suite\.py:8: wrong values", shown, re.MULTILINE)
     assert "E   " not in shown
+
+
+def test_the_stage_says_that_a_finding_is_shrinking() -> None:
+    dispatcher = object.__new__(Dispatcher)
+    dispatcher.cluster = dispatcher._isolated = None
+    worker = SimpleNamespace(is_shrinking=True, judged_cases=7, cache=SimpleNamespace(prepared={}))
+    dispatcher._worker = worker  # type: ignore[assignment]
+    assert dispatcher.progress() == (7, "shrinking a finding of")
+    worker.is_shrinking = False
+    assert dispatcher.progress() == (7, "running")
+
+
+@pytest.mark.parametrize(
+    ("prints", "options", "failures", "ends"),
+    [
+        (False, (), False, r"1 suspect; \d+ of \d+ cells pass, \d+ fail"),
+        (True, (), True, r"1 suspect; \d+ of \d+ cells pass, \d+ fail"),
+        (False, ("-q",), False, r"kerneltest: 1 suspect; \d+ of \d+ cells pass, \d+ fail"),
+    ],
+)
+def test_failures_that_a_suspect_explains_are_left_out_unless_they_printed(
+    tmp_path: Path, prints: bool, options: tuple[str, ...], failures: bool, ends: str
+) -> None:
+    suite = WRONG.replace("    return 2 * x", "    print('seen')\n    return 2 * x") if prints else WRONG
+    assert ("seen" in suite) is prints
+    (tmp_path / "test_suite.py").write_text(suite, encoding="utf-8")
+    shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0", *options)
+    assert ("= FAILURES =" in shown) is failures
+    assert ("seen" in shown) is prints
+    assert shown.count("1  wrong values") == 1
+    assert re.search(rf"^{ends}$", shown, re.MULTILINE)
+    assert "2 failed, 1 passed" in shown
 
 
 def test_progress_counts_rates_and_leaves_out_what_is_skipped() -> None:
