@@ -31,6 +31,7 @@ from kerneltest.triage.changes import MEANING as CHANGES
 from kerneltest.triage.changes import REGRESSIONS
 from tests import forked
 from tests.plugins import PLUGINS
+from tools.walk_readme import clean_environment, read_blocks, walk, without_installation
 
 ROOT = Path(__file__).parent.parent
 PAGES = {
@@ -88,20 +89,21 @@ def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(README.splitlines()) < 130
+    assert len(README.splitlines()) < 90
 
 
-def test_the_example_is_told_as_the_readme_shows(tmp_path: Path) -> None:
-    (code,) = [text for language, text in _fenced("README.md") if "oracle_for" in text]
-    (tmp_path / "test_softmax.py").write_text(code, encoding="utf-8")
-    run = _pytest(tmp_path, "test_softmax.py", "--kt-report", "report")
-    assert _words("\n".join(_shown("README.md", "3 suspects in softmax"))) in _words(run.stdout)
-    table = " ".join(line for line in README.splitlines() if line.startswith("test_softmax.py::softmax_oracle"))
-    assert all(part in _words(run.stdout) for part in re.findall(r"\d+ pass, \d+ \w+", table))
-    records = list(read_records(tmp_path / "report"))
-    cases = sum(record.backend == "interpret" and bool(record.case) for record in records)
-    assert f"plans {cases} cases" in README
-    assert " 8 failed" in run.stdout  # a test each for two interpreters, two simulators and four targets
+def test_the_readme_works_by_literal_paste(tmp_path: Path) -> None:
+    environment = clean_environment(Path(sys.executable).parent) | {
+        "PYTHONPATH": str(ROOT),
+        "PYTEST_ADDOPTS": "-p kerneltest -p no:randomly",
+    }
+    run, again = walk(without_installation(read_blocks("README.md")), tmp_path, environment)
+    assert (run.code, run.lacking) == (1, ()), run.output
+    assert " 8 failed" in run.output  # a test each for two interpreters, two simulators and four targets
+    assert again.code == 1, again.output
+    assert "special_mismatch" in again.output
+    assert len(run.output.splitlines()) <= 60
+    assert (tmp_path / "report" / "report.html").exists()
 
 
 def test_the_guide_runs(monkeypatch: pytest.MonkeyPatch) -> None:

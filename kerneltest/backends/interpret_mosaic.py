@@ -28,6 +28,7 @@ from kerneltest.trace.jax_compat.mosaic_patches import patch_interpreters
 from kerneltest.trace.jax_compat.patches import disable_debugging_in_callbacks
 from kerneltest.trace.jax_compat.tpu_layout import layout_of, overhanging_alias
 from kerneltest.trace.jax_compat.tpu_memory import ChooseFill as AnyFill
+from kerneltest.trace.languages import DIALECT_MODULES
 from kerneltest.trace.mosaic_rewrites import rewrite_for_interpreter
 from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN, PartialArray, require_defined
 from kerneltest.trace.platform_dispatch import INTERPRETED_TPU, abstract_platform
@@ -63,6 +64,10 @@ class InterpretMosaic(Backend):
 
     def unsupported_reason(self, traced: Traced) -> str:
         foreign = traced.foreign_dialect(_FOREIGN[self.dialect])
+        module = DIALECT_MODULES[self.dialect]
+        if foreign == "any":
+            needed = f"plgpu.kernel, or compiler_params=plgpu.CompilerParams() of {module},"
+            return f"the kernel uses nothing of {module}; {needed} selects this interpreter"
         return f"the kernel is written for {foreign}, not for {self.dialect}" if foreign else ""
 
     def prepare(self, traced: Traced) -> "Interpreted":

@@ -26,6 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = {command.name: command for command in registered_commands()}
     for command in commands.values():
         command.add_arguments(parsers.add_parser(command.name, help=command.help))
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     chosen, rest = parser.parse_known_args(arguments)
     if hasattr(chosen, "rest"):
         chosen.rest = rest

@@ -40,8 +40,8 @@ def static(*values: StaticValue, **named: StaticValue) -> Static:
       named: values for the kernel, by the names that the oracle gets in their place.
 
     Raises:
-      ValueError: there are both values and named values, or neither; two values have the same name; or a value has no
-        short name, or two names.
+      ValueError: there are both values and named values, or neither; two values have the same name; a value has no
+        short name, or two names; or the only value is a list or a set.
     """
     if bool(values) == bool(named):
         raise ValueError("static: give either values or name=value options, and at least one")
@@ -49,6 +49,9 @@ def static(*values: StaticValue, **named: StaticValue) -> Static:
         if wrapped := [name for name, value in named.items() if isinstance(value, NamedOption)]:
             raise ValueError(f"static: {wrapped[0]}= is a name already; give the value itself, without kt.named")
         return Static(tuple(named.items()), named=True)
+    if len(values) == 1 and isinstance(values[0], list | set):
+        shown = ", ".join(map(repr, values[0]))
+        raise ValueError(f"static: {values[0]!r} is one value; give each as an argument: kt.static({shown})")
     options = [(each.name, each.value) if isinstance(each, NamedOption) else (_name_of(each), each) for each in values]
     names = [name for name, _ in options]
     if twice := [name for name in names if names.count(name) > 1]:

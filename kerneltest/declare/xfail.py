@@ -26,19 +26,19 @@ class Xfail:
     url: str
     backend: str = "*"
     dtype: str = "*"
-    group: str = "*"
+    group: str = ""
     family: str = "*"
     signature: str = "*"
 
     def __str__(self) -> str:
-        return f"{self.verdict} on {self.backend}, {self.dtype}, {self.family if self.group == '*' else self.group}"
+        return f"{self.verdict} on {self.backend}, {self.dtype}, {self.group or self.family}"
 
     def covers(self, backend: str, dtype: str, group: str, family: str, signature: str) -> bool:
         """Returns whether it covers a case."""
         return (
             fnmatchcase(backend, self.backend)
             and fnmatchcase(dtype, self.dtype)
-            and fnmatchcase(group, self.group)
+            and fnmatchcase(group, self.group or "*")
             and fnmatchcase(family, self.family)
             and fnmatchcase(signature, self.signature)
         )
@@ -52,7 +52,7 @@ def xfail(
     url: str,
     backend: str = "*",
     dtype: str = "*",
-    group: str = "*",
+    group: str = "",
     family: str = "*",
     signature: str = "*",
 ) -> Xfail:
@@ -65,8 +65,8 @@ def xfail(
       reason: why it is expected, for readers of the report.
       url: a page that documents or tracks it.
       backend, dtype, family: shell-style patterns of the cases it covers; by default all.
-      group: a pattern of groups of families, such as `"special"`. At least one family of each group must show it,
-        whereas without `group` each family must.
+      group: a pattern of groups of families, such as `"special"` or `"*"`. At least one family of each group must
+        show it; without `group`, each family must.
       signature: a shell-style pattern of the signature's text, such as `"*precision=highest*"`.
 
     Raises:

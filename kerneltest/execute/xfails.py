@@ -63,7 +63,7 @@ def obsolete_xfails(
             for family, cases in verdicts.items()
         }
         covered = {family: found for family, found in covered.items() if found}
-        if xfail.group != "*" and covered:
+        if xfail.group and covered:
             covered = {next(iter(covered)): [verdict for found in covered.values() for verdict in found]}
         for family, found in covered.items():
             if set(found) == {Verdict.PASS}:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, DType, cast, float_format, is_float
+from kerneltest.core.dtypes import Array, DType, cast, float_format, is_float, widen
 from kerneltest.core.verdicts import Verdict
 
 ULP_BUCKETS = 16
@@ -19,7 +19,7 @@ class Comparison:
 
     Attributes:
       actual: the kernel's output, in its dtype.
-      expected: the oracle's values before rounding: float64, int64 or bool.
+      expected: the oracle's values: float64 before rounding, int64 wrapped to the output's dtype, or bool.
       bound: the largest absolute error allowed; inf if any value is.
       wrong: True where `actual` is wrong.
       special: True where the classes differ: NaN, an infinity and its sign, and the sign of zero if it counts.
@@ -83,10 +83,11 @@ def compare(
     """
     if not is_float(actual.dtype):
         asked = np.asarray(np.isfinite(bound))
-        wrong = np.asarray((actual != cast(expected, actual.dtype)) & asked)
+        wrapped = cast(expected, actual.dtype)
+        wrong = np.asarray((actual != wrapped) & asked)
         for other in alternatives:
             wrong &= actual != cast(other, actual.dtype)
-        return Comparison(actual, expected, bound, wrong, np.zeros(wrong.shape, bool), int(asked.sum()), None)
+        return Comparison(actual, widen(wrapped), bound, wrong, np.zeros(wrong.shape, bool), int(asked.sum()), None)
     exact = np.asarray(expected, np.float64)
     with np.errstate(all="ignore"):  # never-written memory may hold signalling NaNs
         got = actual.astype(np.float64)

@@ -177,6 +177,8 @@ class Dispatcher:
             return self._isolated.judged_cases, "running"
         if self._worker is None:
             return 0, ""
+        if self._worker.is_shrinking:
+            return self._worker.judged_cases, "shrinking a finding of"
         prepared = list(self._worker.cache.prepared.values())
         done = sum(each.done() for each in prepared)
         stage = "running" if done == len(prepared) else f"compiling {done} of {len(prepared)} for"

@@ -57,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         plugins.register(IncrementalPlugin(run), _INCREMENTAL)
     if not run.role.is_worker:
         plugins.register(FailedTests(run.reporter.failed_tests), _FAILED_TESTS)
+        plugins.register(run.reporter.brief_failures, "kerneltest-brief-failures")
     if not run.role.is_worker and not collects_only and (terminal := open_terminal(config)) is not None:
         reporter = plugins.getplugin("terminalreporter")
         line = ProgressLine(reporter, run.plan.cases_by_item, run.dispatcher.progress, terminal)
@@ -266,7 +267,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.OK
     if not run.has_plan:
         return
-    summary = run.reporter.finish(session.config)
+    summary = run.reporter.finish(session)
     if incremental is not None and summary.run is not None:
         incremental.store_green_items(summary.run)
     if run.settings.shard is not None and collected_none:
@@ -277,22 +278,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     run = config.stash.get(RUN, None)
     incremental: IncrementalPlugin | None = config.pluginmanager.getplugin(_INCREMENTAL)
     if incremental is not None and (left_out := incremental.summary()):
         terminalreporter.write_line(left_out)
-    if run is None or (summary := run.reporter.summary) is None:
-        return
-    if config.option.verbose < 0 and summary.complete:
-        from kerneltest.report.counts import reuse_remarks
-
-        for line in reuse_remarks(summary.run) if summary.run is not None else ():
-            terminalreporter.write_line(line)
-        return
-    terminalreporter.section("kerneltest")
-    for line, colour in summary.lines:
-        terminalreporter.write_line(line, **({colour: True} if colour else {}))
+    if run is not None:
+        run.reporter.write_summary(terminalreporter)
 
 
 guard_hooks(globals())

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kerneltest.pytest_plugin.brief_failures import shorten_failures
+from kerneltest.pytest_plugin.brief_failures import BriefFailures
 
 if TYPE_CHECKING:
     import pytest
@@ -16,8 +17,13 @@ if TYPE_CHECKING:
     from kerneltest.core.failures import Failure
     from kerneltest.pytest_plugin.run_folder import RunFolder
     from kerneltest.records.journal import Activity
+    from kerneltest.records.run_plan import Plan
     from kerneltest.records.runs import RunRecords as RecordedRun
+    from kerneltest.records.schema import Record
     from kerneltest.triage.suspect import Suspect
+
+INTERRUPTED = 2
+"""pytest's exit code for a session that was interrupted, which xdist also uses for `-x`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,33 @@ class Summary:
     suspects: tuple[Suspect, ...] = ()
 
 
-def finish(folder: Path, *, report: str, width: int | None = None, failed_tests: Iterable[str] = ()) -> Summary:
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """The terminal that a summary is written to.
+
+    Attributes:
+      width: in columns; None for lines of any length.
+      verbose: pytest's verbosity.
+      stopped: whether the session was ended before it had run everything.
+      root: the folder that node ids are relative to, as seen from the folder in which pytest was started.
+    """
+
+    width: int | None = None
+    verbose: int = 0
+    stopped: bool = False
+    root: str = "."
+
+    def command_for(self, plan: Plan, record: Record) -> str:
+        """Returns the shell command that runs the item of a finding again."""
+        from kerneltest.report.rerun_commands import pytest_command
+
+        file, _, name = record.item.partition("::")
+        return pytest_command(
+            plan, record.backend, f"{Path(os.path.normpath(Path(self.root, file))).as_posix()}::{name}"
+        )
+
+
+def finish(folder: Path, *, report: str, terminal: Terminal | None = None, failed_tests: Iterable[str] = ()) -> Summary:
     """Reconciles a run with its plan and writes its report.
 
     A folder that cannot be read makes the run incomplete and raises nothing, so that earlier output stays visible.
@@ -47,7 +79,7 @@ def finish(folder: Path, *, report: str, width: int | None = None, failed_tests:
     Args:
       folder: of the run.
       report: the folder as the user named it, for the run's page; "" to write none.
-      width: of the terminal, in columns; None for lines of any length.
+      terminal: that shows it; by default one without a width.
       failed_tests: node ids of what failed, pairings included.
     """
     from kerneltest.core.runtime import throttle_gc
@@ -57,13 +89,23 @@ def finish(folder: Path, *, report: str, width: int | None = None, failed_tests:
     from kerneltest.report.text.terminal_summary import summary_lines
     from kerneltest.triage.suspects import suspects_in_run
 
+    terminal = terminal or Terminal()
     with throttle_gc():
         try:
             run = read_running(folder)
         except RecordError as error:
             return Summary(False, False, ((for_terminal(f"INCOMPLETE: {error}"), "red"),))
         suspects = suspects_in_run(run)
-        shown = [(for_terminal(line), colour) for line, colour in summary_lines(run, suspects, width, report)]
+        lines = summary_lines(
+            run,
+            suspects,
+            terminal.width,
+            report,
+            verbose=terminal.verbose,
+            stopped=terminal.stopped,
+            rerun=partial(terminal.command_for, run.plan),
+        )
+        shown = [(for_terminal(line), colour) for line, colour in lines]
         try:
             pairings = {item.item for item in run.plan.items}
             end_run(run, tuple(name for name in failed_tests if name not in pairings))
@@ -77,12 +119,18 @@ def finish(folder: Path, *, report: str, width: int | None = None, failed_tests:
         return Summary(run.reconciled.complete, run.reconciled.green, tuple(shown), run, suspects)
 
 
+def _wants_brief(config: pytest.Config) -> bool:
+    """Returns whether failures may be shortened: not if the user asked for long ones, or for one line each."""
+    return config.option.tbstyle not in ("long", "line")
+
+
 class Reporter:
     """Reports how the run ended.
 
     Attributes:
       summary: of the run; None before its end.
       failed_tests: node ids of what failed, pairings included, in order.
+      brief_failures: leaves out failures that the summary explains.
       console: file descriptor of standard error, duplicated before pytest captures that.
     """
 
@@ -95,20 +143,39 @@ class Reporter:
         """
         self.summary: Summary | None = None
         self.failed_tests: dict[str, None] = {}
+        self.brief_failures = BriefFailures()
         self.console = os.dup(2)
         self._folder, self._report = folder, report
 
-    def finish(self, config: pytest.Config) -> Summary:
-        """Ends the run, shortens the failures that pytest is about to show, and returns the summary."""
+    def finish(self, session: pytest.Session) -> Summary:
+        """Ends the run and returns its summary. pytest then shows only the failures that the summary does not."""
         from kerneltest.report.text.suspect_text import MOST_SUSPECTS
 
-        terminal: Any = config.pluginmanager.getplugin("terminalreporter")
-        width = config.get_terminal_writer().fullwidth if terminal is not None and terminal.isatty else None
-        self.summary = finish(self._folder.path, report=self._report, width=width, failed_tests=self.failed_tests)
-        if terminal is not None and self.summary.run is not None and config.option.verbose == 0:
-            shown = self.summary.suspects[:MOST_SUSPECTS]
-            shorten_failures(terminal.stats.get("failed", ()), self.summary.run, shown)
-        return self.summary
+        config = session.config
+        reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+        is_terminal = reporter is not None and reporter.isatty
+        terminal = Terminal(
+            width=config.get_terminal_writer().fullwidth if is_terminal else None,
+            verbose=config.option.verbose,
+            stopped=bool(session.shouldfail or session.shouldstop) or session.exitstatus == INTERRUPTED,
+            root=os.path.relpath(config.rootpath, config.invocation_params.dir),
+        )
+        summary = finish(self._folder.path, report=self._report, terminal=terminal, failed_tests=self.failed_tests)
+        if reporter is not None and summary.run is not None and terminal.verbose <= 0 and _wants_brief(config):
+            shown = summary.suspects[:MOST_SUSPECTS]
+            self.brief_failures.leave_out(reporter.stats.get("failed", ()), summary.run, shown)
+        self.summary = summary
+        return summary
+
+    def write_summary(self, terminalreporter: Any) -> None:
+        """Writes the summary in a section of its own; a quiet session only gets a section if there is a finding."""
+        self.brief_failures.restore()
+        if self.summary is None:
+            return
+        if terminalreporter.config.option.verbose >= 0 or not self.summary.green:
+            terminalreporter.write_sep("=", "kerneltest", bold=True)
+        for line, colour in self.summary.lines:
+            terminalreporter.write_line(line, **({colour: True} if colour else {}))
 
     def abandon_run(self, activity: Activity, failure: Failure) -> None:
         """Writes the summary to the console and releases the folder, since this process is about to be ended."""

@@ -47,6 +47,7 @@ class ItemWorker:
       setup: of the worker.
       cache: what items share.
       judged_cases: number of judged cases of the running item.
+      is_shrinking: whether it is searching for the smallest case of a finding.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class ItemWorker:
         self.setup, self._on_finding = setup, on_finding
         state = ProcessState(journal=Journal(setup.folder, setup.shard), planned=setup.planned)
         self.cache = Cache(process=state)
-        self.judged_cases = 0
+        self.judged_cases, self.is_shrinking = 0, False
         self._suspects = SuspectTracker(setup.folder, setup.settings.minimize, setup.published_folder)
         self._kinds: set[tuple[Verdict, str]] = set()  # of the findings of the running item
         self._writer: RecordWriter | None = None
@@ -187,7 +188,9 @@ class ItemWorker:
             search = functools.partial(
                 self._suspects.investigate, parts, self.cache, self.writer, searches=not request.stops_at_finding
             )
+            self.is_shrinking = True
             suspects = guard.collect("searching for the smallest case", search, (), OSError)
+            self.is_shrinking = False
             backend = parts[0].backend
             if backend.tier is Tier.DEVICE and not device_responds(backend.id):
                 process.device_lost = "since the search for the smallest case of a finding"

@@ -149,6 +149,12 @@ def clock_warning(plan: Plan) -> str:
     return f"the clock of this run was wrong: it started on {started:%Y-%m-%d}, which is in the future" if ahead else ""
 
 
+def empty_shard_remarks(plan: Plan) -> list[str]:
+    """States that a shard has nothing to run."""
+    is_empty = bool(plan.shard and not plan.items)
+    return [f"shard {plan.shard} is empty: the run has fewer parts (pairings in one dtype) than shards"] * is_empty
+
+
 def inapplicable_backends(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     """Lists each reason why backends are not applicable: the backends, and the reason with the number of cases."""
     cases: dict[str, dict[tuple[str, str], int]] = {}

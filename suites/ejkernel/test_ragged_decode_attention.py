@@ -67,7 +67,7 @@ def tpu(query, key, value, sequence_start, sequence_end):
     dims=DIMS | dict(hk=kt.dim(values=(1,)), s=kt.dim(values=(128,))),
     xfail=[
         kt.xfail(
-            "mismatch", backend="interpret*", group="?*", reason="logits_soft_cap is documented, and ignored",
+            "mismatch", backend="interpret*", group="*", reason="logits_soft_cap is documented, and ignored",
             url="https://github.com/erfanzar/ejkernel/blob/main/ejkernel/kernels/_pallas/tpu/ragged_decode_attention",
         )
     ],

@@ -1,8 +1,11 @@
 """Broken pipelines are found on the CPU, their right twins are not accused, and a failure harms no later case."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.api import Result, pairing_id
@@ -98,3 +101,15 @@ def test_other_kernels_are_refused() -> None:
 
     result = kt.check(whole, backends=[BACKEND], depth="quick")
     assert "not for mosaic_gpu" in result.not_applicable[BACKEND]
+
+
+def test_a_kernel_of_no_dialect_is_told_what_selects_this_interpreter() -> None:
+    def copy(x: jax.Array) -> jax.Array:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = x_ref[...]
+
+        return pl.pallas_call(body, out_shape=x)(x)
+
+    copied = kt.oracle_for(copy, x=kt.array("n", "float32"))(lambda x: x)
+    told = kt.check(copied, backends=[BACKEND], depth="quick").not_applicable[BACKEND]
+    assert "uses nothing of pallas.mosaic_gpu; plgpu.kernel, or compiler_params=" in told

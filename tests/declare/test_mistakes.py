@@ -3,6 +3,7 @@
 import functools
 import textwrap
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,8 @@ DECLARED: dict[str, tuple[Callable[[], object], list[str]]] = {
     "a function to check": (lambda: LOOSE.check(double), ["takes a pairing", "@kt.oracle_for(double, "]),
     "a decorator to check": (lambda: LOOSE.check(kt.oracle_for(double, x=N)), ["takes a pairing, not a function"]),
     "a backend to check on": (lambda: kt.check(_pair(x=N), backends=["cpu"]), ["'cpu'", "a CPU runs 'interpret'"]),
+    "static values as a list": (lambda: kt.static(["a", "b"]), ["one value", "kt.static('a', 'b')"]),
+    "a package as a decorator": (lambda: import_module("kerneltest.oracle")(double), ["@kt.oracle_for(kernel, ...)"]),
     "a name of the package": (lambda: LOOSE.arrays, ["'arrays'", "did you mean 'array'?"]),
 }  # fmt: skip
 
@@ -98,7 +101,8 @@ def test_a_mistake_is_told_in_a_few_lines_with_the_fix(mistake: str) -> None:
     assert sum(len(textwrap.wrap(line, 100)) for line in message.splitlines()) <= 6 or mistake == "several at once"
     assert len(message.splitlines()) <= 6
     shown = caught.traceback.filter(caught)
-    assert [entry for entry in shown if PACKAGE in Path(entry.path).parents and entry.name != "__getattr__"] == []
+    own = [entry.name for entry in shown if PACKAGE in Path(entry.path).parents]
+    assert set(own) <= {"__getattr__", "__call__"}
     assert caught.value.__cause__ is None
 
 

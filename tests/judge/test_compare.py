@@ -175,6 +175,11 @@ def test_ulps_are_those_of_the_output_dtype_and_of_finite_elements_only() -> Non
     assert compare(np.ones(2, np.int8), np.ones(2), np.zeros(2), signed_zeros=False).ulps == ()
 
 
+def test_an_expected_integer_is_shown_as_the_output_would_hold_it() -> None:
+    compared = compare(np.array([85], np.int8), np.array([1942]), np.zeros(1), signed_zeros=False)
+    assert describe_element(compared, (0,)) == "got 85, expected -106"
+
+
 @pytest.mark.parametrize(
     ("name", "expected", "stored"), [("int8", 200, -56), ("uint8", -1, 255), ("int32", 2**31, -(2**31))]
 )

@@ -10,11 +10,13 @@ import sys
 import termios
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pyte
 import pytest
 
+from kerneltest.pytest_plugin.dispatch import Dispatcher
 from kerneltest.pytest_plugin.progress import Progress
 from kerneltest.records.record_files import read_plan
 from tests import forked
@@ -97,7 +99,7 @@ def test_a_live_line_says_what_how_many_and_leaves_nothing_behind(tmp_path: Path
     assert any("test_suite.py::doubled[interpret-float32]" in line for line in seen.live)
     assert not re.search(r"\d cases\b", seen.end)
     assert re.search(r"^test_suite\.py \.+ +\[100%\]$", seen.end, re.MULTILINE)
-    assert re.search(r"^ +interpret +simulate$", seen.end, re.MULTILINE)
+    assert re.search(r"^\d+ of \d+ cells pass$", seen.end, re.MULTILINE)
 
 
 @pytest.mark.parametrize("arguments", [("-v",), ("-n", "2"), ("-n", "2", "-v")], ids=" ".join)
@@ -178,7 +180,7 @@ def _plain(folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
-def test_a_finding_is_shown_as_pytest_shows_a_failure(tmp_path: Path, workers: tuple[str, ...]) -> None:
+def test_a_finding_is_told_once_and_pytest_names_its_suspect(tmp_path: Path, workers: tuple[str, ...]) -> None:
     options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-orders", "1", "--kt-report", "out")
     options += (f"--junitxml={tmp_path / 'junit.xml'}",)
     (tmp_path / "test_suite.py").write_text(WRONG, encoding="utf-8")
@@ -186,12 +188,11 @@ def test_a_finding_is_shown_as_pytest_shows_a_failure(tmp_path: Path, workers: t
     assert "\x1b" not in shown
     assert not re.search(r"\d+/\d+ items", shown)
     item = "test_suite.py::doubled[interpret-float32]"
-    shown_failure = re.split(r"^_{5,} .+ _{5,}$", shown, flags=re.MULTILINE)[1].partition("\n=")[0]
     again = f'pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-orders 1 --kt-backends interpret "{item}"'
-    told = [line for line in shown_failure.splitlines() if line and not line.startswith("[gw0]")]
-    assert told == ["E   wrong values: the oracle and every backend differ", f"reproduce: {again}"]
+    assert "= FAILURES =" not in shown
+    assert shown.count("wrong values: the oracle and every backend differ") == 1
     assert read_plan(tmp_path / "out").orders == 1  # reports made from the records repeat it
-    assert re.search(rf"^FAILED {re.escape(item)} - wrong values", shown, re.MULTILINE)
+    assert re.search(rf"^FAILED {re.escape(item)} - suspect 1$", shown, re.MULTILINE)
     summary = shown.partition("= kerneltest =")[2]
     assert re.search(r"^1  wrong values: .*\d+ of \d+ cases on interpret$", summary, re.MULTILINE)
     assert re.search(r"^   smallest: x = float32\[3\] ", summary, re.MULTILINE)
@@ -224,14 +225,46 @@ def test_the_command_that_is_shown_reproduces_the_finding(tmp_path: Path) -> Non
     assert item.startswith("../test_suite.py::doubled[simulate:sm_80-")
     again = _plain(tmp_path / "below", *options.split(), item)
     assert "1 failed" in again
-    assert "E   wrong values" in again
+    assert "1  wrong values" in again
 
 
 def test_tb_line_gives_one_line_a_finding(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(WRONG, encoding="utf-8")
     shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "--tb", "line")
     assert re.search(r"^\S+test_suite\.py:8: wrong values", shown, re.MULTILINE)
-    assert "reproduce" not in shown
+    assert "E   " not in shown
+
+
+def test_the_stage_says_that_a_finding_is_shrinking() -> None:
+    dispatcher = object.__new__(Dispatcher)
+    dispatcher.cluster = dispatcher._isolated = None
+    worker = SimpleNamespace(is_shrinking=True, judged_cases=7, cache=SimpleNamespace(prepared={}))
+    dispatcher._worker = worker  # type: ignore[assignment]
+    assert dispatcher.progress() == (7, "shrinking a finding of")
+    worker.is_shrinking = False
+    assert dispatcher.progress() == (7, "running")
+
+
+@pytest.mark.parametrize(
+    ("prints", "options", "failures", "ends"),
+    [
+        (False, (), False, r"1 suspect; \d+ of \d+ cells pass, \d+ fail"),
+        (True, (), True, r"1 suspect; \d+ of \d+ cells pass, \d+ fail"),
+        (False, ("-q",), False, r"kerneltest: 1 suspect; \d+ of \d+ cells pass, \d+ fail"),
+    ],
+)
+def test_failures_that_a_suspect_explains_are_left_out_unless_they_printed(
+    tmp_path: Path, prints: bool, options: tuple[str, ...], failures: bool, ends: str
+) -> None:
+    suite = WRONG.replace("    return 2 * x", "    print('seen')\n    return 2 * x") if prints else WRONG
+    assert ("seen" in suite) is prints
+    (tmp_path / "test_suite.py").write_text(suite, encoding="utf-8")
+    shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0", *options)
+    assert ("= FAILURES =" in shown) is failures
+    assert ("seen" in shown) is prints
+    assert shown.count("1  wrong values") == 1
+    assert re.search(rf"^{ends}$", shown, re.MULTILINE)
+    assert "2 failed, 1 passed" in shown
 
 
 def test_progress_counts_rates_and_leaves_out_what_is_skipped() -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -20,6 +21,7 @@ from kerneltest.report.matrix import by_tier
 from kerneltest.report.text.item_failure import headline, name_with_location
 from kerneltest.report.text.tables import field_signs, field_words
 from kerneltest.report.text.terminal_summary import summary_lines
+from kerneltest.triage.suspects import suspects_in_run
 from tests.written import HOSTILE, PAIRING, PASS, case, write_run
 
 OTHER = case(family="ones", case="c2")
@@ -98,6 +100,67 @@ def test_a_narrow_terminal_gets_signs_and_their_legend(tmp_path: Path) -> None:
     assert any("✓1 ✗1" in line for line in narrow)
     assert any("✓ pass" in line for line in narrow)
     assert dict(summary_lines(run, (), 80))[next(line for line in wide if "1 mismatch" in line)] == "red"
+
+
+GREEN = (PASS, ABSENT, case(family="ones", case="c2", reused_from="2026-01-01T00:00:00"))
+CUT = {"planned": 40}
+
+
+@pytest.mark.parametrize(
+    ("records", "plan", "options", "shown"),
+    [
+        (
+            GREEN,
+            UNSERVED | NOT_FOR_IT,
+            {"width": 80},
+            [
+                "1 of 2 cases were judged by earlier",
+                "unavailable: cuda; not applicable: interpret-tpu (-v says why)",
+                "2 of 3 cells",
+            ],
+        ),
+        (GREEN, UNSERVED, {"verbose": -1}, ["kerneltest: 2 of 3 cells pass, 1 unavailable"]),
+        (
+            GREEN,
+            UNSERVED,
+            {"verbose": 1},
+            ["interpret", PAIRING, "cuda unavailable: no device", "judged by earlier runs"],
+        ),
+        ((WRONG, OTHER), {}, {}, ["1 mismatch", "1 suspect; 1 of 2 cells pass, 1 fail"]),
+        ((WRONG, OTHER), {}, {"verbose": -1}, ["kerneltest: 1 suspect; 1 of 2 cells pass, 1 fail"]),
+        (
+            (WRONG,),
+            CUT,
+            {"stopped": True},
+            ["INCOMPLETE: stopped early; 1 of 1 planned cells have no verdict", "1 suspect"],
+        ),
+        (
+            (PASS,),
+            CUT,
+            {},
+            ["INCOMPLETE: 1 of 1 planned cells have no verdict", "no verdict: suites/test_t.py::p / interpret (1"],
+        ),
+    ],
+)
+def test_a_summary_has_the_lines_that_its_verbosity_asks_for(
+    tmp_path: Path, records: tuple[Record, ...], plan: dict[str, object], options: dict[str, Any], shown: list[str]
+) -> None:
+    (run,) = read_runs(write_run(tmp_path / "run", *records, **plan))  # type: ignore[arg-type]
+    suspects = suspects_in_run(run)
+    lines = [line for line, _ in summary_lines(run, suspects, **options)]
+    below = lines[lines.index("") + 1 :] if suspects else lines
+    assert [words for words in shown if words not in "\n".join(below)] == [], below
+    assert options.get("verbose", 0) > 0 or len(below) <= (3 if run.reconciled.green else 6)
+    width = options.get("width")
+    assert not width or max(map(len, below)) <= width
+
+
+def test_the_matrix_of_a_brief_summary_has_only_the_pairings_that_need_attention(tmp_path: Path) -> None:
+    fine = case(pairing="suites/test_t.py::fine", item="suites/test_t.py::fine[i]", case="c3")
+    (run,) = read_runs(write_run(tmp_path / "run", WRONG, fine, ABSENT, **UNSERVED))  # type: ignore[arg-type]
+    brief, full = ([line for line, _ in summary_lines(run, (), verbose=verbose)] for verbose in (0, 1))
+    assert not any("::fine" in line or "cuda  " in line for line in brief)
+    assert any("::fine" in line for line in full)
 
 
 def test_the_markdown_has_suspects_commands_matrix_and_what_was_not_run(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Suspects as text: title, counts, smallest case and root cause."""
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kerneltest.core.details import ErrorCause, Mismatch
 from kerneltest.records.error_budget_text import format_budget, instability_note
@@ -23,7 +23,9 @@ _COMMANDS = (
     "kerneltest repro ",
     "in a notebook: ",
     "only the failing operations: python ",
+    "reproduce: ",
 )  # must be copied in one piece
+_PLACES = ("root cause: ", "possible root cause: ")
 
 
 def format_suspects(
@@ -31,6 +33,7 @@ def format_suspects(
     declared: Mapping[str, PairingSummary],
     folder: str = "",
     width: int | None = None,
+    rerun: Callable[[Record], str] | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yields lines and their colours ("" for none): suspects by kernel, in the given order.
 
@@ -39,6 +42,7 @@ def format_suspects(
       declared: the run's pairings by name.
       folder: the run's folder as the user wrote it; "" if the run is not saved.
       width: of the terminal, in columns; None for lines of any length.
+      rerun: returns the shell command that runs a finding's item again, for suspects that have no other command.
     """
     by_pairing: dict[str, list[Suspect]] = {}
     for suspect in suspects[:MOST_SUSPECTS]:
@@ -48,11 +52,21 @@ def format_suspects(
         yield f"{count} suspect{'s' * (count > 1)} in {kernel_with_location(pairing, declared.get(pairing))}", "red"
         for number, suspect in enumerate(mine, 1):
             first, *others = format_suspect(suspect, folder)
-            for line in (f"{number}  {first}", *(f"   {line}" for line in others)):
-                yield from ((part, "") for part in wrap_line(line, width))
+            if rerun is not None and not any(line.startswith(_COMMANDS) for line in others):
+                others.append(f"reproduce: {rerun(suspect.example)}")
+            for line in (f"{number}  {first}", *(f"{' ' * _INDENT}{line}" for line in others)):
+                yield from ((part, _colour(line)) for part in wrap_line(line, width))
         yield "", ""
     if len(suspects) > MOST_SUSPECTS:
         yield f"and {len(suspects) - MOST_SUSPECTS} more suspects, which the report shows", "red"
+
+
+def _colour(line: str) -> str:
+    """Returns the colour of a suspect's line: titles, places and commands stand out; "" for others."""
+    text = line.lstrip()
+    if len(text) == len(line):
+        return "bold"
+    return "cyan" if text.startswith(_COMMANDS) else "yellow" if text.startswith(_PLACES) else ""
 
 
 def wrap_line(line: str, width: int | None) -> list[str]:

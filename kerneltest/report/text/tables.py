@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tabulate import tabulate
 
@@ -29,11 +29,6 @@ def for_markdown(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@:$^-])", r"\\\1", shown)
 
 
-SIGNS_LEGEND = (
-    "✓ pass  ≈ xfail  – unavailable  ✗ finding  ? no verdict  ∅ nothing compared  · nothing asked; numbers: cases"
-)
-
-
 def terminal_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Formats a table with columns as wide as their content; returns its lines, the headings first."""
     shown = [[for_terminal(text) for text in row] for row in (headings, *rows)]
@@ -57,10 +52,21 @@ def _words(field: Field, ending: Ending, count: int) -> str:
     return f"{ending}{on}" if ending is Verdict.UNAVAILABLE else f"{count} {ending}{on}"
 
 
+def _sign(ending: Ending) -> str:
+    return "✗" if ending.is_finding and isinstance(ending, Verdict) else ending.letter
+
+
 def field_signs(field: Field) -> str:
     """Formats a field as signs: `✓54 ✗54`; "" if nothing was planned."""
     signs: Counter[str] = Counter()
     for ending, count in field.counts.items():
-        signs["✗" if ending.is_finding and isinstance(ending, Verdict) else ending.letter] += count
+        signs[_sign(ending)] += count
     absent = Verdict.UNAVAILABLE.letter
     return " ".join(sign if sign == absent else f"{sign}{count}" for sign, count in signs.items())
+
+
+def signs_legend(fields: Iterable[Field]) -> str:
+    """Formats what the signs of some fields mean: `✓ pass  ✗ finding; numbers: cases`."""
+    found = {_sign(ending): ending for field in fields for ending in field.counts}
+    words = {sign: "finding" if sign == "✗" else ending.replace("_", " ") for sign, ending in found.items()}
+    return "  ".join(f"{sign} {word}" for sign, word in words.items()) + "; numbers: cases"

@@ -1,14 +1,19 @@
 """The terminal summary of a finished run: suspects, the matrix, and remarks."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.informative import informativeness
 from kerneltest.records.runs import RunRecords
+from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import sharpness_remarks
 from kerneltest.report.counts import (
     budget_remarks,
     clock_warning,
+    count_cells,
+    empty_shard_remarks,
     gaps,
     inapplicable_backends,
     internal_error_remarks,
@@ -20,8 +25,9 @@ from kerneltest.report.counts import (
     unserved_remarks,
 )
 from kerneltest.report.matrix import Matrix, by_tier
-from kerneltest.report.text.suspect_text import format_suspects
-from kerneltest.report.text.tables import SIGNS_LEGEND, field_signs, field_words, terminal_table
+from kerneltest.report.text.brief_summary import brief_lines, gap_lines
+from kerneltest.report.text.suspect_text import format_suspects, wrap_line
+from kerneltest.report.text.tables import field_signs, field_words, signs_legend, terminal_table
 from kerneltest.triage.suspect import Suspect
 
 _MOST_REASONS = 4
@@ -29,30 +35,67 @@ _MOST = 20  # gaps, and cells of one kind; the page shows more
 
 
 def summary_lines(
-    run: RunRecords, suspects: Sequence[Suspect], width: int | None = None, folder: str = ""
+    run: RunRecords,
+    suspects: Sequence[Suspect],
+    width: int | None = None,
+    folder: str = "",
+    *,
+    verbose: int = 0,
+    stopped: bool = False,
+    rerun: Callable[[Record], str] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Yields the lines of a run's summary and their colours ("" for none).
+    """Yields the lines of a run's summary, wrapped at the width, and their colours ("" for none).
+
+    Suspects come first. A quiet session then gets the counts of the run, a verbose one its matrix and all remarks, and
+    any other one what calls for attention.
 
     Args:
       run: the run to show.
       suspects: its suspects.
-      width: the terminal's width in columns, at which suspects are wrapped; a matrix of words that is wider is shown in
-        signs. None for no limit.
+      width: the terminal's width in columns; a matrix of words that is wider is shown in signs. None for no limit.
       folder: the run's folder as the user wrote it; "" if the run is not saved.
+      verbose: pytest's verbosity: negative if quiet, 0, or positive if verbose.
+      stopped: whether the session was ended before it had run everything.
+      rerun: returns the shell command that runs a finding's item again; None to show no such command.
     """
-    yield from format_suspects(suspects, run.plan.pairings, folder, width)
-    yield from matrix_lines(run, width)
+    yield from format_suspects(suspects, run.plan.pairings, folder, width, rerun)
+    counts = count_cells([run], len(suspects))
+    if verbose > 0:
+        yield from _format_matrix(by_tier([run]), width)
+        lines = remarks(run)
+    elif verbose < 0:
+        lines = chain(gap_lines(run, stopped=stopped), [(f"kerneltest: {counts}", "")])
+    else:
+        if not (stopped or run.reconciled.green):
+            yield from _format_matrix(_noteworthy(by_tier([run])), width)
+        lines = brief_lines(run, counts, width, stopped=stopped)
+    for line, colour in lines:
+        yield from ((part, colour) for part in ([line] if line.startswith(" ") else wrap_line(line, width)))
 
 
 def matrix_lines(run: RunRecords, width: int | None = None) -> Iterator[tuple[str, str]]:
     """Yields the lines of a run's matrix and remarks, with their colours."""
-    matrix = by_tier([run])
-    if matrix.lines:
-        yield from _matrix(matrix, width)
+    yield from _format_matrix(by_tier([run]), width)
     yield from remarks(run)
 
 
-def _matrix(matrix: Matrix, width: int | None) -> Iterator[tuple[str, str]]:
+def _noteworthy(matrix: Matrix) -> Matrix:
+    """Returns the pairings of a matrix that are not green, without the columns in which none of them was run."""
+    lines = [line for line in matrix.lines if any(field.counts and not field.worst.is_green for field in line.fields)]
+    kept = [
+        number
+        for number in range(len(matrix.columns))
+        if any(set(line.fields[number].counts) - {Verdict.UNAVAILABLE} for line in lines)
+    ]
+    return Matrix(
+        tuple(matrix.columns[number] for number in kept),
+        tuple(replace(line, fields=tuple(line.fields[number] for number in kept)) for line in lines),
+    )
+
+
+def _format_matrix(matrix: Matrix, width: int | None) -> Iterator[tuple[str, str]]:
+    if not matrix.lines:
+        return
     headings = ["", *(column.title for column in matrix.columns)]
     words, signs = (
         terminal_table(headings, [[line.pairing, *map(shown, line.fields)] for line in matrix.lines])
@@ -62,7 +105,7 @@ def _matrix(matrix: Matrix, width: int | None) -> Iterator[tuple[str, str]]:
     colours = ["", *(_colour({ending for field in line.fields for ending in field.counts}) for line in matrix.lines)]
     yield from zip(signs if narrow else words, colours, strict=True)
     if narrow:
-        yield SIGNS_LEGEND, ""
+        yield signs_legend(field for line in matrix.lines for field in line.fields), ""
 
 
 def _colour(endings: set[Ending]) -> str:
@@ -74,11 +117,7 @@ def _colour(endings: set[Ending]) -> str:
 def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     """Yields remarks on what the matrix does not show, with their colours."""
     plan, cells, missing = run.plan, run.reconciled.cells, run.reconciled.missing
-    if plan.shard and not plan.items:
-        yield (
-            f"shard {plan.shard} is empty: the run has fewer parts (pairings in one dtype) than shards",
-            "yellow",
-        )
+    yield from _with_colour("yellow", empty_shard_remarks(plan))
     yield from _with_colour("", _unavailable_remarks(plan.unavailable))
     yield from _with_colour("", unserved_remarks(run)[:_MOST])
     reasons = inapplicable_backends([run])
