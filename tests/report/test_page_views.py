@@ -34,7 +34,7 @@ RECORDS = (
 )
 MUTANTS = [
     {
-        "pairing": PAIRING, "score": 0.75, "killed": 3, "survived": 1, "equivalent": 0,
+        "pairing": PAIRING, "score": 0.75, "killed": 3, "survived": 1, "equivalent": 0, "undecided": 0,
         "mutants": [{"mutant": {"file": "kernels/k.py", "line": 4, "phrase": "`-` for `+`"}, "end": "survived"}],
         "advice": [],
     }

@@ -38,7 +38,7 @@ class SignatureCases:
 
     def differing(
         self, plain: Cache, original: Traced, mutated: Cache, mutant: Traced
-    ) -> Iterator[tuple[tuple[Item, AnyCase], float]]:
+    ) -> Iterator[tuple[tuple[Item, AnyCase], float | None]]:
         """Yields the cases in which a mutant gives other bits, first in its own dtypes and then without rounding.
 
         Args:
@@ -48,7 +48,7 @@ class SignatureCases:
           mutant: the mutant.
 
         Yields:
-          A case with its item, and the largest difference relative to the largest result; inf if it is unknown.
+          A case with its item, and the largest difference relative to the largest result; None if that is unknown.
         """
         if self._inputs is None:
             columns = zip(*(kernel_inputs(item, case, plain) for item, case in self.pairs), strict=True)
@@ -64,8 +64,8 @@ class SignatureCases:
             for row, pair in enumerate(self.pairs):
                 if row in seen:
                     continue
-                size = np.inf if before is None or outputs is None else _difference(before, outputs, row)
-                if size > 0:
+                size = None if before is None or outputs is None else _difference(before, outputs, row)
+                if size != 0:
                     seen.add(row)
                     yield pair, size
 

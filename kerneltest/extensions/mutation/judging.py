@@ -125,15 +125,15 @@ class MutationSession:
                 if trial.run_values(part, cache, tracer) or trial.run_others(part, cache, tracer):
                     break
             if trial.is_undistinguished:
-                trial.deeper = self._deeper_difference(mutant)
+                self._look_deeper(trial)
         return trial.end()
 
-    def _deeper_difference(self, mutant: KernelMutant) -> str:
-        """Returns a case of the next depth in which a mutant gives other bits than the kernel; "" if there is none."""
+    def _look_deeper(self, trial: RunningTrial) -> None:
+        """Looks for a case of the next depth in which a mutant gives other bits than the kernel."""
         if self._deeper is None:
             self._deeper = self._plan_deeper()
         for part in self._deeper:
-            tracer = MutantTracer(part.traces, mutant)
+            tracer = MutantTracer(part.traces, trial.mutant)
             cache = Cache(tracer=tracer)
             for signature, group in part.values.items():
                 item, _ = group.pairs[0]
@@ -144,8 +144,10 @@ class MutationSession:
                     continue
                 if traced in tracer.changed:
                     for (_, case), size in group.differing(part.cache, original, cache, traced):
-                        return f"by {size:.1e} of the largest one ({case.family.name}, {signature})"
-        return ""
+                        if size is not None:
+                            trial.deeper = f"by {size:.1e} of the largest one ({case.family.name}, {signature})"
+                            return
+                        trial.is_unknown = True
 
     def _plan_deeper(self) -> list[KernelCases]:
         settings = RunSettings(depth=_NEXT_DEPTH[self._depth], seed=self._seed)

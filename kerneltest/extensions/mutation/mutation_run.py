@@ -73,7 +73,8 @@ class MutationRun:
             done = f"{len(found)} of {len(mutants)} mutants"
             progress.show(f"{task.pairing_id}: {done}, {score_of(list(found.values()))}")
         trials = [found[number] for number in sorted(found)]
-        left = (TrialEnd.SURVIVED, TrialEnd.EQUIVALENT)  # equal only as far as it is declared
+        # Equal only as far as it is declared.
+        left = (TrialEnd.SURVIVED, TrialEnd.UNDECIDED, TrialEnd.EQUIVALENT)
         survivors = [trial.mutant for trial in trials if trial.end in left]
         advice = []
         if self.with_advice and score_of(trials).survived:

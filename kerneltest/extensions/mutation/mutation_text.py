@@ -29,7 +29,8 @@ def format_result(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice
         rest = sum(count for _, count in by_family[_SHOWN:])
         named = [f"{name} {count}" for name, count in by_family[:_SHOWN]] + [f"others {rest}"] * bool(rest)
         lines.append(f"  found first by: {', '.join(named)}")
-    listed = [trial for trial in trials if all_of_them or trial.end is TrialEnd.SURVIVED]
+    left = (TrialEnd.SURVIVED, TrialEnd.UNDECIDED)
+    listed = [trial for trial in trials if all_of_them or trial.end in left]
     for place, group in groupby(listed, key=lambda trial: trial.mutant.place):
         source = linecache.getline(*_file_and_line(place)).strip()
         lines.append(f"  {place}  {source}".rstrip())

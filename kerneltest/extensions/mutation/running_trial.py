@@ -40,6 +40,7 @@ class RunningTrial:
       difference: the largest difference so far, and where it is.
       same: the ids of cases that have the same bits as the kernel's.
       is_evaluated: whether its results were compared with the kernel's.
+      is_unknown: whether they could not be in some case.
       deeper: where they differ a depth further; "" if they do not, or are not known.
       started: when it began.
     """
@@ -53,6 +54,7 @@ class RunningTrial:
     difference: tuple[float, str] = (0.0, "")
     same: set[str] = field(default_factory=set)
     is_evaluated: bool = False
+    is_unknown: bool = False
     deeper: str = ""
     started: float = field(default_factory=time.perf_counter)
 
@@ -78,10 +80,13 @@ class RunningTrial:
             self.passed = True
             pairs: Sequence[tuple[Item, AnyCase]] = group.pairs
             if isinstance(part.backend, EvaluatedInterpret):
-                self.is_evaluated = True
                 differing = list(group.differing(part.cache, tracer.changed[traced], cache, traced))
+                self.is_evaluated = True
                 for (_, case), size in differing:
-                    self.difference = max(self.difference, (size, f"{case.family.name}, {signature}"))
+                    if size is None:
+                        self.is_unknown = True
+                    else:
+                        self.difference = max(self.difference, (size, f"{case.family.name}, {signature}"))
                 pairs = [pair for pair, _ in differing]
                 self.same.update(case.id for _, case in group.pairs)
                 self.same.difference_update(case.id for _, case in pairs)
@@ -130,15 +135,15 @@ class RunningTrial:
             note = self.problem or "no case of it ran"
             return Trial(self.mutant, TrialEnd.INVALID, None, self.cases, seconds, note)
         size, where = self.difference
+        end = TrialEnd.SURVIVED
         if where:
             note = f"its results differ by up to {size:.1e} of the largest one ({where})"
         elif self.deeper:
             note = f"in no planned case do its results differ; a depth further they do, {self.deeper}"
-        elif self.is_evaluated:
-            return Trial(self.mutant, TrialEnd.EQUIVALENT, None, self.cases, seconds)
         else:
-            note = "whether its results differ is not known"
-        return Trial(self.mutant, TrialEnd.SURVIVED, None, self.cases, seconds, note)
+            is_known = self.is_evaluated and not self.is_unknown
+            end, note = (TrialEnd.EQUIVALENT if is_known else TrialEnd.UNDECIDED), ""
+        return Trial(self.mutant, end, None, self.cases, seconds, note)
 
 
 def _size(signature: Signature) -> int:

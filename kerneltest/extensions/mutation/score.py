@@ -12,12 +12,13 @@ class Score:
     """Counts of mutants.
 
     Attributes:
-      killed, survived, equivalent, invalid: by their ends.
+      killed, survived, equivalent, undecided, invalid: by their ends.
     """
 
     killed: int
     survived: int
     equivalent: int
+    undecided: int
     invalid: int
 
     @property
@@ -31,14 +32,14 @@ class Score:
             "no mutant could be judged" if self.share is None else f"{self.killed} of {self.killed + self.survived} "
         )
         share += "" if self.share is None else f"mutants found, {self.share:.1%}"
-        rest = [f"{self.equivalent} equivalent" * bool(self.equivalent), f"{self.invalid} invalid" * bool(self.invalid)]
-        return "; ".join(filter(None, [share, *rest]))
+        rest = (TrialEnd.EQUIVALENT, TrialEnd.UNDECIDED, TrialEnd.INVALID)
+        return "; ".join([share, *(f"{count} {end}" for end in rest if (count := getattr(self, end)))])
 
 
 def score_of(trials: Sequence[Trial]) -> Score:
     """Returns the score of some trials."""
     ends = Counter(trial.end for trial in trials)
-    return Score(*(ends[end] for end in (TrialEnd.KILLED, TrialEnd.SURVIVED, TrialEnd.EQUIVALENT, TrialEnd.INVALID)))
+    return Score(**{end.value: ends[end] for end in TrialEnd})
 
 
 def kills_by(trials: Sequence[Trial], attribute: str) -> Counter[str]:

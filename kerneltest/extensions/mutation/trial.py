@@ -13,6 +13,8 @@ class TrialEnd(StrEnum):
     SURVIVED = "survived"
     EQUIVALENT = "equivalent"
     """Not one bit of its results differs from the kernel's, with rounding and without, also a depth further."""
+    UNDECIDED = "undecided"
+    """No case finds it, and NumPy cannot evaluate the kernel, so that it may be equivalent."""
     INVALID = "invalid"
     """It cannot be made, or does not run at all."""
 
