@@ -23,9 +23,7 @@ def frame(make: Frame) -> Frame:
 
 def bring_over_arrays(rng: random.Random, function: PointwiseFunction) -> Draft:
     """Returns a kernel of a function, in a frame that is chosen at random."""
-    left_out = [] if function.mosaic_gpu else [mosaic_gpu_pipeline]
-    left_out += [] if function.copied else [mosaic_gpu_pipeline, by_tpu_copies]
-    frames = [each for each in FRAMES if each not in left_out]
+    frames = [each for each in FRAMES if function.mosaic_gpu or each is not mosaic_gpu_pipeline]
     return rng.choice(frames)(rng, function)
 
 

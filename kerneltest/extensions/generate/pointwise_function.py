@@ -20,8 +20,8 @@ class PointwiseFunction:
       features: the names of the productions in it.
       options: further options of the pairing, by name, as source.
       in_place: whether the first result may take the memory of the first array.
-      mosaic_gpu: whether Mosaic GPU has all of its operations and dtypes.
-      copied: whether its kernels may copy: then only its rounding is judged (docs/tolerances.md), by the oracle's form.
+      mosaic_gpu: whether Mosaic GPU has all of its operations and dtypes, and its rounding is the oracle's: of such
+        kernels, only that is judged (docs/tolerances.md).
     """
 
     what: str
@@ -34,7 +34,6 @@ class PointwiseFunction:
     options: Mapping[str, str] = field(default_factory=dict)
     in_place: bool = False
     mosaic_gpu: bool = False
-    copied: bool = True
 
     @property
     def names(self) -> str:

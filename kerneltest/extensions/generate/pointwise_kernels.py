@@ -31,8 +31,7 @@ def floats(rng: random.Random) -> Draft:
         ".astype(jnp.float32)",
         forms,
         in_place=True,
-        mosaic_gpu=not {"softplus", "sine"} & forms,
-        copied="interpolation" not in forms,  # x + 0.25 * (y - x) loses more than 0.75 * x + 0.25 * y
+        mosaic_gpu=not {"softplus", "sine", "interpolation"} & forms,
     )
     return bring_over_arrays(rng, function)
 
