@@ -151,7 +151,8 @@ def test_a_run_beside_it_is_what_it_is_alone(tmp_path: Path, name: str) -> None:
     assert ran.digests() == alone.digests()
     assert (ran.code, ran.run.reconciled.problems, ran.run.reconciled.missing) == (1, (), [])
     pages = [Page((each.folder / "out" / "report.html").read_text(encoding="utf-8")) for each in (ran, alone)]
-    assert pages[0].data["pairings"] == pages[1].data["pairings"]
+    one, other = ([{**each, "slowest": []} for each in page.data["pairings"]] for page in pages)  # not the same twice
+    assert one == other
     row.does(ran)
 
 
