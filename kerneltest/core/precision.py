@@ -267,7 +267,7 @@ _SIMULATED = {
     ),
 }
 
-XLA_CPU = Precision("XLA on a CPU", _XLA_CPU, flushes=True, exact_quotients=True)  # intended: jax-ml/jax issue 16200
+XLA_CPU = Precision("XLA on a CPU", _XLA_CPU, flushes=True, exact_quotients=True)  # flushes: jax-ml/jax issue 16200
 # Inside Pallas kernels. Functions flush through their approximations (ex2.approx.ftz.f32, sqrt.approx.ftz.f32).
 # Hopper sums products of float8 in about 14 bits: DeepSeek-V3 Technical Report, section 3.3. Of subnormal float16, sums
 # were off by 0.86 times 2^-38 |y| on an H200.

@@ -141,7 +141,9 @@ def product(
         mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
         partial = product_partial_sums(one_a, one_b, one_exact, mass, squares)
         if precision.aligns_subnormals and operands is not None and not wide:
-            partial = np.maximum(partial, _aligned(one_a, operands) @ _aligned(one_b, operands) - mass)
+            aligned = _aligned(one_a, operands), _aligned(one_b, operands)
+            if any((new != np.abs(old)).any() for new, old in zip(aligned, (one_a, one_b), strict=True)):
+                partial = np.maximum(partial, aligned[0] @ aligned[1] - mass)
         near_equal = (np.abs(one_exact) > _ONE_SIGN * mass) & (size_of(inner) * squares < _ONE_SIZE * mass**2)
         samples = first.machine.round_sum(
             exact, mass, size_of(inner), _sum_format(made), partial=partial, near_equal=near_equal

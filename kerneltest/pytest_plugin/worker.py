@@ -168,20 +168,16 @@ class ItemWorker:
         self._kinds.clear()
         for record in records:
             self._add(record, findings)
-        for part in parts:
-            for outcome in run_item(part, self.cache, prior=before):
-                on_case()
-                record = self._write(part, outcome, findings)
-                records.append(record)
-                self._add(record, findings)
-                if findings == [record]:
-                    self._on_finding(request.name, headline(findings, ()))
-                self._check_device(record)
-                if findings and request.stops_at_finding:
-                    break
-            else:
-                continue
-            break
+        for part, outcome in ((own, each) for own in parts for each in run_item(own, self.cache, prior=before)):
+            on_case()
+            record = self._write(part, outcome, findings)
+            records.append(record)
+            self._add(record, findings)
+            if findings == [record]:
+                self._on_finding(request.name, headline(findings, ()))
+            self._check_device(record)
+            if findings and request.stops_at_finding:
+                break
         suspects: Sequence[Suspect] = ()
         if findings and not process.device_lost:
             guard = Guard(process.internal_failures)

@@ -85,6 +85,7 @@ def test_the_same_seed_gives_the_same_cases_in_any_process_and_a_failing_one_is_
     assert told.evidence is not None
     values = load_arguments(tmp_path / "one", told.evidence.file)["x"]
     assert sorted(map(str, values)) == ["0.0"] * 16 + ["nan"]
+    assert "kerneltest repro one " in shown["one"].stdout
     page = Page((tmp_path / "one" / "report.html").read_text(encoding="utf-8"))
     told_again = [command for finding in page.data["findings"] for command in finding["commands"]]
     assert f"kerneltest repro one {told.case} --backend interpret" in told_again

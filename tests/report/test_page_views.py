@@ -34,7 +34,7 @@ RECORDS = (
 )
 MUTANTS = [
     {
-        "pairing": PAIRING, "score": 0.75, "killed": 3, "survived": 1, "equivalent": 0, "undecided": 0,
+        "pairing": PAIRING, "score": 0.75, "killed": 3, "survived": 1, "equivalent": 0, "undecided": 2,
         "mutants": [{"mutant": {"file": "kernels/k.py", "line": 4, "phrase": "`-` for `+`"}, "end": "survived"}],
         "advice": [],
     }
@@ -89,7 +89,10 @@ VIEWS = {
         "#view-pairing .source >> nth=0",
         ["✗ no case finds `-` for `+`", "✗ the branch is never not taken", "✓ a loop is of one step"],
     ),
-    "mutants": ("#/mutants", "#view-mutants", ["3 of 4 found, 75.0%", "kernels/k.py:4", "2 of 3 states by 3 cases"]),
+    "mutants": (
+        "#/mutants", "#view-mutants",
+        ["3 of 4 found, 75.0%", "2 undecided", "kernels/k.py:4", "2 of 3 states by 3 cases"],
+    ),
 }  # fmt: skip
 
 

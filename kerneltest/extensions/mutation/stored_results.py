@@ -49,7 +49,7 @@ class StoredScore:
       pairing: its node id.
       score: the share of mutants that its cases find; None if none could be judged.
       problem: why it has no mutants; "" if it has some.
-      killed, survived, equivalent: numbers of mutants.
+      killed, survived, equivalent, undecided: numbers of mutants.
       mutants: all of them, with their ends.
       advice: what finds survivors.
     """
@@ -60,6 +60,7 @@ class StoredScore:
     killed: int = 0
     survived: int = 0
     equivalent: int = 0
+    undecided: int = 0
     mutants: tuple[StoredTrial, ...] = ()
     advice: tuple[StoredAdvice, ...] = ()
 

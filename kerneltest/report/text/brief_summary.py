@@ -8,7 +8,9 @@ from textwrap import shorten
 from kerneltest.backends.registry import sort_ids
 from kerneltest.core.verdicts import Gap
 from kerneltest.records.informative import informativeness
+from kerneltest.records.run_plan import Plan
 from kerneltest.records.runs import RunRecords
+from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import sharpness_remarks
 from kerneltest.report.counts import (
     Counts,
@@ -65,7 +67,6 @@ def gap_lines(run: RunRecords, *, stopped: bool) -> Iterator[tuple[str, str]]:
       stopped: whether the session was ended before it had run everything, so that cells without a verdict are no news.
     """
     missing, problems = run.reconciled.missing, run.reconciled.problems
-    idle = [cell for cell, status in run.reconciled.cells.items() if status.verdict is Gap.NOTHING_COMPARED]
     lacking = f"{len(missing)} of {len(run.reconciled.cells)} planned cells have no verdict"
     if stopped:
         yield f"INCOMPLETE: stopped early; {lacking}", "yellow"
@@ -74,26 +75,39 @@ def gap_lines(run: RunRecords, *, stopped: bool) -> Iterator[tuple[str, str]]:
         by_place = Counter((pairing, backend) for pairing, backend, _, _ in missing)
         places = [f"no verdict: {' / '.join(place)} ({count} cells)" for place, count in by_place.items()]
         yield from ((f"  {line}", "red") for line in _limited([*problems, *places]))
-    yield from ((line, "red") for line in _limited([f"nothing compared: {' / '.join(cell)}" for cell in idle]))
+    yield from ((line, "red") for line in _limited(idle_cells(run)))
+
+
+def idle_cells(run: RunRecords) -> list[str]:
+    """Names the cells in which nothing was compared."""
+    cells = run.reconciled.cells.items()
+    return [f"nothing compared: {' / '.join(cell)}" for cell, status in cells if status.verdict is Gap.NOTHING_COMPARED]
+
+
+def environment_notes(plan: Plan) -> Iterator[str]:
+    """Yields what is unusual about the environment of a run."""
+    if "warning" in plan.environment:
+        yield f"warning: {plan.environment['warning']}"
+    yield from filter(None, [clock_warning(plan)])
+
+
+def record_notes(records: Sequence[Record]) -> Iterator[str]:
+    """Yields remarks on what records say of kernels and declarations, the ones that call for action first."""
+    return chain(
+        missing_call_remarks(records),
+        lowering_remarks(records),
+        undefined_remarks(records),
+        informativeness(records).remarks(),
+        sharpness_remarks(records),
+    )
 
 
 def all_notes(run: RunRecords) -> Iterator[str]:
     """Yields remarks on a run, the ones that call for action first."""
-    environment = run.plan.environment
-    yield from [f"warning: {environment['warning']}"] if "warning" in environment else []
-    yield from filter(None, [clock_warning(run.plan)])
+    yield from environment_notes(run.plan)
     yield from empty_shard_remarks(run.plan)
-    yield from chain(
-        missing_call_remarks(run.records),
-        lowering_remarks(run.records),
-        undefined_remarks(run.records),
-        informativeness(run.records).remarks(),
-        sharpness_remarks(run.records),
-        budget_remarks(run),
-        unserved_remarks(run),
-        reuse_remarks(run),
-        slow_remarks(run),
-    )
+    yield from record_notes(run.records)
+    yield from chain(budget_remarks(run), unserved_remarks(run), reuse_remarks(run), slow_remarks(run))
 
 
 def _first_note(notes: Sequence[str], width: int | None) -> Iterator[tuple[str, str]]:

@@ -4,28 +4,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.informative import informativeness
+from kerneltest.core.verdicts import Ending, Verdict
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record
-from kerneltest.records.sharpness import sharpness_remarks
 from kerneltest.report.counts import (
     budget_remarks,
-    clock_warning,
     count_cells,
     empty_shard_remarks,
     gaps,
     inapplicable_backends,
     internal_error_remarks,
-    lowering_remarks,
-    missing_call_remarks,
     reuse_remarks,
     slow_remarks,
-    undefined_remarks,
     unserved_remarks,
 )
 from kerneltest.report.matrix import Matrix, by_tier
-from kerneltest.report.text.brief_summary import brief_lines, gap_lines
+from kerneltest.report.text.brief_summary import brief_lines, environment_notes, gap_lines, idle_cells, record_notes
 from kerneltest.report.text.suspect_text import format_suspects, wrap_line
 from kerneltest.report.text.tables import field_signs, field_words, signs_legend, terminal_table
 from kerneltest.triage.suspect import Suspect
@@ -64,7 +58,8 @@ def summary_lines(
         yield from _format_matrix(by_tier([run]), width)
         lines = remarks(run)
     elif verbose < 0:
-        lines = chain(gap_lines(run, stopped=stopped), [(f"kerneltest: {counts}", "")])
+        reused = _with_colour("", reuse_remarks(run))  # told even where little is: what is green was not run
+        lines = chain(gap_lines(run, stopped=stopped), reused, [(f"kerneltest: {counts}", "")])
     else:
         if not (stopped or run.reconciled.green):
             yield from _format_matrix(_noteworthy(by_tier([run])), width)
@@ -124,25 +119,17 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     yield from _with_colour("", (f"not applicable on {backends}: {why}" for backends, why in reasons[:_MOST_REASONS]))
     if len(reasons) > _MOST_REASONS:
         yield f"not applicable for {len(reasons) - _MOST_REASONS} more reasons; see the plan or the report", ""
-    if "warning" in plan.environment:
-        yield f"warning: {plan.environment['warning']}", "yellow"
-    if clock := clock_warning(plan):
-        yield clock, "yellow"
+    yield from _with_colour("yellow", environment_notes(plan))
     if wrong := gaps(run):
         lacking = f" {len(missing)} of {len(cells)} planned cells have cases without a record" if missing else ""
         yield f"INCOMPLETE:{lacking}", "red"
         yield from _with_colour("red", (f"  {line}" for line in wrong[:_MOST]))
     yield from _with_colour("red", internal_error_remarks(run))
-    idle = [cell for cell, status in cells.items() if status.verdict is Gap.NOTHING_COMPARED]
-    yield from _with_colour("red", (f"nothing compared: {' / '.join(cell)}" for cell in idle[:_MOST]))
+    yield from _with_colour("red", idle_cells(run)[:_MOST])
     yield from _with_colour("yellow", budget_remarks(run))
     yield from _with_colour("", reuse_remarks(run))
     yield from _with_colour("", slow_remarks(run))
-    yield from _with_colour("yellow", undefined_remarks(run.records))
-    yield from _with_colour("yellow", informativeness(run.records).remarks())
-    yield from _with_colour("yellow", sharpness_remarks(run.records))
-    yield from _with_colour("yellow", missing_call_remarks(run.records))
-    yield from _with_colour("yellow", lowering_remarks(run.records))
+    yield from _with_colour("yellow", record_notes(run.records))
 
 
 def _unavailable_remarks(unavailable: Mapping[str, str]) -> Iterator[str]:

@@ -34,7 +34,7 @@ def _memory(equation: Equation, reference: Any) -> tuple[int, list[Locate]]:
     shape, steps = tuple(equation.invars[leaf.number].aval.shape), []
     for transform in getattr(reference, "transforms", ()):
         steps.append(locator([transform], shape))
-        shape = tuple(getattr(transform, "get_indexer_shape", lambda: ())())
+        shape = tuple(transform.get_indexer_shape())
     return leaf.number, steps or [locator((), shape)]
 
 
