@@ -18,10 +18,28 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.artifacts import load_arguments, save_arguments
-from kerneltest.records.evidence import BudgetPart, Evidence, Pattern, PatternKind, SpecialInput, SpecialValue, Window
+from kerneltest.records.evidence import (
+    BudgetPart,
+    ErrorMap,
+    Evidence,
+    Pattern,
+    PatternKind,
+    SpecialInput,
+    SpecialValue,
+    Window,
+)
 from kerneltest.records.files import RecordError
 from kerneltest.records.record_files import SCHEMA, RecordWriter, dumps, read_plan, read_records, shorten, write_plan
-from kerneltest.records.run_plan import ANY, CellKey, FunctionSource, NotApplicable, PairingSummary, Plan, PlannedItem
+from kerneltest.records.run_plan import (
+    ANY,
+    CellKey,
+    FunctionSource,
+    NotApplicable,
+    PairingSummary,
+    Plan,
+    PlannedItem,
+    Project,
+)
 from kerneltest.records.runs import Reconciled, reconcile
 from kerneltest.records.schema import ExpectedValues, FormulaAnswer, Record
 from tests.written import case, write_run
@@ -65,6 +83,7 @@ PLAN = Plan(
     run="a1",
     started="2026-01-01T00:00:00+00:00",
     pairings={"p": PairingSummary({"x": "array [n]"}, SOURCE, FunctionSource("", ()), {"n": 16})},
+    project=Project("kernels", "0123456789ab"),
 )
 
 
@@ -86,6 +105,7 @@ EVIDENCE = Evidence(
     inputs=(replace(WINDOW, name="x"),),
     stderr="killed",
     otherwise=("TF32",),
+    errors=ErrorMap((1, 2), (1, 2), (1, 1), "01"),
 )
 CAUSE = MismatchCause(ErrorCause.FORMULA, 3e-4)
 FINDING = replace(
