@@ -17,6 +17,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.axis_expressions import AxisExpression, dims_in_axes
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.batch_slices import BatchSlices, batch_slices, check_order, output_axes
+from kerneltest.execute.cotangents import COTANGENTS, cotangents
 from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, Variation
 from kerneltest.execute.invariant_group import invariant as invariant
 from kerneltest.oracle.evaluation import evaluator, tracking_evaluator
@@ -207,7 +208,7 @@ def gradient(asked: InvariantContext) -> Iterator[Variation]:
         i for i, path in enumerate(paths) if is_float(traced.inputs[i].dtype) and asked.pairing.differentiates(path)
     ]
     rng = np.random.Generator(np.random.PCG64(int(asked.case.entropy, 16)))
-    cotangents = tuple((rng.choice((-1.0, -0.5, 0.5, 1.0), o.shape) * where).astype(o.dtype) for o, where in floats)
+    gradient_of = tuple(paths[i] for i in differentiable)
 
     def pull_back(*values: jax.Array) -> list[jax.Array]:
         leaves, weights = values[: len(traced.inputs)], values[len(traced.inputs) :]
@@ -220,19 +221,20 @@ def gradient(asked: InvariantContext) -> Iterator[Variation]:
 
         return list(jax.vjp(float_outputs, *(leaves[i] for i in differentiable))[1](list(weights)))
 
-    inputs = (*traced.inputs, *(ShapeDtype(w.shape, w.dtype) for w in cotangents))
-    pairing, signature = asked.pairing, asked.case.signature
-    asked.cache.enter_phase(Phase.EXPECTING)
-    expectation = expect_gradients(
-        evaluator(pairing, signature, traced.outputs),
-        asked.arguments,
-        cotangents,
-        rng,
-        tracking_evaluator(pairing, signature, traced.outputs),
-        [o.dtype for o, _ in floats],
-        [paths[i] for i in differentiable],
-    )
-    gradient_of = tuple(paths[i] for i in differentiable)
-    share = OutputCheck("the gradient", asked.by_oracle(expectation), gradient_of=gradient_of, formula=expectation)
+    inputs = (*traced.inputs, *(ShapeDtype(o.shape, o.dtype) for o, _ in floats))
     vjp = asked.once("gradient", lambda: trace_function(pull_back, inputs, "by jax.vjp"))
-    yield Variation(vjp, (*asked.leaves, *cotangents), (share,))
+    pairing, signature = asked.pairing, asked.case.signature
+    for label in COTANGENTS:
+        weights = cotangents(label, rng, [where for _, where in floats], [o.dtype for o, _ in floats])
+        asked.cache.enter_phase(Phase.EXPECTING)
+        expectation = expect_gradients(
+            evaluator(pairing, signature, traced.outputs),
+            asked.arguments,
+            weights,
+            rng,
+            tracking_evaluator(pairing, signature, traced.outputs),
+            [o.dtype for o, _ in floats],
+            gradient_of,
+        )
+        share = OutputCheck(label, asked.by_oracle(expectation), gradient_of=gradient_of, formula=expectation)
+        yield Variation(vjp, (*asked.leaves, *weights), (share,))
