@@ -1,10 +1,11 @@
 """Counts the bugs that each family finds, and those that it alone finds.
 
-    python benchmarks/families.py [--jobs N] [--cases FOLDER] [--depth quick] [--seed 0]
+    python -m benchmarks.families [--jobs N] [--cases FOLDER] [--depth quick] [--seed 0] [--constants]
 
 Every broken variant of `benchmarks/variants` runs on `interpret`, and on `simulate:sm_90` if that finds nothing. FOLDER
 adds kernels by other hands: Python files with a function `declare(which)` that returns the pairing of a broken kernel,
 in folders called `styles` (`broken`) and `bugs` (`kernel`). A family that never finds a bug alone can be merged.
+`--constants` adds the family of `constants_family`.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import kerneltest as kt
+from benchmarks import constants_family
 from benchmarks.module_files import load_module
 from benchmarks.variants import VARIANTS
 from kerneltest.plan.families import FAMILIES
@@ -59,10 +61,12 @@ def bugs(folder: Path | None) -> Iterator[Bug]:
             yield Bug(f"{name}/{path.stem}", path=str(path))
 
 
-def found_by(bug: Bug, depth: str, seed: int) -> frozenset[str]:
+def found_by(bug: Bug, depth: str, seed: int, with_constants: bool) -> frozenset[str]:
     """Returns the families with a finding, as `group/family`."""
     warnings.filterwarnings("ignore")
     pairing = bug.pairing()
+    if with_constants:
+        constants_family.use_constants_of(pairing)
     for backends in WAYS:
         findings = kt.check(pairing, backends=backends, depth=depth, seed=seed, minimize=0).findings
         if findings:
@@ -78,7 +82,7 @@ def table(found: dict[str, frozenset[str]]) -> Iterator[str]:
     yield ""
     yield "| family | bugs | alone |"
     yield "| --- | --- | --- |"
-    every = {*total, *(f"{each.group}/{name}" for name, each in FAMILIES.items())}
+    every = {*total, *(f"{each.group}/{name}" for name, each in FAMILIES.items() if name != constants_family.NAME)}
     for family in sorted(every, key=lambda name: (-len(alone.get(name, ())), -total[name], name)):
         yield f"| {family} | {total[family]} | {'; '.join(alone.get(family, ())) or '-'} |"
 
@@ -90,12 +94,13 @@ def main() -> None:
     parser.add_argument("--cases", type=Path)
     parser.add_argument("--depth", default="quick")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--constants", action="store_true")
     parser.add_argument("--only", default="", help="bugs whose name contains this text")
     options = parser.parse_args()
     chosen = [bug for bug in bugs(options.cases) if options.only in bug.name]
     found: dict[str, frozenset[str]] = {}
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        futures = {bug.name: pool.submit(found_by, bug, options.depth, options.seed) for bug in chosen}
+        futures = {bug.name: pool.submit(found_by, bug, options.depth, options.seed, options.constants) for bug in chosen}
         for name, future in futures.items():
             found[name] = future.result()
             print(f"{len(found[name]):3} families  {name}", file=sys.stderr, flush=True)

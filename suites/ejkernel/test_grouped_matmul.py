@@ -13,7 +13,7 @@ TILES = (8, 128, 128)
 DIMS = dict(
     m=kt.dim(block=8, values=(24,)), k=kt.dim(values=(256,)), n=kt.dim(values=(128,)), groups=kt.dim(values=(5,))
 )  # fmt: skip
-ANY_DEPTH = DIMS | dict(k=kt.dim(values=(136,)))  # the other versions are pipelines, whose last block overhangs in HBM
+ANY_DEPTH = DIMS | dict(k=kt.dim(values=(136,)))  # the last block of k overhangs
 SIZES = dict(group_sizes=kt.partition("groups", of="m"))
 OPTIONS = dict(tiling=kt.static(TILES), preferred_element_type=kt.static("float32"))
 

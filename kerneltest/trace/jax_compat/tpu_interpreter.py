@@ -141,7 +141,15 @@ def _tracked_memory(layout: MemoryLayout, fill: ChooseFill | None) -> Iterator[l
         made[-1].track(layout, fill)
         return made[-1]
 
-    with replace_attributes(Replacement(tpu_memory, "SharedMemory", make)):
+    def carried_out(execute: Callable[[Any], None]) -> Callable[[Any], None]:
+        def execute_copy(copy: Any) -> None:
+            with made[-1].carry_out(copy.id):
+                execute(copy)
+
+        return execute_copy
+
+    parts = (Replacement(tpu.DMA, name, carried_out(vars(tpu.DMA)[name])) for name in ("execute_read", "execute_write"))
+    with replace_attributes(Replacement(tpu_memory, "SharedMemory", make), *parts):
         yield made
 
 

@@ -6,11 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import numpy as np
 
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Jaxpr, Var
 from kerneltest.trace.jax_compat.source_lines import is_of_jax, line_of
 
-_MAIN = frozenset({"any", "hbm"})  # memory whose arrays are passed to the kernel whole
+MAIN_MEMORY = frozenset({"any", "hbm"})
+"""Memory whose arrays are passed to the kernel whole."""
+
+_ROWS, _LANES = 8, 128  # of a tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +91,34 @@ def layout_of(equation: Equation) -> MemoryLayout:
     for i, (name, ref) in enumerate(zip(names[scalars:], refs[scalars:], strict=True)):
         if _is_semaphore(ref):
             semaphores += _element_names(name, ref.aval.shape)
-        elif i + scalars >= ends[1] or str(ref.aval.memory_space).lower() not in _MAIN:
+        elif i + scalars >= ends[1] or str(ref.aval.memory_space).lower() not in MAIN_MEMORY:
             buffers.append(KernelBuffer(name, padded=i < inputs))
     line = line_of(equation.source_info)
     sites = dict(_sites(jaxpr, dict(zip(refs, names, strict=True)), line))
     return MemoryLayout(line, tuple(buffers), tuple(outputs), tuple(semaphores), sites)
+
+
+def padded_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """Returns the shape of an array in a TPU's main memory, which holds whole tiles.
+
+    A tile has 8 rows of 128 elements, or fewer rows for an array with few of them: at least as many as 32 bits hold
+    elements. An array of one axis has tiles of 128 times as many.
+
+    Source: `infer_tiling` in JAX's `tpu_info`, for TPU v4 and later.
+    """
+    if not shape or dtype.itemsize > 4:
+        return shape
+    packing = 4 // dtype.itemsize
+    if len(shape) == 1:
+        return (_round_up(shape[0], packing * _LANES),)
+    rows = packing
+    while rows < min(shape[-2], _ROWS):
+        rows *= 2
+    return (*shape[:-2], _round_up(shape[-2], rows), _round_up(shape[-1], _LANES))
+
+
+def _round_up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
 
 
 def overhanging_alias(equation: Equation) -> str:

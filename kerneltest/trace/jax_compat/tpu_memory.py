@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,7 +15,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.interpreter_errors import KernelFaultError
 from kerneltest.trace.jax_compat.jaxpr_types import DType, SourceInfo
 from kerneltest.trace.jax_compat.source_lines import line_of
-from kerneltest.trace.jax_compat.tpu_layout import MemoryLayout
+from kerneltest.trace.jax_compat.tpu_layout import MAIN_MEMORY, MemoryLayout, padded_shape
 
 BufferKey: TypeAlias = tuple[Any, ...]  # memory space, number, device and core
 IndexRanges: TypeAlias = tuple[slice | int, ...]  # the indices of an access along each axis
@@ -71,12 +72,13 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         self.over = False
         self.layout, self._fill = layout, fill
         self._written: dict[BufferKey, Array] = {}  # masks for buffers that are not fully written
-        self._moving: dict[ThreadKey, Array] = {}  # masks for blocks that the grid's loop copies
+        self._moving: dict[ThreadKey | int | None, Array] = {}  # masks for what the grid's loop and copies move
         self._scoped: dict[BufferKey, str] = {}  # names of the buffers that run_scoped allocates
         self._allocations: dict[tuple[int, BufferKey], int] = {}  # by the id of an equation's source, and core
         self.copies: dict[int, tuple[int, SourceInfo]] = {}
         self._clocks_given = 0
         self._tracking = threading.Lock()
+        self._running = threading.local()  # the copy that a thread carries out
 
     def name(self, key: BufferKey) -> str:
         """The kernel's name for a buffer."""
@@ -117,6 +119,19 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
                 if copies or semaphore.count_by_core[core]:
                     yield Leftover(name, int(semaphore.count_by_core[core]), copies)
 
+    @contextmanager
+    def carry_out(self, copy: int) -> Iterator[None]:
+        """Attributes this thread's accesses to a copy, by JAX's number."""
+        self._running.copy = copy
+        try:
+            yield
+        finally:
+            self._running.copy = None
+
+    @property
+    def _copy(self) -> int | None:
+        return getattr(self._running, "copy", None)
+
     def get_random_virtual_device_id(self) -> int:
         """Gives each copy a clock of its own, in turn: two copies that share one would seem to be ordered."""
         with self._tracking:
@@ -135,6 +150,10 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
     def allocate_buffer(self, key: BufferKey, ref_count: int, value: Array, *args: Any, **kwargs: Any) -> None:
         number, buffers = key[1] - _FIRST_BUFFER, self.layout.buffers
         given = buffers[number].initial_shape if number < len(buffers) else None
+        if key[0] in MAIN_MEMORY:  # a TPU stores arrays in whole tiles, and copies of whole tiles reach past their ends
+            kwargs = {**kwargs, "logical_shape": value.shape}
+            more = zip(padded_shape(value.shape, value.dtype), value.shape, strict=True)
+            value = np.pad(value, [(0, padded - length) for padded, length in more])
         written = np.zeros(value.shape, bool)
         if given is not None:
             written[tuple(map(slice, given))] = True
@@ -160,15 +179,28 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         source = _source(kwargs)
         self._check(Access.LOAD, key, rnge, source)
         result = super().get_buffer_content(key, rnge, thread, *args, **kwargs)
-        part = self._written[key][rnge] if result[0] is not None and key in self._written else None
+        part = self._written[key][self._whole(key, rnge)] if result[0] is not None and key in self._written else None
         if source is None:
             self._moving.pop(thread, None)
         if part is not None and not part.all():
             if source is None:
                 self._moving[thread] = part
+            elif self._copy is not None and self._within_array(key, rnge).all():
+                self._moving[self._copy] = part
             else:
                 self.reads.setdefault(self._describe_read(key, source))
         return result
+
+    def _whole(self, key: BufferKey, rnge: IndexRanges) -> IndexRanges:
+        """Returns the ranges of an access along all axes."""
+        return (*rnge, *map(slice, self._buffer(key).logical_shape[len(rnge) :]))
+
+    def _within_array(self, key: BufferKey, rnge: IndexRanges) -> Array:
+        """Returns which elements of an access were written, except those past the array's end."""
+        known = self._written[key].copy()
+        inside = np.zeros(known.shape, bool)
+        inside[tuple(map(slice, self._buffer(key).logical_shape))] = True
+        return np.asarray((known | ~inside)[self._whole(key, rnge)])
 
     def _describe_read(self, key: BufferKey, source: SourceInfo) -> UndefinedSource:
         number, buffers = key[1] - _FIRST_BUFFER, self.layout.buffers
@@ -182,7 +214,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         source = _source(kwargs)
         self._check(Access.STORE, key, rnge, source)
         result = super().store_buffer_content(key, rnge, value, thread, *args, **kwargs)
-        moved = self._moving.pop(thread, None) if source is None else None
+        moved = self._moving.pop(thread if source is None else self._copy, None)
         if result[0]:
             self._mark_written(key, rnge, True if moved is None else moved)
         return result
@@ -207,7 +239,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
             if key not in self._written and written is True:
                 return
             whole = self._written.setdefault(key, np.ones(self._buffer(key).content.shape, bool))
-            whole[rnge] = written
+            whole[self._whole(key, rnge)] = written
             if whole.all():
                 del self._written[key]
 
@@ -222,7 +254,8 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
             name, line = self.name(key), self.line(source)
             words = f"{name} is {_VERBS[access]} by the copy of {line} after its scope has ended"
             raise MisuseError(Verdict.RACE, Race("", name, "", (Visit(Access.COPY, place=place_of(line)),), words))
-        lengths = self._buffer(key).logical_shape
+        buffer = self._buffer(key)
+        lengths = buffer.logical_shape if self._copy is None else buffer.content.shape
         if not all(_within(index, length) for index, length in zip(rnge, lengths, strict=False)):
             raise self._outside(access, key, rnge, source)
 
