@@ -34,12 +34,12 @@ def version_1(lhs, rhs, group_sizes):
     return by_group(lhs, rhs, group_sizes)
 
 
-@kt.oracle_for(second, **ARRAYS, **SIZES, **OPTIONS, dims=DIMS, returns="float32", grad=True)
+@kt.oracle_for(second, **ARRAYS, **SIZES, **OPTIONS, dims=ANY_DEPTH, returns="float32", grad=True)
 def version_2(lhs, rhs, group_sizes):
     return by_group(lhs, rhs, group_sizes)
 
 
-@kt.oracle_for(third, **ARRAYS, **SIZES, **OPTIONS, dims=DIMS, returns="float32", grad=True)
+@kt.oracle_for(third, **ARRAYS, **SIZES, **OPTIONS, dims=ANY_DEPTH, returns="float32", grad=True)
 def version_3(lhs, rhs, group_sizes):
     return by_group(lhs, rhs, group_sizes)
 
