@@ -100,7 +100,9 @@ def main() -> None:
     chosen = [bug for bug in bugs(options.cases) if options.only in bug.name]
     found: dict[str, frozenset[str]] = {}
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        futures = {bug.name: pool.submit(found_by, bug, options.depth, options.seed, options.constants) for bug in chosen}
+        futures = {
+            bug.name: pool.submit(found_by, bug, options.depth, options.seed, options.constants) for bug in chosen
+        }
         for name, future in futures.items():
             found[name] = future.result()
             print(f"{len(found[name]):3} families  {name}", file=sys.stderr, flush=True)

@@ -44,6 +44,7 @@ def oracle_for(
     where: Callable[..., Any] | None = None,
     backends: str | Sequence[str] = (),
     returns: str | Sequence[str] = (),
+    reproducible: bool = True,
     **declared: Argument | SameAs,
 ) -> Callable[[Callable[..., Any]], Pairing]:
     """Pairs a kernel with the decorated oracle. All other keywords declare the kernel's arguments.
@@ -78,6 +79,8 @@ def oracle_for(
       returns: the dtype of each output in order, or one for all: `"float32"`, the name of an array argument of the same
         dtype or of a static argument whose options are dtypes, or `"any"`. By default, 16-bit results of float32 data
         are findings, unless an argument names the dtype.
+      reproducible: the same inputs give the same bits. With False, as for a kernel that adds floats atomically, results
+        of two runs may differ, but each must be right.
       declared: declarations by name: `kt.array`, `kt.mask`, `kt.static`, `kt.tree` and so on.
 
     Returns:
@@ -90,7 +93,7 @@ def oracle_for(
         "arguments": arguments, "dims": dims, "tolerance": tolerance, "signed_zeros": signed_zeros, "xfail": xfail,
         "all_masked": all_masked, "batch_dims": batch_dims, "invariant_to": invariant_to, "grad": grad,
         "rejects": rejects, "needs": needs, "where": where, "backends": backends,
-        "returns": returns,
+        "returns": returns, "reproducible": reproducible,
     }  # fmt: skip
     kernel_name = getattr(kernel, "__name__", type(kernel).__name__)
     if not callable(kernel):
@@ -146,6 +149,7 @@ def oracle_for(
             where=parse_relation(where) if where else None,
             backends=_names(backends),
             returns=_names(returns),
+            reproducible=reproducible,
         )
         check_declaration(pairing, dims or {})
         ALL_PAIRINGS.append(pairing)

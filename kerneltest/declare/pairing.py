@@ -76,6 +76,7 @@ class Pairing:
       backends: patterns of the backends that it is for; () for all.
       returns: the dtype of each output, or the path of an array argument that has the same, or a static argument whose
         options are dtypes, or `any`; one for all outputs; () to declare nothing.
+      reproducible: whether the same inputs give the same bits.
       leaves: the arrays among the arguments, by path.
       optionals: by path, the parts that may be absent, with the paths of the arrays in them.
       origin: the pairing as its author declared it: itself, except for pairings returned by `on`.
@@ -99,6 +100,7 @@ class Pairing:
     where: Relation | None = None
     backends: tuple[str, ...] = ()
     returns: tuple[str, ...] = ()
+    reproducible: bool = True
     leaves: Mapping[str, ArrayArgument] = field(init=False)
     optionals: Mapping[str, tuple[str, ...]] = field(init=False)
     origin: "Pairing" = field(init=False, repr=False)

@@ -11,7 +11,7 @@ Weigh = Callable[[Rng, Array], Array]
 
 
 def _signs(rng: Rng, where: Array) -> Array:
-    return rng.choice((-1.0, -0.5, 0.5, 1.0), where.shape) * where
+    return np.asarray(rng.choice((-1.0, -0.5, 0.5, 1.0), where.shape) * where)
 
 
 def _magnitudes(rng: Rng, where: Array) -> Array:

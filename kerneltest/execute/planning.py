@@ -121,7 +121,8 @@ def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], setti
             for backend in backends:
                 if group.applies_to(backend) and dtype in signature_dtypes(declared[backend.id], settings.depth):
                     name = f"{pairing_id}[{backend.id}-{dtype}]"
-                    item = Item(name, declared[backend.id], pairing_id, backend, dtype, group, settings)
+                    chosen = backend if declared[backend.id].reproducible else backend.with_program_orders(0)
+                    item = Item(name, declared[backend.id], pairing_id, chosen, dtype, group, settings)
                     if isinstance(group, FuzzGroup) or next(item.cases(), None) is not None:
                         yield item
 

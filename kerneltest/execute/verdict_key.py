@@ -82,7 +82,9 @@ def _circumstances(item: Item, cache: Cache) -> Iterator[str]:
 def _declaration(pairing: Pairing) -> Iterator[str]:
     """Yields what a pairing declares beyond its cases and their bounds."""
     yield f"{pairing.name} {pairing.tolerance} {pairing.signed_zeros} {pairing.all_masked} {pairing.grad}"
-    yield repr((pairing.batch_dims, pairing.invariant_to, pairing.backends, sorted(pairing.needs)))
+    yield repr(
+        (pairing.batch_dims, pairing.invariant_to, pairing.backends, sorted(pairing.needs), pairing.reproducible)
+    )
     yield repr(pairing.xfail)
     yield repr([(each.name, each.raises.__qualname__, each.match) for each in pairing.rejects])
     yield repr([(path, leaf.role, leaf.dtypes, str(leaf.shape)) for path, leaf in pairing.leaves.items()])

@@ -28,6 +28,8 @@ def describe_pairing(pairing: Pairing) -> PairingSummary:
         words["backends"] = ", ".join(pairing.backends)
     if pairing.signed_zeros:
         words["signed zeros"] = "compared"
+    if not pairing.reproducible:
+        words["reproducible"] = "no: the same inputs may give other bits"
     if pairing.returns:
         words["returns"] = ", ".join(pairing.returns)
     blocks = {name: dim.block for name, dim in pairing.dims.items() if dim.block}

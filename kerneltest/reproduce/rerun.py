@@ -71,6 +71,8 @@ def judge_again(folder: Path, case: str, backend: str = "") -> Record:
         raise ReproductionError(f"{folder} has an invalid plan: depth {plan.depth!a}, {plan.orders} orders")
     chosen = _backend(backend or record.backend, plan.orders)
     pairing = import_pairing(record, folder).on(record.backend)
+    if not pairing.reproducible:
+        chosen = chosen.with_program_orders(0)
     return run_saved_case(folder, record, pairing, chosen, RunSettings(depth=plan.depth, seed=plan.seed)).record
 
 

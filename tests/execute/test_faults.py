@@ -1,5 +1,6 @@
 """Faults in a user's own code cost only the cases that run into them."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -85,26 +86,41 @@ def test_jaxs_debugging_modes_accuse_no_right_kernel(mode: str) -> None:
     assert any(r.compared for r in result.records)
 
 
-def test_a_sum_in_another_order_each_time_is_nondeterministic() -> None:
-    """Sums of integers are equal in any order; only values that round differ."""
-    rng = np.random.default_rng(0)
+def summed_in_random_order(fault: Callable[[int], float]) -> Callable[..., kt.Pairing]:
+    """Returns what declares a sum whose order changes from call to call, with an error by the number of the call."""
+    rng, calls = np.random.default_rng(0), itertools.count()
 
     def total(x: np.ndarray) -> np.ndarray:
         order = rng.permutation(x.size)
-        return np.float32(np.add.accumulate(x[order], dtype=np.float32)[-1]).reshape(1)
+        return np.float32(np.add.accumulate(x[order], dtype=np.float32)[-1] + fault(next(calls))).reshape(1)
 
     def kernel(x: jax.Array) -> jax.Array:
         shape = jax.ShapeDtypeStruct((1,), x.dtype)
         return vector_add(jax.pure_callback(total, shape, x), x[:1] * 0)
 
-    pairing = kt.oracle_for(
-        kernel,
-        x=kt.array("n", "float32"),
-        dims=dict(n=kt.dim(values=(4096,))),
-        tolerance=kt.tolerance.reduction("n"),
-    )(lambda x: x.sum(keepdims=True) + x[:1] * 0)
-    result = kt.check(pairing, depth="quick")
-    assert {f.verdict for f in result.findings if f.family == "normal"} == {"nondeterministic"}
+    def declare(**options: Any) -> kt.Pairing:
+        x, dims = kt.array("n", "float32"), dict(n=kt.dim(values=(4096,)))
+        made = kt.oracle_for(kernel, x=x, dims=dims, tolerance=kt.tolerance.reduction("n"), **options)
+        return made(lambda x: x.sum(keepdims=True) + x[:1] * 0)
+
+    return declare
+
+
+# The error of a call by its number, options, and the verdicts of the family `normal`, whose cases run twice. Sums of
+# integers are equal in any order; only values that round differ.
+SUMS: dict[str, tuple[Callable[[int], float], dict[str, Any], set[str]]] = {
+    "reproducible": (lambda call: 0.0, {}, {"nondeterministic"}),
+    "in any order": (lambda call: 0.0, {"reproducible": False}, set()),
+    "in any order, and wrong the second time": (lambda call: 99.0 * (call % 2), {"reproducible": False}, {"mismatch"}),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum_in_another_order_each_time_is_nondeterministic_unless_declared(name: str) -> None:
+    fault, options, verdicts = SUMS[name]
+    result = kt.check(summed_in_random_order(fault)(**options), depth="quick")
+    assert {f.verdict for f in result.findings if f.family == "normal"} == verdicts
+    assert any(r.compared and r.family == "normal" for r in result.records) or verdicts
 
 
 def test_an_oracle_that_draws_random_numbers_is_refused() -> None:
