@@ -1,11 +1,12 @@
 """Counts the bugs that each family finds, and those that it alone finds.
 
-    python -m benchmarks.families [--jobs N] [--cases FOLDER] [--depth quick] [--seed 0] [--constants]
+    python -m benchmarks.families [--jobs N] [--cases FOLDER] [--depth quick] [--seeds 0] [--only TEXT] [--constants]
 
 Every broken variant of `benchmarks/variants` runs on `interpret`, and on `simulate:sm_90` if that finds nothing. FOLDER
 adds kernels by other hands: Python files with a function `declare(which)` that returns the pairing of a broken kernel,
-in folders called `styles` (`broken`) and `bugs` (`kernel`). A family that never finds a bug alone can be merged.
-`--constants` adds the family of `constants_family`.
+in folders called `styles` (`broken`) and `bugs` (`kernel`), and the pairings of test files in `reported`. A line for
+each bug says by how many families and signatures it is found, with the seed that finds it by the fewest. A family that
+never finds a bug alone can be merged. `--constants` adds the family of `constants_family`.
 """
 
 import argparse
@@ -36,54 +37,74 @@ class Bug:
       name: in words.
       variant: its index among the variants; -1 for none.
       path: the file that declares it otherwise.
+      member: the pairing in that file; "" if its `declare` returns it.
     """
 
     name: str
     variant: int = -1
     path: str = ""
+    member: str = ""
 
     def pairing(self) -> kt.Pairing:
         """Returns the kernel's pairing."""
         if self.variant >= 0:
             return VARIANTS[self.variant].broken()
         path = Path(self.path)
-        pairing = load_module(path).declare(BROKEN[path.parent.name])
+        module = load_module(path)
+        pairing = getattr(module, self.member) if self.member else module.declare(BROKEN[path.parent.name])
         assert isinstance(pairing, kt.Pairing)
         return pairing
+
+
+@dataclass(frozen=True, slots=True)
+class Finders:
+    """The families, as `group/family`, and the signatures with findings of one bug in one run."""
+
+    families: frozenset[str] = frozenset()
+    signatures: frozenset[str] = frozenset()
 
 
 def bugs(folder: Path | None) -> Iterator[Bug]:
     """Yields the variants, and the kernels in a folder."""
     for number, variant in enumerate(VARIANTS):
         yield Bug(variant.name, number)
-    for name in BROKEN if folder else ():
-        for path in sorted((folder or Path()).glob(f"{name}/[0-9]*.py")):
+    if folder is None:
+        return
+    for name in BROKEN:
+        for path in sorted(folder.glob(f"{name}/[0-9]*.py")):
             yield Bug(f"{name}/{path.stem}", path=str(path))
+    for path in sorted(folder.glob("reported/test_*.py")):
+        members = [member for member, each in vars(load_module(path)).items() if isinstance(each, kt.Pairing)]
+        yield from (Bug(f"reported/{path.stem}::{member}", path=str(path), member=member) for member in members)
 
 
-def found_by(bug: Bug, depth: str, seed: int, with_constants: bool) -> frozenset[str]:
-    """Returns the families with a finding, as `group/family`."""
+def find(bug: Bug, depth: str, seed: int, with_constants: bool) -> Finders:
+    """Runs a bug's pairing, and returns what finds it."""
     warnings.filterwarnings("ignore")
     pairing = bug.pairing()
     if with_constants:
         constants_family.use_constants_of(pairing)
     for backends in WAYS:
-        findings = kt.check(pairing, backends=backends, depth=depth, seed=seed, minimize=0).findings
-        if findings:
-            return frozenset(f"{each.record.group}/{each.family}" for each in findings)
-    return frozenset()
+        records = [
+            each.record for each in kt.check(pairing, backends=backends, depth=depth, seed=seed, minimize=0).findings
+        ]
+        if records:
+            families = frozenset(f"{each.group}/{each.family}" for each in records)
+            return Finders(families, frozenset(each.signature for each in records))
+    return Finders()
 
 
-def table(found: dict[str, frozenset[str]]) -> Iterator[str]:
-    """Yields the lines of a table in Markdown."""
-    total = Counter(family for families in found.values() for family in families)
-    alone = {family: [bug for bug, families in found.items() if families == {family}] for family in total}
-    yield f"{sum(map(bool, found.values()))} of {len(found)} bugs found"
+def table(found: dict[str, list[Finders]]) -> Iterator[str]:
+    """Yields the lines of a table in Markdown, for the first seed."""
+    first = {name: finders[0].families for name, finders in found.items()}
+    total = Counter(family for families in first.values() for family in families)
+    alone = {family: [bug for bug, families in first.items() if families == {family}] for family in total}
+    yield f"{sum(map(bool, first.values()))} of {len(first)} bugs found"
     yield ""
     yield "| family | bugs | alone |"
     yield "| --- | --- | --- |"
-    every = {*total, *(f"{each.group}/{name}" for name, each in FAMILIES.items() if name != constants_family.NAME)}
-    for family in sorted(every, key=lambda name: (-len(alone.get(name, ())), -total[name], name)):
+    known = {f"{each.group}/{name}" for name, each in FAMILIES.items() if name != constants_family.NAME}
+    for family in sorted({*total, *known}, key=lambda name: (-len(alone.get(name, ())), -total[name], name)):
         yield f"| {family} | {total[family]} | {'; '.join(alone.get(family, ())) or '-'} |"
 
 
@@ -93,19 +114,22 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--cases", type=Path)
     parser.add_argument("--depth", default="quick")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", default="0", help="separated by commas")
     parser.add_argument("--constants", action="store_true")
-    parser.add_argument("--only", default="", help="bugs whose name contains this text")
+    parser.add_argument("--only", default="", help="bugs whose name contains one of these texts, separated by commas")
     options = parser.parse_args()
-    chosen = [bug for bug in bugs(options.cases) if options.only in bug.name]
-    found: dict[str, frozenset[str]] = {}
+    words, seeds = options.only.split(","), list(map(int, options.seeds.split(",")))
+    chosen = [bug for bug in bugs(options.cases) if any(word in bug.name for word in words)]
+    found: dict[str, list[Finders]] = {}
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         futures = {
-            bug.name: pool.submit(found_by, bug, options.depth, options.seed, options.constants) for bug in chosen
+            bug.name: [pool.submit(find, bug, options.depth, seed, options.constants) for seed in seeds]
+            for bug in chosen
         }
-        for name, future in futures.items():
-            found[name] = future.result()
-            print(f"{len(found[name]):3} families  {name}", file=sys.stderr, flush=True)
+        for name, each in futures.items():
+            found[name] = [future.result() for future in each]
+            families, signatures = min((len(f.families), len(f.signatures)) for f in found[name])
+            print(f"{families:3} families {signatures:3} signatures  {name}", file=sys.stderr, flush=True)
     print("\n".join(table(found)))
 
 

@@ -149,6 +149,15 @@ def _copies(x: Any, o: Any, slots: Any, done: Any) -> None:
     o[pl.ds(program * 4, 2)] = slots[2, :2]
 
 
+def _slots(x: Any, o: Any, slots: Any) -> None:
+    program = pl.program_id(0)
+    slot = slots.at[program % 2]
+    slot[...] = x[pl.ds(program * 4, 4)]
+    slot.at[pl.ds(1, 2)][pl.ds(jnp.abs(x[0]).astype(jnp.int32), 1)] += 5  # the start is clamped
+    slots.at[2, pl.ds(0, 2)][1 - jnp.arange(2)] = slot.at[pl.ds(2, 2)][...]
+    o.at[pl.ds(program * 4, 4)][pl.ds(0, 4)] = slot[...] + slots[2]
+
+
 def _prefetched(body: Callable[..., None], rows: int) -> Callable[..., Any]:
     spec = pltpu.PrefetchScalarGridSpec(
         num_scalar_prefetch=1,
@@ -213,6 +222,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         whole(_copies, 8, grid=(2,), scratch_shapes=[pltpu.VMEM((3, 4), jnp.float32), pltpu.SemaphoreType.DMA((2,))]),
         ((8,),),
     ),
+    "slots": (whole(_slots, 8, grid=(2,), scratch_shapes=[pltpu.VMEM((3, 4), jnp.float32)]), ((8,),)),
     "unwritten": (blocked(_unwritten, blocks=ROW, shape=(8,), grid=(2,)), ((8,),)),
     "aliased": (
         lambda x, y: pl.pallas_call(_updates, out_shape=_out(5), input_output_aliases={1: 0})(x, y),

@@ -29,6 +29,23 @@ class AccessRegion:
 Locate = Callable[[Sequence[Value]], AccessRegion]
 
 
+def locators(transforms: Any, shape: Sequence[int]) -> list[Locate]:
+    """Returns the functions to the regions that lead from a memory to what a reference of it refers to, in order.
+
+    Args:
+      transforms: the reference's, whose leaves are `OperandLeaf`s. `ref.at[slot][...]` has two.
+      shape: the memory's.
+
+    Raises:
+      UnknownError: the access is of an unsupported kind.
+    """
+    steps = []
+    for transform in transforms or ():
+        steps.append(locator([transform], shape))
+        shape = tuple(transform.get_indexer_shape())
+    return steps or [locator((), shape)]
+
+
 def locator(transforms: Any, shape: Sequence[int]) -> Locate:
     """Returns the function from an access's operands to its region.
 

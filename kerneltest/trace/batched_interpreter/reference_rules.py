@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.batched_interpreter.access_regions import AccessRegion, OperandLeaf, locator
+from kerneltest.trace.batched_interpreter.access_regions import AccessRegion, Locate, OperandLeaf, locator, locators
 from kerneltest.trace.batched_interpreter.batched_values import (
     BatchedRef,
     EquationFunction,
@@ -149,26 +149,42 @@ def write_region(memory: BatchedRef, region: AccessRegion, values: Array) -> Non
         _store(memory, region, values, padded=False)
 
 
+def read_through(memory: Array, steps: Sequence[Locate], operands: Sequence[Value]) -> Array:
+    """Reads what the last region selects of what those before it select."""
+    for locate in steps:
+        memory = read_region(memory, locate(operands))
+    return memory
+
+
+def write_through(memory: BatchedRef, steps: Sequence[Locate], operands: Sequence[Value], values: Array) -> None:
+    """Writes to what the last region selects of what those before it select.
+
+    Raises:
+      UnknownError: rows write different values to memory that they share.
+    """
+    region = steps[0](operands)
+    if len(steps) > 1:
+        part = BatchedRef(read_region(memory.array, region))
+        write_through(part, steps[1:], operands, values)
+        values = part.array
+    write_region(memory, region, values)
+
+
 def _get(equation: Equation) -> EquationFunction:
     """Evaluates `ref[...]`."""
-    shape = equation.invars[0].aval.shape
-    locate = locator(_transforms(equation, operand_leaves(equation)[1:]), shape)
-
-    def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        return (read_region(operands[0].array, locate(operands)),)
-
-    return evaluate
+    steps = locators(_transforms(equation, operand_leaves(equation)[1:]), equation.invars[0].aval.shape)
+    return lambda operands: (read_through(operands[0].array, steps, operands),)
 
 
 def _swap(equation: Equation) -> EquationFunction:
     """Evaluates `ref[...] = values`."""
-    locate = locator(_transforms(equation, operand_leaves(equation)[2:]), equation.invars[0].aval.shape)
+    steps = locators(_transforms(equation, operand_leaves(equation)[2:]), equation.invars[0].aval.shape)
     used = _is_used(equation)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        memory, region = operands[0], locate(operands)
-        before = read_region(memory.array, region) if used else memory.array[:, :0]
-        write_region(memory, region, operands[1])
+        memory = operands[0]
+        before = read_through(memory.array, steps, operands) if used else memory.array[:, :0]
+        write_through(memory, steps, operands, operands[1])
         return (before,)
 
     return evaluate
@@ -176,14 +192,16 @@ def _swap(equation: Equation) -> EquationFunction:
 
 def _addupdate(equation: Equation) -> EquationFunction:
     """`ref[...] += values`."""
-    locate = locator(_transforms(equation, operand_leaves(equation)[2:]), equation.invars[0].aval.shape)
+    steps = locators(_transforms(equation, operand_leaves(equation)[2:]), equation.invars[0].aval.shape)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        memory, region = operands[0], locate(operands)
-        if region.arrays:
+        memory, region = operands[0], steps[0](operands)
+        if len(steps) == 1 and region.arrays:
             _scatter(memory, region, operands[1], add=True)
+        elif steps[-1](operands).arrays:
+            raise UnknownError("a sum into positions of a part, which may repeat")
         else:
-            _store(memory, region, _read_slice(memory.array, region, padded=False) + operands[1], padded=False)
+            write_through(memory, steps, operands, read_through(memory.array, steps, operands) + operands[1])
         return ()
 
     return evaluate
