@@ -88,7 +88,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecords, str]:
 
 
 def test_each_fault_is_a_finding_on_its_own_case_and_all_others_pass(faulty: tuple[RunRecords, str]) -> None:
-    run, _ = faulty
+    run, said = faulty
     found: dict[str, Counter[tuple[Verdict, str]]] = {}
     for record in run.records:
         name = record.pairing.partition("::")[2]
@@ -100,11 +100,11 @@ def test_each_fault_is_a_finding_on_its_own_case_and_all_others_pass(faulty: tup
             found[name][verdict, record.family] += 1
         else:
             assert record.verdict is Verdict.PASS, record
-    assert found.keys() == FAULTS.keys()
+    assert found.keys() == FAULTS.keys(), said
     for name, (_, _, where) in FAULTS.items():
         if isinstance(where, frozenset):
-            assert {family for _, family in found[name]} == where, name
-    assert run.reconciled.complete, run.reconciled.problems
+            assert {family for _, family in found[name]} == where, f"{name}: {said}"
+    assert run.reconciled.complete, said
     assert sum(sum(item.families.values()) for item in run.plan.items) == len(run.records) > 900
 
 
