@@ -60,10 +60,11 @@ FAULTS = {
 }
 
 
-def _pytest(folder: Path, *options: str, start: Path = ROOT, **environment: str) -> forked.Started:
+def _pytest(folder: Path, *options: str, start: Path = ROOT, forks: bool = True, **environment: str) -> forked.Started:
     command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", str(folder / "out")]
     command += ["--kt-backends", "interpret", "--kt-depth", "quick", *options]
-    return forked.start(start, *command, environment={**os.environ, "PYTHONPATH": str(ROOT), **environment})
+    known = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return forked.start(start, *command, environment=known, forks=forks)
 
 
 def _ended(run: forked.Started, seconds: float = 300) -> str:
@@ -213,7 +214,7 @@ def test_a_run_that_is_ended_leaves_what_it_had_done_and_no_process(
     # One that sleeps, so that the run has not ended by itself.
     chosen = "(abort and not aborts) or exits or recurses or chatters or (sleeps and not lock)"
     options = ("--kt-isolate", "always", "--kt-timeout", "4", "-k", chosen, *workers)
-    run = _pytest(tmp_path, *options, "tests/faults.py")
+    run = _pytest(tmp_path, *options, "tests/faults.py", forks=False)  # all processes are its descendants
     _begun(run, tmp_path, records)
     family = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
     run.send_signal(end)
