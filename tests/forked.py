@@ -11,26 +11,42 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.forked_children import ForkedChild, share_server
+
 ROOT = Path(__file__).parent.parent
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["tests.preloaded"])
+_SERVER.set_forkserver_preload(["tests.preloaded", "tests.forked_children"])
 _READ_EARLY = ("CUDA_", "JAX_", "LANG", "LC_", "PYTHON", "TPU_", "XLA_")  # by what is imported, or by Python itself
 
 
 class Started:
     """A process that runs."""
 
-    def __init__(self, folder: Path, words: tuple[str, ...], known: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        words: tuple[str, ...],
+        known: Mapping[str, str],
+        *,
+        forks: bool = True,
+        terminal: int | None = None,
+    ) -> None:
         self._folder = TemporaryDirectory()
         self._said = Path(self._folder.name)
-        self._process = _SERVER.Process(target=_become, args=(folder, words, known, self._said))
-        self._process.start()
+        with ExitStack() as stack:
+            nothing = stack.enter_context(Path(os.devnull).open("rb"))
+            written = (stack.enter_context((self._said / name).open("wb")) for name in ("output", "error"))
+            files = (nothing.fileno(), *(file.fileno() for file in written))
+            streams = files if terminal is None else (terminal, terminal, terminal)
+            self._process = ForkedChild(target=_become, args=(folder, words, known, forks), streams=streams)
+            self._process.start()
         self.pid = self._process.pid
 
     @property
@@ -58,11 +74,23 @@ class Started:
         return "".join(self.streams(timeout))
 
 
-def start(folder: Path, *words: str, environment: Mapping[str, str] | None = None) -> Started:
-    """As `run`, without waiting for its end."""
+def start(
+    folder: Path,
+    *words: str,
+    environment: Mapping[str, str] | None = None,
+    forks: bool = True,
+    terminal: int | None = None,
+) -> Started:
+    """As `run`, without waiting for its end.
+
+    Args:
+      folder, words, environment: as for `run`.
+      forks: whether the processes that it starts are forked as well, and not children of its own.
+      terminal: descriptor of a terminal to use in place of files.
+    """
     known = _known(environment)
     assert _early(known) == _served(), "what is imported has read other variables"
-    return Started(folder, words, known)
+    return Started(folder, words, known, forks=forks, terminal=terminal)
 
 
 def run(folder: Path, *words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -111,14 +139,8 @@ def _served() -> Mapping[str, str]:
     return _early(os.environ)
 
 
-def _become(folder: Path, words: tuple[str, ...], known: Mapping[str, str], said: Path) -> None:
+def _become(folder: Path, words: tuple[str, ...], known: Mapping[str, str], forks: bool) -> None:
     """Makes this process what `python -m` would be."""
-    for number, name in ((1, "output"), (2, "error")):
-        file = os.open(said / name, os.O_WRONLY | os.O_CREAT)
-        os.dup2(file, number)
-        os.close(file)
-    sys.stdout, sys.stderr = (os.fdopen(n, "w", encoding="utf-8", closefd=False) for n in (1, 2))
-    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which what a shell starts in the background ignores
     os.environ.clear()
     os.environ.update(known)
@@ -130,6 +152,6 @@ def _become(folder: Path, words: tuple[str, ...], known: Mapping[str, str], said
     sys.path[:] = [str(folder), *filter(None, known["PYTHONPATH"].split(os.pathsep)), *installed]
     sys.argv[:] = words
     multiprocessing.process._parent_process = None  # type: ignore[attr-defined]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
-        del sys.modules[name]
+    if forks:
+        share_server()
     runpy.run_module(words[0], run_name="__main__", alter_sys=True)

@@ -1,20 +1,44 @@
 """What the processes that tests fork find imported; see `tests.forked`."""
 
-import jax.experimental.pallas
+import gc
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import jax.experimental.pallas.mosaic_gpu
+import jax.experimental.pallas.tpu
 import jax.numpy
 import pytest
 import xdist.plugin
 from _pytest.assertion.rewrite import AssertionRewritingHook
+from _pytest.config import default_plugins
 
 import kerneltest.api
+import kerneltest.backends.interpret_mosaic
+import kerneltest.backends.tpu.tpu_tiers
+import kerneltest.execute.code_digests
+import kerneltest.pytest_plugin.first_findings
+import kerneltest.pytest_plugin.hooks
 import kerneltest.pytest_plugin.incremental
+import kerneltest.pytest_plugin.isolated_process
 import kerneltest.pytest_plugin.kernel_item
+import kerneltest.pytest_plugin.project
 import kerneltest.pytest_plugin.summary
 import kerneltest.pytest_plugin.suspect_tracker
 import kerneltest.pytest_plugin.worker
+import kerneltest.records.merge_shards
 import kerneltest.report.html.render_page
 
 __all__ = ["jax", "kerneltest", "pytest", "xdist"]
 
 # No process is told that kerneltest's modules were imported before pytest could rewrite them.
 AssertionRewritingHook._warn_already_imported = lambda self, name: None  # type: ignore[method-assign]
+
+# Each session finds its modules and plugins imported. Extensions are not: they register when a session imports them.
+for name in default_plugins:
+    import_module(f"_pytest.{name}")
+for plugin in entry_points(group="pytest11"):
+    if plugin.name not in ("hypothesispytest", "jaxtyping", "randomly"):
+        plugin.load()
+
+gc.collect()
+gc.freeze()  # what is imported stays; a forked process would copy it to look through it

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import forked
+from tests.plugins import PLUGINS
 
 SEEN = """
 import json, os, sys
@@ -26,6 +27,33 @@ def test_it_is_what_a_new_process_would_be(tmp_path: Path, monkeypatch: pytest.M
     old, new = (run(tmp_path, "seen", "a word") for run in (forked.fresh, forked.run))
     assert (new.returncode, new.stderr) == (old.returncode, old.stderr) == (3, "to standard error\n")
     (*alike, imported), (*as_new, nothing) = json.loads(new.stdout), json.loads(old.stdout)
+    assert alike == as_new
+    assert (imported, nothing) == (True, False)
+
+
+WORKER = """
+import json, os, sys
+from pathlib import Path
+
+def test_it():
+    known = [name for name in sys.modules if name.partition(".")[0] == "tests"]
+    alike = [os.getcwd(), sys.argv[1:], os.environ["SEEN"], os.environ["PYTEST_XDIST_WORKER"], known]
+    Path("seen.json").write_text(json.dumps([*alike, "jax" in sys.modules]))
+    print("to standard error", file=sys.stderr)
+    assert not os.environ["SEEN"]
+"""
+
+
+def test_a_worker_of_xdist_is_forked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_worker.py").write_text(WORKER, encoding="utf-8")
+    monkeypatch.setenv("SEEN", "it")
+    seen = []
+    for run in (forked.fresh, forked.run):
+        ended = run(tmp_path, "pytest", *PLUGINS, "-p", "no:cacheprovider", "-n", "1")
+        assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stderr
+        assert "to standard error" in ended.stdout
+        seen.append(json.loads((tmp_path / "seen.json").read_text(encoding="utf-8")))
+    (*as_new, nothing), (*alike, imported) = seen
     assert alike == as_new
     assert (imported, nothing) == (True, False)
 

@@ -20,8 +20,10 @@ class TemporaryFolder:
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
-        self._lock = FileLock(self.path / _LOCK)
+        self._lock = FileLock(self.path / f"{_LOCK}.new")
         self._lock.acquire(timeout=0)
+        # Only now: a folder whose lock is not held is an abandoned one, which any other run deletes.
+        Path(self._lock.lock_file).rename(self.path / _LOCK)
 
     def remove(self) -> None:
         """Deletes the folder."""

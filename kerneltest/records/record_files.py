@@ -254,7 +254,7 @@ def _parse_line(shard: Path, number: int, line: bytes, adapter: TypeAdapter[_Lin
 
 
 def _lines(shard: Path) -> Iterator[bytes]:
-    """Yields the lines of a shard with their newlines."""
+    """Yields the lines of a shard with their newlines; the last may lack it, as its process may still be writing it."""
     try:
         with ExitStack() as stack:
             file: IO[bytes] | gzip.GzipFile = stack.enter_context(open_inside(shard.parent, shard.name))
@@ -269,6 +269,8 @@ def _lines(shard: Path) -> Iterator[bytes]:
                     most = f"{_MOST_RECORDS >> 20} MiB"
                     raise RecordError(f"{shard}: exceeds {most}, more than any run of kerneltest writes")
                 yield line
+                if not line.endswith(b"\n"):
+                    return  # its rest, written meanwhile, is no line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise RecordError(f"{shard}: damaged gzip file: {error}") from error
     except OSError as error:

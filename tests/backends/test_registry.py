@@ -1,8 +1,6 @@
 """A user's class in a conftest.py is a backend like any other."""
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from kerneltest.core.backend_ids import BACKEND_IDS
 from kerneltest.core.precision import Precision
 from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.trace.tracing import Traced
+from tests import forked
 from tests.plugins import PLUGINS
 from tests.sample import double
 
@@ -154,11 +153,8 @@ def test_a_users_backend_that_raises_when_it_is_asked_is_unavailable(monkeypatch
 def test_a_backend_of_a_conftest_is_selected_run_and_recorded(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
     (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
-    options = ["-p", "no:cacheprovider", "--kt-depth", "quick", "--kt-report", "out", "--kt-backends", "my-id"]
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *PLUGINS, *options],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    options = ("-p", "no:cacheprovider", "--kt-depth", "quick", "--kt-report", "out", "--kt-backends", "my-id")
+    run = forked.run(tmp_path, "pytest", *PLUGINS, *options)
     assert run.returncode == 1, run.stdout
     assert "test_suite.py::doubled[my-id-int8]" in run.stdout
     assert "five is too many" in run.stdout

@@ -25,7 +25,7 @@ PAIR = kt.oracle_for(
     double, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))), tolerance=kt.tolerance.exact()
 )
 """
-OPTIONS = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-report", "out")
+OPTIONS = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0", "--kt-report", "out")
 
 # Files of a project whose one pairing is wrong on purpose, and the node id under which it is run.
 HELD = {

@@ -1,14 +1,13 @@
 """Workers and GPUs: each has one of its own or a share of one, whoever dies."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kerneltest.pytest_plugin import gpu_assignment as module
 from kerneltest.pytest_plugin.gpu_assignment import assign_gpus
+from tests import forked
 from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[2]
@@ -90,8 +89,8 @@ def test_a_worker_that_takes_the_place_of_a_dead_one_has_its_gpu(tmp_path: Path)
     known = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     for name in ("PYTEST_XDIST_WORKER", "CUDA_VISIBLE_DEVICES", FRACTION):
         known.pop(name, None)
-    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "-n", "3", "-q"]
-    ended = subprocess.run(command, cwd=tmp_path, env=known, capture_output=True, text=True, timeout=120, check=False)
+    command = ("pytest", *PLUGINS, "-p", "no:cacheprovider", "-n", "3", "-q")
+    ended = forked.run(tmp_path, *command, environment=known)
     assert "1 failed, 39 passed" in ended.stdout, ended.stdout
     seen = {tuple(line.split()) for line in (tmp_path / "seen.txt").read_text(encoding="utf-8").splitlines()}
     workers = {worker: (device, fraction) for worker, device, fraction in seen}

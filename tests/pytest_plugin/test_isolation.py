@@ -60,10 +60,11 @@ FAULTS = {
 }
 
 
-def _pytest(folder: Path, *options: str, start: Path = ROOT, **environment: str) -> forked.Started:
+def _pytest(folder: Path, *options: str, start: Path = ROOT, forks: bool = True, **environment: str) -> forked.Started:
     command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", str(folder / "out")]
     command += ["--kt-backends", "interpret", "--kt-depth", "quick", *options]
-    return forked.start(start, *command, environment={**os.environ, "PYTHONPATH": str(ROOT), **environment})
+    known = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return forked.start(start, *command, environment=known, forks=forks)
 
 
 def _ended(run: forked.Started, seconds: float = 300) -> str:
@@ -88,7 +89,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecords, str]:
 
 
 def test_each_fault_is_a_finding_on_its_own_case_and_all_others_pass(faulty: tuple[RunRecords, str]) -> None:
-    run, _ = faulty
+    run, said = faulty
     found: dict[str, Counter[tuple[Verdict, str]]] = {}
     for record in run.records:
         name = record.pairing.partition("::")[2]
@@ -100,11 +101,11 @@ def test_each_fault_is_a_finding_on_its_own_case_and_all_others_pass(faulty: tup
             found[name][verdict, record.family] += 1
         else:
             assert record.verdict is Verdict.PASS, record
-    assert found.keys() == FAULTS.keys()
+    assert found.keys() == FAULTS.keys(), said
     for name, (_, _, where) in FAULTS.items():
         if isinstance(where, frozenset):
-            assert {family for _, family in found[name]} == where, name
-    assert run.reconciled.complete, run.reconciled.problems
+            assert {family for _, family in found[name]} == where, f"{name}: {said}"
+    assert run.reconciled.complete, said
     assert sum(sum(item.families.values()) for item in run.plan.items) == len(run.records) > 900
 
 
@@ -213,7 +214,7 @@ def test_a_run_that_is_ended_leaves_what_it_had_done_and_no_process(
     # One that sleeps, so that the run has not ended by itself.
     chosen = "(abort and not aborts) or exits or recurses or chatters or (sleeps and not lock)"
     options = ("--kt-isolate", "always", "--kt-timeout", "4", "-k", chosen, *workers)
-    run = _pytest(tmp_path, *options, "tests/faults.py")
+    run = _pytest(tmp_path, *options, "tests/faults.py", forks=False)  # all processes are its descendants
     _begun(run, tmp_path, records)
     family = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
     run.send_signal(end)

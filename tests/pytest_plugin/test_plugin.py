@@ -32,6 +32,7 @@ def doubled(x):
 def test_plain():
     pass
 """
+QUICK = ("--kt-backends", "interpret", "--kt-depth", "quick")
 RIGHT, WRONG = SUITE.format(oracle="2 * x"), SUITE.format(oracle="2 * x + (x == x.max())")
 
 
@@ -57,7 +58,7 @@ def test_items_are_named_after_pairing_backend_and_dtype(tmp_path: Path) -> None
 
 
 def test_a_run_passes_skips_what_is_absent_and_writes_a_report(tmp_path: Path) -> None:
-    run = _pytest(tmp_path, "--kt-report", "out", "-rs", "-v")
+    run = _pytest(tmp_path, "--kt-report", "out", "--kt-depth", "quick", "-rs", "-v")
     assert run.returncode == 0, run.stdout
     assert re.search(r"^ +interpret +lower +simulate +cuda +rocm$", run.stdout, re.MULTILINE)
     passed = r"\d+ pass"
@@ -121,7 +122,8 @@ def _verdicts(folder: Path) -> dict[tuple[str, str], str]:
 def test_two_runs_and_a_run_in_two_workers_give_the_same_ids_and_verdicts(tmp_path: Path) -> None:
     runs = {"one": (), "two": (), "three": ("-n", "2")}
     for name, more in runs.items():
-        _pytest(tmp_path, "--kt-report", name, "--kt-depth", "quick", *more, suite=WRONG)
+        options = ("--kt-depth", "quick", "--kt-minimize", "0", "--kt-backends", "interpret,lower:sm_90,rocm")
+        _pytest(tmp_path, "--kt-report", name, *options, *more, suite=WRONG)
     one, two, three = (_verdicts(tmp_path / name) for name in runs)
     assert one == two == three
     assert {"pass", "mismatch", "unavailable"} <= set(one.values())
@@ -197,7 +199,7 @@ def test_a_killed_worker_costs_one_case_and_the_item_goes_on(tmp_path: Path) -> 
         "return 2 * x + (x == x.max())",
         "import os; os._exit(3) if x.dtype == 'int64' and (x == 1).all() else 0; return 2 * x",
     )
-    options = ("--kt-report", "out", "--kt-backends", "interpret", "-n", "1", "--junitxml", "junit.xml")
+    options = ("--kt-report", "out", *QUICK, "-n", "1", "--junitxml", "junit.xml")
     run = _pytest(tmp_path, *options, suite=dies)
     assert run.returncode == 1
     properties = _properties(tmp_path / "junit.xml")
@@ -212,7 +214,7 @@ def test_a_killed_worker_costs_one_case_and_the_item_goes_on(tmp_path: Path) -> 
 
 
 def test_a_run_cut_short_keeps_what_it_had_and_says_incomplete(tmp_path: Path) -> None:
-    run = _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret", "-x", suite=WRONG)
+    run = _pytest(tmp_path, "--kt-report", "out", *QUICK, "-x", suite=WRONG)
     assert run.returncode == 1
     assert re.search(r"^INCOMPLETE: stopped early; \d+ of \d+ planned cells have no verdict$", run.stdout, re.MULTILINE)
     assert "no verdict:" not in run.stdout
@@ -232,7 +234,7 @@ def test_an_xfail_that_matches_nothing_planned_warns(tmp_path: Path) -> None:
     limited = "xfail=[kt.xfail('race', {}, reason='r', url='https://example.org')], tolerance="
     for wrong, told in (("dtype='float64'", True), ("backend='rocm'", False)):
         suite = RIGHT.replace("tolerance=", limited.format(wrong))
-        run = _pytest(tmp_path, "--kt-backends", "interpret", suite=suite)
+        run = _pytest(tmp_path, *QUICK, suite=suite)
         assert ("matches nothing planned" in run.stdout) is told
 
 
@@ -245,7 +247,7 @@ def _properties(junit: Path) -> list[tuple[str, dict[str, str]]]:
 
 
 def test_properties_say_what_an_item_was(tmp_path: Path) -> None:
-    _pytest(tmp_path, "--junitxml", "junit.xml", "--kt-backends", "interpret", suite=WRONG)
+    _pytest(tmp_path, "--junitxml", "junit.xml", *QUICK, "--kt-minimize", "0", suite=WRONG)
     found = dict(_properties(tmp_path / "junit.xml"))
     said = found["doubled[interpret-int8]"]
     assert "extreme_integers" in said.pop("family").split()
@@ -285,7 +287,7 @@ def test_the_package_is_installed_under_its_own_entry_point() -> None:
 
 
 def test_records_are_strict_json_lines(tmp_path: Path) -> None:
-    _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret")
+    _pytest(tmp_path, "--kt-report", "out", *QUICK)
     for line in (tmp_path / "out" / "records-main.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=lambda word: pytest.fail(word))
 

@@ -1,5 +1,6 @@
 """No run leaves its temporary folder behind for longer than until the next one."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -78,6 +79,24 @@ def test_a_folder_of_the_users_own_and_a_link_stay(temporary: Path, tmp_path: Pa
     assert (tmp_path / "mine" / ".kerneltest.lock").exists()
     mine.remove()
     assert not mine.path.exists()
+
+
+def test_a_folder_stays_while_its_process_is_about_to_lock_it(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = fcntl.flock
+
+    def lock_late(file: int, operation: int) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(fcntl, "flock", lock)
+            remove_abandoned_folders()  # as another run does at its start
+        lock(file, operation)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", lock_late)
+        mine = TemporaryFolder()
+    remove_abandoned_folders()
+    assert mine.path.is_dir()
+    mine.remove()
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_killed_run_leaves_a_folder_and_the_next_run_none(tmp_path: Path, temporary: Path) -> None:

@@ -5,8 +5,6 @@ import os
 import pty
 import re
 import struct
-import subprocess
-import sys
 import termios
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,14 +43,9 @@ def _watch(folder: Path, *arguments: str, suite: str = RIGHT, told: int = COLUMN
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, told, 0, 0))
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CI"))}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments],
-        cwd=folder,
-        env={**inherited, "PYTHONPATH": str(ROOT), "TERM": "xterm", **environment},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
+    known = {**inherited, "PYTHONPATH": str(ROOT), "TERM": "xterm", **environment}
+    command = ("pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments)
+    run = forked.start(folder, *command, environment=known, terminal=theirs)
     os.close(theirs)
     screen = pyte.HistoryScreen(COLUMNS, LINES, history=5000, ratio=1)
     stream, live = pyte.ByteStream(screen), []
@@ -68,7 +61,7 @@ def _watch(folder: Path, *arguments: str, suite: str = RIGHT, told: int = COLUMN
         assert len(lines) <= 1, lines
         live += [line for line in lines if live[-1:] != [line]]
     os.close(ours)
-    process.wait()
+    run.said()
     gone = ["".join(line[x].data for x in range(COLUMNS)).rstrip() for line in screen.history.top]
     return Seen(tuple(live), "\n".join([*gone, *(line.rstrip() for line in screen.display)]))
 

@@ -1,8 +1,6 @@
 """The page in a real browser: following a finding, filters and the address, keyboard, accessibility, hostility."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Record
 from kerneltest.triage.suspects import suspects_in_overlay
+from tests import forked
 from tests.browsing import NEEDED, needs_browser, open_page
 from tests.plugins import PLUGINS
 
@@ -27,11 +26,11 @@ pytestmark = needs_browser
 def findings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of kernels with bugs."""
     folder = tmp_path_factory.mktemp("findings")
-    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "examples"]
+    command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "examples"]
     command += ["-k", "not sort and not clamp", "--kt-depth", "quick"]
     command += ["--kt-backends", "interpret,simulate:sm_90,simulate:gfx942", "--kt-report", str(folder)]
     command += ["--kt-minimize", "2"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = forked.run(ROOT, *command)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout[-2000:] + done.stderr
     return folder
 

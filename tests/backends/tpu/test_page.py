@@ -1,14 +1,13 @@
 """What docs/tpu.md shows is what comes out."""
 
 import importlib.util
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[3]
@@ -24,11 +23,8 @@ def _words(text: str) -> str:
 
 def _run(folder: Path, code: str, backends: str = BACKENDS) -> subprocess.CompletedProcess[str]:
     (folder / "test_shares.py").write_text(code, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "test_shares.py"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("PYTEST_XDIST_WORKER", None)
-    asked = [*command, "--kt-backends", backends]
-    return subprocess.run(asked, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    command = ("pytest", *PLUGINS, "-p", "no:cacheprovider", "test_shares.py")
+    return forked.run(folder, *command, "--kt-backends", backends)
 
 
 @needs_libtpu
