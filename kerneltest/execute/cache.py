@@ -24,6 +24,7 @@ from kerneltest.oracle.expectation import Expectation, oracle_noise
 from kerneltest.plan.exactness import is_exact
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase
 from kerneltest.plan.signatures import Signature
+from kerneltest.plan.slots import last_blocks
 from kerneltest.records.evidence import SpecialInput
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer, Record
@@ -103,9 +104,8 @@ class Cache:
             for store in (self.traces, self.prepared, self.expectations, self.variation_traces, self.largest_fraction):
                 store.clear()
             self.jaxpr_digests.clear()
-            self.case_digests.clear()
             self.expectation_bytes, self.evidence_seconds = 0, _EVIDENCE_SECONDS
-            for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes):
+            for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes, self.case_digests):
                 other.clear()
             for formula in (self.formula_kernels, self.own_kernels, self.promoted_outputs, self.right_formulas):
                 formula.clear()
@@ -201,7 +201,7 @@ class Cache:
                     check_all_masked(pairing, case.target, expectation)
             except Failure as failure:
                 expectation = failure
-            self._store(case.id, CachedExpectation(arguments, expectation, bitwise))
+            self._store(case.id, CachedExpectation(arguments, expectation, bitwise, last_blocks(pairing)))
         expected = self.expectations[case.id]
         return _or_raise(expected.expectation), expected.bitwise
 

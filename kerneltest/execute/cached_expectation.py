@@ -21,11 +21,13 @@ class CachedExpectation:
       arguments: array arguments by path.
       expectation: the oracle's values and bounds, or its failure.
       bitwise: whether outputs must equal it bit for bit.
+      blocks: by path, the block length along the last axis of arguments that have one.
     """
 
     arguments: Mapping[str, Array]
     expectation: Expectation | Failure
     bitwise: bool
+    blocks: Mapping[str, int]
 
     @functools.cached_property
     def bytes(self) -> int:
@@ -41,4 +43,4 @@ class CachedExpectation:
     @functools.cached_property
     def special_inputs(self) -> tuple[SpecialInput, ...]:
         """The special values among the arguments."""
-        return find_special_inputs(self.arguments)
+        return find_special_inputs(self.arguments, self.blocks)

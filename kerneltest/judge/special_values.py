@@ -10,41 +10,53 @@ from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 _MOST_SORTED = 1 << 18  # elements of an array up to which repeated numbers are looked for
 
 
-def find_special_inputs(arguments: Mapping[str, Array]) -> tuple[SpecialInput, ...]:
-    """Returns the special values in array arguments, which are keyed by path."""
-    return tuple(SpecialInput(path, *found) for path, values in arguments.items() for found in _special_values(values))
+def find_special_inputs(
+    arguments: Mapping[str, Array], blocks: Mapping[str, int] | None = None
+) -> tuple[SpecialInput, ...]:
+    """Returns the special values in array arguments.
+
+    Args:
+      arguments: by path.
+      blocks: by path, the block length along the last axis, in elements; the others have no blocks.
+    """
+    known = blocks or {}
+    return tuple(
+        SpecialInput(path, *found)
+        for path, values in arguments.items()
+        for found in _special_values(values, known.get(path, 0))
+    )
 
 
-def _special_values(values: Array) -> Iterator[tuple[SpecialValue, FillExtent]]:
+def _special_values(values: Array, block: int) -> Iterator[tuple[SpecialValue, FillExtent]]:
     if not values.size:
         return
     if values.dtype == bool:
-        yield from _extents(SpecialValue.FALSE, ~values)
+        yield from _extents(SpecialValue.FALSE, ~values, block)
         return
     wide = values
     if is_float(values.dtype):
         with np.errstate(all="ignore"):
             wide = values.astype(np.float64)
-        yield from _special_floats(values, wide)
+        yield from _special_floats(values, wide, block)
     elif not is_integer(values.dtype):
         return
     elif values.dtype.kind not in "iu":
         wide = values.astype(np.int8)
-    yield from _extents(SpecialValue.ZERO, wide == 0)
-    yield from _extents(SpecialValue.NEGATIVE, wide < 0)
+    yield from _extents(SpecialValue.ZERO, wide == 0, block)
+    yield from _extents(SpecialValue.NEGATIVE, wide < 0, block)
     if wide.ndim and wide.shape[-1] > 1 and wide.size <= _MOST_SORTED:
         in_order = np.sort(wide, axis=-1)
         if (in_order[..., 1:] == in_order[..., :-1]).any():
             yield SpecialValue.REPEATED, FillExtent.SOME
 
 
-def _special_floats(values: Array, wide: Array) -> Iterator[tuple[SpecialValue, FillExtent]]:
+def _special_floats(values: Array, wide: Array, block: int) -> Iterator[tuple[SpecialValue, FillExtent]]:
     size = np.abs(wide)
     if not (finite := np.isfinite(wide)).all():
         if np.isnan(wide).any():
             yield SpecialValue.NAN, FillExtent.SOME
-        yield from _extents(SpecialValue.NEGATIVE_INFINITY, wide == -np.inf)
-        yield from _extents(SpecialValue.POSITIVE_INFINITY, wide == np.inf)
+        yield from _extents(SpecialValue.NEGATIVE_INFINITY, wide == -np.inf, block)
+        yield from _extents(SpecialValue.POSITIVE_INFINITY, wide == np.inf, block)
         size = size[finite]
     if not size.size:
         return
@@ -57,12 +69,22 @@ def _special_floats(values: Array, wide: Array) -> Iterator[tuple[SpecialValue, 
         yield SpecialValue.NEGATIVE_ZERO, FillExtent.SOME
 
 
-def _extents(value: SpecialValue, fills: Array) -> Iterator[tuple[SpecialValue, FillExtent]]:
-    """Yields how much of an array a value fills, from every element to some."""
+def _extents(value: SpecialValue, fills: Array, block: int) -> Iterator[tuple[SpecialValue, FillExtent]]:
+    """Yields how much of an array a value fills, from every element to some.
+
+    The last block of a row counts only if it is whole, or the first one too: shorter ones are filled by chance.
+    """
     if not fills.any():
         return
     if fills.all():
         yield value, FillExtent.ALL
     if fills.ndim and fills.all(axis=-1).any():
         yield value, FillExtent.ROW
+    if fills.ndim and block > 1:
+        length = fills.shape[-1]
+        if fills[..., :block].all(axis=-1).any():
+            yield value, FillExtent.FIRST_BLOCK
+        whole = fills[..., : length - length % min(block, length)]
+        if whole.reshape(*fills.shape[:-1], -1, min(block, length)).all(axis=-1).any():
+            yield value, FillExtent.BLOCK
     yield value, FillExtent.SOME

@@ -7,7 +7,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, parse_dtype
 from kerneltest.core.failures import DeclarationError
-from kerneltest.declare.axis_expressions import Axis, dims_in, length_of
+from kerneltest.declare.axis_expressions import Axis, AxisExpression, dims_in, length_of
 from kerneltest.declare.kinds.base import Slot as Slot
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
@@ -47,6 +47,24 @@ def build_slots(pairing: Pairing, signature: Signature, limit: Callable[[], int]
                 sentinel=leaf.sentinel,
                 structure=leaf.structure,
             )
+    return found
+
+
+def last_blocks(pairing: Pairing) -> dict[str, int]:
+    """Returns the block length along the last axis, in elements, of array arguments that have one, by path.
+
+    The groups of an axis `32*b` count as blocks of 32.
+    """
+    found = {}
+    for path, leaf in pairing.leaves.items():
+        last = leaf.shape[-1] if leaf.shape else None
+        if isinstance(last, AxisExpression):
+            numbers = [factor for term in last.terms for factor in term if isinstance(factor, int)]
+            length = numbers[0] if len(last.terms) == len(numbers) == 1 and not last.extra else None
+        else:
+            length = pairing.dims[last].block if isinstance(last, str) else None
+        if length:
+            found[path] = length
     return found
 
 

@@ -121,6 +121,8 @@ class FillExtent(StrEnum):
     """The part of an argument that a special value fills."""
 
     SOME = "some elements"
+    BLOCK = "a block"
+    FIRST_BLOCK = "the first block"
     ROW = "a row"
     ALL = "every element"
 
@@ -132,7 +134,7 @@ class SpecialInput:
     Attributes:
       argument: the path of the argument that holds it; "" for any argument.
       value: the value.
-      part: how much of the argument it fills; rows lie along the last axis.
+      part: how much of the argument it fills; rows lie along the last axis, and blocks are parts of them.
     """
 
     argument: str
@@ -141,7 +143,7 @@ class SpecialInput:
 
     def text(self) -> str:
         """`x holds a NaN`, `a row of x holds nothing but -inf`: it reads on after "where"."""
-        row = "a row of " if self.part is FillExtent.ROW else ""
+        row = f"{self.part} of " if self.part not in (FillExtent.SOME, FillExtent.ALL) else ""
         what = self.value if self.part is FillExtent.SOME else f"nothing but {self.value.plural}"
         return f"{row}{self.argument or 'an input'} holds {what}"
 

@@ -53,6 +53,26 @@ def test_masks_of_false_are_special(mask: list[list[bool]], phrases: list[str]) 
     assert [each.text() for each in find_special_inputs({"mask": np.array(mask)})] == phrases
 
 
+@pytest.mark.parametrize(
+    ("length", "masked", "phrases"),
+    [
+        (8, slice(0, 4), ["the first block", "a block"]),
+        (8, slice(4, 8), ["a block"]),
+        (8, slice(2, 6), []),
+        (6, slice(4, 6), []),  # a shorter block at the end
+        (6, slice(0, 4), ["the first block", "a block"]),
+        (3, slice(0, 3), ["a row", "the first block", "a block"]),
+        (8, slice(0, 8), ["a row", "the first block", "a block"]),
+    ],
+    ids=str,
+)
+def test_blocks_of_false_are_special(length: int, masked: slice, phrases: list[str]) -> None:
+    mask = np.ones((2, length), bool)
+    mask[1, masked] = False
+    told = [f"{each} of mask holds nothing but False" for each in phrases]
+    assert [each.text() for each in find_special_inputs({"mask": mask}, {"mask": 4})] == [*told, "mask holds False"]
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int8", "int4"])
 def test_integers_that_are_zero_negative_or_repeated_are_special(dtype: str) -> None:
     found = find_special_inputs({"x": np.array([0, -1, 5, 5]).astype(parse_dtype(dtype))})

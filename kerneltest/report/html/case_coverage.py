@@ -11,6 +11,7 @@ from kerneltest.records.schema import Record
 MOST_SLOW = 10  # cases of a pairing
 _MOST_LENGTHS = 40  # of a dim
 _MOST_ARGUMENTS = 16
+_EXTENTS = (FillExtent.SOME, FillExtent.ROW, FillExtent.ALL)
 _OF_NUMBERS = (SpecialValue.ZERO, SpecialValue.NEGATIVE, SpecialValue.REPEATED)
 
 
@@ -49,7 +50,7 @@ def special_coverage(records: Sequence[Record]) -> list[list[object]]:
         [
             path,
             [
-                [counts[path, value, part] for part in FillExtent] if any(_has(each, value) for each in found) else None
+                [counts[path, value, part] for part in _EXTENTS] if any(_has(each, value) for each in found) else None
                 for value in SpecialValue
             ],
         ]
