@@ -72,7 +72,7 @@ class _Asked:
                 "cast, or declare the dtype with returns="
             )
         for reason, count in self.unasked.most_common(1):
-            found.append(f"{count:,} of {self.formulas:,} cases were judged by their rounding alone: {reason}")
+            found.append(f"{count:,} of {self.formulas:,} cases were judged only by their rounding: {reason}")
         return found
 
 
