@@ -1,7 +1,8 @@
 """Size of a report and the time to open and to filter it, by number of cases: `python benchmarks/report_scale.py`.
 
 The records are made up, the same in every call. Times are those of a Chromium found on PATH, driven by Playwright
-(`pip install 'kerneltest[browser]'`), from the address to the last paint.
+(`pip install 'kerneltest[browser]'`), from the address to the last paint: of the clock, and of the processor in the
+process that Chromium gives the page. The latter has the limit, since other work on the machine hardly prolongs it.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
 
@@ -30,7 +32,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 FAMILIES = tuple(("structural", f"structural_{i}") for i in range(7)) + tuple(
     ("numeric", f"numeric_{i}") for i in range(13)
 )
-LIMIT = 1.5  # seconds, to open and to filter
+LIMIT = 1.5  # processor seconds, to open and to filter
 CODE = "".join(f"    value_{i} = load(x_ref.at[{i}], mask=inside, other=0) * {i}\n" for i in range(60))
 
 
@@ -112,23 +114,39 @@ def synthesize(folder: Path, cases: int) -> Path:
     return folder
 
 
-def timed(page_file: Path) -> dict[str, float]:
-    """Seconds to open the page, and to filter it in each of three ways."""
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long a step takes, in seconds: of the clock, and of the processor in the page's process."""
+
+    clock: float
+    processor: float
+
+
+def timed(page_file: Path) -> dict[str, Times]:
+    """Times to open the page, and to filter it in each of three ways."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page()
+        devtools = page.context.new_cdp_session(page)
+        devtools.send("Performance.enable")
+
+        def processor() -> float:
+            metrics = devtools.send("Performance.getMetrics")["metrics"]
+            return next(each["value"] for each in metrics if each["name"] == "ProcessTime")
+
         started = time.perf_counter()
         page.goto(page_file.as_uri())
         page.wait_for_selector("html[data-ready]", timeout=60_000)
         page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        seconds = {"open": time.perf_counter() - started}
+        times = {"open": Times(time.perf_counter() - started, processor())}
         for name, hash_ in (
             ("filter the matrix", "#/matrix?verdict=race&dtype=float32"),
             ("filter by text", "#/matrix?text=pairing_3"),
             ("list results", "#/results?backend=simulate%3A*&text=numeric"),
         ):
+            before = processor()
             milliseconds = page.evaluate(
                 """(hash) => new Promise((done) => {
                   const started = performance.now();
@@ -138,9 +156,9 @@ def timed(page_file: Path) -> dict[str, float]:
                 })""",
                 hash_,
             )
-            seconds[name] = milliseconds / 1000
+            times[name] = Times(milliseconds / 1000, processor() - before)
         browser.close()
-    return seconds
+    return times
 
 
 def main() -> int:
@@ -157,9 +175,9 @@ def main() -> int:
             if not shutil.which("chromium"):
                 print("no chromium on PATH: not opened")
                 continue
-            for name, seconds in timed(page_file).items():
-                print(f"  {name}: {seconds:.2f} s")
-                slow += seconds > LIMIT
+            for name, times in timed(page_file).items():
+                print(f"  {name}: {times.clock:.2f} s, {times.processor:.2f} s of processor time")
+                slow += times.processor > LIMIT
     return 1 if slow else 0
 
 

@@ -125,12 +125,12 @@ class Result:
         return f"{'ok' if self.ok else 'not ok'}: {found} in {self.cases:,} cases, {self.seconds:.1f} s"
 
     def _remarks(self) -> list[str]:
-        problems = informativeness(self.records).problems()
+        asked = informativeness(self.records)
         nothing = [] if any(record.compared for record in self.records) else ["nothing was compared"]
         internal = [f"kerneltest itself failed: {each.message}" for each in self.internal_errors[:1]]
         unavailable = [f"{name} unavailable: {reason}" for name, reason in self.unavailable.items()]
         others = [f"{name} not applicable: {reason}" for name, reason in self.not_applicable.items()]
-        return [*internal, *nothing, *problems, *unavailable, *others]
+        return [*internal, *nothing, *asked.problems().values(), *asked.remarks(), *unavailable, *others]
 
 
 def check(

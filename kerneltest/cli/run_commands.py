@@ -146,7 +146,7 @@ def _merge(chosen: argparse.Namespace) -> int:
     for line, _ in ended.lines:
         print(for_terminal(line.replace(str(beside), str(home.path))))
     for name in failed:
-        print(for_terminal(f"failed, and is no pairing: {name}"))
+        print(for_terminal(f"failed, and is not a pairing: {name}"))
     return 0 if ended.green and not failed else 1
 
 

@@ -6,17 +6,17 @@ names that dtype, and a float dtype that depends on a length.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from kerneltest.core.details import Stated, WrongDtype
-from kerneltest.core.dtypes import ShapeDtype, is_float, parse_dtype
+from kerneltest.core.dtypes import Array, DType, ShapeDtype, is_float, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import ANY_DTYPE, Pairing
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.trace.tracing import Traced
 
-_HALF, _SINGLE = 2, 4  # bytes
+_HALF, _SINGLE, _DOUBLE = 2, 4, 8  # bytes
 
 
 def check_result_dtypes(
@@ -83,6 +83,34 @@ def _loses_precision(pairing: Pairing, signature: Signature, traced: Traced, out
     data = [each.dtype for leaf, each in zip(leaves, traced.inputs, strict=True) if leaf.kind.is_data]
     if not data or not all(is_float(dtype) and dtype.itemsize >= _SINGLE for dtype in data):
         return False
+    return not _is_named(pairing, signature, output.dtype)
+
+
+def _is_named(pairing: Pairing, signature: Signature, dtype: DType) -> bool:
+    """Returns whether a static argument, or the default of a parameter of the kernel, names a dtype."""
     defaults = [each.default for each in inspect.signature(pairing.kernel).parameters.values()]
     named = [*pairing.option_values(dict(signature.statics)).values(), *dict(signature.statics).values(), *defaults]
-    return not any(str(output.dtype) in repr(each) for each in named)
+    return any(str(dtype) in repr(each) for each in named)
+
+
+def undeclared_narrow_dtype(pairing: Pairing, signature: Signature, traced: Traced, values: Sequence[Array]) -> str:
+    """Returns the first dtype below float64 in which an oracle of float64 data returned an output; "" if none.
+
+    Such a cast rounds the expected values, and a cast to float32 is in no bound. A dtype that `returns=`, a static
+    argument or a default names is meant.
+
+    Args:
+      pairing: the pairing.
+      signature: of the case.
+      traced: the kernel, traced for it.
+      values: what the oracle returned.
+    """
+    if not any(is_float(each.dtype) for each in traced.inputs):
+        return ""
+    declared = [*_declared(pairing, signature, traced)] if pairing.returns else [""] * len(values)
+    for value, wanted in zip(values, declared, strict=True):
+        dtype = value.dtype
+        narrow = is_float(dtype) and dtype.itemsize < _DOUBLE and str(dtype) != wanted
+        if narrow and not _is_named(pairing, signature, dtype):
+            return str(dtype)
+    return ""

@@ -21,7 +21,7 @@ from kerneltest.execute.cache import REPEATED, Cache
 from kerneltest.execute.fast_path import checked_executable, covers, outcome_if_pass, run_on_fast_path
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance
-from kerneltest.execute.result_dtypes import check_result_dtypes
+from kerneltest.execute.result_dtypes import check_result_dtypes, undeclared_narrow_dtype
 from kerneltest.execute.time_budget import new_coverage
 from kerneltest.execute.two_questions import TwoQuestions
 from kerneltest.execute.verdict_digests import digest_kernel, digest_texts, digest_values
@@ -81,6 +81,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     expect_batch(item, case, cache, traced)
     expectation, bitwise = cache.expect(pairing, case, traced)
     arguments = cache.arguments(pairing, case)
+    narrow = undeclared_narrow_dtype(pairing, case.signature, traced, expectation.values)
 
     def judge(outputs: Sequence[Array], precision: Precision, *, with_evidence: bool = True) -> Outcome:
         cache.enter_phase(Phase.EXPECTING)
@@ -96,7 +97,8 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         )
         questions = TwoQuestions(item, case, cache, traced, expectation, precision, arguments)
         outcome = questions.judge(claim, with_evidence=with_evidence)
-        return replace(outcome, record=replace(outcome.record, expected=_expected_values(claim)))
+        expected = replace(_expected_values(claim), narrow=narrow)
+        return replace(outcome, record=replace(outcome.record, expected=expected))
 
     def judge_on_fast_path() -> Outcome:
         fast = checked_executable(item, case, cache, traced, expectation)

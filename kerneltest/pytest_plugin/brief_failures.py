@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kerneltest.core.verdicts import Gap
+
 if TYPE_CHECKING:
     from kerneltest.records.runs import RunRecords
     from kerneltest.triage.suspect import Suspect
@@ -59,12 +61,10 @@ def _explained_reports(
 ) -> Iterator[tuple[Any, list[int]]]:
     """Yields the reports that suspects explain, with the suspects' numbers within their pairing.
 
-    A report says more than its suspects if its item was not run to its end, if pytest's `xfail` marks the item, or if
-    output was captured.
+    A report says more than its suspects if its item ran out of time, if pytest's `xfail` marks the item, or if output
+    was captured.
     """
     findings = Counter(record.item for record in run.records if not record.verdict.is_green)
-    missing = set(run.reconciled.missing)
-    unended = {each.item for each in run.plan.items if not missing.isdisjoint(each.cells)}
     numbers: Counter[str] = Counter()
     by_item: dict[str, list[int]] = {}
     explained: Counter[str] = Counter()
@@ -76,7 +76,7 @@ def _explained_reports(
             by_item.setdefault(item, []).append(numbers[suspect.pairing])
     for report in reports:
         mine = by_item.get(report.nodeid, [])
-        has_advice = report.nodeid in unended or "xfail" in report.keywords
+        has_advice = ("verdict", Gap.MISSING) in report.user_properties or "xfail" in report.keywords
         is_plain = (
             not report.sections and report.when == "call" and getattr(report.longrepr, "reprcrash", None) is not None
         )

@@ -19,6 +19,7 @@ class _Asked:
       longest: the greatest length of any dim; None without dims.
       formulas: number of cases that were asked whether the formula is right.
       unasked: number of those that could not be, by the reason.
+      narrow: the dtype below float64 in which the oracle returned an output undeclared; "" if it never did.
     """
 
     known: bool = False
@@ -28,6 +29,7 @@ class _Asked:
     longest: int | None = None
     formulas: int = 0
     unasked: Counter[str] = field(default_factory=Counter)
+    narrow: str = ""
 
     def add(self, record: Record) -> None:
         if record.case and record.dims:
@@ -41,6 +43,7 @@ class _Asked:
         if expected is None or not record.compared:
             return
         self.known = True
+        self.narrow = self.narrow or expected.narrow
         if expected.finite:
             self.least, self.greatest = min(self.least, expected.least), max(self.greatest, expected.greatest)
 
@@ -63,8 +66,13 @@ class _Asked:
             found.append(f"every value that the oracle expects is {self.least:g}, which few wrong kernels miss")
         if self.longest == 1 and self.known:
             found.append("every dim has only the length 1, so no order, tail or block is tested; plan longer ones")
+        if self.narrow:
+            found.append(
+                f"the oracle returns {self.narrow}, so the expected values are rounded: return float64, without the "
+                "cast, or declare the dtype with returns="
+            )
         for reason, count in self.unasked.most_common(1):
-            found.append(f"{count:,} of {self.formulas:,} cases were judged by their rounding alone: {reason}")
+            found.append(f"{count:,} of {self.formulas:,} cases were judged only by their rounding: {reason}")
         return found
 
 

@@ -43,6 +43,7 @@ class ExpectedValues:
       least, greatest: of these; 0 if there are none.
       visible: the smallest relative error that their bounds do not admit everywhere.
       coarse: number of those that are normal numbers and whose bound exceeds a tenth of them.
+      narrow: the dtype below float64 in which the oracle returned an output, if nothing declares it; else "".
     """
 
     finite: Count
@@ -50,6 +51,7 @@ class ExpectedValues:
     greatest: Float = 0.0
     visible: Float = 0.0
     coarse: Count = 0
+    narrow: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,14 @@ REGRESSIONS = {
 }
 MEANING = {
     **REGRESSIONS,
-    "tolerance": "the pairing declares another one, from which other changes may follow",
+    "tolerance": "the pairing declares another error model, which may cause other changes",
     "milder finding": "a less severe finding than before",
-    "error use": "within its bound, of which much more is used up than before",
+    "error use": "within its bound, but much closer to it than before",
     "compile facts": "the compiler reports other numbers",
     "newly xfail": "a declared xfail covers it now",
     "newly passing": "no finding any more",
     "newly available": "the backend was not served before",
-    "applicability": "the backend became one for this kernel, or ceased to be one",
+    "applicability": "the backend became applicable to the kernel, or ceased to be",
     "new": "a case that was not there before, without a finding",
 }
 # A smaller fraction of a bound is never reported.

@@ -80,8 +80,8 @@ def compare_runs(
     )
     if unlike and not allow_unlike:
         raise DiffError(
-            "the runs are not alike, and what differs may come from that alone (--allow-unlike compares them "
-            "nevertheless):\n" + "\n".join(f"  {line}" for line in sorted(unlike))
+            "the runs differ in settings or environment, which may itself explain a change (--allow-unlike compares "
+            "them nevertheless):\n" + "\n".join(f"  {line}" for line in sorted(unlike))
         )
     changes: list[Change] = []
     unchanged = 0

@@ -225,6 +225,46 @@ def test_a_pairing_that_asks_little_is_told_and_one_that_asks_nothing_fails(name
     assert len(found.remarks()) == bool(remark)
 
 
+NARROW = "the oracle returns {}, so the expected values are rounded: return float64, without the cast"
+
+
+def in_single(x: Any, dtype: str = "") -> Any:
+    return (2 * x).astype(np.float32)
+
+
+# Pairings with the dtype in whose place the oracle should return float64; "" if it is right.
+NARROWED: dict[str, tuple[Pairing, str]] = {
+    "float64": (pair(twice), ""),
+    "float32": (pair(twice, in_single), "float32"),
+    "float32 of bfloat16": (pair(twice, in_single, x=HALF), "float32"),
+    "bfloat16": (pair(twice, lambda x: (2 * x).astype(jnp.bfloat16), x=HALF), "bfloat16"),
+    "of two": (pair(lambda x: (twice(x), twice(x)), lambda x: (2 * x, in_single(x))), "float32"),
+    "in part defined": (pair(twice, lambda x: kt.defined(in_single(x), where=x > 0)), "float32"),
+    "as declared": (pair(twice, in_single, returns="float32"), ""),
+    "as an argument's": (pair(twice, in_single, returns="x"), ""),
+    "but otherwise declared": (pair(twice, in_single, returns="any"), "float32"),
+    "as an option names it": (pair(by_option, in_single, dtype=kt.static("float32")), ""),
+    "integers": (pair(index, lambda x: (x > 0).astype(np.int8)), ""),
+    "booleans": (pair(index, is_positive), ""),
+    "ignored": (pair(lambda x: (twice(x), twice(x)), lambda x: (2 * x, kt.ignored)), ""),
+    "of integers": (
+        pair(lambda x: twice(x, jnp.float32), in_single, x=kt.array("n", "int32", domain=(-99, 99))),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NARROWED)
+def test_an_oracle_that_rounds_its_results_is_told_of_it_once(name: str) -> None:
+    pairing, narrow = NARROWED[name]
+    result = kt.check(pairing, depth="quick")
+    assert result.findings == ()
+    (*told,) = informativeness(result.records).remarks()
+    assert len(told) == bool(narrow)
+    assert all(NARROW.format(narrow) in each for each in told)
+    assert all(each in repr(result) for each in told)
+
+
 def test_known_findings_are_not_told_as_asking_nothing() -> None:
     result = kt.check(pair(twice, lambda x: x * np.nan), depth="quick")
     assert result.findings

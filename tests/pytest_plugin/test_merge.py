@@ -130,7 +130,7 @@ def test_a_plain_test_that_failed_in_a_shard_fails_the_whole(shards: Path) -> No
         _shard(shards, number, RIGHT.replace("True", "False"))
     merged = _kerneltest(shards, "merge", *SHARDS, "-o", "whole")
     assert merged.returncode == 1
-    assert "failed, and is no pairing: test_suite.py::test_plain" in merged.stdout
+    assert "failed, and is not a pairing: test_suite.py::test_plain" in merged.stdout
 
 
 def test_one_shard_is_not_the_whole_run(shards: Path) -> None:

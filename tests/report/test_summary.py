@@ -135,6 +135,12 @@ CUT = {"planned": 40}
             ["INCOMPLETE: stopped early; 1 of 1 planned cells have no verdict", "1 suspect"],
         ),
         (
+            (WRONG,),
+            CUT,
+            {"stopped": True, "verbose": 1},
+            [PAIRING, "INCOMPLETE: stopped early; 1 of 1 planned cells have no verdict"],
+        ),
+        (
             (PASS,),
             CUT,
             {},
@@ -150,6 +156,7 @@ def test_a_summary_has_the_lines_that_its_verbosity_asks_for(
     lines = [line for line, _ in summary_lines(run, suspects, **options)]
     below = lines[lines.index("") + 1 :] if suspects else lines
     assert [words for words in shown if words not in "\n".join(below)] == [], below
+    assert not options.get("stopped") or not any("no verdict:" in line for line in below)
     assert options.get("verbose", 0) > 0 or len(below) <= (3 if run.reconciled.green else 6)
     width = options.get("width")
     assert not width or max(map(len, below)) <= width

@@ -123,7 +123,7 @@ class WatchSession:
     def _open_page(self) -> None:
         page = self._report / "report.html"
         if self._is_running or not page.exists():
-            _say("there is no page yet: a run writes it at its end")
+            _say("no page yet: a run writes it when it ends")
         else:
             _say(str(page))
             webbrowser.open(page.resolve().as_uri())

@@ -56,7 +56,7 @@ def summary_lines(
     counts = count_cells([run], len(suspects))
     if verbose > 0:
         yield from _format_matrix(by_tier([run]), width)
-        lines = remarks(run)
+        lines = remarks(run, stopped=stopped)
     elif verbose < 0:
         reused = _with_colour("", reuse_remarks(run))  # told even where little is: what is green was not run
         lines = chain(gap_lines(run, stopped=stopped), reused, [(f"kerneltest: {counts}", "")])
@@ -109,8 +109,13 @@ def _colour(endings: set[Ending]) -> str:
     return "green" if Verdict.PASS in endings else "yellow"
 
 
-def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
-    """Yields remarks on what the matrix does not show, with their colours."""
+def remarks(run: RunRecords, *, stopped: bool = False) -> Iterator[tuple[str, str]]:
+    """Yields remarks on what the matrix does not show, with their colours.
+
+    Args:
+      run: the run.
+      stopped: whether the session was ended before it had run everything, so that cells without a verdict are no news.
+    """
     plan, cells, missing = run.plan, run.reconciled.cells, run.reconciled.missing
     yield from _with_colour("yellow", empty_shard_remarks(plan))
     yield from _with_colour("", _unavailable_remarks(plan.unavailable))
@@ -120,12 +125,15 @@ def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     if len(reasons) > _MOST_REASONS:
         yield f"not applicable for {len(reasons) - _MOST_REASONS} more reasons; see the plan or the report", ""
     yield from _with_colour("yellow", environment_notes(plan))
-    if wrong := gaps(run):
+    wrong = gaps(run)
+    if stopped:
+        yield from gap_lines(run, stopped=True)
+    elif wrong:
         lacking = f" {len(missing)} of {len(cells)} planned cells have cases without a record" if missing else ""
         yield f"INCOMPLETE:{lacking}", "red"
         yield from _with_colour("red", (f"  {line}" for line in wrong[:_MOST]))
     yield from _with_colour("red", internal_error_remarks(run))
-    yield from _with_colour("red", idle_cells(run)[:_MOST])
+    yield from _with_colour("red", [] if stopped else idle_cells(run)[:_MOST])
     yield from _with_colour("yellow", budget_remarks(run))
     yield from _with_colour("", reuse_remarks(run))
     yield from _with_colour("", slow_remarks(run))

@@ -26,8 +26,11 @@ function pairs(entries) {
   return el("dl", { class: "pairs" }, entries.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 
+// A verdict's letter and name. The gap is an element, so that a link's underline leaves it out.
+const named = (verdict) => [el("span", { class: "glyph" }, verdict.letter), el("span", { class: "gap" }, " "), verdict.name];
+
 function tag(verdict, href, ...more) {
-  const inside = [el("span", { class: "glyph" }, verdict.letter), " ", verdict.name, ...more];
+  const inside = [...named(verdict), ...more];
   return el(href ? "a" : "span", { class: `tag k-${verdict.kind}`, href, title: verdict.meaning }, inside);
 }
 

@@ -16,7 +16,7 @@ function drawErrorMap(data, map) {
   const present = [...data.errorLevels].filter((level) => counts.has(level));
   const words = present.map((level) => `${names.get(level)} in ${plural(counts.get(level), "tile")}`).join("; ");
   const strokes = [...map.levels].map((level, i) => (level === "S" ? `M${(i % across) * cell + 1} ${Math.floor(i / across) * cell + 1}l${cell - 2} ${cell - 2}` : "")).join("");
-  const readout = el("p", { class: "dim" }, "\u00a0");
+  const readout = el("p", { class: "dim pointed" }, "Point at a tile for its elements and their error.");
   const image = svg("svg", { class: "plot", width: across * cell + 1, height: down * cell + 1, viewBox: `-.5 -.5 ${across * cell + 1} ${down * cell + 1}`, role: "img", "aria-label": `Error / bound over output ${map.output}: ${words}` },
     present.map((level) => svg("path", { class: levelClass(level), d: paths.get(level) })),
     svg("path", { class: "level-stroke", d: strokes }),

@@ -75,9 +75,8 @@ function cellsOf(data, row) {
 
 function caseLine(data, row, position) {
   const verdict = data.verdicts[data.rows.verdict[row]];
-  const label = [el("span", { class: "glyph" }, verdict.letter), " ", verdict.name];
   return el("tr", { "aria-rowindex": String(position) },
-    el("td", { class: `k-${verdict.kind}` }, el("a", { href: rowAddress(data, row), class: `k-${verdict.kind} ink` }, label)),
+    el("td", { class: `k-${verdict.kind}` }, el("a", { href: rowAddress(data, row), class: `k-${verdict.kind} ink` }, named(verdict))),
     cellsOf(data, row).map((text, i) => el("td", { title: text, class: i === 5 ? "number" : null }, text)));
 }
 

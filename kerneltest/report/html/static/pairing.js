@@ -101,7 +101,7 @@ function findingsOf(data, name, selected, filters, narrowed) {
     el("a", { href: address("findings", "", { ...filters, text: name }) }, `List all ${whole(findings.length)}`))];
 }
 
-const tagText = (verdict, href) => el(href ? "a" : "span", { href, class: `k-${verdict.kind} ink` }, el("span", { class: "glyph" }, verdict.letter), " ", verdict.name);
+const tagText = (verdict, href) => el(href ? "a" : "span", { href, class: `k-${verdict.kind} ink` }, named(verdict));
 
 function scrolled(label, heads, lines) {
   return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label },

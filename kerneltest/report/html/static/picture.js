@@ -28,7 +28,7 @@ function strips(title, entries) {
 // Bars of counts on a logarithmic scale, so that single outliers are visible.
 function ulpHistogram(title, counts) {
   const most = Math.log10(Math.max(...counts) + 1), { width, height } = { width: 90, height: 9 };
-  const name = (i) => (i === 0 ? "0" : i === 15 ? "≥ 2^14" : `< ${whole(2 ** i)}`);
+  const name = (i) => (i === 0 ? "0" : i === 15 ? `≥ ${whole(2 ** 14)}` : `< ${whole(2 ** i)}`);
   return el("figure", {}, el("figcaption", {}, title), el("ul", { class: "bars flat ulps" }, counts.map((n, i) => el("li", {},
     el("span", { class: "number" }, name(i), el("span", { class: "hidden" }, " ULP: ")),
     svg("svg", { width, height, "aria-hidden": "true" }, svg("rect", { class: "track", x: .5, y: .5, width: width - 1, height: height - 1 }), n ? svg("rect", { class: "share", width: Math.max(2, Math.round(Math.log10(n + 1) / most * width)), height }) : null),
@@ -140,7 +140,7 @@ function gridName(picture) {
 function caption(picture, flat) {
   const part = picture.values.length < picture.shape.reduce((a, b) => a * b, 1) ? "The part around the worst element of output" : "Output";
   const fixed = picture.origin.length > 2 ? `, at [${picture.origin.slice(0, -2).join(", ")}]` : "";
-  const blocks = picture.blocks.some(Boolean) ? `; lines separate blocks of ${picture.blocks.slice(picture.shape.length > 1 ? 0 : 1).map((each) => each || "all").join(" × ")}` : "";
+  const blocks = picture.blocks.some(Boolean) ? `; lines separate blocks of ${picture.blocks.slice(picture.shape.length > 1 ? 0 : 1).map((each, i) => each || ["all rows", "all columns"][i]).join(" × ")}` : "";
   return `${part} ${picture.output}, ${picture.dtype} [${picture.shape.join(", ")}]${fixed}${blocks}${flat ? "; one axis, folded" : ""}.`;
 }
 
