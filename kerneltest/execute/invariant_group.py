@@ -24,6 +24,7 @@ from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
 from kerneltest.execute.variation_questions import VariationQuestions
 from kerneltest.execute.verdict_digests import NotReusableError, digest_function, digest_texts, digest_values
+from kerneltest.plan.boundaries import DEPTHS
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
@@ -48,7 +49,8 @@ class Invariant:
       applies: whether a signature of a pairing can be varied in this way.
       rewrites: whether it rewrites the traced function, so that only backends that run this function unchanged use it.
       once: whether it has one case for each pairing and dtype, rather than one for each of several signatures.
-      every_order: whether it takes as many signatures as it needs for each of two dims to be twice the longer one.
+      every_order: whether it takes as many signatures as it needs for each of two dims to be twice the longer one; if
+        its depth has too few, also those of deeper ones.
       follows: whether what it runs follows from the kernel's jaxpr, unless that has rules of its own for derivatives or
         batches.
     """
@@ -119,6 +121,17 @@ def invariant(
     return register
 
 
+def _signatures(item: Item, invariant: Invariant, depth: str) -> list[Signature]:
+    """Returns the signatures of a depth to which an invariant applies, without empty dims."""
+    own = (s for s in signatures(item.pairing, depth) if s.dtype == item.dtype and all(n for _, n in s.dims))
+    return [signature for signature in own if invariant.applies(item.pairing, signature)]
+
+
+def _deeper_signatures(item: Item, invariant: Invariant) -> Iterator[Signature]:
+    for depth in DEPTHS[DEPTHS.index(item.depth) + 1 :]:
+        yield from _signatures(item, invariant, depth)
+
+
 class InvariantGroup(Group):
     """The group of the invariants."""
 
@@ -126,12 +139,13 @@ class InvariantGroup(Group):
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
         """Yields cases of each invariant for the most telling signatures to which it applies, without empty dims."""
-        own = [s for s in signatures(item.pairing, item.depth) if s.dtype == item.dtype and all(n for _, n in s.dims)]
         for each in INVARIANTS.values():
             if each.applies_to(item.backend):
-                fitting = [signature for signature in own if each.applies(item.pairing, signature)]
-                telling, others = order_by_variety(item.pairing, fitting)
+                telling, others = order_by_variety(item.pairing, _signatures(item, each, item.depth))
                 count = 1 if each.once else _SIGNATURES[item.depth]
+                if each.every_order:
+                    known = {*telling, *others}
+                    others += (other for other in _deeper_signatures(item, each) if other not in known)
                 again, rest = order_by_variety(item.pairing, others)
                 if each.every_order:
                     count = max(count, len(telling) + len(again))

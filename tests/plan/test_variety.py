@@ -1,6 +1,7 @@
 """Signatures of invariants: each of two dims is the longer one, and dims have several blocks."""
 
 import itertools
+from collections import Counter
 from typing import Any
 
 import jax
@@ -10,7 +11,10 @@ import pytest
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
+from kerneltest.backends.registry import resolve
 from kerneltest.declare.dims import Dim
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.signatures import order_by_variety, signatures
 
 
@@ -71,3 +75,26 @@ def test_a_gradient_that_is_wrong_where_one_length_exceeds_another_is_found_twic
         found = kt.check(pairing, depth="quick", seed=seed).findings
         assert all(finding.family == "gradient" for finding in found)
         assert bool(found) == wrong
+
+
+def test_each_of_two_dims_is_twice_the_longer_one_where_a_gradient_is_asked() -> None:
+    axes, reals = ("m d", "n d", "n e"), (-np.inf, np.inf)
+    arrays = {name: kt.array(each, "float32", domain=reals) for name, each in zip("qkv", axes, strict=True)}
+
+    def body(q_ref: Any, k_ref: Any, v_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = q_ref[...] @ k_ref[...].T @ v_ref[...]
+
+    def kernel(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((len(q), v.shape[1]), q.dtype))(q, k, v)
+
+    declare = kt.oracle_for(kernel, **arrays, dims=dict.fromkeys("mdne", TWO), grad=True)
+    planned = plan_pairing(
+        declare(lambda q, k, v: q @ k.T @ v), "p", resolve(["interpret"]), RunSettings(depth="quick")
+    )
+    asked = [
+        dict(case.signature.dims) for item in planned.items for case in item.cases() if case.family.name == "gradient"
+    ]
+    longer = Counter(
+        pair for dims in asked for pair in itertools.permutations(dims, 2) if dims[pair[0]] > dims[pair[1]]
+    )
+    assert {pair: longer[pair] for pair in itertools.permutations("mdne", 2) if longer[pair] < 2} == {}
