@@ -152,8 +152,9 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         given = buffers[number].initial_shape if number < len(buffers) else None
         if key[0] in MAIN_MEMORY:  # a TPU stores arrays in whole tiles, and copies of whole tiles reach past their ends
             kwargs = {**kwargs, "logical_shape": value.shape}
-            more = zip(padded_shape(value.shape, value.dtype), value.shape, strict=True)
-            value = np.pad(value, [(0, padded - length) for padded, length in more])
+            whole = np.zeros(padded_shape(value.shape, value.dtype), value.dtype)
+            whole[tuple(map(slice, value.shape))] = value
+            value = whole
         written = np.zeros(value.shape, bool)
         if given is not None:
             written[tuple(map(slice, given))] = True
