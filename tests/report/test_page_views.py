@@ -43,7 +43,7 @@ MUTANTS = [
 ]  # fmt: skip
 SITES = [
     {"place": "kernels/k.py:9", "what": "the branch", "seen": ["taken"], "missing": ["not taken"]},
-    {"place": "kernels/k.py:10", "what": "a loop", "seen": ["of one step"], "missing": []},
+    {"place": "kernels/k.py:10", "what": "the number of steps of the loop", "seen": ["one"], "missing": []},
 ]
 COVERAGE = [{"pairing": PAIRING, "cases": 3, "exercised": 2, "states": 3, "sites": SITES}]
 
@@ -89,7 +89,7 @@ VIEWS = {
     "notes": (
         PAIRING_VIEW,
         "#view-pairing .source >> nth=0",
-        ["✗ no case finds `-` for `+`", "✗ the branch is never not taken", "✓ a loop is of one step"],
+        ["✗ no case finds `-` for `+`", "✗ the branch is never not taken", "✓ the number of steps of the loop is one"],
     ),
     "inputs": (
         "#/finding/suites%2Ftest_t.py%3A%3Aq%20%40%20interpret%20%40%20c6", "#view-finding .split >> nth=1",
