@@ -114,22 +114,22 @@ works. `python benchmarks/suspects.py` generates it.
    values, an invariant.
 2. If a signature fails a basic question, that explains its other failures. If elements are misplaced, imprecise values
    there are not counted as a second bug.
-3. Findings are split in two if two plain conditions separate failing from passing signatures, one does not, and no
-   property of the inputs does. They are also split if some signatures always fail and the others only sometimes, and if
-   memory errors and wrong values occur at different signatures.
+3. Findings are split in two if it takes two simple conditions to separate failing from passing signatures, and no
+   property of the inputs separates them. They are also split if some signatures always fail and the others only
+   sometimes, and if memory errors and wrong values occur at different signatures.
 4. The simulator runs the smallest case of a suspect again, with one operation changed at a time. A change that corrects
    only some of the failing cases splits the suspect once more.
 5. Suspects with the same title, the same smallest case or the same line at fault are merged, since a reader could not
-   tell them apart. What interpret mode shows stays apart from what only lowered code shows.
+   tell them apart. Failures in interpret mode stay separate from those that only lowered code shows.
 
 The *right line* is a line that the edit touched, or the operation that produces its NaN. Two bugs count as *separated*
 if the cases of two suspects are closer to the cases that each bug fails by itself (Jaccard index). If one bug fails all
 cases that the other does, they are separated if most cases of one suspect, and few of another, belong to the lesser
 bug.
 
-One pytest item runs a pairing on a backend in a dtype. Before, there was an item for each group of families. Then a bug
-of these variants failed a median of 9 items in interpret mode (21 at most), and 18 with `simulate:sm_90` (42 at most).
-Now it fails 3 (6 at most), and 6 (12 at most). The README's example fails 6 instead of 12.
+One pytest item runs a pairing on a backend in a dtype. Before, each group of families had its own item. Then one of
+these bugs failed a median of 9 items in interpret mode (21 at most), and 18 with `simulate:sm_90` (42 at most). Now it
+fails 3 (6 at most), and 6 (12 at most). The README's example fails 6 instead of 12.
 """
 
 

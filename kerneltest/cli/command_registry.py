@@ -56,11 +56,11 @@ def add_limit(parser: argparse.ArgumentParser, then: str) -> None:
     """Adds `--limit`, a command's time limit.
 
     Args:
-      parser: of the command.
-      then: what the command does when the time is over.
+      parser: the command's parser.
+      then: the action when the time is over, as in `list the results`.
     """
     parser.add_argument(
-        "--limit", type=_seconds, default=60.0, metavar="SECONDS", help=f"{then} (default: 60; 0 for no limit)"
+        "--limit", type=_seconds, default=60.0, metavar="SECONDS", help=f"then {then} (default: 60; 0 for no limit)"
     )
 
 

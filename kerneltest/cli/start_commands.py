@@ -16,7 +16,7 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, default=Path(), metavar="FOLDER", help="where to write test_FUNCTION.py"
     )
-    add_limit(parser, "write what is known by then")
+    add_limit(parser, "write the pairing as far as it is known")
 
 
 def _init(chosen: argparse.Namespace) -> int:

@@ -31,7 +31,9 @@ class Xfail:
     signature: str = "*"
 
     def __str__(self) -> str:
-        return f"{self.verdict} on {self.backend}, {self.dtype}, {self.group or self.family}"
+        backend = "every backend" if self.backend == "*" else self.backend
+        narrowed = [each for each in (self.dtype, self.family, self.signature) if each != "*"]
+        return f"{self.verdict} on {', '.join([backend, *filter(None, [self.group]), *narrowed])}"
 
     def covers(self, backend: str, dtype: str, group: str, family: str, signature: str) -> bool:
         """Returns whether it covers a case."""

@@ -55,7 +55,7 @@ def _run_script(path: Path) -> str:
         runpy.run_path(str(path), run_name="__main__")
     except SystemExit:
         return ""
-    except Exception as error:  # earlier calls are recorded nonetheless
+    except Exception as error:  # earlier calls are recorded all the same
         return format_exception(error)
     finally:
         sys.argv = arguments

@@ -86,8 +86,8 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
         if _affinity(slot, chosen, blocks)[0] == 0:
             leader = chosen[0]
             guesses.append(
-                f"{slot} has the length of {leader}: they are equal in the example, and the kernel reads only the "
-                "latter's length for its work"
+                f"{slot} has the length of {leader}: they are equal in the example, and the kernel uses only the "
+                f"length of {leader}"
             )
         chosen.append(slot)
     order = {slot: number for number, slot in enumerate(probe.lengths)}
@@ -104,7 +104,7 @@ def _example_lengths(probe: Probe) -> TraceLengths:
 
 
 def _does_more(look: TraceLengths, example: TraceLengths) -> bool:
-    """Returns whether a kernel does more where an axis is longer. If not, it takes another axis to be as long."""
+    """Returns whether a kernel does more if an axis is longer. If not, it takes the length from another axis."""
     return (look.skeleton, look.numbers) != (example.skeleton, example.numbers)
 
 
@@ -125,7 +125,7 @@ def _smallest_that_grows(
     """Returns slots that can be longer together with a slot; None if none are found.
 
     Every set of equal slots would be too many to try: pairs and triples come first, then the slots of the same axis. If
-    all of them together can grow, those that need not are removed, one dim that is known already after another.
+    all of them together can grow, those that need not grow are removed, one known dim after another.
     """
     same_axis = [each for each in equal if each.axis == slot.axis]
     few = equal if len(equal) <= _MOST else same_axis[:_MOST]

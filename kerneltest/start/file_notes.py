@@ -54,7 +54,7 @@ def integer_notes(declaration: Declaration) -> list[str]:
         if not may_point(declaration.example, path):
             continue
         if declaration.role(path):
-            notes.append(f"{path}: what its integers are follows from its name only")
+            notes.append(f"{path}: the role of its integers is inferred only from its name")
             continue
         shape = " ".join(declaration.shape(path))
         dim = next(iter(reversed(list(declaration.dims))), "n")
@@ -74,7 +74,8 @@ def dtype_notes(probe: Probe, seen: tuple[str, ...]) -> list[str]:
     if not (others and seen):
         return []
     return [
-        f"it was called in {' and '.join(seen)} and can be traced in {' and '.join(others)} too: add those it supports"
+        f"the example is in {' and '.join(seen)}, and the kernel can also be traced in {' and '.join(others)}: "
+        "add the dtypes that it supports"
     ]
 
 

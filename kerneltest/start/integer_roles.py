@@ -1,6 +1,6 @@
 """Declarations of integer arrays next to floats, by their names: positions, counts of elements, sizes of groups.
 
-Tracing cannot tell. A declaration by the name is only a proposal, which the file asks its author to check.
+Tracing cannot determine these. A declaration by the name is only a proposal, which the file asks its author to check.
 """
 
 import re
@@ -18,7 +18,7 @@ _POSITIONS = {
 _COUNTS = {"count", "counts", "len", "length", "lengths", "lens", "num", "seqlen", "seqlens", "valid"}
 _SIZES = {"group", "groups", "size", "sizes"}
 _OFFSETS = {"cu", "cum", "cumulative", "indptr", "offset", "offsets"}
-_PAGES = {"block", "blocks", "page", "pages", "table", "tables"}  # several axes are alike; only the author knows
+_PAGES = {"block", "blocks", "page", "pages", "table", "tables"}  # several axes fit; only the author knows
 _DATA = {"seg", "segment", "segments"}  # compared with each other only
 _POINTERS = (np.dtype(np.int32), np.dtype(np.int64))
 

@@ -14,7 +14,7 @@ _TRIED = (
     1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 127, 128, 129, 160, 192, 255, 256, 257,
     384, 511, 512, 513,
 )  # fmt: skip
-_FIRST = (1, 17, 64, 128, 129, 256)  # the most telling ones, in case that time is short
+_FIRST = (1, 17, 64, 128, 129, 256)  # the most informative ones, in case time is short
 _ODD = (1, 17, 48, 129)
 _LONG = 2**16 + 1  # the longest length in plans
 _LARGEST_BLOCK = 256
@@ -48,7 +48,7 @@ def infer_lengths(probe: Probe, slots: Sequence[LengthSlot], target: str = "") -
 
     Args:
       probe: the call.
-      slots: of the dim.
+      slots: the slots of the dim.
       target: the id of the backend for which a kernel that names no language must lower; "" for none.
     """
     length = probe.lengths[slots[0]]

@@ -97,7 +97,7 @@ class Probe:
         except Failure as error:
             raise StartError(str(error)) from error
         except TimeLimitError as error:
-            raise StartError(f"the call was not traced yet when {error}; give a larger --limit") from error
+            raise StartError(f"the call had not been traced when {error}; give a larger --limit") from error
         if not traced.calls:
             raise StartError(f"{self.kernel.name} reaches no Pallas call in this example; name a function that does")
         self._looks[tuple(self.lengths.values())] = _summarize(traced)
@@ -157,7 +157,7 @@ class Probe:
 
     @contextmanager
     def _interrupt(self) -> Iterator[None]:
-        """Interrupts what runs inside when the time is over, and tells this from a failure of the kernel."""
+        """Interrupts the code that runs inside when the time is over, and reports this, not a failure of the kernel."""
         try:
             with self.progress.interrupt():
                 yield

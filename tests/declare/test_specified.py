@@ -123,6 +123,18 @@ def test_an_xfail_of_a_group_holds_if_some_family_of_it_fails(where: dict[str, s
     assert [family for family, _ in found] == obsolete
 
 
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ({}, "mismatch on every backend"),
+        ({"backend": "lower:*", "group": "special"}, "mismatch on lower:*, special"),
+        ({"dtype": "float16", "signature": "*n=8*"}, "mismatch on every backend, float16, *n=8*"),
+    ],
+)
+def test_the_text_of_an_xfail_names_only_the_conditions_that_it_has(where: dict[str, str], text: str) -> None:
+    assert str(_expected(**where)) == text
+
+
 def test_one_of_several_xfails_of_a_cell_is_enough_and_any_other_verdict_fails() -> None:
     declared = [_expected(group="special"), kt.xfail("unwritten", reason="r", url="https://x")]
     place = ("interpret", "float32", "special", "ones")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.records.evidence import ErrorMap, FillExtent, SpecialInput, SpecialValue
+from kerneltest.records.evidence import ErrorMap, FillExtent, SpecialInput, SpecialValue, Window
 from kerneltest.records.run_plan import Project
 from kerneltest.records.schema import ExpectedValues
 from tests.browsing import needs_browser, open_page
@@ -21,6 +21,8 @@ pytestmark = needs_browser
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 
 assert WRONG.evidence is not None
+COMPLETE = Window("x", "float32", (2,), (0,), (1, 2), (0, 0), (0.0, 0.0))
+ZEROS = replace(WRONG.evidence, inputs=(COMPLETE, replace(COMPLETE, name="y", shape=(600,))))
 MAP = ErrorMap((2, 4), (2, 4), (1, 1), ".0128AS5")
 SEEN = made_record(
     case="c2", bound_fraction=0.3, seconds=2.5, ulps=(7, 0, 1), family="=cmd", dims={"n": 8}, signature="n=8",
@@ -30,7 +32,7 @@ RECORDS = (
     replace(WRONG, seconds=0.5, evidence=replace(WRONG.evidence, errors=MAP)),
     SEEN,
     *(replace(SEEN, case=f"c{i}", bound_fraction=i / 10, seconds=0.0, signature="n=10") for i in (4, 5)),
-    replace(WRONG, pairing="suites/test_t.py::q", case="c6"),
+    replace(WRONG, pairing="suites/test_t.py::q", case="c6", evidence=ZEROS),
 )
 MUTANTS = [
     {
@@ -41,7 +43,7 @@ MUTANTS = [
 ]  # fmt: skip
 SITES = [
     {"place": "kernels/k.py:9", "what": "the branch", "seen": ["taken"], "missing": ["not taken"]},
-    {"place": "kernels/k.py:10", "what": "a loop", "seen": ["of one step"], "missing": []},
+    {"place": "kernels/k.py:10", "what": "the number of steps of the loop", "seen": ["one"], "missing": []},
 ]
 COVERAGE = [{"pairing": PAIRING, "cases": 3, "exercised": 2, "states": 3, "sites": SITES}]
 
@@ -87,7 +89,11 @@ VIEWS = {
     "notes": (
         PAIRING_VIEW,
         "#view-pairing .source >> nth=0",
-        ["✗ no case finds `-` for `+`", "✗ the branch is never not taken", "✓ a loop is of one step"],
+        ["✗ no case finds `-` for `+`", "✗ the branch is never not taken", "✓ the number of steps of the loop is one"],
+    ),
+    "inputs": (
+        "#/finding/suites%2Ftest_t.py%3A%3Aq%20%40%20interpret%20%40%20c6", "#view-finding .split >> nth=1",
+        ["x float32 [2]: all are 0", "y float32 [600]: around the worst element, all are 0"],
     ),
     "mutants": (
         "#/mutants", "#view-mutants",
@@ -104,6 +110,18 @@ def test_a_view_shows_what_it_is_for_and_fits_a_phone(
     shown = shared.locator(selector).first.text_content() + "\n" + shared.locator(selector).first.inner_text()
     assert [each for each in words if each not in shown and each.replace("\n", "") not in shown] == []
     assert shared.evaluate("document.documentElement.scrollWidth") <= 420
+
+
+def test_a_view_that_is_opened_has_no_frame(shared: Any, address: str) -> None:
+    open_page(shared, f"{address}#/matrix")
+    shared.goto(f"{address}#/runs")
+    assert shared.evaluate("document.activeElement.id") == "main"
+    assert shared.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "none"
+
+
+def test_the_links_to_the_views_fit_a_phone(shared: Any, address: str) -> None:
+    open_page(shared, f"{address}#/matrix")
+    assert shared.locator("nav").first.evaluate("(nav) => nav.scrollWidth - nav.clientWidth") == 0
 
 
 def test_the_map_has_a_scale_with_the_counts_of_its_levels(shared: Any, address: str) -> None:

@@ -83,7 +83,7 @@ def test_integers_beside_floats_are_declared_by_their_names() -> None:
     argument = execute_declaration(made).arguments["targets"]
     assert isinstance(argument, ArrayArgument)
     assert (argument.role, str(argument.bound)) == ("index", "n")
-    assert any("targets: what its integers are follows from its name only" in note for note in made.notes)
+    assert any("targets: the role of its integers is inferred only from its name" in note for note in made.notes)
 
 
 def test_integers_without_a_telling_name_are_the_smallest_until_their_author_says_more() -> None:
@@ -139,7 +139,7 @@ def test_when_the_time_is_over_the_file_has_what_is_known(tmp_path: Path, capsys
 def test_dtypes_are_those_of_the_call() -> None:
     made = _declared("tailed", "f(jnp.ones(100, jnp.bfloat16))")
     assert execute_declaration(made).arguments["x"].dtypes == ("bfloat16",)  # type: ignore[union-attr]
-    assert any("can be traced in float32 and float16 too" in note for note in made.notes)
+    assert any("can also be traced in float32 and float16" in note for note in made.notes)
 
 
 def test_a_tree_is_written_as_it_is_given() -> None:

@@ -9,9 +9,9 @@ from kerneltest.cli.command_registry import Command, add_limit, refuse, register
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, metavar="PATH", help="the folder of the kernels")
     parser.add_argument(
-        "--suites", nargs="+", type=Path, default=[], metavar="PATH", help="where the pairings are, if not below PATH"
+        "--suites", nargs="+", type=Path, default=[], metavar="PATH", help="folders of pairings that are not below PATH"
     )
-    add_limit(parser, "list what has been read by then")
+    add_limit(parser, "list the functions found so far")
 
 
 def _audit(chosen: argparse.Namespace) -> int:

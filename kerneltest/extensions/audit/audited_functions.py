@@ -98,7 +98,7 @@ def _is_test(path: Path, root: Path) -> bool:
 
 
 def _may_be_paired(program: Program, place: QualifiedName) -> bool:
-    """Returns False for what only uses kernels: a method that calls functions with a Pallas call, a `main`."""
+    """Returns False for code that only uses kernels: a method that calls functions with a Pallas call, or `main`."""
     definition = program.definition(place)
     if definition.enters:
         return True
@@ -127,7 +127,7 @@ def format_audit(
     for path, error in unread.items():
         missing.append(f"not read: {relative_path(str(path))}{f':{error.line}' if error.line else ''}: {error}")
     if files_left:
-        missing.append(f"not read: {files_left} files, since the time was over; raise --limit, or audit a part")
+        missing.append(f"not read: {files_left} files, since the time was over; raise --limit, or audit fewer files")
     return [*table, *map(for_terminal, missing), f"{total}; {unpaired}"]
 
 

@@ -18,7 +18,7 @@ class QualifiedName:
     """The name of a function, a method or a variable of a module.
 
     Attributes:
-      path: of the file.
+      path: the path of the file.
       name: in the module: `softmax`, `Layer.apply`.
     """
 
@@ -64,10 +64,10 @@ class Program:
         """Returns the definition that a dotted name refers to, through imports and re-exports; or None.
 
         Args:
-          module: in which the name occurs.
+          module: the module in which the name occurs.
           name: dotted.
           seen: the paths and first names that were looked up already. A module that seems to import a name from itself
-            would otherwise make the name longer for ever.
+            would otherwise make the name longer without end.
         """
         seen = set() if seen is None else seen
         parts = name.split(".")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _LimitedModule(pytest.Module):
-    """A test file whose import ends with the time of the command."""
+    """A test file whose import is interrupted when the command's time is over."""
 
     progress: CommandProgress
 

@@ -39,7 +39,7 @@ class SourceModule:
     """One file.
 
     Attributes:
-      path: of the file.
+      path: the path of the file.
       imports: the dotted name that each imported name refers to; relative imports are resolved.
       stars: modules from which all names are imported.
       definitions: by name.
@@ -124,7 +124,7 @@ def _define(module: SourceModule, body: Sequence[ast.stmt], prefix: str) -> None
 
 
 def _define_attributes(module: SourceModule, constructor: ast.FunctionDef, prefix: str) -> None:
-    """Defines the attributes that a constructor sets. It is no kernel itself, but they may be."""
+    """Defines the attributes that a constructor sets. It is not a kernel itself, but they may be."""
     for node in ast.walk(constructor):
         match node:
             case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)]) if (

@@ -15,7 +15,7 @@ class Conversion:
       sources, targets: dtypes that it converts from and to.
       oracle: in NumPy.
       kernels: the ways to write it in `jnp`; the kernel converts their result to the target.
-      domain: the largest number of either sign that it takes; 0 for all numbers.
+      domain: the largest magnitude that it accepts; 0 for all numbers.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Equal forms of elementwise functions: how an oracle writes them, and the ways in which libraries' kernels do."""
+"""Equivalent forms of elementwise functions: how an oracle writes them, and the ways in which libraries' kernels do."""
 
 import random
 import re
@@ -14,7 +14,7 @@ class FunctionForms:
       name: the name of the production.
       oracle: in NumPy.
       kernels: the ways to write it in a kernel, in `jnp`.
-      everywhere: whether all are equal for infinite and huge numbers too, whatever they are combined with.
+      everywhere: whether all are equal for infinite and huge numbers too, in any combination.
     """
 
     name: str
@@ -170,7 +170,7 @@ def _as_operand(text: str) -> str:
 
 
 def _tidy(text: str) -> str:
-    """Returns an expression in which no two pairs of parentheses enclose the same."""
+    """Returns an expression without doubled parentheses."""
     for place in range(len(text) - 1):
         if text[place : place + 2] == "((":
             inner = _closing(text, place + 1)
@@ -185,7 +185,7 @@ def _is_one_pair(text: str) -> bool:
 
 
 def _closing(text: str, opening: int) -> int:
-    """Returns the place of the parenthesis that closes another."""
+    """Returns the index of the parenthesis that closes another."""
     depth = 0
     for place in range(opening, len(text)):
         depth += (text[place] == "(") - (text[place] == ")")

@@ -62,7 +62,7 @@ class Draft:
     imports: str = ""
 
     def with_features(self, *features: str) -> "Draft":
-        """Returns this draft with further names of productions, of which "" is none."""
+        """Returns this draft with further names of productions; "" is ignored."""
         return replace(self, features=self.features | (set(features) - {""}))
 
 
@@ -71,7 +71,7 @@ class GeneratedKernel:
     """A kernel, right by construction, and its pairing.
 
     Attributes:
-      seed: which makes it.
+      seed: the seed that gives this kernel.
       what: the kernel in words.
       features: the names of the productions in it.
       source: a module that declares the pairing `oracle`.
@@ -105,7 +105,7 @@ def random_dtype(rng: random.Random) -> str:
 
 
 def random_lengths(rng: random.Random, block: int, more: str = "") -> str:
-    """Returns the source of a dim with two lengths: of part of a block, whole blocks, and neither.
+    """Returns the source of a dim with two lengths, which may be less than a block, whole blocks, or neither.
 
     Args:
       rng: chooses them.

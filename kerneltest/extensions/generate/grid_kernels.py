@@ -16,7 +16,7 @@ from kerneltest.extensions.generate.pointwise_frames import TPU
 
 @production
 def neighbours(rng: random.Random) -> Draft:
-    """Each block with the one before or after it, of which an index map clamps or wraps the number."""
+    """Each block with the one before or after it, whose number an index map clamps or wraps."""
     dtype, block = random_dtype(rng), rng.choice((4, 8))
     function = random_expression(rng, ["x", "y"])
     step, map_, number = rng.choice((

@@ -1,8 +1,8 @@
-"""Equal forms of functions of integers that wrap around."""
+"""Equivalent forms of functions of integers that wrap around."""
 
 from kerneltest.extensions.generate.forms import FunctionForms
 
-# Of numbers in the dtype's range, so that comparing and dividing them means the same in any number of bits.
+# For numbers in the dtype's range, so that comparing and dividing them gives the same in any number of bits.
 OF_ARGUMENTS: tuple[FunctionForms, ...] = (
     FunctionForms(
         "integer maximum", "np.maximum({x}, {y})", ("jnp.maximum({x}, {y})", "jnp.where({x} > {y}, {x}, {y})")
@@ -64,7 +64,7 @@ OF_ARGUMENTS: tuple[FunctionForms, ...] = (
     ),
 )
 
-# Of numbers of which only the last bits count, so that any of them may have wrapped around.
+# For numbers of which only the last bits count, so that any of them may have wrapped around.
 OF_WRAPPED: tuple[FunctionForms, ...] = (
     FunctionForms("wrapping sum", "{x} + {y}", ("{x} + {y}", "{y} - ~{x} - 1")),
     FunctionForms("wrapping difference", "{x} - {y}", ("{x} - {y}", "{x} + (~{y} + 1)")),

@@ -1,4 +1,4 @@
-"""Ways to bring a function of single elements over arrays: block specs, Triton's loads, loops, copies, pipelines."""
+"""Ways to apply an elementwise function to arrays: block specs, Triton's loads, loops, copies, pipelines."""
 
 import random
 from collections.abc import Callable
@@ -16,7 +16,7 @@ FRAMES: list[Frame] = []
 
 
 def frame(make: Frame) -> Frame:
-    """Registers a way to bring a function over arrays."""
+    """Registers a way to apply a function to arrays."""
     FRAMES.append(make)
     return make
 
@@ -29,7 +29,7 @@ def bring_over_arrays(rng: random.Random, function: PointwiseFunction) -> Draft:
 
 @frame
 def by_block_specs(rng: random.Random, function: PointwiseFunction) -> Draft:
-    """Blocks of vectors, on GPUs too, where whole blocks are needed; an index map may go backwards."""
+    """Blocks of vectors; on GPUs, whole blocks. An index map may go backwards."""
     block = rng.choice((8, 16, 32))
     order = rng.choice(("i", "i", "pl.num_programs(0) - 1 - i"))
     order = order.replace("pl.num_programs(0)", f"pl.cdiv(n, {block})")

@@ -1,4 +1,4 @@
-"""The kernel of a seed, made by one of all productions."""
+"""The kernel of a seed, made by one of the productions."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""Reductions of rows and what they are used for: whole rows, blocks that a grid revisits, loops."""
+"""Reductions of rows and functions that use them: whole rows, blocks that a grid revisits, loops."""
 
 import random
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class RowReduction:
       kernels: in `jnp`, of whole rows without padding.
       start: the neutral element; "" if parts cannot be combined.
       combine: the combination of two parts, `{a}` and `{b}`.
-      finish: what is done with all parts combined, `{a}`.
-      map: what is reduced, of `v`.
-      reduce: how a block of it is reduced.
+      finish: the function of all parts combined, `{a}`.
+      map: the expression of `v` that is reduced.
+      reduce: the reduction of a block of it.
     """
 
     oracle: str
@@ -89,7 +89,7 @@ _USES = {
 
 @production
 def row_reduction(rng: random.Random) -> Draft:
-    """A reduction of whole rows, or what it is used for, some rows a program."""
+    """A reduction of whole rows, or a function that uses it, with some rows for each program."""
     dtype = random_dtype(rng)
     name = rng.choice(sorted(REDUCTIONS))
     reduction, use = REDUCTIONS[name], rng.choice(sorted(_USES))

@@ -74,7 +74,7 @@ def triton_positions(rng: random.Random) -> Draft:
 
 @production
 def triton_ragged_rows(rng: random.Random) -> Draft:
-    """A reduction of the first elements of each row, as many as an argument says, or those that a window admits."""
+    """A reduction of the first elements of each row, as many as an argument gives, or those that a window admits."""
     dtype, block = random_dtype(rng), rng.choice((16, 32))
     before = random_expression(rng, ["x"], 2)
     name, start, combine, finish, oracle = rng.choice((

@@ -15,13 +15,13 @@ from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A change of a declaration or of the depth, which finds mutants that survived.
+    """A change of a declaration or of the depth that finds mutants which survived.
 
     Attributes:
-      text: what to write.
+      text: the change to make.
       found: the trials of the mutants that it finds.
-      of: number of mutants on which it was tried.
-      alarms: number of cases in which the kernel itself then has a finding: it, or the oracle, may be wrong there.
+      of: the number of mutants on which it was tried.
+      alarms: the number of cases in which the kernel itself then has a finding: the kernel or the oracle may be wrong.
     """
 
     text: str
@@ -32,10 +32,10 @@ class Advice:
     def __str__(self) -> str:
         example = self.found[0].kill
         assert example is not None
-        text = f"{self.text}: finds {len(self.found)} of {self.of} mutants that are left"
+        text = f"{self.text}: finds {len(self.found)} of {self.of} remaining mutants"
         text += f", one by {example.family} at {example.signature}"
         if self.alarms:
-            text += f"; the kernel itself then has {self.alarms} findings, to be looked at first"
+            text += f"; the kernel itself then has {self.alarms} findings, which you should look at first"
         return text
 
 
@@ -52,17 +52,17 @@ _DEEPER = {"quick": ("standard", "deep"), "standard": ("deep",), "deep": ()}
 def advise(
     pairing: Pairing, pairing_id: str, depth: str, survivors: Sequence[KernelMutant], report: Callable[[str], None]
 ) -> list[Advice]:
-    """Tries changes of a declaration on mutants that survived, on interpret mode.
+    """Tries changes of a declaration on mutants that survived, in interpret mode.
 
     Args:
-      pairing: whose declaration is changed.
+      pairing: the pairing whose declaration is changed.
       pairing_id: its node id.
-      depth: at which they survived.
+      depth: the depth at which they survived.
       survivors: the mutants.
       report: called with the text of each change before it is tried.
 
     Returns:
-      The changes that find some, in the order in which they were tried; each is tried on what the ones before left.
+      The changes that find some, in the order in which they were tried. Each is tried on the mutants that are left.
     """
     left, found = list(survivors), []
     for option in _options(pairing, depth):
@@ -82,7 +82,7 @@ def advise(
 
 
 def _options(pairing: Pairing, depth: str) -> Iterator[_Option]:
-    """Yields changes that ask a pairing more, the least costly first."""
+    """Yields changes that make a pairing stricter, the cheapest first."""
     if not isinstance(pairing.tolerance, Rounding):
         yield _Option("leave out tolerance=", _changed(pairing, tolerance=Rounding()), depth)
     for name, dim in pairing.dims.items():

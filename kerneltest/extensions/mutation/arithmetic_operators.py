@@ -97,7 +97,7 @@ def operands_swapped(equation: Equation) -> Iterator[EquationChange]:
 
 @mutation_operator(order=14)
 def comparison_edge(equation: Equation) -> Iterator[EquationChange]:
-    """An edge is off by one."""
+    """A boundary is off by one."""
     yield from _replace(equation, _EDGES)
 
 
@@ -168,7 +168,7 @@ def negation_dropped(equation: Equation) -> Iterator[EquationChange]:
 
 @mutation_operator(order=23)
 def function_replaced(equation: Equation) -> Iterator[EquationChange]:
-    """A similar function is called, or none."""
+    """A similar function is called, or none at all."""
     yield from _replace(equation, _FUNCTIONS)
 
 
@@ -205,7 +205,7 @@ _CONSTANTS = frozenset("add sub mul div max min pow rem clamp lt le gt ge eq ne 
 
 
 def _constants(equation: Equation) -> Iterator[int]:
-    """Yields the numbers of an equation's operands that are constants written by its author."""
+    """Yields the indices of an equation's operands that are constants written by its author."""
     if primitive_name(equation) in _CONSTANTS:
         for number, operand in enumerate(equation.invars):
             if isinstance(operand, Literal) and is_array(operand) and dtype_of(operand) != np.bool_:
@@ -217,7 +217,7 @@ def _nudge(equation: Equation, number: int, how: str, function: Function) -> Equ
 
 
 def _is_scale(operand: Atom) -> bool:
-    """Returns whether a constant is a float of which a few ulps matter."""
+    """Returns whether a constant is a float for which a few ulps matter."""
     value = np.asarray(operand.val).astype(np.float64)
     return is_float(dtype_of(operand)) and bool(np.isfinite(value).all() and (value != 0).all())
 

@@ -14,7 +14,7 @@ from kerneltest.trace.walk import primitive_name, scan_counts
 
 
 def _is_loop_of_steps(equation: Equation) -> bool:
-    """Returns whether a scan takes nothing apart and puts nothing together, so that it can have any length."""
+    """Returns whether a scan neither slices inputs nor stacks outputs, so that it can have any length."""
     if primitive_name(equation) != "scan":
         return False
     fixed, carried = scan_counts(equation.params)
@@ -44,7 +44,7 @@ def loop_start(equation: Equation) -> Iterator[EquationChange]:
             and np.issubdtype(dtype_of(operand), np.integer)
         )
         if is_step:
-            yield EquationChange(f"carried number {number + 1} starts one larger", partial(_start, equation, number))
+            yield EquationChange(f"carried value {number + 1} starts one larger", partial(_start, equation, number))
             return  # the first one counts the steps
 
 
@@ -72,7 +72,7 @@ def branch_always(equation: Equation) -> Iterator[EquationChange]:
 
 
 def _renewed(branch: Any) -> ClosedJaxpr:
-    """Returns the same branch as another object, as code that remembers branches by identity expects."""
+    """Returns a copy of a branch, since some code caches branches by identity."""
     renewed: ClosedJaxpr = (
         branch.replace(jaxpr=branch.jaxpr.replace()) if branch.jaxpr is not branch else branch.replace()
     )

@@ -1,4 +1,4 @@
-"""`kerneltest coverage FILE[::NAME]...`: lists what the planned cases of pairings never exercise in their kernels."""
+"""`kerneltest coverage FILE[::NAME]...`: lists the states of kernels that the planned cases never reach."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,7 @@ from kerneltest.cli.command_registry import Command, refuse, register_command
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pairings", nargs="+", metavar="FILE[::NAME]", help="a test file, or one of its pairings")
-    parser.add_argument("--depth", default="standard", choices=("quick", "standard", "deep"), help="of the plan")
+    parser.add_argument("--depth", default="standard", choices=("quick", "standard", "deep"), help="the plan's depth")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
 
 
@@ -41,6 +41,6 @@ def _cover(chosen: argparse.Namespace) -> int:
 
 
 register_command(
-    Command("coverage", "list what the planned cases never exercise in kernels", _add_arguments, _cover),
+    Command("coverage", "list the states of kernels that the planned cases never reach", _add_arguments, _cover),
     order=106,
 )

@@ -1,7 +1,7 @@
-"""The cases in which a mutant gives other bits than the kernel, evaluated for a whole signature at once.
+"""The cases in which a mutant's bits differ from the kernel's, evaluated for a whole signature at once.
 
 All other cases have the kernel's own verdict, so they are not judged. A case counts as different if its outputs differ
-in the kernel's own dtypes, or without rounding: the pairing asks about both.
+in the kernel's own dtypes, or without rounding: the pairing tests both.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ class SignatureCases:
     def differing(
         self, plain: Cache, original: Traced, mutated: Cache, mutant: Traced
     ) -> Iterator[tuple[tuple[Item, AnyCase], float | None]]:
-        """Yields the cases in which a mutant gives other bits, first in its own dtypes and then without rounding.
+        """Yields the cases in which a mutant's bits differ, first in its own dtypes and then without rounding.
 
         Args:
           plain: the kernel's cache.
@@ -92,7 +92,7 @@ def _own(traced: Traced, inputs: Sequence[Array]) -> _Outputs:
 
 
 def _difference(before: Sequence[Array], outputs: Sequence[Array], row: int) -> float:
-    """Returns the largest difference of a case, relative to the largest result; inf where one is NaN."""
+    """Returns the largest difference of a case, relative to the largest result; infinite if one is NaN."""
     largest = 0.0
     for old, new in zip(before, outputs, strict=True):
         if old[row].tobytes() == new[row].tobytes():

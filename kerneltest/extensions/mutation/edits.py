@@ -41,5 +41,5 @@ def with_primitive(equation: Equation, other: Any, **params: Any) -> list[Equati
 
 
 def are_discarded(variables: Sequence[Var]) -> bool:
-    """Returns whether nothing uses variables, as JAX marks them."""
+    """Returns whether JAX marks all of these variables as unused."""
     return all(type(variable).__name__ == "DropVar" for variable in variables)

@@ -16,7 +16,7 @@ from kerneltest.trace.walk import new_variable, primitive_name
 
 @mutation_operator(order=100)
 def program_id_shifted(equation: Equation) -> Iterator[EquationChange]:
-    """A program takes the block of the one before it."""
+    """A program works on the block of the program before it."""
     if primitive_name(equation) == "program_id":
         yield EquationChange("one less, but not below 0", lambda: after(equation, lambda i: jnp.maximum(i - 1, 0)))
 
@@ -74,7 +74,7 @@ def _with_larger_output(jaxpr: Jaxpr, axis: int) -> Jaxpr:
 def axes_mixed_up(equation: Equation) -> Iterator[EquationChange]:
     """Axes of a grid or of an index map are mixed up."""
     for mutation in call_mutations(equation):
-        if not mutation.phrase.startswith("launching"):  # more programs than needed stand for no bug
+        if not mutation.phrase.startswith("launching"):  # more programs than needed are not a bug
             yield EquationChange(mutation.phrase, partial(_equations_of, mutation))
 
 

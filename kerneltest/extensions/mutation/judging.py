@@ -28,7 +28,7 @@ BACKENDS = "interpret,interpret-tpu,interpret-mosaic-gpu,simulate:sm_90"
 # Kernels that refuse arguments do so while they are traced, before any equation; drawn cases are not planned.
 _LEFT_OUT = frozenset({GroupName.REJECTIONS, GroupName.DRAWN})
 
-# They ask about the code around the calls: rules for `jax.vmap`, and what it remembers between calls.
+# They test the code around the calls: rules for `jax.vmap`, and state that it keeps between calls.
 _ABOUT_WRAPPERS = frozenset({"plain_call", "vmapped"})
 
 
@@ -36,26 +36,26 @@ _NEXT_DEPTH = {"quick": "standard", "standard": "deep", "deep": "deep"}
 
 
 class UnfitPairingError(Exception):
-    """A pairing whose mutants cannot be judged; says why."""
+    """The mutants of a pairing cannot be judged. The message says why."""
 
 
 class MutationSession:
     """A pairing, ready to judge mutants of its kernel.
 
     Args:
-      pairing: whose kernel is mutated.
+      pairing: the pairing whose kernel is mutated.
       pairing_id: its node id.
       backends: ids or patterns of backends, separated by commas; those that do not apply or are missing are left out.
-      depth: of the plan.
-      seed: of the plan.
+      depth: the depth of the plan.
+      seed: the seed of the plan.
 
     Attributes:
       pairing: the same.
-      findings: messages of cases that find something in the kernel as it is; they kill no mutant.
-      cases: number of planned cases.
+      findings: messages of the cases with findings in the unchanged kernel, which are not used to judge mutants.
+      cases: the number of planned cases.
 
     Raises:
-      UnfitPairingError: no case of it runs on any of the backends.
+      UnfitPairingError: none of its cases runs on any of the backends.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class MutationSession:
                     self._add(item)
         if not self.cases:
             reasons = "; ".join(dict.fromkeys(each.reason for each in plan.not_applicable))
-            raise UnfitPairingError(plan.problem or reasons or "no case of it runs here")
+            raise UnfitPairingError(plan.problem or reasons or "none of its cases runs here")
 
     def _add(self, item: Item) -> None:
         """Runs an item of the kernel itself, and keeps its cases."""
@@ -103,7 +103,7 @@ class MutationSession:
                 part.others.append((item, case))
 
     def mutants(self, operators: Collection[Operator]) -> list[KernelMutant]:
-        """Returns the mutants of the kernel and of what its gradient calls, ordered by place."""
+        """Returns the mutants of the kernel and of the kernels that its gradient calls, ordered by place."""
         found: dict[KernelMutant, None] = {}
         for part in self._parts:
             signatures = {signature: traced for (signature, _), traced in part.traces.plain.items()}
@@ -129,7 +129,7 @@ class MutationSession:
         return trial.end()
 
     def _look_deeper(self, trial: RunningTrial) -> None:
-        """Looks for a case of the next depth in which a mutant gives other bits than the kernel."""
+        """Looks for a case of the next depth in which a mutant's bits differ from the kernel's."""
         if self._deeper is None:
             self._deeper = self._plan_deeper()
         for part in self._deeper:

@@ -21,13 +21,13 @@ class KernelCases:
     """The cases of a pairing in one dtype on one backend, with what its mutants share.
 
     Attributes:
-      dtype, backend: of the cases.
-      traces: the kernel's.
-      cache: with the oracle's answers.
+      dtype, backend: the dtype and the backend of the cases.
+      traces: the kernel's traces.
+      cache: a cache with the oracle's results.
       reads_indices: whether an argument holds integers or booleans, on which the addresses of accesses may depend.
       values: the cases of each signature that compare values of the kernel as it is called.
-      others: all other cases, of invariants above all.
-      known: the group and id of the cases that find something in the kernel itself.
+      others: all other cases, mainly those of invariants.
+      known: the group and id of the cases with findings in the unchanged kernel.
     """
 
     dtype: str

@@ -24,8 +24,8 @@ class CoverageSite:
     """A place of the kernel's code that has several states.
 
     Attributes:
-      file, line, column: of the code.
-      what: such as `the mask of the load`.
+      file, line, column: the place in the code.
+      what: the site in words, such as `the mask of the load`.
       states: all of them, such as `on` and `off`.
     """
 
@@ -41,8 +41,9 @@ class CoverageSite:
         return f"{self.file}:{self.line}"
 
 
-_LOOP = ("of no step", "of one step", "of several steps")
-_AXIS = ("of one program", "of several programs")
+STEPS = "the number of steps of the loop"
+_LOOP = ("zero", "one", "more than one")
+_AXIS = ("one", "more than one")
 
 
 @dataclass(slots=True)
@@ -129,7 +130,7 @@ def _of_branches(equation: Equation, note: _Note) -> _Observe:
 
 def _of_scan(equation: Equation, note: _Note) -> _Observe:
     length = equation.params["length"]
-    return lambda operands, results: note("a loop", _LOOP, [_LOOP[min(length, 2)]])
+    return lambda operands, results: note(STEPS, _LOOP, [_LOOP[min(length, 2)]])
 
 
 def _of_while(equation: Equation, note: _Note) -> _Observe | None:
@@ -146,7 +147,7 @@ def _of_while(equation: Equation, note: _Note) -> _Observe | None:
 
     def observe(operands: _Values, results: _Values) -> None:
         steps = np.abs(np.asarray(results[first], np.int64) - np.asarray(operands[start + first], np.int64))
-        note("a loop", _LOOP, [_LOOP[number] for number in np.unique(np.minimum(steps, 2))])
+        note(STEPS, _LOOP, [_LOOP[number] for number in np.unique(np.minimum(steps, 2))])
 
     return observe
 
@@ -157,7 +158,7 @@ def _of_call(equation: Equation, note: _Note) -> _Observe:
     def observe(operands: _Values, results: _Values) -> None:
         for axis, length in enumerate(grid):
             if isinstance(length, int) and length:
-                note(f"axis {axis} of the grid", _AXIS, [_AXIS[min(length, 2) - 1]])
+                note(f"the number of programs along axis {axis} of the grid", _AXIS, [_AXIS[min(length, 2) - 1]])
 
     return observe
 

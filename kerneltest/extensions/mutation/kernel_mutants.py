@@ -1,7 +1,7 @@
 """Mutants of a kernel: the places in its jaxpr where operators apply, and the jaxpr with one of them applied.
 
-A mutant stands for one edit of the source. It changes all equations of one primitive from one place in the source, in
-any signature, so that it is the same mutant whatever the lengths are.
+A mutant is like one edit of the source. It changes all equations of one primitive from one place in the source, in any
+signature, so that it is the same mutant at all lengths.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -21,7 +21,7 @@ class KernelMutant:
     Attributes:
       file, line, column: the place of the code that is changed; lines count from 1.
       operator: the operator's name.
-      primitive: of the equations that are changed.
+      primitive: the primitive of the equations that are changed.
       phrase: the change in words.
     """
 
@@ -39,7 +39,7 @@ class KernelMutant:
 
 
 class InvalidMutantError(Exception):
-    """An operator could not change an equation; says why."""
+    """An operator could not change an equation. The message says why."""
 
 
 def locate_equations(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
@@ -67,7 +67,7 @@ def apply_mutant(jaxpr: ClosedJaxpr, mutant: KernelMutant) -> ClosedJaxpr | None
     """Returns a jaxpr with located equations as the mutant has it; None if it has none of the mutant's equations.
 
     Raises:
-      InvalidMutantError: an equation cannot be changed so.
+      InvalidMutantError: an equation cannot be changed in this way.
     """
     operator = OPERATORS.get(mutant.operator)
     assert operator is not None

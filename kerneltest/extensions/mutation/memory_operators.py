@@ -99,7 +99,7 @@ _INDEXED = {"get": 1, "swap": 2, "addupdate": 2, "dynamic_slice": 1, "dynamic_up
 
 
 def _starts(equation: Equation) -> Iterator[int]:
-    """Yields the numbers of the operands that say where a slice starts."""
+    """Yields the indices of the operands that hold the start of a slice."""
     name = primitive_name(equation)
     if name in _MASKED:
         parts = _parts(equation)
@@ -129,7 +129,7 @@ _INITIAL = frozenset("broadcast_in_dim full_like scan while swap masked_swap".sp
 
 @mutation_operator(order=46)
 def initial_value(equation: Equation) -> Iterator[EquationChange]:
-    """A sum or an extreme begins with the wrong value."""
+    """A sum, a maximum or a minimum begins with the wrong value."""
     if primitive_name(equation) in _INITIAL:
         for number, operand in enumerate(equation.invars):
             if isinstance(operand, Literal) and is_array(operand) and is_float(dtype_of(operand)):

@@ -28,7 +28,7 @@ class LocatedTraces(Tracer):
 
     Attributes:
       plain: by signature and platform.
-      wide: those in float64, by signature; None where there is none.
+      wide: those in float64, by signature; None for a signature without one.
     """
 
     plain: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
@@ -58,9 +58,9 @@ class MutantTracer(Tracer):
 
     Attributes:
       originals: the kernel's own traces.
-      mutant: to apply to them.
+      mutant: the mutant to apply to them.
       changed: the traces that differ from the kernel's, with those.
-      problem: why the mutant could not be made for some signature; "" while it could.
+      problem: why the mutant could not be made for some signature; "" if it could.
     """
 
     originals: LocatedTraces
@@ -116,7 +116,7 @@ def mutate_trace(traced: Traced, jaxpr: ClosedJaxpr) -> Traced:
 
 
 class _UncheckedPath(NumpyPath):
-    """Evaluations that are taken for what they are; those of the kernel itself were checked when it ran."""
+    """Evaluations whose results are final; those of the kernel itself were checked when it ran."""
 
     def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> NumpyExecutable | None:
         return self.prepare_unchecked(traced)

@@ -73,7 +73,7 @@ class MutationRun:
             done = f"{len(found)} of {len(mutants)} mutants"
             progress.show(f"{task.pairing_id}: {done}, {score_of(list(found.values()))}")
         trials = [found[number] for number in sorted(found)]
-        # Equal only as far as it is declared.
+        # Equivalent mutants are equal only for declared inputs.
         left = (TrialEnd.SURVIVED, TrialEnd.UNDECIDED, TrialEnd.EQUIVALENT)
         survivors = [trial.mutant for trial in trials if trial.end in left]
         advice = []
@@ -82,6 +82,6 @@ class MutationRun:
         progress.clear()
         if session.findings:
             count = len(session.findings)
-            print(f"{task.pairing_id}: the kernel itself has {count} findings; those cases judge no mutant")
+            print(f"{task.pairing_id}: the kernel itself has {count} findings; these cases judge no mutants")
         print("\n".join(format_result(task.pairing_id, trials, advice, all_of_them=self.lists_all)), flush=True)
         return result_as_data(task.pairing_id, trials, advice)

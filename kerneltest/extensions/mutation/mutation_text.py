@@ -19,8 +19,8 @@ def format_result(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice
     Args:
       pairing: its name.
       trials: of its mutants, ordered by place.
-      advice: what finds survivors.
-      all_of_them: whether to list all mutants, and not survivors alone.
+      advice: changes that find survivors.
+      all_of_them: whether to list all mutants, not only survivors.
     """
     seconds = sum(trial.seconds for trial in trials)
     lines = [f"{pairing}: {score_of(trials)} ({seconds:.1f} s)"]

@@ -20,7 +20,7 @@ class Task:
     """A pairing whose mutants are to be judged.
 
     Attributes:
-      suite: its test file.
+      suite: the test file of the pairing.
       name: the pairing's name there.
       backends, depth: of the session.
       operators: names of the operators; () for all.
@@ -94,7 +94,7 @@ def judge_mutants(
     """Yields the number of each mutant with its trial, as they end.
 
     Args:
-      task: of the mutants.
+      task: the task of the mutants.
       session: of this process, which judges them if there is a single job.
       mutants: all mutants of the task.
       jobs: number of processes.

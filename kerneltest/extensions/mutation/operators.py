@@ -28,8 +28,8 @@ class Operator:
     """A kind of change.
 
     Attributes:
-      name: as results and options have it.
-      bug: the bug for which it stands.
+      name: the name in results and options.
+      bug: the bug that it plants.
       mutate: yields the changes of an equation; nothing for equations to which it does not apply.
     """
 
@@ -50,7 +50,7 @@ def mutation_operator(*, order: int = AFTER_BUILT_IN) -> Callable[[Mutate], Muta
             if primitive_name(equation) == "square":
                 yield EquationChange("x for x**2", lambda: compute(equation, lambda x: x))
 
-    Its docstring names the bug for which it stands.
+    Its docstring names the bug that it plants.
 
     Args:
       order: its position in lists.

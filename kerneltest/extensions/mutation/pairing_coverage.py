@@ -1,4 +1,4 @@
-"""The coverage of a pairing: the states of its kernel's sites, and the special values that its inputs bring."""
+"""The coverage of a pairing: the states of its kernel's sites, and the special values of its inputs."""
 
 import linecache
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.mutation.judging import UnfitPairingError
 from kerneltest.extensions.mutation.kernel_cases import VALUES
-from kerneltest.extensions.mutation.kernel_coverage import CoverageRecorder, CoverageSite
+from kerneltest.extensions.mutation.kernel_coverage import STEPS, CoverageRecorder, CoverageSite
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.scalars import UnknownError
@@ -33,8 +33,8 @@ class SpecialReach:
     """The cases in which an input holds a special value.
 
     Attributes:
-      planned: number of them.
-      reaching: number of those in which an output holds a NaN or, of an infinity, an infinity or a NaN.
+      planned: the number of these cases.
+      reaching: the number of those in which an output holds a NaN (for an infinite input, an infinity or a NaN).
     """
 
     planned: int = 0
@@ -59,11 +59,11 @@ class PairingCoverage:
 
     @property
     def unexercised(self) -> dict[CoverageSite, tuple[str, ...]]:
-        """The states of each site that no case exercises; none of a loop that always has the same number of steps."""
+        """The states of each site that no case exercises; not of a loop that always has the same number of steps."""
         found = {}
         for site, seen in sorted(self.sites.items()):
             missing = tuple(state for state in site.states if state not in seen)
-            if missing and not (site.what == "a loop" and len(seen) == 1):
+            if missing and not (site.what == STEPS and len(seen) == 1):
                 found[site] = missing
         return found
 
@@ -72,9 +72,9 @@ def measure_coverage(pairing: Pairing, pairing_id: str, depth: str) -> PairingCo
     """Evaluates the planned cases of values on a kernel, and records what they exercise.
 
     Args:
-      pairing: the kernel's.
+      pairing: the pairing of the kernel.
       pairing_id: its node id.
-      depth: of the plan.
+      depth: the depth of the plan.
 
     Raises:
       UnfitPairingError: interpret mode runs none of its cases.
@@ -88,7 +88,7 @@ def measure_coverage(pairing: Pairing, pairing_id: str, depth: str) -> PairingCo
                 signatures.setdefault(case.signature, []).append((item, case))
     if not signatures:
         reasons = "; ".join(dict.fromkeys(each.reason for each in plan.not_applicable))
-        raise UnfitPairingError(plan.problem or reasons or "no case of it runs here")
+        raise UnfitPairingError(plan.problem or reasons or "none of its cases runs here")
     with without_debugging():
         for signature, pairs in signatures.items():
             item, _ = pairs[0]
@@ -133,7 +133,7 @@ def coverage_as_data(pairing: str, coverage: PairingCoverage) -> dict[str, Any]:
 
 
 def format_coverage(pairing: str, coverage: PairingCoverage) -> Iterator[str]:
-    """Yields the lines that show a pairing's coverage: first the share, then what was never exercised, by line."""
+    """Yields the lines that show a pairing's coverage: the share, then the states that no case reaches, by line."""
     states = sum(len(site.states) for site in coverage.sites)
     missing = coverage.unexercised
     left = sum(map(len, missing.values()))

@@ -1,4 +1,4 @@
-"""A trial while it goes on: cases are run on a mutant until one finds it."""
+"""A trial in progress: cases run on a mutant until one finds it."""
 
 import math
 import time
@@ -28,20 +28,20 @@ _OF_THE_SAME = 2
 
 @dataclass(slots=True)
 class RunningTrial:
-    """A trial that goes on.
+    """A trial in progress.
 
     Attributes:
-      mutant: that is tried.
-      kills: number of mutants that were found, by signature and family.
-      kill: what found it; None so far.
+      mutant: the mutant.
+      kills: the number of mutants found so far, by signature and family.
+      kill: the first finding; None so far.
       cases: number of cases so far.
       problem: why the mutant cannot be made or does not run; "" so far.
-      passed: whether some case of it passed.
+      passed: whether a case passed.
       difference: the largest difference so far, and where it is.
       same: the ids of cases that have the same bits as the kernel's.
       is_evaluated: whether its results were compared with the kernel's.
-      is_unknown: whether they could not be in some case.
-      deeper: where they differ a depth further; "" if they do not, or are not known.
+      is_unknown: whether they could not be compared in some case.
+      deeper: where they differ at the next depth; "" if they do not, or if that is not known.
       started: when it began.
     """
 
@@ -132,14 +132,14 @@ class RunningTrial:
         if self.kill is not None:
             return Trial(self.mutant, TrialEnd.KILLED, self.kill, self.cases, seconds)
         if self.problem or not self.passed:
-            note = self.problem or "no case of it ran"
+            note = self.problem or "none of its cases ran"
             return Trial(self.mutant, TrialEnd.INVALID, None, self.cases, seconds, note)
         size, where = self.difference
         end = TrialEnd.SURVIVED
         if where:
             note = f"its results differ by up to {size:.1e} of the largest one ({where})"
         elif self.deeper:
-            note = f"in no planned case do its results differ; a depth further they do, {self.deeper}"
+            note = f"its results differ in no planned case, but do at the next depth: {self.deeper}"
         else:
             is_known = self.is_evaluated and not self.is_unknown
             end, note = (TrialEnd.EQUIVALENT if is_known else TrialEnd.UNDECIDED), ""
@@ -147,5 +147,5 @@ class RunningTrial:
 
 
 def _size(signature: Signature) -> int:
-    """Returns the product of a signature's lengths, as far as that tells how long its cases take."""
+    """Returns the product of a signature's lengths, an estimate of how long its cases take."""
     return math.prod(length for _, length in signature.dims)

@@ -12,7 +12,7 @@ class Score:
     """Counts of mutants.
 
     Attributes:
-      killed, survived, equivalent, undecided, invalid: by their ends.
+      killed, survived, equivalent, undecided, invalid: the number of mutants with this end.
     """
 
     killed: int

@@ -51,7 +51,7 @@ class StoredScore:
       problem: why it has no mutants; "" if it has some.
       killed, survived, equivalent, undecided: numbers of mutants.
       mutants: all of them, with their ends.
-      advice: what finds survivors.
+      advice: changes that find survivors.
     """
 
     pairing: str
@@ -99,7 +99,7 @@ def read_results(path: Path, kind: type[_Result]) -> list[_Result]:
     """Reads the results in a file.
 
     Raises:
-      ValueError: the file cannot be read, or has something else.
+      ValueError: the file cannot be read, or has other contents.
     """
     try:
         found: list[_Result] = TypeAdapter(list[kind]).validate_json(path.read_bytes())  # type: ignore[valid-type]

@@ -12,11 +12,11 @@ class TrialEnd(StrEnum):
     KILLED = "killed"
     SURVIVED = "survived"
     EQUIVALENT = "equivalent"
-    """Not one bit of its results differs from the kernel's, with rounding and without, also a depth further."""
+    """Not one bit of its results differs from the kernel's, with rounding and without, at this depth and the next."""
     UNDECIDED = "undecided"
     """No case finds it, and NumPy cannot evaluate the kernel, so that it may be equivalent."""
     INVALID = "invalid"
-    """It cannot be made, or does not run at all."""
+    """It cannot be made, or does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Trial:
     Attributes:
       mutant: the mutant.
       end: how it ended.
-      kill: what found it; None unless it was killed.
-      cases: number of cases that were run.
+      kill: the first finding; None unless it was killed.
+      cases: the number of cases that ran.
       seconds: the time that they took.
       note: why a mutant is invalid; where a survivor differs most.
     """

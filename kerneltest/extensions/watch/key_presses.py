@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def single_keys() -> Iterator[None]:
-    """Has the terminal hand over each key at once and show none; standard input that is no terminal stays as it is."""
+    """Makes the terminal deliver each key at once and not echo it. Other standard input stays unchanged."""
     if not os.isatty(sys.stdin.fileno()):
         yield
         return

@@ -1,4 +1,4 @@
-"""Imports what runs need in the process from which they are forked, and creates no device and no thread of JAX."""
+"""Imports the modules that runs need, in the process from which they are forked. Creates no device or thread of JAX."""
 
 import gc
 from importlib import import_module

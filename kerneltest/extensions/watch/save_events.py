@@ -10,14 +10,14 @@ MISSING = "watching files needs watchfiles: pip install 'kerneltest[watch]'"
 
 
 class WatchError(ValueError):
-    """Files cannot be watched; says why and what to do."""
+    """Files cannot be watched. The message says why, and what to do."""
 
 
 def watched_folders(files: Sequence[str]) -> tuple[Path, ...]:
     """Returns the current folder, and the folders of the given files and folders outside of it.
 
     Args:
-      files: as pytest takes them, so that `::` and the name of a test may follow.
+      files: as given to pytest, so `::` and the name of a test may follow.
 
     Raises:
       WatchError: one does not exist.
@@ -46,11 +46,11 @@ def find_watchfiles() -> Any:
 
 
 def watch_saves(folders: Sequence[Path], ignored: Path, on_save: Callable[[tuple[Path, ...], float], None]) -> None:
-    """Calls `on_save` with files that were saved together and the time of the last save, in seconds, for ever.
+    """Calls `on_save` with files that were saved together and the time of the last save, in seconds. Never returns.
 
     Args:
-      folders: whose Python files are watched; hidden and installed ones are not.
-      ignored: folder to which runs write.
+      folders: the folders whose Python files are watched, except hidden and installed ones.
+      ignored: the folder to which runs write.
       on_save: called for each change.
     """
     watchfiles = find_watchfiles()

@@ -1,4 +1,4 @@
-"""Runs of pytest, each in a process forked from one that has done the imports."""
+"""Runs of pytest, each in a process forked from one that has already imported the modules."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ _SECONDS_TO_END = 3  # after which a process is killed
 class WarmPytest:
     """Starts runs of pytest, one at a time.
 
-    The server that forks them has one thread, which is what makes a fork safe: JAX starts threads only with its first
+    The server that forks them has one thread, so a fork is safe: JAX starts threads only with its first
     device, and that is in the forked process.
     """
 
@@ -28,10 +28,10 @@ class WarmPytest:
         self._process: psutil.Process | None = None
 
     def start(self, words: Sequence[str], on_end: Callable[[int], None]) -> None:
-        """Starts a run in the current folder; the one before it must have ended.
+        """Starts a run in the current folder. The previous run must have ended.
 
         Args:
-          words: the arguments of pytest.
+          words: the arguments for pytest.
           on_end: called in another thread with the exit status; a negative one is that of a signal.
         """
         process = self._context.Process(target=_run_pytest, args=(list(words),))
@@ -45,7 +45,7 @@ class WarmPytest:
         threading.Thread(target=wait, name="kerneltest-watch-run", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends the run and the processes that it started, if it still runs."""
+        """Ends the run and the processes that it started, if it is still running."""
         if self._process is None:
             return
         try:
@@ -61,11 +61,11 @@ class WarmPytest:
 
 
 def _run_pytest(words: list[str]) -> None:
-    """Makes this process a run of pytest."""
+    """Runs pytest in this process."""
     import pytest
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Python takes bytecode for current if a source has the same length and was saved in the same second.
+    # Python considers bytecode current if the source has the same length and was saved in the same second.
     sys.dont_write_bytecode = True
     before = _variables()
     status = int(pytest.main(words))

@@ -1,4 +1,4 @@
-"""`kerneltest watch [FILES]`: runs what changed whenever a Python file is saved."""
+"""`kerneltest watch [FILES]`: runs changed items whenever a Python file is saved."""
 
 import argparse
 import tempfile
@@ -55,7 +55,7 @@ def _watch(chosen: argparse.Namespace) -> int:
 register_command(
     Command(
         "watch",
-        "run what changed whenever a file is saved; further arguments are passed to pytest",
+        "run changed items whenever a file is saved; further arguments are passed to pytest",
         _add_arguments,
         _watch,
     ),

@@ -1,4 +1,4 @@
-"""The loop of `kerneltest watch`: runs start with saves and keys, and one that is out of date is stopped."""
+"""The loop of `kerneltest watch`: saves and keys start runs, and a run that is out of date is stopped."""
 
 import os
 import time
@@ -21,8 +21,8 @@ class Save:
     """Files were saved.
 
     Attributes:
-      paths: of the files.
-      time: of the last save, in seconds since the epoch.
+      paths: the paths of the files.
+      time: the time of the last save, in seconds since the epoch.
     """
 
     paths: tuple[Path, ...]
@@ -45,7 +45,7 @@ class RunEnd:
     """A run ended.
 
     Attributes:
-      number: of the run, from 1.
+      number: the number of the run, from 1.
       status: pytest's exit status.
     """
 
@@ -60,8 +60,8 @@ class WatchSession:
     """A session of watching: its current run, and its reaction to each event.
 
     Attributes:
-      events: to act on, in order.
-      status: of the last run that ended: pytest's.
+      events: the events to handle, in order.
+      status: pytest's exit status in the last run that ended.
     """
 
     def __init__(self, pytest: WarmPytest, words: Sequence[str], report: Path) -> None:
@@ -81,7 +81,7 @@ class WatchSession:
         self._next_suspect = 0
 
     def run(self) -> int:
-        """Runs everything once, then what changes, until `q` is pressed. Returns the last run's exit status."""
+        """Runs everything once, then changed items, until `q` is pressed. Returns the last run's exit status."""
         self._start("", time.time(), only_changed=False)
         while True:
             match self.events.get():
@@ -104,7 +104,7 @@ class WatchSession:
                     return self.status
 
     def _start(self, why: str, since: float, *, only_changed: bool) -> None:
-        """Starts a run in place of the one that is out of date."""
+        """Starts a run that replaces the one that is out of date."""
         self._pytest.stop()
         self._number, self._since, self._is_running, self._next_suspect = self._number + 1, since, True, 0
         if why:
@@ -123,13 +123,13 @@ class WatchSession:
     def _open_page(self) -> None:
         page = self._report / "report.html"
         if self._is_running or not page.exists():
-            _say("no page yet: a run writes it when it ends")
+            _say("no page yet: the run writes it at its end")
         else:
             _say(str(page))
             webbrowser.open(page.resolve().as_uri())
 
     def _show_suspect(self) -> None:
-        """Shows one suspect of the last run, and with the next key press the next one."""
+        """Shows one suspect of the last run; the next key press shows the next one."""
         from kerneltest.records.files import RecordError
         from kerneltest.records.runs import read_runs
         from kerneltest.report.text.suspect_text import format_suspect

@@ -24,7 +24,7 @@ def sharpness_column(records: Iterable[Record]) -> MatrixColumn | None:
         of_pairing[pairing] = min(error, of_pairing.get(pairing, math.inf))
     cells = {place: _format(error) for place, error in by_dtype.items()}
     cells |= {(pairing, ""): _format(error) for pairing, error in of_pairing.items()}
-    meaning = "the smallest relative error of an output that the bounds of the median numeric case show"
+    meaning = "the smallest relative error of an output that the bounds of the median numeric case would show"
     return MatrixColumn("sharpness", meaning, cells)
 
 

@@ -19,7 +19,7 @@ def test_a_pairing_that_is_asked_little_leaves_states_out() -> None:
         "the mask of the load is never off",
         "the condition of `where` is never true",
         "the mask of the store is never off",
-        "axis 0 of the grid is never of several programs",
+        "the number of programs along axis 0 of the grid is never more than one",
     ]
     lines = list(format_coverage("weak", weak))
     assert lines[0] == f"weak: 4 of 8 states exercised by {weak.cases} cases"

@@ -57,7 +57,7 @@ function others(data, row, filters) {
   for (let other = 0; other < data.count; other++) {
     if (["pairing", "dtype", "family", "signature", "target"].every((column) => rows[column][other] === rows[column][row]) && other !== row) same.push(other);
   }
-  if (!same.length) return el("p", { class: "dim" }, "It ran on no other backend.");
+  if (!same.length) return el("p", { class: "dim" }, "It did not run on any other backend.");
   return el("ul", { class: "tags" }, same.map((other) => {
     const detail = data.detail.get(other), verdict = data.verdicts[rows.verdict[other]];
     return el("li", {}, tag(verdict, detail ? findingAddress(data, detail, filters) : rowAddress(data, other), ` · ${data.backends[rows.backend[other]].id}`));

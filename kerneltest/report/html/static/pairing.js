@@ -143,7 +143,7 @@ function sharpnessOf(data, wanted, filters) {
   const error = (part) => (part >= 1e99 ? "any" : part && part < 0.001 ? part.toExponential(1) : number(part));
   return [
     el("h2", {}, "Sharpness"),
-    el("p", { class: "dim" }, "The smallest relative error of a whole output that its bounds show, in the sharpest and in the median numeric case; the elements whose bound exceeds 10% of their value; and the cases whose formula was also compared without rounding."),
+    el("p", { class: "dim" }, "The smallest relative error of a whole output that its bounds would show, in the sharpest and in the median numeric case; the share of elements whose bound exceeds 10% of their value; and the number of cases whose formula was also compared without rounding."),
     scrolled("Sharpness", ["backend", "dtype", "sharpest case", "median case", "elements over 10%", "cases", "without rounding"], mine.map(([, backend, dtype, cases, formulas, best, typical, coarse]) =>
       el("tr", {}, el("th", { scope: "row" }, data.backends[backend].id), el("td", {}, data.dtypes[dtype]), [error(best), error(typical), `${number(100 * coarse)}%`, whole(cases), whole(formulas)].map((text) => el("td", { class: "number" }, text))))),
   ];

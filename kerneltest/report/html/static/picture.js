@@ -175,7 +175,8 @@ function drawInput(window, of = "") {
   const title = [el("b", {}, window.name), ` ${window.dtype} [${window.shape.join(", ")}]`];
   const [one] = window.values;
   if (window.values.length > 1 && window.values.every((value) => Object.is(value, one))) {
-    return el("figure", {}, el("figcaption", {}, title, `: all are ${number(one)}`));
+    const complete = window.values.length === window.shape.reduce((product, length) => product * length, 1);
+    return el("figure", {}, el("figcaption", {}, title, complete ? `: all are ${number(one)}` : `: around the worst element, all are ${number(one)}`));
   }
   const lines = [];
   for (let start = 0; start < window.values.length; start += across) {

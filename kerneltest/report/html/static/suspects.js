@@ -121,12 +121,12 @@ function strip([name, values, more]) {
     el("span", { "aria-hidden": "true" }, String(each[0])), flat ? el("span", { class: "number", "aria-hidden": "true" }, `${whole(each[1])}/${whole(each[2])}`) : null,
     el("span", { class: "hidden" }, words(each)));
   const shown = flat ? failing.slice(0, MOST_ROWS) : values;
-  if (flat && !more && values.every(([, bad, all]) => bad === all)) return el("figure", {}, el("figcaption", {}, name), el("p", { class: "dim" }, `every case fails with each of ${values.length} values`));
+  if (flat && !more && values.every(([, bad, all]) => bad === all)) return el("figure", {}, el("figcaption", {}, name), el("p", { class: "dim" }, `all cases fail, with all ${values.length} values`));
   const left = more + failing.length - (flat ? shown.length : failing.length);
   return el("figure", {}, el("figcaption", {}, name),
     el("ul", { class: flat ? "bars flat" : "bars" }, shown.map(item)),
-    flat && right.length ? el("p", { class: "dim", title: right.join(", ") }, `not with ${right.slice(0, MOST_NAMES).join(", ")}${right.length > MOST_NAMES ? ` and ${right.length - MOST_NAMES} more` : ""}`) : null,
-    left ? el("p", { class: "dim" }, `and ${whole(left)} more`) : null);
+    left ? el("p", { class: "dim" }, `and ${whole(left)} more`) : null,
+    flat && right.length ? el("p", { class: "dim", title: right.join(", ") }, `not with ${right.slice(0, MOST_NAMES).join(", ")}${right.length > MOST_NAMES ? ` and ${right.length - MOST_NAMES} more` : ""}`) : null);
 }
 
 function casesOf(data, suspect) {
