@@ -1,6 +1,6 @@
-"""A family that was tried: values on both sides of the constants in a kernel's jaxpr, as fuzzers do with comparisons.
+"""An experiment: a family of values on both sides of the constants in a kernel's jaxpr, as fuzzers choose values.
 
-`python -m benchmarks.families --constants` registers it. What it found and cost is in the README of this folder.
+`python -m benchmarks.families --constants` uses it. The README of this folder says what is known of it.
 """
 
 from collections.abc import Iterator

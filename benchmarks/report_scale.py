@@ -1,8 +1,8 @@
 """Size of a report and the time to open and to filter it, by number of cases: `python benchmarks/report_scale.py`.
 
 The records are made up, the same in every call. Times are those of a Chromium found on PATH, driven by Playwright
-(`pip install 'kerneltest[browser]'`), from the address to the last paint: of the clock, and of the processor in the
-process that Chromium gives the page. The latter has the limit, since other work on the machine hardly prolongs it.
+(`pip install 'kerneltest[browser]'`), from the address to the last paint. Elapsed time and the processor time of the
+page's own process are shown. The limit applies to processor time, which other work on the machine hardly changes.
 """
 
 import argparse
@@ -116,9 +116,9 @@ def synthesize(folder: Path, cases: int) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long a step takes, in seconds: of the clock, and of the processor in the page's process."""
+    """The duration of a step in seconds: elapsed time, and the processor time that the page's process used."""
 
-    clock: float
+    elapsed: float
     processor: float
 
 
@@ -176,7 +176,7 @@ def main() -> int:
                 print("no chromium on PATH: not opened")
                 continue
             for name, times in timed(page_file).items():
-                print(f"  {name}: {times.clock:.2f} s, {times.processor:.2f} s of processor time")
+                print(f"  {name}: {times.elapsed:.2f} s, {times.processor:.2f} s of processor time")
                 slow += times.processor > LIMIT
     return 1 if slow else 0
 

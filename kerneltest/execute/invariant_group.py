@@ -101,7 +101,7 @@ def invariant(
         backends that run the traced function unchanged use it.
       once: one case for each pairing and dtype, rather than one for each of several signatures.
       every_order: as many signatures as it takes for each of two dims to be twice the longer one, and for each static
-        option to occur twice.
+        option to occur twice; those of deeper plans too, if the run's own are too few.
       follows: for kerneltest's own, whose verdicts are reused: what it runs follows from the kernel's jaxpr, unless
         that has rules of its own for derivatives or batches.
 
@@ -143,7 +143,7 @@ class InvariantGroup(Group):
             if each.applies_to(item.backend):
                 telling, others = order_by_variety(item.pairing, _signatures(item, each, item.depth))
                 count = 1 if each.once else _SIGNATURES[item.depth]
-                if each.every_order:
+                if each.every_order and telling:  # without, no deeper signatures are computed
                     known = {*telling, *others}
                     others += (other for other in _deeper_signatures(item, each) if other not in known)
                 again, rest = order_by_variety(item.pairing, others)

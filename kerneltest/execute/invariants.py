@@ -224,15 +224,17 @@ def gradient(asked: InvariantContext) -> Iterator[Variation]:
     inputs = (*traced.inputs, *(ShapeDtype(o.shape, o.dtype) for o, _ in floats))
     vjp = asked.once("gradient", lambda: trace_function(pull_back, inputs, "by jax.vjp"))
     pairing, signature = asked.pairing, asked.case.signature
+    evaluate = evaluator(pairing, signature, traced.outputs)
+    tracking = tracking_evaluator(pairing, signature, traced.outputs)
     for label in COTANGENTS:
         weights = cotangents(label, rng, [where for _, where in floats], [o.dtype for o, _ in floats])
         asked.cache.enter_phase(Phase.EXPECTING)
         expectation = expect_gradients(
-            evaluator(pairing, signature, traced.outputs),
+            evaluate,
             asked.arguments,
             weights,
             rng,
-            tracking_evaluator(pairing, signature, traced.outputs),
+            tracking,
             [o.dtype for o, _ in floats],
             gradient_of,
         )

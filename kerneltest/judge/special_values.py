@@ -81,10 +81,11 @@ def _extents(value: SpecialValue, fills: Array, block: int) -> Iterator[tuple[Sp
     if fills.ndim and fills.all(axis=-1).any():
         yield value, FillExtent.ROW
     if fills.ndim and block > 1:
-        length = fills.shape[-1]
+        *rows, length = fills.shape
+        block = min(block, length)
         if fills[..., :block].all(axis=-1).any():
             yield value, FillExtent.FIRST_BLOCK
-        whole = fills[..., : length - length % min(block, length)]
-        if whole.reshape(*fills.shape[:-1], -1, min(block, length)).all(axis=-1).any():
+        whole = fills[..., : length // block * block]
+        if whole.reshape(*rows, -1, block).all(axis=-1).any():
             yield value, FillExtent.BLOCK
     yield value, FillExtent.SOME

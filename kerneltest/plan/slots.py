@@ -1,5 +1,6 @@
 """The array arguments of a signature: a slot for each that a family fills, and the values of those that follow."""
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping
 
@@ -50,10 +51,11 @@ def build_slots(pairing: Pairing, signature: Signature, limit: Callable[[], int]
     return found
 
 
-def last_blocks(pairing: Pairing) -> dict[str, int]:
+@functools.lru_cache(maxsize=256)
+def last_blocks(pairing: Pairing) -> Mapping[str, int]:
     """Returns the block length along the last axis, in elements, of array arguments that have one, by path.
 
-    The groups of an axis `32*b` count as blocks of 32.
+    An axis `32*b` or `b*32` has blocks of 32.
     """
     found = {}
     for path, leaf in pairing.leaves.items():

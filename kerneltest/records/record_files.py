@@ -270,7 +270,7 @@ def _lines(shard: Path) -> Iterator[bytes]:
                     raise RecordError(f"{shard}: exceeds {most}, more than any run of kerneltest writes")
                 yield line
                 if not line.endswith(b"\n"):
-                    return  # its rest, written meanwhile, is no line
+                    return  # the rest, if it has been written since, would look like a line of its own
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise RecordError(f"{shard}: damaged gzip file: {error}") from error
     except OSError as error:

@@ -195,13 +195,13 @@ def _addupdate(equation: Equation) -> EquationFunction:
     steps = locators(_transforms(equation, operand_leaves(equation)[2:]), equation.invars[0].aval.shape)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        memory, region = operands[0], steps[0](operands)
-        if len(steps) == 1 and region.arrays:
-            _scatter(memory, region, operands[1], add=True)
-        elif steps[-1](operands).arrays:
+        memory, region = operands[0], steps[-1](operands)
+        if not region.arrays:
+            write_through(memory, steps, operands, read_through(memory.array, steps, operands) + operands[1])
+        elif len(steps) > 1:
             raise UnknownError("a sum into positions of a part, which may repeat")
         else:
-            write_through(memory, steps, operands, read_through(memory.array, steps, operands) + operands[1])
+            _scatter(memory, region, operands[1], add=True)
         return ()
 
     return evaluate
