@@ -29,15 +29,18 @@ class BriefFailures:
         self._failed: list[Any] = []
         self._reports: list[Any] = []
 
-    def leave_out(self, reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect]) -> None:
+    def leave_out(
+        self, reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect], *, stopped: bool = False
+    ) -> None:
         """Leaves out the reports of items whose findings all belong to suspects that the summary shows.
 
         Args:
           reports: pytest's reports of failures.
           run: the run.
           suspects: those that the summary shows, in its order.
+          stopped: whether the session was ended before it had run everything, which the summary tells.
         """
-        for report, numbers in _explained_reports(reports, run, suspects):
+        for report, numbers in _explained_reports(reports, run, suspects, stopped):
             report.longrepr.reprcrash.message = f"suspect{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
             self.explained.add(id(report))
 
@@ -57,14 +60,16 @@ class BriefFailures:
 
 
 def _explained_reports(
-    reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect]
+    reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect], stopped: bool
 ) -> Iterator[tuple[Any, list[int]]]:
     """Yields the reports that suspects explain, with the suspects' numbers within their pairing.
 
-    A report says more than its suspects if its item ran out of time, if pytest's `xfail` marks the item, or if output
-    was captured.
+    A report says more than its suspects if its item was not run to its end in a session that was, or ran out of time;
+    if pytest's `xfail` marks the item; or if output was captured.
     """
     findings = Counter(record.item for record in run.records if not record.verdict.is_green)
+    missing = set() if stopped else set(run.reconciled.missing)
+    unended = {each.item for each in run.plan.items if not missing.isdisjoint(each.cells)}
     numbers: Counter[str] = Counter()
     by_item: dict[str, list[int]] = {}
     explained: Counter[str] = Counter()
@@ -76,7 +81,8 @@ def _explained_reports(
             by_item.setdefault(item, []).append(numbers[suspect.pairing])
     for report in reports:
         mine = by_item.get(report.nodeid, [])
-        has_advice = ("verdict", Gap.MISSING) in report.user_properties or "xfail" in report.keywords
+        ran_out = ("verdict", Gap.MISSING) in report.user_properties
+        has_advice = ran_out or report.nodeid in unended or "xfail" in report.keywords
         is_plain = (
             not report.sections and report.when == "call" and getattr(report.longrepr, "reprcrash", None) is not None
         )

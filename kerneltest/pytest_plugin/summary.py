@@ -163,7 +163,9 @@ class Reporter:
         summary = finish(self._folder.path, report=self._report, terminal=terminal, failed_tests=self.failed_tests)
         if reporter is not None and summary.run is not None and terminal.verbose <= 0 and _wants_brief(config):
             shown = summary.suspects[:MOST_SUSPECTS]
-            self.brief_failures.leave_out(reporter.stats.get("failed", ()), summary.run, shown)
+            self.brief_failures.leave_out(
+                reporter.stats.get("failed", ()), summary.run, shown, stopped=terminal.stopped
+            )
         self.summary = summary
         return summary
 
