@@ -17,6 +17,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cached_expectation import CachedExpectation
 from kerneltest.execute.compile_pool import CompilePool
+from kerneltest.execute.formula_cache import FormulaCache
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.tracer import Tracer
 from kerneltest.oracle.evaluation import check_all_masked, expect
@@ -27,8 +28,7 @@ from kerneltest.plan.signatures import Signature
 from kerneltest.plan.slots import last_blocks
 from kerneltest.records.evidence import SpecialInput
 from kerneltest.records.journal import Phase
-from kerneltest.records.schema import FormulaAnswer, Record
-from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
+from kerneltest.records.schema import Record
 from kerneltest.trace.jaxpr_digest import JaxprDigest
 from kerneltest.trace.tracing import Traced, without_debugging
 
@@ -64,10 +64,7 @@ class Cache:
       case_digests: the digest of the inputs and the expectation of such cases.
       largest_fraction: the largest error / bound so far, by backend and family.
       evidence_seconds: time left for evidence of findings.
-      formula_kernels: kernels with their floats promoted to float64, constants included where that is possible.
-      own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
-      promoted_outputs: outputs of such kernels, evaluated ahead of their cases' turn.
-      right_formulas: the answers for kernels and cases whose formula is not wrong.
+      formulas: what is known of the kernels without rounding.
       tracer: traces kernels.
       pool: compiles in threads.
       process: the state of the process that runs the cases.
@@ -88,10 +85,7 @@ class Cache:
     case_digests: dict[str, str] = field(default_factory=dict)
     largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
     evidence_seconds: float = _EVIDENCE_SECONDS
-    formula_kernels: dict[Traced, PromotedKernel] = field(default_factory=dict)
-    own_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
-    promoted_outputs: dict[tuple[Traced, str], tuple[Array, ...]] = field(default_factory=dict)
-    right_formulas: dict[tuple[Traced, str], FormulaAnswer] = field(default_factory=dict)
+    formulas: FormulaCache = field(default_factory=FormulaCache)
     tracer: Tracer = field(default_factory=Tracer)
     pool: CompilePool = field(default_factory=lambda: CompilePool(_compiler_threads()))
     process: ProcessState = field(default_factory=ProcessState)
@@ -107,8 +101,7 @@ class Cache:
             self.expectation_bytes, self.evidence_seconds = 0, _EVIDENCE_SECONDS
             for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes, self.case_digests):
                 other.clear()
-            for formula in (self.formula_kernels, self.own_kernels, self.promoted_outputs, self.right_formulas):
-                formula.clear()
+            self.formulas = FormulaCache()
 
     def trace_for(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:
         """Returns the kernel traced for a signature, in its form for a backend's platform.

@@ -129,11 +129,11 @@ def ask_formula(
       The answer, and the comparison of each output if some element is wrong; otherwise ().
     """
     key = traced, case.id
-    if key in cache.right_formulas:
-        return cache.right_formulas[key], ()
+    if key in cache.formulas.right:
+        return cache.formulas.right[key], ()
     answer, found = _ask(item, case, cache, traced, expectation)
     if not found:
-        cache.right_formulas[key] = answer
+        cache.formulas.right[key] = answer
     return answer, found
 
 

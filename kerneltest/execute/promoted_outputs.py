@@ -36,13 +36,13 @@ def formula_kernel(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> P
     Raises:
       NotPromotedError: there is none.
     """
-    if traced not in cache.formula_kernels:
+    if traced not in cache.formulas.kernels:
         cache.enter_phase(Phase.TRACING)
         platform = item.backend.platform if traced.by_platform else ""
         wide = cache.tracer.trace_wide(item.pairing, case.signature, traced, platform)
         found = _promote(wide) if wide is not None else None
-        cache.formula_kernels[traced] = found if isinstance(found, PromotedKernel) else own_kernel(cache, traced)
-    return cache.formula_kernels[traced]
+        cache.formulas.kernels[traced] = found if isinstance(found, PromotedKernel) else own_kernel(cache, traced)
+    return cache.formulas.kernels[traced]
 
 
 def own_kernel(cache: Cache, traced: Traced) -> PromotedKernel:
@@ -51,9 +51,9 @@ def own_kernel(cache: Cache, traced: Traced) -> PromotedKernel:
     Raises:
       NotPromotedError: there is none.
     """
-    if traced not in cache.own_kernels:
-        cache.own_kernels[traced] = _promote(traced)
-    found = cache.own_kernels[traced]
+    if traced not in cache.formulas.own_kernels:
+        cache.formulas.own_kernels[traced] = _promote(traced)
+    found = cache.formulas.own_kernels[traced]
     if isinstance(found, str):
         raise NotPromotedError(found)
     return found
@@ -67,7 +67,7 @@ def promoted_outputs(item: Item, case: AnyCase, cache: Cache, traced: Traced) ->
     """
     kernel = formula_kernel(item, case, cache, traced)
     cache.enter_phase(Phase.RUNNING)
-    if (traced, case.id) not in cache.promoted_outputs:
+    if (traced, case.id) not in cache.formulas.outputs:
         cases, inputs = [case], [kernel_inputs(item, case, cache)]
         most = _MOST // (1 + sum(leaf.size for leaf in inputs[0]))
         for other in cache.later_cases(case)[:most]:
@@ -85,8 +85,8 @@ def promoted_outputs(item: Item, case: AnyCase, cache: Cache, traced: Traced) ->
             except Exception as own:
                 raise _explain(own) from own
         for row, each in enumerate(cases):
-            cache.promoted_outputs[traced, each.id] = tuple(output[row] for output in results)
-    return cache.promoted_outputs.pop((traced, case.id))
+            cache.formulas.outputs[traced, each.id] = tuple(output[row] for output in results)
+    return cache.formulas.outputs.pop((traced, case.id))
 
 
 def run_promoted(kernel: PromotedKernel, leaves: Sequence[Array]) -> tuple[Array, ...]:

@@ -76,8 +76,8 @@ class TwoQuestions:
         Raises:
           WrongOutputError: as `judge` does.
         """
-        formula = self._compare_formula()
-        if formula is None:
+        formula = self.cache.formulas.comparisons.compute_once((self.traced, self.case.id), self._compare_formula)
+        if not formula:
             return self._compare(claim, with_evidence=with_evidence)
         if any(each.wrong.any() for each in formula):
             cause = formula_cause(formula) if _explains(claim, formula) else None
@@ -89,25 +89,33 @@ class TwoQuestions:
         found = claim.compare(self.cache.noise(self.case, self.arguments))
         return self._compare(replace(claim, cause=rounding_cause(found, own)), with_evidence=with_evidence)
 
-    def _compare_formula(self) -> list[Comparison] | None:
-        """Returns the comparison of each output without rounding; None if that cannot be asked."""
+    def _compare_formula(self) -> Sequence[Comparison]:
+        """Returns the comparison of each output without rounding; () if that cannot be asked."""
         try:
             return compare_formula(self.item, self.case, self.cache, self.traced, self.expectation, specials=True)
         except NotPromotedError:
-            return None
+            return ()
 
     def _own_rounding(self, claim: CallOutputs) -> OwnRounding | None:
         fmt = own_format(self.item.pairing.tolerance, self.traced)
         if fmt is None or claim.tolerance == BIT_FOR_BIT:
             return None
-        leaves = kernel_inputs(self.item, self.case, self.cache)
-        self.cache.enter_phase(Phase.EXPECTING)
-        try:
-            samples = sample_kernel(own_kernel(self.cache, self.traced), leaves, SampleArithmetic(fmt, self.precision))
-        except NotPromotedError:
+        arithmetic = SampleArithmetic(fmt, self.precision)
+        key = self.traced, self.case.id, arithmetic
+        samples = self.cache.formulas.own_samples.compute_once(key, lambda: self._sample(arithmetic))
+        if not samples:
             return None
         loose = self.expectation.all_bounds(claim.outputs, self.precision.never_exact())
         return own_rounding(samples, claim, loose, fmt)
+
+    def _sample(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
+        """Returns the outputs of the kernel's own formula in samples; () if it cannot be evaluated so."""
+        leaves = kernel_inputs(self.item, self.case, self.cache)
+        self.cache.enter_phase(Phase.EXPECTING)
+        try:
+            return sample_kernel(own_kernel(self.cache, self.traced), leaves, arithmetic)
+        except NotPromotedError:
+            return ()
 
     def _compare(self, claim: CallOutputs, *, with_evidence: bool) -> Outcome:
         return judge_outputs(self.item, self.case, self.arguments, [claim], self.cache, with_evidence=with_evidence)

@@ -47,7 +47,7 @@ class VariationQuestions:
         asks = getattr(self.asked.pairing.tolerance, "asks_formula", False)
         if self.share.formula is None or claim.tolerance == BIT_FOR_BIT or not asks:
             return
-        known = self.asked.cache.right_formulas
+        known = self.asked.cache.formulas.right
         key = self.variation.traced, f"{self.asked.case.id} {self.share.label}"
         if key not in known:
             answer, found = self._ask_formula(self.share.formula)

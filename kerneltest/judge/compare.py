@@ -41,6 +41,11 @@ class Comparison:
     ulps: tuple[int, ...] = ()
 
     @property
+    def bytes(self) -> int:
+        """The size of the arrays."""
+        return sum(each.nbytes for each in (self.actual, self.expected, self.bound, self.wrong, self.special))
+
+    @property
     def verdict(self) -> Verdict:
         """`special_mismatch` if at least half of the wrong elements differ in class, else `mismatch` or `pass`."""
         count = int(self.wrong.sum())

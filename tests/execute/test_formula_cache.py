@@ -1,0 +1,51 @@
+"""The question without rounding is asked once for all judgements of a case; old answers make room for new ones."""
+
+from collections import Counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+from kerneltest.execute.bounded_store import BoundedStore
+from kerneltest.execute.formula_check import compare_formula
+
+
+def test_a_wrong_case_is_compared_without_rounding_once_for_all_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernel(x: jax.Array) -> jax.Array:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = jnp.exp(x_ref[...]) * 1.01
+
+        result: jax.Array = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+        return result
+
+    asked: Counter[str] = Counter()
+
+    def count(item: Any, case: Any, *rest: Any, **more: Any) -> Any:
+        asked[case.id] += 1
+        return compare_formula(item, case, *rest, **more)
+
+    monkeypatch.setattr("kerneltest.execute.two_questions.compare_formula", count)
+    pairing = kt.oracle_for(kernel, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(64,))})(np.exp)
+    result = kt.check(pairing, backends=["interpret", "simulate:sm_90"], depth="quick", minimize=0)
+    assert {each.record.backend for each in result.findings} == {"interpret", "simulate:sm_90"}
+    assert set(asked.values()) == {1}
+
+
+def test_the_oldest_answers_are_forgotten() -> None:
+    made: list[str] = []
+
+    def make(name: str) -> str:
+        made.append(name)
+        return name
+
+    store: BoundedStore[str, str] = BoundedStore(6, len)
+    for name in ("one", "two", "one", "six", "one", "twelve", "much more"):
+        assert store.compute_once(name, lambda name=name: make(name)) == name  # type: ignore[misc]
+    assert made == ["one", "two", "six", "one", "twelve", "much more"]
+    assert len(store) == 1
+    store.clear()
+    assert not len(store)
