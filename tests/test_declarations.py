@@ -27,6 +27,7 @@ BROKEN = {
     "scaled_oracle": ("x / largest", "x / x[-1]"),
     "products_oracle": ("q * k + v", "q * k + q"),
     "affine_oracle": ("sum(rest)", "sum(rest[:2])"),
+    "dequantized_oracle": ("(x - rest[1]) * rest[0]", "x * rest[0] - rest[1]"),
     "configured_oracle": ("-function(v) if config.negate", "function(v) if config.negate"),
     "dropped_oracle": ("bernoulli(key, 0.5", "bernoulli(key, 0.4"),
     "doubled_oracle": ("v + v", "v + 1"),

@@ -222,7 +222,7 @@ def _check_where(pairing: Pairing) -> Problems:
     for name in pairing.where.parameters:
         if name not in pairing.dims and name not in options:
             known = ", ".join([*pairing.dims, *options]) or "none"
-            yield "where", f"{name!r} is neither a dim nor a static argument of the pairing; there are {known}"
+            yield "where", f"{name!r} is no dim, static or optional argument of the pairing; there are {known}"
             return
     lengths = {name: dim.shortest for name, dim in pairing.dims.items()}
     rows = [dict(zip(options, row, strict=True)) for row in itertools.islice(itertools.product(*options.values()), 64)]

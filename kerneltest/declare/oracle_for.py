@@ -71,9 +71,8 @@ def oracle_for(
       rejects: calls that the kernel must refuse, made by `kt.rejects`.
       needs: for production sizes: by dim, the slice of the inputs that an output at a position along it needs, as in
         `{"n": lambda i: slice(0, i + 1)}` for a cumulative sum. A dim in `batch_dims` needs only the position.
-      where: a relation between dims and static arguments that every call meets, as in `lambda q, kv: q <= kv`. By name,
-        it gets lengths, the kernel's values of static arguments, and for an argument that may be absent whether it is
-        given.
+      where: a relation that every call meets, as in `lambda q, kv: q <= kv`. By name, it gets lengths, the kernel's
+        values of static arguments, and for an argument that may be absent whether it is given.
       backends: the backends that the kernel is for, by patterns of their ids or by `gpu`, `nvidia`, `amd` or `tpu`; all
         by default. It is not applicable to the others.
       returns: the dtype of each output in order, or one for all: `"float32"`, the name of an array argument of the same

@@ -21,7 +21,7 @@ class Relation:
 
     Attributes:
       function: takes lengths and static arguments and returns whether they meet the condition.
-      parameters: the names of its parameters, which are dims and static arguments.
+      parameters: the names of its parameters: dims, static and optional arguments.
     """
 
     function: Function

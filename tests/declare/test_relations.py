@@ -82,7 +82,7 @@ MISWRITTEN: dict[str, tuple[Any, str]] = {
     "admits none": (lambda n: n < 0, "where: it admits none of the lengths that were tried"),
     "an unknown name": (
         lambda k: k > 0,
-        "where: 'k' is neither a dim nor a static argument of the pairing; there are m, n",
+        "where: 'k' is no dim, static or optional argument of the pairing; there are m, n",
     ),
     "no function": (3, "where: give a function of dims and static arguments"),
     "no parameters": (lambda: True, "where: give a function of dims and static arguments"),
