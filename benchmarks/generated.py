@@ -1,10 +1,10 @@
 """Runs generated kernels: `python -m benchmarks.generated --seeds 0:100 [--jobs N] [--minutes M]`.
 
-The kernels of `kerneltest generate` are right by construction, so a finding is a bug of kerneltest, of Pallas or of the
-generator. Each seed that has one is printed with it. `reports/generated/ledger.json` keeps which seeds ran, with which
-versions, and what was found: a finding that it knows is not printed again, and one that is gone is. Exits with 1 if
-there is a new finding. `--coverage FILE` runs nothing: it writes how often the seeds' kernels have each production, and
-with how many others.
+The kernels of `kerneltest generate` are right by construction, so a finding is a bug of kerneltest, of Pallas or of
+the generator. The ledger (by default `reports/generated/ledger.json`) has which seeds ran, with which versions, and
+what was found. A finding that it knows is not printed, and one that is gone is. Exits with 1 if there is a new
+finding. `--keep` adds the run to the ledger. `--coverage FILE` runs nothing: it writes how often the seeds' kernels
+have each production, and with how many others.
 """
 
 import argparse
@@ -134,7 +134,8 @@ def main() -> int:
     parser.add_argument("--backends", default=BACKENDS)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e6)
-    parser.add_argument("--ledger", type=Path, help=f"keep the result there, as in {LEDGER.relative_to(ROOT)}")
+    parser.add_argument("--ledger", type=Path, default=LEDGER, help="what earlier runs found")
+    parser.add_argument("--keep", action="store_true", help="add the run to the ledger")
     parser.add_argument("--coverage", type=Path, help="write the coverage of the seeds there, and run nothing")
     options = parser.parse_args()
     started = time.monotonic()
@@ -143,19 +144,20 @@ def main() -> int:
         options.coverage.parent.mkdir(parents=True, exist_ok=True)
         options.coverage.write_text(coverage(seeds), encoding="utf-8")
         return 0
-    results = []
+    ledger = json.loads(options.ledger.read_text(encoding="utf-8")) if options.ledger.exists() else {}
+    known, results = set(ledger.get("findings", ())), []
     for each in run_seeds(seeds, options.only, options.backends.split(","), options.jobs, options.minutes):
         results.append(each)
-        for line in each.findings:
-            print(f"{each.seed} ({each.what}): {line}", flush=True)
+        for key, line in zip(each.keys, each.findings, strict=True):
+            if key not in known:
+                print(f"{each.seed} ({each.what}): {line}", flush=True)
     run = {
         "seeds": options.seeds, "kernels": len(results), "cases": sum(each.cases for each in results),
         "seconds": round(time.monotonic() - started), "jobs": options.jobs, "backends": options.backends,
         "jax": jax.__version__, "numpy": np.__version__, "with findings": sum(bool(each.findings) for each in results),
     }  # fmt: skip
-    ledger = json.loads(options.ledger.read_text()) if options.ledger and options.ledger.exists() else {}
     new, gone = update(ledger, results, run)
-    if options.ledger:
+    if options.keep:
         options.ledger.parent.mkdir(parents=True, exist_ok=True)
         options.ledger.write_text(json.dumps(ledger, indent=1) + "\n", encoding="utf-8")
     slowest = sorted(results, key=lambda each: -each.seconds)[:SLOWEST]

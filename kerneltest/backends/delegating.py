@@ -1,5 +1,6 @@
 """The base class of backends that wrap another one."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +52,9 @@ class DelegatingBackend(Backend):
         return self.wrapped.lowering_backend()
 
     def with_program_orders(self, count: int) -> Backend:
-        return self.wrapped.with_program_orders(count)
+        other = copy.copy(self)
+        other.wrapped = self.wrapped.with_program_orders(count)
+        return other
 
     def environment(self) -> dict[str, Any]:
         return self.wrapped.environment()

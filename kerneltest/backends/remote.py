@@ -36,9 +36,6 @@ class RemoteBackend(DelegatingBackend):
     def prepare_at_scale(self, traced: Traced) -> ProductionExecutable:
         raise self._failure()
 
-    def with_program_orders(self, count: int) -> Backend:
-        return RemoteBackend(self.wrapped.with_program_orders(count), self._reason, self._facts)
-
     def environment(self) -> dict[str, Any]:
         return dict(self._facts)
 

@@ -10,7 +10,6 @@ import numpy as np
 from kerneltest.backends.base import (
     Agree,
     Artifact,
-    Backend,
     BatchExecutable,
     Executable,
     FastPath,
@@ -92,9 +91,6 @@ class UserBackend(DelegatingBackend):
             return self.wrapped.lowering_backend()
         except Exception:
             return ""
-
-    def with_program_orders(self, count: int) -> Backend:
-        return UserBackend(self.wrapped.with_program_orders(count), self.id)
 
     def environment(self) -> dict[str, Any]:
         try:

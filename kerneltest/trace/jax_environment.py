@@ -24,7 +24,8 @@ def jax_settings() -> dict[str, str]:
 def jax_environment() -> dict[str, str]:
     """The versions of JAX and Python, and the devices, as JAX reports them."""
     found = [] if device_problem() else jax.devices()
-    devices = sorted({f"{d.client.platform_version.splitlines()[0]}: {d.device_kind}" for d in found})
+    named = ((d.client.platform_version.splitlines()[0], d.device_kind) for d in found)
+    devices = sorted({": ".join(dict.fromkeys(names)) for names in named})  # a CPU is called the same twice
     return {
         "jax": jax.__version__,
         "jaxlib": metadata.version("jaxlib"),

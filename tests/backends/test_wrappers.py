@@ -10,7 +10,8 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.backends.base import FORMER_NAMES, Artifact, Backend
-from kerneltest.backends.delegating import DelegatingBackend
+from kerneltest.backends.delegating import DelegatingBackend, UnavailableBackend
+from kerneltest.backends.registry import resolve
 from kerneltest.backends.remote import RemoteBackend
 from kerneltest.backends.user_backend import UserBackend
 
@@ -73,6 +74,17 @@ def test_every_member_is_forwarded_or_overridden_on_purpose(name: str, wrapper: 
     else:
         forwarded = getattr(made, name) == getattr(wrapped, name)
     assert forwarded is (name not in OVERRIDDEN[wrapper])
+
+
+@pytest.mark.parametrize(
+    "make", [*MAKE.values(), lambda wrapped: UnavailableBackend(wrapped, "no licence")], ids=lambda make: make.__name__
+)
+def test_a_wrapper_stays_in_place_for_other_orders_of_programs(make: Callable[[Backend], Any]) -> None:
+    (simulate,) = resolve(["simulate:sm_90"])
+    made = make(simulate)
+    other = made.with_program_orders(2)
+    assert (type(other), other.id, other.unavailable()) == (type(made), made.id, made.unavailable())
+    assert (made.wrapped.orders, other.wrapped.orders) == (0, 2)
 
 
 def test_overridden_members_exist() -> None:
