@@ -38,13 +38,12 @@ def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.records.overlay import overlay_runs
     from kerneltest.records.runs import read_all
     from kerneltest.report.html.render_page import render
-    from kerneltest.report.panels import PanelError, registered_panels
+    from kerneltest.report.panels import PanelError, make_sections
     from kerneltest.report.text.tables import for_terminal
 
     try:
         merged = overlay_runs(read_all(chosen.runs))
-        sections = [section for panel in registered_panels() if (section := panel.section(chosen))]
-        write_text(chosen.output, render(merged, sections))
+        write_text(chosen.output, render(merged, make_sections(merged, chosen)))
     except (RecordError, PanelError, OSError) as error:
         return refuse("report", error)
     print(for_terminal(str(chosen.output)))
