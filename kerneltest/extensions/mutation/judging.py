@@ -145,15 +145,19 @@ class MutationSession:
         """Runs cases on a mutant until one finds it; those that found earlier mutants come first."""
         trial = RunningTrial(mutant, self._kills)
         with without_debugging():
-            for part in self._parts:
-                tracer = MutantTracer(part.traces, mutant)
-                cache = Cache(tracer=tracer, expectations=part.cache.expectations, pool=part.cache.pool)
-                cache.owner, cache.evidence_seconds = part.cache.owner, 0.0
-                if trial.run_values(part, cache, tracer) or trial.run_others(part, cache, tracer):
-                    break
+            self.run_cases(trial)
             if trial.is_undistinguished:
                 self._look_deeper(trial)
         return trial.end()
+
+    def run_cases(self, trial: RunningTrial) -> None:
+        """Runs the cases of all parts on a trial's mutant until the trial is over."""
+        for part in self._parts:
+            tracer = MutantTracer(part.traces, trial.mutant)
+            cache = Cache(tracer=tracer, expectations=part.cache.expectations, pool=part.cache.pool)
+            cache.owner, cache.evidence_seconds = part.cache.owner, 0.0
+            if trial.run_values(part, cache, tracer) or trial.run_others(part, cache, tracer):
+                return
 
     def _look_deeper(self, trial: RunningTrial) -> None:
         """Looks for a case of the next depth in which a mutant's bits differ from the kernel's."""

@@ -1,10 +1,12 @@
 """`--kt-mutate`: a run that also judges the mutants of its pairings, and what becomes of the scores."""
 
+import json
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
+from kerneltest.cli import main
 from kerneltest.records.mutation_scores import MutantTrial, MutationScore, ScoredMutant
 from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.record_files import RecordWriter, read_scores
@@ -129,6 +131,26 @@ def test_a_page_shows_the_last_score_of_each_pairing(tmp_path: Path) -> None:
         writer.close()
     merged = overlay_runs(read_all([tmp_path / "old", tmp_path / "new"]))
     assert merged.mutants == (_score(3),)
+
+
+@pytest.mark.parametrize(
+    ("killed", "words", "colour"), [(9, "90.0% of 10", "brightgreen"), (2, "66.7% of 3", "orange")]
+)
+def test_a_badge_shows_the_score(tmp_path: Path, killed: int, words: str, colour: str) -> None:
+    run, badge, page = made_run(tmp_path / "run", made_record()), tmp_path / "badge.json", tmp_path / "page.md"
+    writer = RecordWriter(run, "main")
+    writer.write_score(_score(killed))
+    writer.close()
+    assert main(["summary", str(run), "--mutants-badge", str(badge), "--markdown", str(page)]) == 0
+    shown = {"schemaVersion": 1, "label": "mutants found", "message": words, "color": colour}
+    assert json.loads(badge.read_text(encoding="utf-8")) == shown
+    assert "### Mutants" in page.read_text(encoding="utf-8")
+
+
+def test_a_badge_of_a_run_without_mutants_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made_run(tmp_path / "run", made_record())
+    assert main(["summary", str(run), "--mutants-badge", str(tmp_path / "badge.svg")]) == 2
+    assert "no mutation scores: run pytest with --kt-mutate" in capsys.readouterr().err
 
 
 def test_survivors_that_read_alike_are_counted() -> None:
