@@ -3,10 +3,14 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import kerneltest as kt
 from kerneltest.__main__ import main
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.runner import run_item
 from kerneltest.extensions.mutation.advice import advise
 from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.operators import OPERATORS
@@ -76,6 +80,24 @@ def test_a_kernel_may_return_a_scalar() -> None:
     trials = _trials("scalar", "interpret")
     assert {trial.end for trial in trials} <= {TrialEnd.KILLED, TrialEnd.EQUIVALENT}
     assert sum(trial.end is TrialEnd.KILLED for trial in trials) > 5
+
+
+def test_the_oracle_is_not_asked_again_what_a_run_has_asked() -> None:
+    asked: list[int] = []
+
+    @kt.oracle_for(weak_suite.total, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))))
+    def counted(x: Any) -> Any:
+        asked.append(1)
+        return (x + 1.0).sum()
+
+    items, cache = plan_items(counted, "counted", "interpret"), Cache()
+    for item in items:
+        list(run_item(item, cache))
+    in_run = len(asked)
+    MutationSession(items, cache)
+    shared = len(asked) - in_run
+    MutationSession(items)
+    assert shared < (len(asked) - in_run - shared) / 4
 
 
 def test_a_pairing_for_other_backends_has_no_mutants() -> None:
