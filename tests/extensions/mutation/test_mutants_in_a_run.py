@@ -40,7 +40,7 @@ wrong = declared(lambda x: x * 0.25 + 1.0)
 def test_plain():
     pass
 """
-OPTIONS = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0", "-p", "no:cacheprovider")
+OPTIONS = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0")
 
 
 def _pytest(folder: Path, *arguments: str) -> CompletedProcess[str]:
@@ -109,14 +109,22 @@ def test_a_least_score_without_mutants_is_refused(tmp_path: Path) -> None:
 
 
 def test_shards_divide_the_mutants_and_merging_joins_the_scores(tmp_path: Path) -> None:
-    for number in ("1", "2"):
-        asked = ("--kt-mutate", "--kt-shard", f"{number}/2", "--kt-report", number, "-k", "float32 and not wrong")
-        assert _pytest(tmp_path, *asked).returncode == 0
-    shards = [{*_scores(tmp_path / number)} for number in ("1", "2")]
-    assert sorted(map(sorted, shards)) == [["lenient"], ["strict"]]
+    asked = ("--kt-mutate", "-k", "strict")
+    assert _pytest(tmp_path, *asked, "--kt-report", "whole").returncode == 0
+    for number in ("1", "2"):  # each has one of the dtypes
+        assert _pytest(tmp_path, *asked, "--kt-shard", f"{number}/2", "--kt-report", number).returncode == 0
+    assert sorted(len(_scores(tmp_path / number)) for number in ("1", "2")) == [0, 1]
     merged = forked.run(tmp_path, "kerneltest", "merge", "1", "2", "-o", "both")
-    assert {*_scores(tmp_path / "both")} == {"lenient", "strict"}
+    assert _scores(tmp_path / "both") == _scores(tmp_path / "whole")
     assert "test_suite.py::strict: " in merged.stdout
+
+
+def test_what_has_not_changed_is_left_out_with_its_mutants(tmp_path: Path) -> None:
+    asked = ("--kt-mutate", "-k", "strict and float32")
+    assert "strict: " in _pytest(tmp_path, *asked).stdout
+    again = _pytest(tmp_path, *asked, "--kt-changed")
+    assert "--kt-changed left out 1 item" in again.stdout
+    assert " passed" not in again.stdout
 
 
 def _score(killed: int, **more: object) -> MutationScore:
