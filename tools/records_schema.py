@@ -10,12 +10,18 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from kerneltest.records.record_files import END_LINE, PLAN_LINE, RECORD_LINE, REPRODUCER_LINE
+from kerneltest.records.record_files import END_LINE, MUTANTS_LINE, PLAN_LINE, RECORD_LINE, REPRODUCER_LINE
 from kerneltest.records.validation import SCHEMA
 
 PATH = Path(__file__).parent.parent / f"docs/schema/records-{SCHEMA}.json"
 URL = f"https://kerneltest.github.io/kerneltest/schema/{PATH.name}"
-LINES = {"record": RECORD_LINE, "plan": PLAN_LINE, "end": END_LINE, "smallest": REPRODUCER_LINE}
+LINES = {
+    "record": RECORD_LINE,
+    "plan": PLAN_LINE,
+    "end": END_LINE,
+    "smallest": REPRODUCER_LINE,
+    "mutants": MUTANTS_LINE,
+}
 
 
 def records_schema() -> dict[str, Any]:
@@ -25,7 +31,7 @@ def records_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": URL,
         "title": f"Records of kerneltest, schema {SCHEMA}",
-        "description": "One line of records-*.jsonl or smallest-*.jsonl, or the line of plan.json or end.json.",
+        "description": "One line of records-*.jsonl, smallest-*.jsonl, mutants-*.jsonl, plan.json or end.json.",
         "oneOf": [schema for (_, _), schema in of_lines.items()],
         **shared,
     }

@@ -38,13 +38,12 @@ def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.records.overlay import overlay_runs
     from kerneltest.records.runs import read_all
     from kerneltest.report.html.render_page import render
-    from kerneltest.report.panels import PanelError, registered_panels
+    from kerneltest.report.panels import PanelError, make_sections
     from kerneltest.report.text.tables import for_terminal
 
     try:
         merged = overlay_runs(read_all(chosen.runs))
-        sections = [section for panel in registered_panels() if (section := panel.section(chosen))]
-        write_text(chosen.output, render(merged, sections))
+        write_text(chosen.output, render(merged, make_sections(merged, chosen)))
     except (RecordError, PanelError, OSError) as error:
         return refuse("report", error)
     print(for_terminal(str(chosen.output)))
@@ -68,7 +67,10 @@ def _add_summary_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     parser.add_argument("--sarif", type=Path, metavar="FILE", help="the suspects, for code scanning and editors")
-    parser.add_argument("--badge", action="append", type=Path, default=[], metavar="FILE", help=".svg or .json; repeat")
+    badges = (("--badge", "the conformance"), ("--mutants-badge", "the mutation score of runs with --kt-mutate"))
+    for option, what in badges:
+        about = f"{what} as a badge, .svg or .json; repeat"
+        parser.add_argument(option, action="append", type=Path, default=[], metavar="FILE", help=about)
 
 
 def _summary(chosen: argparse.Namespace) -> int:
@@ -77,8 +79,9 @@ def _summary(chosen: argparse.Namespace) -> int:
     from kerneltest.records.runs import read_all
     from kerneltest.report.counts import count_cells
     from kerneltest.report.sarif import sarif
+    from kerneltest.report.text.badge import conformance_badge, mutation_badge, write_badge
     from kerneltest.report.text.github_annotations import github_annotations
-    from kerneltest.report.text.markdown_summary import markdown_summary, write_badge
+    from kerneltest.report.text.markdown_summary import markdown_summary
     from kerneltest.report.text.suspect_text import format_suspects
     from kerneltest.report.text.tables import for_terminal
     from kerneltest.report.text.terminal_summary import matrix_lines
@@ -94,7 +97,9 @@ def _summary(chosen: argparse.Namespace) -> int:
         if chosen.sarif:
             write_text(chosen.sarif, sarif(suspects, merged.pairings, counts.complete))
         for path in chosen.badge:
-            write_badge(path, counts)
+            write_badge(path, conformance_badge(counts))
+        for path in chosen.mutants_badge:
+            write_badge(path, mutation_badge(merged.mutants))
     except (RecordError, ValueError, OSError) as error:
         return refuse("summary", error)
     if chosen.format == "github":

@@ -31,8 +31,12 @@ MODULES = {
         "kerneltest.extensions.lowering_map.lowering_panel",
         "kerneltest.extensions.mutation.mutation_panel",
     ),
-    "plugins": ("kerneltest.extensions.ray.ray_plugin",),
+    "plugins": (
+        "kerneltest.extensions.mutation.mutate_plugin",
+        "kerneltest.extensions.ray.ray_plugin",
+    ),
     "settings": (
+        "kerneltest.extensions.mutation",
         "kerneltest.extensions.proofs",
         "kerneltest.extensions.sanitizer",
         "kerneltest.extensions.ray",

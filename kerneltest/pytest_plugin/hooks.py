@@ -51,10 +51,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if not run.role.is_worker:
         config.stash[_GUARD] = ExitGuard()
     plugins, collects_only = config.pluginmanager, config.option.collectonly
-    if run.settings.shard is not None:
-        plugins.register(ShardPlugin(run.settings.shard, _balance_with(config, run.settings.durations)), _SHARDING)
-    if plugins.hasplugin("cacheprovider") and not collects_only:
-        plugins.register(IncrementalPlugin(run), _INCREMENTAL)
     if not run.role.is_worker:
         plugins.register(FailedTests(run.reporter.failed_tests), _FAILED_TESTS)
         plugins.register(run.reporter.brief_failures, "kerneltest-brief-failures")
@@ -64,6 +60,11 @@ def pytest_configure(config: pytest.Config) -> None:
         plugins.register(line, PROGRESS)
     for module in import_module("kerneltest.extensions").MODULES["plugins"]:
         plugins.register(import_module(module), module)
+    # Their hooks run last, those of a plugin that is registered later after others.
+    if run.settings.shard is not None:
+        plugins.register(ShardPlugin(run.settings.shard, _balance_with(config, run.settings.durations)), _SHARDING)
+    if plugins.hasplugin("cacheprovider") and not collects_only:
+        plugins.register(IncrementalPlugin(run), _INCREMENTAL)
 
 
 def _balance_with(config: pytest.Config, durations: str) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerneltest.core.targets import Tier
-from kerneltest.pytest_plugin.kernel_item import KernelItem
+from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
 from kerneltest.pytest_plugin.pytest_run import PytestRun
 
 if TYPE_CHECKING:
@@ -36,8 +36,13 @@ class IncrementalPlugin:
         kernel_items = [item for item in items if isinstance(item, KernelItem)]
         self._left_out = list(self._unchanged(kernel_items, store.green()))
         dropped = frozenset(self._left_out)
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in dropped])
-        items[:] = [item for item in items if item.nodeid not in dropped]
+
+        def is_left_out(item: pytest.Item) -> bool:
+            parts = item.items if isinstance(item, PairingItem) else ()
+            return bool(parts) and all(part.name in dropped for part in parts)
+
+        config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
+        items[:] = [item for item in items if not is_left_out(item)]
 
     def _unchanged(self, items: Sequence[KernelItem], green: dict[str, str]) -> Iterator[str]:
         """Yields the node ids of the items whose key is that under which they were green."""

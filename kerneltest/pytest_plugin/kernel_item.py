@@ -50,7 +50,14 @@ class TimeIsUp(KeyboardInterrupt):
 
 
 class PairingItem(pytest.Item):
-    """An item of a pairing. It has the pairing's marks, and no `xfail`."""
+    """An item of a pairing. It has the pairing's marks, and no `xfail`.
+
+    Attributes:
+      pairing: whose item it is.
+      items: the groups of families that it is about; () if the pairing cannot be tested.
+    """
+
+    items: Sequence[Item] = ()
 
     def __init__(self, *, pairing: Pairing, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -19,8 +19,9 @@ _LOCK = ".kerneltest.lock"
 # All files that a run writes there; no others are ever deleted.
 _WRITTEN = ("records-*.jsonl", "records-*.jsonl.gz", "end.json", "running-*.txt", "crash-*.jsonl", "died-*.txt",
             "said-*.txt", "costs-*.json", "keys-*.jsonl", "report.html", "smallest-*.jsonl", "smallest-*.jsonl.gz",
-            "suspect-*.claim", "cases/cut_*.py", "cases/*.npz", "cases/reproduce_*.py", "artifacts/*/*.ttir",
-            "artifacts/*/*.ptx", "artifacts/*/*.amdgcn", "artifacts/*/*.hlo.txt")  # fmt: skip
+            "mutants-*.jsonl", "mutants-*.jsonl.gz", "suspect-*.claim", "cases/cut_*.py", "cases/*.npz",
+            "cases/reproduce_*.py", "artifacts/*/*.ttir", "artifacts/*/*.ptx", "artifacts/*/*.amdgcn",
+            "artifacts/*/*.hlo.txt")  # fmt: skip
 
 
 class FolderError(ValueError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerneltest.pytest_plugin.kernel_item import KernelItem
+from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
 
 if TYPE_CHECKING:
     from kerneltest.execute.setting_types import RunShard
@@ -43,15 +43,15 @@ class ShardPlugin:
         shard_of = balance(part_costs(self.whole, self._seconds), self.shard.count)
 
         def is_selected(item: pytest.Item) -> bool:
-            return self.shard.number == (shard_of[part_of(item)] if isinstance(item, KernelItem) else 1)
+            return self.shard.number == (shard_of[part_of(item)] if isinstance(item, PairingItem) and item.items else 1)
 
         deselected = [item for item in items if not is_selected(item)]
         items[:] = [item for item in items if is_selected(item)]
         config.hook.pytest_deselected(items=deselected)
 
 
-def part_of(item: KernelItem) -> Part:
-    """Returns the part to which an item belongs."""
+def part_of(item: PairingItem) -> Part:
+    """Returns the part to which an item belongs: that of its first group."""
     return item.items[0].pairing_id, item.items[0].dtype
 
 

@@ -18,7 +18,7 @@ _SHARD = re.compile(r"[1-9]\d{0,17}/([1-9]\d{0,17})")
 _MOST_NAMED = 8  # missing shards
 
 # Files that a merged run takes over from its shards.
-_COPIED = ("records-*.jsonl*", "smallest-*.jsonl*", "cases/*", "artifacts/*/*")
+_COPIED = ("records-*.jsonl*", "smallest-*.jsonl*", "mutants-*.jsonl*", "cases/*", "artifacts/*/*")
 
 
 class JoinError(ValueError):
@@ -129,7 +129,7 @@ def copy_files(run: RunRecords, folder: Path) -> None:
     for path in sorted(path for pattern in _COPIED for path in run.folder.glob(pattern)):
         name = path.relative_to(run.folder).as_posix()
         kind, dash, rest = name.partition("-")
-        target = f"{kind}{dash}{number}.{rest}" if kind in ("records", "smallest") else name
+        target = f"{kind}{dash}{number}.{rest}" if kind in ("records", "smallest", "mutants") else name
         with open_inside(run.folder, name) as file:
             if not (folder / target).exists():
                 with open_inside(folder, target, "xb") as copy:

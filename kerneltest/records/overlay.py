@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
+from kerneltest.records.mutation_scores import MutationScore
 from kerneltest.records.run_plan import ANY, CellKey, PairingSummary, PlannedItem
 from kerneltest.records.runs import CellStatus, RunRecords
 from kerneltest.records.schema import Record
@@ -82,6 +83,11 @@ class Overlay:
     def pairings(self) -> Mapping[str, PairingSummary]:
         """The pairings as the last run declares them."""
         return {name: declared for run in self.runs for name, declared in run.plan.pairings.items()}
+
+    @property
+    def mutants(self) -> tuple[MutationScore, ...]:
+        """The mutation score of each pairing in the last run that judged its mutants."""
+        return tuple({score.pairing: score for run in self.runs for score in run.mutants}.values())
 
     @property
     def complete(self) -> bool:

@@ -17,6 +17,7 @@ from kerneltest.records.artifacts import save_arguments as save_arguments
 from kerneltest.records.artifacts import save_artifacts as save_artifacts
 from kerneltest.records.files import RecordError as RecordError
 from kerneltest.records.files import open_inside
+from kerneltest.records.mutation_scores import MutationScore
 from kerneltest.records.run_plan import End, Plan
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.records.strict_json import dumps
@@ -71,8 +72,16 @@ class _SmallestLine:
     __pydantic_config__ = _STRICT
 
 
+@dataclass(frozen=True, slots=True)
+class _MutantsLine:
+    schema: Literal[11]
+    mutants: MutationScore
+
+    __pydantic_config__ = _STRICT
+
+
 RECORD_LINE, PLAN_LINE, END_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine), TypeAdapter(_EndLine)
-REPRODUCER_LINE = TypeAdapter(_SmallestLine)
+REPRODUCER_LINE, MUTANTS_LINE = TypeAdapter(_SmallestLine), TypeAdapter(_MutantsLine)
 
 
 class RecordWriter:
@@ -94,8 +103,15 @@ class RecordWriter:
     def write_reproducer(self, smallest: Reproducer) -> None:
         """Appends a reproducer to a file of its own next to the shard."""
         record = replace(smallest.record, message=shorten(smallest.record.message))
-        with open_inside(self.folder, f"smallest-{self.shard}.jsonl", "ab") as file:
-            file.write(dumps(_SmallestLine(SCHEMA, replace(smallest, record=record))).encode() + b"\n")
+        self._append("smallest", dumps(_SmallestLine(SCHEMA, replace(smallest, record=record))))
+
+    def write_score(self, score: MutationScore) -> None:
+        """Appends the mutation score of a pairing to a file of its own next to the shard."""
+        self._append("mutants", dumps(_MutantsLine(SCHEMA, score)))
+
+    def _append(self, kind: str, line: str) -> None:
+        with open_inside(self.folder, f"{kind}-{self.shard}.jsonl", "ab") as file:
+            file.write(line.encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
@@ -187,9 +203,9 @@ def _write_whole(folder: Path, name: str, line: str) -> None:
     (folder / temporary).replace(folder / name)
 
 
-def shard_files(folder: Path) -> list[Path]:
-    """Returns the files that hold a run's records, ordered by name."""
-    return sorted([*folder.glob("records-*.jsonl"), *folder.glob("records-*.jsonl.gz")])
+def shard_files(folder: Path, kind: str = "records") -> list[Path]:
+    """Returns the files that hold a run's records, or its lines of another kind, ordered by name."""
+    return sorted([*folder.glob(f"{kind}-*.jsonl"), *folder.glob(f"{kind}-*.jsonl.gz")])
 
 
 def read_records(folder: Path) -> Iterator[Record]:
@@ -233,8 +249,14 @@ def read_reproducers(folder: Path) -> Iterator[Reproducer]:
     Raises:
       RecordError: as `read_records`.
     """
-    for shard in sorted([*folder.glob("smallest-*.jsonl"), *folder.glob("smallest-*.jsonl.gz")]):
+    for shard in shard_files(folder, "smallest"):
         yield from (line.smallest for line in _read(shard, REPRODUCER_LINE))
+
+
+def read_scores(folder: Path) -> Iterator[MutationScore]:
+    """Yields the mutation scores of a run, as `read_reproducers` does; a pairing may have several, the last counts."""
+    for shard in shard_files(folder, "mutants"):
+        yield from (line.mutants for line in _read(shard, MUTANTS_LINE))
 
 
 def _read(shard: Path, adapter: TypeAdapter[_Line]) -> Iterator[_Line]:

@@ -12,7 +12,16 @@ from kerneltest.records.files import RecordError
 from kerneltest.records.informative import Informativeness
 from kerneltest.records.interning import intern_records
 from kerneltest.records.journal import read_orphaned
-from kerneltest.records.record_files import read_end, read_plan, read_records, read_reproducers, read_some, write_end
+from kerneltest.records.mutation_scores import MutationScore
+from kerneltest.records.record_files import (
+    read_end,
+    read_plan,
+    read_records,
+    read_reproducers,
+    read_scores,
+    read_some,
+    write_end,
+)
 from kerneltest.records.run_plan import CellKey, End, Plan, PlannedItem, digest_ids
 from kerneltest.records.schema import Record, Reproducer
 
@@ -142,6 +151,7 @@ class RunRecords:
       records: as written, but without the elements of evidence windows, which `evidence_windows` reads again.
       reconciled: the records reconciled with the plan.
       reproducers: the smallest failing cases that were found.
+      mutants: the mutation scores of its pairings, if it judged mutants.
     """
 
     name: str
@@ -150,6 +160,7 @@ class RunRecords:
     records: tuple[Record, ...]
     reconciled: Reconciled
     reproducers: tuple[Reproducer, ...] = ()
+    mutants: tuple[MutationScore, ...] = ()
 
 
 def read_runs(folder: Path) -> tuple[RunRecords, ...]:
@@ -221,7 +232,9 @@ def read_running(folder: Path, name: str = "") -> RunRecords:
       RecordError: it cannot be read.
     """
     plan, records = read_plan(folder), tuple(intern_records(read_records(folder)))
-    return RunRecords(name, folder, plan, records, reconcile(plan, records), tuple(read_reproducers(folder)))
+    mutants = {score.pairing: score for score in read_scores(folder)}
+    reproducers = tuple(read_reproducers(folder))
+    return RunRecords(name, folder, plan, records, reconcile(plan, records), reproducers, tuple(mutants.values()))
 
 
 def end_run(run: RunRecords, failed_tests: tuple[str, ...] = ()) -> None:

@@ -6,8 +6,12 @@ The command line imports it for its options, so it imports no other module of th
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
+
+if TYPE_CHECKING:
+    from kerneltest.records.overlay import Overlay
 
 
 class PanelError(ValueError):
@@ -72,13 +76,13 @@ class Panel:
     Attributes:
       name: the name of its sections.
       add_arguments: adds its options to `kerneltest report`.
-      section: makes the section for the parsed options; returns None if they do not request one, and raises a
-        `PanelError` if it cannot be made.
+      section: makes the section of a page from the parsed options and the runs that the page shows. It returns None if
+        there is nothing to show, and raises a `PanelError` if the section cannot be made.
     """
 
     name: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    section: Callable[[argparse.Namespace], Section | None]
+    section: "Callable[[argparse.Namespace, Overlay], Section | None]"
 
 
 _REGISTRY: Registry[Panel] = Registry("panel", extended_by="panels")
@@ -100,3 +104,21 @@ def register_panel(panel: Panel, *, order: int = AFTER_BUILT_IN) -> None:
 def registered_panels() -> tuple[Panel, ...]:
     """Returns all panels, in order."""
     return _REGISTRY.entries()
+
+
+def make_sections(merged: "Overlay", chosen: argparse.Namespace | None = None) -> list[Section]:
+    """Returns the sections of the panels for a page.
+
+    Args:
+      merged: the runs that the page shows.
+      chosen: the parsed options of `kerneltest report`; by default as if none were given.
+
+    Raises:
+      PanelError: a section cannot be made.
+    """
+    if chosen is None:
+        parser = argparse.ArgumentParser()
+        for panel in registered_panels():
+            panel.add_arguments(parser)
+        chosen = parser.parse_args([])
+    return [section for panel in registered_panels() if (section := panel.section(chosen, merged))]

@@ -23,6 +23,7 @@ from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
 from kerneltest.plan.signatures import signatures
+from kerneltest.records.overlay import Overlay
 from kerneltest.records.record_files import write_plan
 from kerneltest.records.run_plan import Plan
 from kerneltest.report import panels
@@ -41,7 +42,7 @@ def test_built_in_extensions_are_registered() -> None:
     assert [command.name for command in registered_commands()] == (
         "init doctor audit run watch report summary merge diff repro lowering mutate coverage generate".split()
     )
-    assert {"--kt-prove", "--kt-sanitize"} <= {setting.option for setting in known_settings()}
+    assert {"--kt-mutate", "--kt-prove", "--kt-sanitize"} <= {setting.option for setting in known_settings()}
     assert [panel.name for panel in registered_panels()] == ["lowering", "mutants"]
 
 
@@ -98,7 +99,7 @@ def test_a_command_of_a_user_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_a_panel_of_a_user_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _copy(panels._REGISTRY, monkeypatch)
 
-    def section(chosen: argparse.Namespace) -> Section | None:
+    def section(chosen: argparse.Namespace, merged: Overlay) -> Section | None:
         if chosen.weather == "bad":
             raise PanelError("the weather is bad")
         html = '<section id="view-weather" data-view="weather">rain</section>'

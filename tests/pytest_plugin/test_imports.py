@@ -17,6 +17,7 @@ UNUSED = (
     *("hypothesis", "jaxtyping", "jinja2", "ray", "triton", "z3"),
     *("kerneltest.backends.codegen", "kerneltest.backends.simulate", "kerneltest.backends.tpu"),
     *(
+        "kerneltest.extensions.mutation.mutant_items",
         "kerneltest.extensions.proofs.proof_search",
         "kerneltest.localize",
         "kerneltest.report.html",

@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
+from kerneltest.records.mutation_scores import MutantTrial, MutationScore, ScoredMutant
 from kerneltest.records.record_files import RECORD_LINE, RecordWriter, line_of
 from kerneltest.records.schema import FaultLocation, Reproducer
 from kerneltest.records.schema_10 import upgrade_line
@@ -38,12 +39,14 @@ def test_every_file_of_a_run_fits(tmp_path: Path) -> None:
     record, plan = hostile()
     run = made_run(tmp_path / "run", PASS, WRONG, record, **plan)
     fault = FaultLocation("k.py:1", "x", "y", True)
-    RecordWriter(run, "main").write_reproducer(Reproducer("c1", WRONG, 1, 1, True, fault))
+    writer = RecordWriter(run, "main")
+    writer.write_reproducer(Reproducer("c1", WRONG, 1, 1, True, fault))
+    writer.write_score(MutationScore(pairing="p", mutants=(MutantTrial(ScoredMutant("k.py", 1, "x"), "survived"),)))
     seen = set()
     for name, line in _lines(run):
         seen.add(name)
         VALIDATOR.validate(line)
-    assert seen == {"records", "smallest", "plan", "end"}
+    assert seen == {"records", "smallest", "mutants", "plan", "end"}
     assert any('{"float":"nan"}' in path.read_text(encoding="utf-8") for path in run.glob("records-*"))
 
 

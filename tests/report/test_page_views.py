@@ -97,7 +97,7 @@ VIEWS = {
     ),
     "mutants": (
         "#/mutants", "#view-mutants",
-        ["3 of 4 found, 75.0%", "2 undecided", "kernels/k.py:4", "2 of 3 states by 3 cases"],
+        ["3 of 4 mutants found, 75.0%", "2 undecided", "kernels/k.py:4", "2 of 3 states by 3 cases"],
     ),
 }  # fmt: skip
 

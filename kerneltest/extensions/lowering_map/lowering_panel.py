@@ -9,6 +9,7 @@ from kerneltest.report.panels import Panel, PanelError, Section, register_panel
 
 if TYPE_CHECKING:
     from kerneltest.extensions.lowering_map.map_model import LoweringMap
+    from kerneltest.records.overlay import Overlay
 
 _NAME = "lowering"
 
@@ -19,11 +20,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _section(chosen: argparse.Namespace) -> Section | None:
-    from kerneltest.extensions.lowering_map.map_model import MapError, read_map
-
+def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
     if not chosen.lowering:
         return None
+    from kerneltest.extensions.lowering_map.map_model import MapError, read_map
+
     try:
         return section_of([read_map(path) for path in chosen.lowering])
     except MapError as error:

@@ -8,7 +8,7 @@ from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import parse_domain
 from kerneltest.declare.kinds.base import ArrayArgument
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError
+from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.kernel_mutants import KernelMutant
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 
@@ -70,7 +70,7 @@ def advise(
             break
         report(f"trying {option.text} on {len(left)} mutants")
         try:
-            session = MutationSession(option.pairing, pairing_id, "interpret", option.depth)
+            session = MutationSession(plan_items(option.pairing, pairing_id, "interpret", option.depth))
         except UnfitPairingError:
             continue
         trials = [session.judge(mutant) for mutant in left]

@@ -1,7 +1,8 @@
 """Runs the cases of a pairing on mutants of its kernel, until one finds the mutant."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
@@ -25,8 +26,9 @@ from kerneltest.trace.tracing import without_debugging
 
 BACKENDS = "interpret,interpret-tpu,interpret-mosaic-gpu,simulate:sm_90"
 
-# Kernels that refuse arguments do so while they are traced, before any equation; drawn cases are not planned.
-_LEFT_OUT = frozenset({GroupName.REJECTIONS, GroupName.DRAWN})
+# Kernels that refuse arguments do so while they are traced, before any equation. Proofs trace kernels themselves. Drawn
+# cases are not known before they run.
+_LEFT_OUT = frozenset({GroupName.REJECTIONS, GroupName.PROOFS, GroupName.DRAWN})
 
 # They test the code around the calls: rules for `jax.vmap`, and state that it keeps between calls.
 _ABOUT_WRAPPERS = frozenset({"plain_call", "vmapped"})
@@ -39,8 +41,10 @@ class UnfitPairingError(Exception):
     """The mutants of a pairing cannot be judged. The message says why."""
 
 
-class MutationSession:
-    """A pairing, ready to judge mutants of its kernel.
+def plan_items(
+    pairing: Pairing, pairing_id: str, backends: str = BACKENDS, depth: str = "quick", seed: int = 0
+) -> list[Item]:
+    """Returns the items of a pairing that can judge mutants of its kernel, ordered by backend.
 
     Args:
       pairing: the pairing whose kernel is mutated.
@@ -49,46 +53,57 @@ class MutationSession:
       depth: the depth of the plan.
       seed: the seed of the plan.
 
-    Attributes:
-      pairing: the same.
-      findings: messages of the cases with findings in the unchanged kernel, which are not used to judge mutants.
-      cases: the number of planned cases.
-
     Raises:
       UnfitPairingError: none of its cases runs on any of the backends.
     """
+    chosen = resolve(backends.split(","))
+    plan = plan_pairing(pairing, pairing_id, chosen, RunSettings(depth=depth, seed=seed))
+    if items := fit_items(plan.items, [backend.id for backend in chosen]):
+        return items
+    reasons = "; ".join(dict.fromkeys(each.reason for each in plan.not_applicable))
+    raise UnfitPairingError(plan.problem or reasons or "none of its cases runs here")
 
-    def __init__(
-        self, pairing: Pairing, pairing_id: str, backends: str = BACKENDS, depth: str = "quick", seed: int = 0
-    ) -> None:
-        self.pairing = pairing
+
+def fit_items(items: Collection[Item], backends: Sequence[str]) -> list[Item]:
+    """Returns the items that can judge mutants on some backends, ordered by backend."""
+    fit = [
+        item
+        for item in items
+        if item.backend.id in backends and item.group.name not in _LEFT_OUT and not item.backend.unavailable()
+    ]
+    return sorted(fit, key=lambda item: backends.index(item.backend.id))
+
+
+class MutationSession:
+    """A pairing, ready to judge mutants of its kernel.
+
+    Args:
+      items: of the pairing, as `plan_items` returns them.
+      judged: a cache with which they have been run; its oracle's results are used.
+
+    Attributes:
+      pairing: whose kernel is mutated.
+      findings: messages of the cases with findings in the unchanged kernel, which are not used to judge mutants.
+    """
+
+    def __init__(self, items: Sequence[Item], judged: Cache | None = None) -> None:
+        self.pairing = items[0].pairing.origin
         self.findings: list[str] = []
-        self.cases = 0
         self._kills: Counter[tuple[Signature, str]] = Counter()
         self._parts: list[KernelCases] = []
         self._deeper: list[KernelCases] | None = None  # made on first use
-        self._pairing_id, self._depth, self._seed = pairing_id, depth, seed
-        chosen = [EvaluatedInterpret(b.id) if b.id == "interpret" else b for b in resolve(backends.split(","))]
-        plan = plan_pairing(pairing, pairing_id, chosen, RunSettings(depth=depth, seed=seed))
+        self._planned = items[0]
+        self._judged = judged
         with without_debugging():
-            for item in sorted(
-                plan.items, key=lambda item: chosen.index(item.backend) if item.backend in chosen else 99
-            ):
-                if not item.backend.unavailable() and item.group.name not in _LEFT_OUT:
-                    self._add(item)
-        if not self.cases:
-            reasons = "; ".join(dict.fromkeys(each.reason for each in plan.not_applicable))
-            raise UnfitPairingError(plan.problem or reasons or "none of its cases runs here")
+            for item in items:
+                is_evaluated = item.backend.id == "interpret"
+                self._add(replace(item, backend=EvaluatedInterpret("interpret")) if is_evaluated else item)
 
     def _add(self, item: Item) -> None:
         """Runs an item of the kernel itself, and keeps its cases."""
-        part = next((p for p in self._parts if (p.dtype, p.backend) == (item.dtype, item.backend)), None)
+        part = next((p for p in self._parts if (p.dtype, p.backend.id) == (item.dtype, item.backend.id)), None)
         if part is None:
-            shared = next((p for p in self._parts if p.dtype == item.dtype), None)
-            traces = shared.traces if shared is not None else LocatedTraces()
-            cache = Cache(tracer=traces, expectations=shared.cache.expectations if shared is not None else {})
-            cache.owner = id(item.pairing.kernel), id(item.pairing.oracle), item.dtype
-            part = KernelCases(item.dtype, item.backend, traces, cache, reads_indices(item.pairing))
+            part = self._make_part(item)
             self._parts.append(part)
         for outcome in run_item(item, part.cache):
             record = outcome.record
@@ -96,11 +111,23 @@ class MutationSession:
                 part.known.add((item.group.name, record.case))
                 self.findings.append(f"{record.backend}, {record.family}, {record.signature}: {record.message}")
         for case in item.cases():
-            self.cases += 1
             if item.group.name in VALUES:
                 part.values.setdefault(case.signature, SignatureCases()).pairs.append((item, case))
             elif case.family.name not in _ABOUT_WRAPPERS:
                 part.others.append((item, case))
+
+    def _make_part(self, item: Item) -> KernelCases:
+        """Returns a part for the cases of an item's dtype and backend, which shares what those of the dtype have."""
+        owner = id(item.pairing.kernel), id(item.pairing.oracle), item.dtype
+        shared = next((p for p in self._parts if p.dtype == item.dtype), None)
+        traces = shared.traces if shared is not None else LocatedTraces()
+        expectations = {}
+        if shared is not None:
+            expectations = shared.cache.expectations
+        elif self._judged is not None and self._judged.owner == owner:
+            expectations = dict(self._judged.expectations)
+        cache = Cache(owner=owner, tracer=traces, expectations=expectations)
+        return KernelCases(item.dtype, item.backend, traces, cache, reads_indices(item.pairing))
 
     def mutants(self, operators: Collection[Operator]) -> list[KernelMutant]:
         """Returns the mutants of the kernel and of the kernels that its gradient calls, ordered by place."""
@@ -118,15 +145,19 @@ class MutationSession:
         """Runs cases on a mutant until one finds it; those that found earlier mutants come first."""
         trial = RunningTrial(mutant, self._kills)
         with without_debugging():
-            for part in self._parts:
-                tracer = MutantTracer(part.traces, mutant)
-                cache = Cache(tracer=tracer, expectations=part.cache.expectations, pool=part.cache.pool)
-                cache.owner, cache.evidence_seconds = part.cache.owner, 0.0
-                if trial.run_values(part, cache, tracer) or trial.run_others(part, cache, tracer):
-                    break
+            self.run_cases(trial)
             if trial.is_undistinguished:
                 self._look_deeper(trial)
         return trial.end()
+
+    def run_cases(self, trial: RunningTrial) -> None:
+        """Runs the cases of all parts on a trial's mutant until the trial is over."""
+        for part in self._parts:
+            tracer = MutantTracer(part.traces, trial.mutant)
+            cache = Cache(tracer=tracer, expectations=part.cache.expectations, pool=part.cache.pool)
+            cache.owner, cache.evidence_seconds = part.cache.owner, 0.0
+            if trial.run_values(part, cache, tracer) or trial.run_others(part, cache, tracer):
+                return
 
     def _look_deeper(self, trial: RunningTrial) -> None:
         """Looks for a case of the next depth in which a mutant's bits differ from the kernel's."""
@@ -150,8 +181,9 @@ class MutationSession:
                         trial.is_unknown = True
 
     def _plan_deeper(self) -> list[KernelCases]:
-        settings = RunSettings(depth=_NEXT_DEPTH[self._depth], seed=self._seed)
-        plan = plan_pairing(self.pairing, self._pairing_id, [EvaluatedInterpret("interpret")], settings)
+        planned = self._planned
+        settings = RunSettings(depth=_NEXT_DEPTH[planned.depth], seed=planned.seed)
+        plan = plan_pairing(self.pairing, planned.pairing_id, [EvaluatedInterpret("interpret")], settings)
         parts: dict[str, KernelCases] = {}
         for item in plan.items:
             if item.group.name in VALUES and not item.backend.unavailable():

@@ -1,4 +1,7 @@
-"""The section of the report on mutants and on coverage: `kerneltest report --mutants FILE --coverage FILE`."""
+"""The section of the report on mutants and on coverage.
+
+Scores come from runs with `--kt-mutate`, and from the files of `kerneltest report --mutants FILE --coverage FILE`.
+"""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -8,7 +11,9 @@ from typing import TYPE_CHECKING
 from kerneltest.report.panels import LineNote, MatrixColumn, Panel, PanelError, Section, register_panel
 
 if TYPE_CHECKING:
-    from kerneltest.extensions.mutation.stored_results import StoredCoverage, StoredScore
+    from kerneltest.extensions.mutation.stored_results import StoredCoverage
+    from kerneltest.records.mutation_scores import MutationScore
+    from kerneltest.records.overlay import Overlay
 
 _NAME = "mutants"
 _MOST_SURVIVORS = 200  # of a pairing
@@ -20,20 +25,22 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(option, nargs="+", type=Path, default=[], metavar="FILE", help=about)
 
 
-def _section(chosen: argparse.Namespace) -> Section | None:
-    from kerneltest.extensions.mutation.stored_results import StoredCoverage, StoredScore, read_results
-
-    if not (chosen.mutants or chosen.coverage):
+def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
+    if not (chosen.mutants or chosen.coverage or merged.mutants):
         return None
+    from kerneltest.extensions.mutation.stored_results import StoredCoverage, read_results
+    from kerneltest.records.mutation_scores import MutationScore
+
     try:
-        scores = [each for path in chosen.mutants for each in read_results(path, StoredScore)]
+        given = [each for path in chosen.mutants for each in read_results(path, MutationScore)]
         coverages = [each for path in chosen.coverage for each in read_results(path, StoredCoverage)]
     except ValueError as error:
         raise PanelError(str(error)) from error
-    return section_of(scores, coverages)
+    scores = {each.pairing: each for each in (*merged.mutants, *given)}
+    return section_of([*scores.values()], coverages)
 
 
-def section_of(scores: "Sequence[StoredScore]", coverages: "Sequence[StoredCoverage]") -> Section:
+def section_of(scores: "Sequence[MutationScore]", coverages: "Sequence[StoredCoverage]") -> Section:
     """Returns the section for some scores and coverages, with their columns of the matrix and notes on sources."""
     from kerneltest.report.templating import render_text
 
@@ -44,7 +51,7 @@ def section_of(scores: "Sequence[StoredScore]", coverages: "Sequence[StoredCover
         most=_MOST_SURVIVORS,
     )
     columns = []
-    if shares := {(each.pairing, ""): f"{each.score:.0%}" for each in scores if each.score is not None}:
+    if shares := {(each.pairing, ""): f"{each.share:.0%}" for each in scores if each.share is not None}:
         columns.append(MatrixColumn("mutants", "the share of the kernel's mutants that the cases find", shares))
     if states := {(each.pairing, ""): f"{each.exercised} of {each.states}" for each in coverages if each.states}:
         meaning = "the states of masks, branches, loops and grids that the cases exercise"
@@ -53,11 +60,10 @@ def section_of(scores: "Sequence[StoredScore]", coverages: "Sequence[StoredCover
     return Section(_NAME, "Mutants" if scores else "Coverage", html, tuple(columns), notes)
 
 
-def _survivor_notes(scores: "Sequence[StoredScore]") -> Iterator[LineNote]:
+def _survivor_notes(scores: "Sequence[MutationScore]") -> Iterator[LineNote]:
     for each in scores:
-        for trial in each.mutants:
-            if trial.end == "survived":
-                yield LineNote(each.pairing, trial.mutant.place, f"no case finds {trial.mutant.phrase}", good=False)
+        for trial in each.survivors:
+            yield LineNote(each.pairing, trial.mutant.place, f"no case finds {trial.mutant.phrase}", good=False)
 
 
 def _coverage_notes(coverages: "Sequence[StoredCoverage]") -> Iterator[LineNote]:

@@ -10,7 +10,7 @@ from kerneltest.extensions.mutation.advice import advise
 from kerneltest.extensions.mutation.judging import UnfitPairingError
 from kerneltest.extensions.mutation.mutation_text import format_result, result_as_data
 from kerneltest.extensions.mutation.mutation_workers import Task, find_pairings, judge_mutants, open_session
-from kerneltest.extensions.mutation.score import score_of
+from kerneltest.extensions.mutation.score import count_ends
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 from kerneltest.records.strict_json import dumps
 from kerneltest.start.command_progress import CommandProgress
@@ -71,13 +71,13 @@ class MutationRun:
         for number, trial in judge_mutants(task, session, mutants, self.jobs):
             found[number] = trial
             done = f"{len(found)} of {len(mutants)} mutants"
-            progress.show(f"{task.pairing_id}: {done}, {score_of(list(found.values()))}")
+            progress.show(f"{task.pairing_id}: {done}, {count_ends(list(found.values()))}")
         trials = [found[number] for number in sorted(found)]
         # Equivalent mutants are equal only for declared inputs.
         left = (TrialEnd.SURVIVED, TrialEnd.UNDECIDED, TrialEnd.EQUIVALENT)
         survivors = [trial.mutant for trial in trials if trial.end in left]
         advice = []
-        if self.with_advice and score_of(trials).survived:
+        if self.with_advice and count_ends(trials).survived:
             advice = advise(pairing, task.pairing_id, task.depth, survivors, progress.show)
         progress.clear()
         if session.findings:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from kerneltest.extensions.mutation.advice import Advice
-from kerneltest.extensions.mutation.score import kills_by, score_of
+from kerneltest.extensions.mutation.score import count_ends, kills_by
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 
 _SHOWN = 6  # families that are named
@@ -23,7 +23,7 @@ def format_result(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice
       all_of_them: whether to list all mutants, not only survivors.
     """
     seconds = sum(trial.seconds for trial in trials)
-    lines = [f"{pairing}: {score_of(trials)} ({seconds:.1f} s)"]
+    lines = [f"{pairing}: {count_ends(trials)} ({seconds:.1f} s)"]
     by_family = kills_by(trials, "family").most_common()
     if by_family:
         rest = sum(count for _, count in by_family[_SHOWN:])
@@ -56,7 +56,7 @@ def _format_trial(trial: Trial) -> Iterator[str]:
 
 def result_as_data(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice]) -> dict[str, Any]:
     """Returns a result in a form that JSON can hold."""
-    score = score_of(trials)
+    score = count_ends(trials)
     return {
         "pairing": pairing,
         "score": score.share,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.mutation.judging import MutationSession
+from kerneltest.extensions.mutation.judging import MutationSession, plan_items
 from kerneltest.extensions.mutation.kernel_mutants import KernelMutant
 from kerneltest.extensions.mutation.operators import OPERATORS
 from kerneltest.extensions.mutation.trial import Trial
@@ -70,9 +70,9 @@ def open_session(task: Task, pairing: Pairing) -> tuple[MutationSession, list[Ke
     """Returns the session of a task, and its mutants.
 
     Raises:
-      UnfitPairingError: as `MutationSession` does.
+      UnfitPairingError: as `plan_items` does.
     """
-    session = MutationSession(pairing, task.pairing_id, task.backends, task.depth)
+    session = MutationSession(plan_items(pairing, task.pairing_id, task.backends, task.depth))
     operators = [each for each in OPERATORS.entries() if not task.operators or each.name in task.operators]
     return session, session.mutants(operators)
 

@@ -95,7 +95,7 @@ class RunningTrial:
                 pairs = [pair for pair in pairs if pair[1].id not in self.same] + same[:_OF_THE_SAME]
             cache.group_cases = {signature: [case for _, case in pairs]}
             for pair in sorted(pairs, key=lambda pair: -self.kills[signature, pair[1].family.name]):
-                if self._run(*pair, part, cache):
+                if self.run(*pair, part, cache):
                     return True
         return False
 
@@ -106,11 +106,12 @@ class RunningTrial:
                 traced = cache.trace_for(item.pairing, case.signature, item.backend)
             except Failure:
                 continue
-            if (traced in tracer.changed or case.family.name == "gradient") and self._run(item, case, part, cache):
+            if (traced in tracer.changed or case.family.name == "gradient") and self.run(item, case, part, cache):
                 return True
         return False
 
-    def _run(self, item: Item, case: AnyCase, part: KernelCases, cache: Cache) -> bool:
+    def run(self, item: Item, case: AnyCase, part: KernelCases, cache: Cache) -> bool:
+        """Runs a case; returns whether the trial is over."""
         if (item.group.name, case.id) in part.known:
             return False
         self.cases += 1

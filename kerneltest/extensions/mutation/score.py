@@ -2,44 +2,32 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
+from kerneltest.records.mutation_scores import MutantCounts, MutantTrial, MutationScore, ScoredMutant
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Counts of mutants.
-
-    Attributes:
-      killed, survived, equivalent, undecided, invalid: the number of mutants with this end.
-    """
-
-    killed: int
-    survived: int
-    equivalent: int
-    undecided: int
-    invalid: int
-
-    @property
-    def share(self) -> float | None:
-        """Killed mutants among those that were killed or survived; None if there are none."""
-        judged = self.killed + self.survived
-        return self.killed / judged if judged else None
-
-    def __str__(self) -> str:
-        share = (
-            "no mutant could be judged" if self.share is None else f"{self.killed} of {self.killed + self.survived} "
-        )
-        share += "" if self.share is None else f"mutants found, {self.share:.1%}"
-        rest = (TrialEnd.EQUIVALENT, TrialEnd.UNDECIDED, TrialEnd.INVALID)
-        return "; ".join([share, *(f"{count} {end}" for end in rest if (count := getattr(self, end)))])
-
-
-def score_of(trials: Sequence[Trial]) -> Score:
-    """Returns the score of some trials."""
+def count_ends(trials: Sequence[Trial]) -> MutantCounts:
+    """Returns the counts of some trials by their end."""
     ends = Counter(trial.end for trial in trials)
-    return Score(**{end.value: ends[end] for end in TrialEnd})
+    return MutantCounts(**{end.value: ends[end] for end in TrialEnd})
+
+
+def score_of(pairing: str, trials: Sequence[Trial]) -> MutationScore:
+    """Returns the score of a pairing for the records of a run.
+
+    Args:
+      pairing: its node id.
+      trials: of all mutants of its kernel.
+    """
+    left = tuple(
+        MutantTrial(ScoredMutant(each.file, each.line, each.phrase), str(trial.end), trial.note)
+        for trial in trials
+        for each in [trial.mutant]
+        if trial.end in (TrialEnd.SURVIVED, TrialEnd.UNDECIDED)
+    )
+    return MutationScore(pairing=pairing, mutants=left, **asdict(count_ends(trials)))
 
 
 def kills_by(trials: Sequence[Trial], attribute: str) -> Counter[str]:

@@ -10,62 +10,6 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMutant:
-    """A mutant: the place of its change, and the change in words."""
-
-    file: str
-    line: int
-    phrase: str
-
-    @property
-    def place(self) -> str:
-        """FILE:LINE."""
-        return f"{self.file}:{self.line}"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTrial:
-    """A mutant, its end, and where a survivor differs most."""
-
-    mutant: StoredMutant
-    end: str
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredAdvice:
-    """A change of the declaration in words, and how many mutants it finds."""
-
-    text: str
-    found: int
-    of: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredScore:
-    """The mutants of a pairing's kernel.
-
-    Attributes:
-      pairing: its node id.
-      score: the share of mutants that its cases find; None if none could be judged.
-      problem: why it has no mutants; "" if it has some.
-      killed, survived, equivalent, undecided: numbers of mutants.
-      mutants: all of them, with their ends.
-      advice: changes that find survivors.
-    """
-
-    pairing: str
-    score: float | None
-    problem: str = ""
-    killed: int = 0
-    survived: int = 0
-    equivalent: int = 0
-    undecided: int = 0
-    mutants: tuple[StoredTrial, ...] = ()
-    advice: tuple[StoredAdvice, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class StoredSite:
     """A place of a kernel with several states, those that cases exercise, and those that they do not."""
 

@@ -12,7 +12,7 @@ from kerneltest.report import templating
 from kerneltest.report.html.page import Page
 from kerneltest.report.html.page_data import compress_json, page_data
 from kerneltest.report.html.run_facts import facts_of, project_of
-from kerneltest.report.panels import Section
+from kerneltest.report.panels import Section, make_sections
 from kerneltest.report.text.diff_text import MOST_ROWS, change_rows, conclusion, describe_runs, suspect_rows
 from kerneltest.report.text.tables import MAX_TEXT
 from kerneltest.triage.changes import MEANING, REGRESSIONS
@@ -36,8 +36,9 @@ _SCRIPTS = (
 
 def write_html(path: Path, runs: Sequence[RunRecords]) -> Path:
     """Writes the report of some runs and returns its path."""
+    merged = overlay_runs(runs)
     with open_inside(path.parent, path.name, "wb") as file:
-        file.write(escape_surrogates(render(overlay_runs(runs))).encode())
+        file.write(escape_surrogates(render(merged, make_sections(merged))).encode())
     return path
 
 

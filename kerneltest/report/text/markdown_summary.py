@@ -1,17 +1,15 @@
-"""The summary of some runs as Markdown for the page of a CI job, and as a badge."""
+"""The summary of some runs as Markdown for the page of a CI job."""
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from kerneltest.records.files import write_text
 from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.runs import RunRecords
 from kerneltest.report.counts import Counts
 from kerneltest.report.matrix import by_tier
 from kerneltest.report.rerun_commands import pytest_command
-from kerneltest.report.templating import render
+from kerneltest.report.text.badge import conformance_badge
+from kerneltest.report.text.mutant_lines import mutant_lines
 from kerneltest.report.text.suspect_text import format_counts as in_counts
 from kerneltest.report.text.suspect_text import format_suspect, kernel_with_location
 from kerneltest.report.text.tables import field_words, for_markdown, for_terminal, markdown_table
@@ -29,11 +27,15 @@ def markdown_summary(runs: Sequence[RunRecords], counts: Counts, suspects: Seque
 
 
 def _page(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> Iterator[str]:
-    yield f"## {_SIGNS[badge_colour(counts)]} Kernel conformance: {for_markdown(badge_message(counts))}\n"
+    badge = conformance_badge(counts)
+    yield f"## {_SIGNS[badge.colour]} Kernel conformance: {for_markdown(badge.message)}\n"
     yield from _suspects(runs, suspects)
     matrix = by_tier(runs)
     headings = ["pairing", *(column.title for column in matrix.columns)]
     yield markdown_table(headings, [[line.pairing, *map(field_words, line.fields)] for line in matrix.lines])
+    if scores := overlay_runs(runs).mutants:
+        yield "\n### Mutants\n"
+        yield from (f"- {for_markdown(line)}" for line in mutant_lines(scores, with_survivors=False))
     notes = [f"{name}: not run" for name in counts.not_run]
     for run in runs:
         declared = [f"declared for {name}: {text}" for name, texts in run.plan.xfail.items() for text in texts]
@@ -68,46 +70,3 @@ def suspect_points(suspect: Suspect) -> list[str]:
     """Formats a suspect as Markdown lines; the first is its title with counts and id."""
     title = f"**{for_markdown(suspect.title)}** ({for_markdown(in_counts(suspect))}; {suspect.id})"
     return [title, *(for_markdown(line.strip()) for line in format_suspect(suspect)[1:])]
-
-
-_LABEL = "kernel conformance"
-# White text on each has a contrast over 4.5.
-_HEX = {
-    "brightgreen": "#197b30",
-    "yellow": "#8a6d00",
-    "orange": "#b35900",
-    "red": "#c0392b",
-}
-
-
-def write_badge(path: Path, counts: Counts) -> None:
-    """Writes a badge: `.svg`, or `.json` for an endpoint of shields.io.
-
-    Raises:
-      ValueError: the file has another suffix.
-    """
-    if path.suffix == ".json":
-        badge = {"schemaVersion": 1, "label": _LABEL, "message": badge_message(counts), "color": badge_colour(counts)}
-        write_text(path, json.dumps(badge) + "\n")
-    elif path.suffix == ".svg":
-        words = badge_message(counts)
-        left, right = (round(6.6 * len(text)) + 10 for text in (_LABEL, words))  # stretched to fit
-        fill = _HEX[badge_colour(counts)]
-        svg = render("badge.svg", label=_LABEL, message=words, left=left, right=right, colour=fill)
-        write_text(path, svg + "\n")
-    else:
-        raise ValueError(f"{path}: a badge is an .svg or a .json file")
-
-
-def badge_message(counts: Counts) -> str:
-    """Returns the outcome of the runs in one line."""
-    return for_terminal(str(counts) if counts.complete else f"incomplete, {counts}")
-
-
-def badge_colour(counts: Counts) -> str:
-    """Returns `brightgreen`, `yellow`, `orange` or `red`. A run that lacks anything is never green."""
-    if counts.failed:
-        return "red"
-    if not counts.complete:
-        return "orange"
-    return "brightgreen" if counts.green else "yellow"

@@ -20,6 +20,7 @@ from kerneltest.report.counts import (
 )
 from kerneltest.report.matrix import Matrix, by_tier
 from kerneltest.report.text.brief_summary import brief_lines, environment_notes, gap_lines, idle_cells, record_notes
+from kerneltest.report.text.mutant_lines import mutant_lines
 from kerneltest.report.text.suspect_text import format_suspects, wrap_line
 from kerneltest.report.text.tables import field_signs, field_words, signs_legend, terminal_table
 from kerneltest.triage.suspect import Suspect
@@ -40,8 +41,8 @@ def summary_lines(
 ) -> Iterator[tuple[str, str]]:
     """Yields the lines of a run's summary, wrapped at the width, and their colours ("" for none).
 
-    Suspects come first. A quiet session then gets the counts of the run, a verbose one its matrix and all remarks, and
-    any other one what calls for attention.
+    Suspects come first, then mutation scores. A quiet session then gets the counts of the run, a verbose one its matrix
+    and all remarks, and any other one what calls for attention.
 
     Args:
       run: the run to show.
@@ -53,6 +54,7 @@ def summary_lines(
       rerun: returns the shell command that runs a finding's item again; None to show no such command.
     """
     yield from format_suspects(suspects, run.plan.pairings, folder, width, rerun)
+    yield from _with_colour("", mutant_lines(run.mutants, with_survivors=verbose >= 0))
     counts = count_cells([run], len(suspects))
     if verbose > 0:
         yield from _format_matrix(by_tier([run]), width)
@@ -69,7 +71,8 @@ def summary_lines(
 
 
 def matrix_lines(run: RunRecords, width: int | None = None) -> Iterator[tuple[str, str]]:
-    """Yields the lines of a run's matrix and remarks, with their colours."""
+    """Yields the lines of a run's mutation scores, matrix and remarks, with their colours."""
+    yield from _with_colour("", mutant_lines(run.mutants))
     yield from _format_matrix(by_tier([run]), width)
     yield from remarks(run)
 

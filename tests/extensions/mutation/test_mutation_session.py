@@ -3,14 +3,18 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import kerneltest as kt
 from kerneltest.__main__ import main
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.runner import run_item
 from kerneltest.extensions.mutation.advice import advise
-from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError
+from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.operators import OPERATORS
-from kerneltest.extensions.mutation.score import score_of
+from kerneltest.extensions.mutation.score import count_ends
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 from tests.extensions.mutation import weak_suite
 
@@ -18,7 +22,7 @@ BOTH = "interpret,simulate:sm_90"
 
 
 def _trials(name: str, backends: str = BOTH) -> list[Trial]:
-    session = MutationSession(getattr(weak_suite, name), name, backends)
+    session = MutationSession(plan_items(getattr(weak_suite, name), name, backends))
     assert not session.findings
     return [session.judge(mutant) for mutant in session.mutants(OPERATORS.entries())]
 
@@ -34,7 +38,7 @@ def strong() -> list[Trial]:
 
 
 def test_a_pairing_that_is_asked_much_finds_nearly_all(strong: list[Trial]) -> None:
-    score = score_of(strong)
+    score = count_ends(strong)
     assert score.share is not None
     assert score.share > 0.97, [trial for trial in strong if trial.end is TrialEnd.SURVIVED]
     assert score.killed > 35
@@ -48,7 +52,7 @@ def test_wrong_uses_of_memory_count(strong: list[Trial]) -> None:
 
 
 def test_a_pairing_that_is_asked_little_is_told_what_would_find_more(weak: list[Trial], strong: list[Trial]) -> None:
-    score = score_of(weak)
+    score = count_ends(weak)
     assert score.share is not None
     assert score.share < 0.8
     left = [trial.mutant for trial in weak if trial.end in (TrialEnd.SURVIVED, TrialEnd.EQUIVALENT)]
@@ -61,7 +65,7 @@ def test_a_pairing_that_is_asked_little_is_told_what_would_find_more(weak: list[
     assert len(said) >= 3
     told = f"leave out tolerance=: finds {len(found[0].found)} of {len(left)} remaining mutants"
     assert str(found[0]).startswith(told)
-    followed = score_of(strong).share
+    followed = count_ends(strong).share
     assert followed is not None
     assert followed > 0.9
 
@@ -78,9 +82,27 @@ def test_a_kernel_may_return_a_scalar() -> None:
     assert sum(trial.end is TrialEnd.KILLED for trial in trials) > 5
 
 
+def test_the_oracle_is_not_asked_again_what_a_run_has_asked() -> None:
+    asked: list[int] = []
+
+    @kt.oracle_for(weak_suite.total, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))))
+    def counted(x: Any) -> Any:
+        asked.append(1)
+        return (x + 1.0).sum()
+
+    items, cache = plan_items(counted, "counted", "interpret"), Cache()
+    for item in items:
+        list(run_item(item, cache))
+    in_run = len(asked)
+    MutationSession(items, cache)
+    shared = len(asked) - in_run
+    MutationSession(items)
+    assert shared < (len(asked) - in_run - shared) / 4
+
+
 def test_a_pairing_for_other_backends_has_no_mutants() -> None:
     with pytest.raises(UnfitPairingError, match="mosaic_gpu"):
-        MutationSession(weak_suite.strong, "strong", "interpret-mosaic-gpu")
+        plan_items(weak_suite.strong, "strong", "interpret-mosaic-gpu")
 
 
 def test_the_command_prints_survivors_and_writes_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
