@@ -8,6 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.array_rules import SHAPES
+from kerneltest.trace.batched_interpreter.atomic_rules import ATOMICS
 from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator, Rule
 from kerneltest.trace.batched_interpreter.batched_values import (
     ArrayFunction,
@@ -30,7 +31,7 @@ from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import PALLAS_PRIMITIVES, nested_jaxprs, primitive_name
 
 _ON_ARRAYS: Mapping[str, Callable[[Equation], ArrayFunction]] = {**SHAPES, **INDEXING}
-_ON_REFERENCES: Mapping[str, Callable[[Equation], EquationFunction]] = {**MEMORY, **COPIES}
+_ON_REFERENCES: Mapping[str, Callable[[Equation], EquationFunction]] = {**MEMORY, **ATOMICS, **COPIES}
 _WITH_EVALUATOR: Mapping[str, Callable[[BatchedEvaluator, Equation], EquationFunction]] = {
     **CONTROL,
     "pallas_call": pallas_call,

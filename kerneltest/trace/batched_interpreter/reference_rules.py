@@ -73,7 +73,7 @@ def _read_block(memory: Array, starts: Sequence[int], lengths: tuple[int, ...]) 
 def _store(memory: BatchedRef, region: AccessRegion, values: Array, *, padded: bool) -> None:
     starts = _starts(region, memory.array.shape[1:], padded=padded)
     values = values.reshape(len(values), *region.lengths)
-    _check_room(memory, max(len(values), len(starts)))
+    check_room(memory, max(len(values), len(starts)))
     for row, at in enumerate(starts):
         rows = slice(None) if len(starts) == 1 else slice(row, row + 1)
         inside = memory.array[(rows, *_slices(at, region.lengths))]
@@ -81,12 +81,17 @@ def _store(memory: BatchedRef, region: AccessRegion, values: Array, *, padded: b
         inside[...] = one[(slice(None), *map(slice, inside.shape[1:]))]
 
 
-def _check_room(memory: BatchedRef, rows: int) -> None:
+def check_room(memory: BatchedRef, rows: int) -> None:
+    """Checks that each of the rows that write to a memory has its own.
+
+    Raises:
+      UnknownError: they share it.
+    """
     if len(memory.array) < rows:
         raise UnknownError("rows that write different values to memory that they share")
 
 
-def _positions(memory: Array, region: AccessRegion) -> tuple[tuple[Array, ...], Array]:
+def positions(memory: Array, region: AccessRegion) -> tuple[tuple[Array, ...], Array]:
     """The positions of an access by arrays along each axis, rows included, and a mask of those inside the memory."""
     shape = memory.shape[1:]
     arrays = [np.asarray(each).astype(np.int64) for each in region.arrays]
@@ -105,7 +110,7 @@ def _positions(memory: Array, region: AccessRegion) -> tuple[tuple[Array, ...], 
 
 
 def _gather(memory: Array, region: AccessRegion) -> Array:
-    at, inside = _positions(memory, region)
+    at, inside = positions(memory, region)
     if not memory.size:
         return unwritten_memory(inside.shape, memory.dtype)
     found = memory[at]
@@ -113,8 +118,8 @@ def _gather(memory: Array, region: AccessRegion) -> Array:
 
 
 def _scatter(memory: BatchedRef, region: AccessRegion, values: Array, *, add: bool = False) -> None:
-    at, inside = _positions(memory.array, region)
-    _check_room(memory, max(len(inside), len(values)))
+    at, inside = positions(memory.array, region)
+    check_room(memory, max(len(inside), len(values)))
     values = np.broadcast_to(values, inside.shape)
     where = tuple(each[inside] for each in at)
     if add:
@@ -132,13 +137,13 @@ def operand_leaves(equation: Equation) -> list[OperandLeaf]:
     return [OperandLeaf(number, variable.aval) for number, variable in enumerate(equation.invars)]
 
 
-def read_region(memory: Array, region: AccessRegion) -> Array:
-    """Reads a region, clamped so that it fits, in a copy."""
-    return _gather(memory, region) if region.arrays else _read_slice(memory, region, padded=False)
+def read_region(memory: Array, region: AccessRegion, *, padded: bool = False) -> Array:
+    """Reads a region in a copy. Slices are clamped so that they fit, or may overhang if the memory is `padded`."""
+    return _gather(memory, region) if region.arrays else _read_slice(memory, region, padded=padded)
 
 
-def write_region(memory: BatchedRef, region: AccessRegion, values: Array) -> None:
-    """Writes to a region, clamped so that it fits.
+def write_region(memory: BatchedRef, region: AccessRegion, values: Array, *, padded: bool = False) -> None:
+    """Writes to a region. Slices are clamped so that they fit, or may overhang if the memory is `padded`.
 
     Raises:
       UnknownError: rows write different values to memory that they share.
@@ -146,7 +151,7 @@ def write_region(memory: BatchedRef, region: AccessRegion, values: Array) -> Non
     if region.arrays:
         _scatter(memory, region, values)
     else:
-        _store(memory, region, values, padded=False)
+        _store(memory, region, values, padded=padded)
 
 
 def read_through(memory: Array, steps: Sequence[Locate], operands: Sequence[Value]) -> Array:
@@ -214,7 +219,7 @@ def _masked_load(equation: Equation) -> EquationFunction:
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         memory, region = operands[0].array, locate(operands)
-        found = _gather(memory, region) if region.arrays else _read_slice(memory, region, padded=True)
+        found = read_region(memory, region, padded=True)
         if mask is not None and other is not None:
             found = np.where(operands[mask.number], found, _align_other(operands[other.number], found))
         return (found,)
@@ -233,15 +238,12 @@ def _masked_swap(equation: Equation) -> EquationFunction:
         if mask is None and not used and not region.arrays:
             _store(memory, region, values, padded=True)
             return (memory.array[:, :0],)
-        before = _gather(memory.array, region) if region.arrays else _read_slice(memory.array, region, padded=True)
+        before = read_region(memory.array, region, padded=True)
         result = before
         if mask is not None:
             chosen = operands[mask.number]
             values, result = np.where(chosen, values, before), np.where(chosen, before, values)
-        if region.arrays:
-            _scatter(memory, region, values)
-        else:
-            _store(memory, region, values, padded=True)
+        write_region(memory, region, values, padded=True)
         return (result,)
 
     return evaluate
