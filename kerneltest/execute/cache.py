@@ -22,6 +22,7 @@ from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.tracer import Tracer
 from kerneltest.oracle.evaluation import check_all_masked, expect
 from kerneltest.oracle.expectation import Expectation, oracle_noise
+from kerneltest.plan.counted_axes import counted_axes
 from kerneltest.plan.exactness import is_exact
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase
 from kerneltest.plan.signatures import Signature
@@ -194,7 +195,9 @@ class Cache:
                     check_all_masked(pairing, case.target, expectation)
             except Failure as failure:
                 expectation = failure
-            self._store(case.id, CachedExpectation(arguments, expectation, bitwise, last_blocks(pairing)))
+            counted = counted_axes(pairing, case.signature)
+            stored = CachedExpectation(arguments, expectation, bitwise, last_blocks(pairing), counted)
+            self._store(case.id, stored)
         expected = self.expectations[case.id]
         return _or_raise(expected.expectation), expected.bitwise
 

@@ -8,6 +8,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.judge.special_values import find_special_inputs
 from kerneltest.oracle.expectation import Expectation, oracle_noise
+from kerneltest.plan.counted_axes import CountedAxis
 from kerneltest.records.evidence import SpecialInput
 
 _BYTES_PER_ELEMENT = 16  # its value in the kernel's dtype and in float64, or its value and its bound
@@ -22,12 +23,14 @@ class CachedExpectation:
       expectation: the oracle's values and bounds, or its failure.
       bitwise: whether outputs must equal it bit for bit.
       blocks: by path, the block length along the last axis of arguments that have one.
+      counted: by path, the axes that integers count or divide.
     """
 
     arguments: Mapping[str, Array]
     expectation: Expectation | Failure
     bitwise: bool
     blocks: Mapping[str, int]
+    counted: Mapping[str, CountedAxis]
 
     @functools.cached_property
     def bytes(self) -> int:
@@ -43,4 +46,4 @@ class CachedExpectation:
     @functools.cached_property
     def special_inputs(self) -> tuple[SpecialInput, ...]:
         """The special values among the arguments."""
-        return find_special_inputs(self.arguments, self.blocks)
+        return find_special_inputs(self.arguments, self.blocks, self.counted)

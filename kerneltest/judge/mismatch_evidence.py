@@ -237,7 +237,32 @@ def _to_element(value: np.generic) -> Element:
     return number if isinstance(number, (bool, int)) else float(number)
 
 
+_LISTED = 8  # elements of an array that are listed one by one
+_MOST_UNLIKE = 3  # elements that are named where all others are equal
+
+
 def format_array(value: Array) -> str:
     """Returns an array as text of one or a few lines: dtype, shape and values, abbreviated if there are many."""
+    wide = value if value.dtype == bool else widen(value)
     with np.printoptions(threshold=40, edgeitems=3, precision=6, linewidth=100):
-        return f"{value.dtype.name}{list(value.shape)} {value if value.dtype == bool else widen(value)}"
+        return f"{value.dtype.name}{list(value.shape)} {_format_nearly_equal(wide) or wide}"
+
+
+def _format_nearly_equal(values: Array) -> str:
+    """Returns `all 0 but 1 at [0, 32]` for an array of which all but a few elements are equal; "" for any other."""
+    if values.size <= _LISTED:
+        return ""
+    _, first, counts = np.unique(values, return_index=True, return_counts=True)
+    common = values.flat[first[np.argmax(counts)]]
+    unlike = ~((values == common) & (np.signbit(values) == np.signbit(common)))
+    if np.isnan(common):
+        unlike = ~np.isnan(values)
+    places = np.argwhere(unlike)
+    if len(places) > _MOST_UNLIKE:
+        return ""
+    others = [f"{_format_number(values[tuple(place)])} at {place.tolist()}" for place in places]
+    return f"all {_format_number(common)}{' but ' if others else ''}{', '.join(others)}"
+
+
+def _format_number(number: np.generic) -> str:
+    return f"{number:.6g}" if isinstance(number, np.floating) else str(number)

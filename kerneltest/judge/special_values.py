@@ -1,30 +1,47 @@
-"""Special values among a case's inputs: NaN, infinities, zeros, negative and repeated numbers, masks of False."""
+"""Special values among a case's inputs: NaN, infinities, zeros, repeated numbers, masks of False, partial blocks."""
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format, is_float, is_integer
+from kerneltest.plan.counted_axes import CountedAxis
 from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 
 _MOST_SORTED = 1 << 18  # elements of an array up to which repeated numbers are looked for
 
 
 def find_special_inputs(
-    arguments: Mapping[str, Array], blocks: Mapping[str, int] | None = None
+    arguments: Mapping[str, Array],
+    blocks: Mapping[str, int] | None = None,
+    counted: Mapping[str, CountedAxis] | None = None,
 ) -> tuple[SpecialInput, ...]:
     """Returns the special values in array arguments.
 
     Args:
       arguments: by path.
       blocks: by path, the block length along the last axis, in elements; the others have no blocks.
+      counted: by path, the axes that integers count or divide.
     """
-    known = blocks or {}
-    return tuple(
-        SpecialInput(path, *found)
-        for path, values in arguments.items()
-        for found in _special_values(values, known.get(path, 0))
-    )
+    found: list[SpecialInput] = []
+    for path, values in arguments.items():
+        found += (SpecialInput(path, *each) for each in _special_values(values, (blocks or {}).get(path, 0)))
+        if counted and path in counted:
+            each_count = _special_counts(values.astype(np.int64), counted[path])
+            found += (SpecialInput(path, value, of=of) for value, of in each_count)
+    return tuple(found)
+
+
+def _special_counts(values: Array, axis: CountedAxis) -> Iterator[tuple[SpecialValue, str]]:
+    """Yields what is special about numbers of elements, or about the lengths of parts."""
+    are_ends = axis.role == "offsets"
+    counts = np.diff(values, axis=-1) if are_ends else values
+    if are_ends and (counts == 0).any():
+        yield SpecialValue.EMPTY_PART, ""
+    if axis.role == "length" and (counts < axis.length).any():
+        yield SpecialValue.NOT_FULL, axis.name
+    if axis.block > 1 and (counts % axis.block != 0).any():
+        yield SpecialValue.PART_IS_NO_MULTIPLE if are_ends else SpecialValue.NO_MULTIPLE, axis.block_name
 
 
 def _special_values(values: Array, block: int) -> Iterator[tuple[SpecialValue, FillExtent]]:

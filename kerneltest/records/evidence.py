@@ -106,13 +106,22 @@ class SpecialValue(StrEnum):
     FALSE = "False"
     ZERO = "a zero"
     NEGATIVE = "a negative number"
+    EMPTY_PART = "an empty part"
     REPEATED = "a number twice"
+    NOT_FULL = "a number below"
+    NO_MULTIPLE = "a number that is not a multiple of"
+    PART_IS_NO_MULTIPLE = "a part whose length is not a multiple of"
 
     @property
     def plural(self) -> str:
         """The value in words that follow "nothing but" and "no"."""
         return _PLURALS.get(self.value, self.value.removeprefix("a "))
 
+
+OF_COUNTS = frozenset(
+    {SpecialValue.EMPTY_PART, SpecialValue.NOT_FULL, SpecialValue.NO_MULTIPLE, SpecialValue.PART_IS_NO_MULTIPLE}
+)
+"""Values of integers that count the elements of an axis, or divide it into parts."""
 
 _PLURALS = {"a zero": "zeros", "a negative number": "negative numbers"}
 
@@ -135,17 +144,19 @@ class SpecialInput:
       argument: the path of the argument that holds it; "" for any argument.
       value: the value.
       part: how much of the argument it fills; rows lie along the last axis, and blocks are parts of them.
+      of: the length that the value is compared with, in words that follow it; "" for most values.
     """
 
     argument: str
     value: SpecialValue
     part: FillExtent = FillExtent.SOME
+    of: str = ""
 
     def text(self) -> str:
         """`x holds a NaN`, `a row of x holds nothing but -inf`: it reads on after "where"."""
         row = f"{self.part} of " if self.part not in (FillExtent.SOME, FillExtent.ALL) else ""
         what = self.value if self.part is FillExtent.SOME else f"nothing but {self.value.plural}"
-        return f"{row}{self.argument or 'an input'} holds {what}"
+        return f"{row}{self.argument or 'an input'} holds {what} {self.of}".rstrip()
 
     def text_of_absence(self) -> str:
         """`no NaN`: it reads on after `text` of another value in the same argument."""

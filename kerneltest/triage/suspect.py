@@ -38,7 +38,8 @@ class Suspect:
       tried: cases by backend, without those that could not be run.
       signatures: the condition on signatures, on the backend where it shows most.
       inputs: the condition on inputs there, among the cases of these signatures.
-      everywhere: whether nearly every case with ordinary values shows it on every backend, as with a wrong oracle.
+      everywhere: whether nearly every case with ordinary values shows it on every backend, as with a wrong oracle, and
+        no special value among the inputs explains it.
       reproducer: the smallest case that was found; None if none was looked for.
     """
 

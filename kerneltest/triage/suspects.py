@@ -131,6 +131,11 @@ def _suspect(
     bad = {record.case for record in findings if record.backend == backend}
     good = [record for record in here if record.signature in failing and record.verdict.is_green]
     effect, subject = cluster.kind
+    inputs = input_condition(
+        [r.special_inputs for r in here if r.case in bad],
+        [r.special_inputs for r in good],
+        [r.special_inputs for r in covered if r.special_inputs],
+    )
     return Suspect(
         id="",
         pairing=pairing,
@@ -147,12 +152,8 @@ def _suspect(
             [features(record) for record in covered],
             [features(each) for each in {r.signature: r for r in here if r.signature not in tried}.values()],
         ),
-        inputs=input_condition(
-            [r.special_inputs for r in here if r.case in bad],
-            [r.special_inputs for r in good],
-            [r.special_inputs for r in covered if r.special_inputs],
-        ),
-        everywhere=_is_everywhere(findings, records),
+        inputs=inputs,
+        everywhere=not inputs.exact and _is_everywhere(findings, records),
         reproducer=reproducer,
     )
 

@@ -38,9 +38,16 @@ def test_numbers_have_four_digits_or_as_many_as_differ(got: float, expected: flo
         (np.array([0, 7], np.int32), "int32[2] [0 7]"),
         (np.array([0, 7], np.float32), "float32[2] [0. 7.]"),
         (np.array([True, False]), "bool[2] [ True False]"),
+        (np.zeros((1, 33), np.float32), "float32[1, 33] all 0"),
+        (np.eye(1, 33, 32, dtype=np.float32), "float32[1, 33] all 0 but 1 at [0, 32]"),
+        (np.eye(2, 9, dtype=np.int8), "int8[2, 9] all 0 but 1 at [0, 0], 1 at [1, 1]"),
+        (np.arange(9) < 8, "bool[9] all True but False at [8]"),
+        (np.array([0.0] * 8 + [-0.0]), "float64[9] all 0 but -0 at [8]"),
+        (np.array([NAN] * 8 + [0.1]), "float64[9] all nan but 0.1 at [8]"),
+        (np.arange(9), "int64[9] [0 1 2 3 4 5 6 7 8]"),
     ],
 )
-def test_integers_are_shown_as_integers(values: np.ndarray, text: str) -> None:
+def test_arrays_are_short_and_integers_are_shown_as_integers(values: np.ndarray, text: str) -> None:
     assert format_array(values) == text
 
 
@@ -91,6 +98,22 @@ def test_a_known_bug_follows_the_headline_with_a_link(backend: str, otherwise: t
     second = format_suspect(suspect)[1]
     assert second.startswith("known: jnp.maximum drops NaN") is known
     assert ("https://github.com/" in second) is known
+
+
+@pytest.mark.parametrize(
+    ("verdict", "message", "shown"),
+    [
+        ("crash", "the process died while evaluating the oracle: Aborted", ["e.g. m=3,k=70,float32"]),
+        ("runtime_error", "the kernel raised for m=3,k=70,float32: too short", []),
+        ("runtime_error", "first line\nsecond line", ["e.g. m=3,k=70,float32"]),
+    ],
+)
+def test_nothing_is_told_twice(verdict: str, message: str, shown: list[str]) -> None:
+    finding = case(verdict=verdict, message=message, signature="m=3,k=70,float32")
+    (suspect,) = find_suspects([finding], {})
+    first, *others = format_suspect(suspect)
+    assert first.startswith(f"{verdict}: {message.partition(chr(10))[0]}")
+    assert others == shown
 
 
 def test_suspects_fit_the_terminal() -> None:

@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from kerneltest.core.dtypes import is_float, is_integer, parse_dtype
-from kerneltest.records.evidence import FillExtent, SpecialValue
+from kerneltest.records.evidence import OF_COUNTS, FillExtent, SpecialValue
 from kerneltest.records.schema import Record
 
 MOST_SLOW = 10  # cases of a pairing
 _MOST_LENGTHS = 40  # of a dim
 _MOST_ARGUMENTS = 16
 _EXTENTS = (FillExtent.SOME, FillExtent.ROW, FillExtent.ALL)
+COVERED_VALUES = [value for value in SpecialValue if value not in OF_COUNTS]
 _OF_NUMBERS = (SpecialValue.ZERO, SpecialValue.NEGATIVE, SpecialValue.REPEATED)
 
 
@@ -51,7 +52,7 @@ def special_coverage(records: Sequence[Record]) -> list[list[object]]:
             path,
             [
                 [counts[path, value, part] for part in _EXTENTS] if any(_has(each, value) for each in found) else None
-                for value in SpecialValue
+                for value in COVERED_VALUES
             ],
         ]
         for path, found in list(dtypes.items())[:_MOST_ARGUMENTS]

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, SpecialValue
+from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS
 from kerneltest.records.overlay import Overlay, OverlayRow
 from kerneltest.records.run_plan import ANY
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import measure_sharpness
 from kerneltest.report.html import highlight
-from kerneltest.report.html.case_coverage import length_coverage, slowest_cases, special_coverage
+from kerneltest.report.html.case_coverage import COVERED_VALUES, length_coverage, slowest_cases, special_coverage
 from kerneltest.report.html.finding_data import MOST_TEXT, Json, budget_data, finding_details
 from kerneltest.report.html.suspect_data import ShownSuspects
 from kerneltest.report.matrix import Matrix
@@ -105,7 +105,7 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
             {"id": _normalize(name), **_pairing(name, merged, by_pairing[name], first)}
             for name, first in zip(pairings.words, _starts(map(len, by_pairing.values())), strict=False)
         ],
-        "specials": list(SpecialValue),
+        "specials": COVERED_VALUES,
         "backends": [{"id": _normalize(column.title), "tier": column.tier} for column in matrix.columns],
         "dtypes": [_normalize(name) for name in dtypes.words],
         "families": [{"id": name, "group": groups[name]} for name in families.words],

@@ -97,13 +97,15 @@ def kernel_with_location(pairing: str, declared: PairingSummary | None) -> str:
 
 
 def format_suspect(suspect: Suspect, folder: str = "") -> list[str]:
-    """Formats a suspect in at most twelve lines. The first is its title with counts."""
-    lines = [f"{suspect.title}{_GAP}{format_counts(suspect)}"]
+    """Formats a suspect in at most twelve lines. The first is its title with counts, which none of the others repeats."""
+    title = suspect.title
+    lines = [f"{title}{_GAP}{format_counts(suspect)}"]
     lines += [f"known: {suspect.known_bug}"] if suspect.known_bug else []
     record = suspect.example
     if suspect.level in (Level.BUILD, Level.BROKEN):
         first, _, _ = record.message.partition("\n")
-        lines += [first, f"e.g. {record.signature}"]
+        lines += [first] if first not in title else []
+        lines += [f"e.g. {record.signature}"] if record.signature not in title else []
     else:
         lines += format_case(suspect)
     fault = suspect.reproducer.fault if suspect.reproducer is not None else None
@@ -113,8 +115,8 @@ def format_suspect(suspect: Suspect, folder: str = "") -> list[str]:
             lines.append(f"in a notebook: %run {folder}/{record.evidence.script}")
     if fault is not None:
         lines += format_fault(fault)
-    elif suspect.lines and suspect.level is not Level.BUILD:
-        lines.append(f"at {', '.join(suspect.lines[:3])}")
+    elif suspect.level is not Level.BUILD and (places := [each for each in suspect.lines[:3] if each not in title]):
+        lines.append(f"at {', '.join(places)}")
     if folder and record.evidence is not None and record.evidence.file:
         lines.append(repro_command(folder, record.case, record.backend))
     if folder and suspect.reproducer is not None and suspect.reproducer.reduced_script:
@@ -150,7 +152,7 @@ def format_case(suspect: Suspect) -> list[str]:
         place = f" at {list(evidence.index)}" if evidence.index and any(evidence.index) else ""
         got, expected = format_pair(evidence.actual, evidence.expected)
         lines.append(f"  got {got}, expected {expected}{place}")
-    elif message:
+    elif message and message[0] not in suspect.title:
         lines.append(f"  {message[0]}")
     lines += [f"  {suspect.diagnosis}"] if suspect.diagnosis else []
     return lines + (_format_rounding(record) if suspect.effect in OF_ROUNDING else [])
