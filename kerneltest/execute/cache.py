@@ -27,7 +27,6 @@ from kerneltest.plan.exactness import is_exact
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.plan.slots import last_blocks
-from kerneltest.records.evidence import SpecialInput
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.jaxpr_digest import JaxprDigest
@@ -195,9 +194,8 @@ class Cache:
                     check_all_masked(pairing, case.target, expectation)
             except Failure as failure:
                 expectation = failure
-            counted = counted_axes(pairing, case.signature)
-            stored = CachedExpectation(arguments, expectation, bitwise, last_blocks(pairing), counted)
-            self._store(case.id, stored)
+            axes = last_blocks(pairing), counted_axes(pairing, case.signature)
+            self._store(case.id, CachedExpectation(arguments, expectation, bitwise, *axes))
         expected = self.expectations[case.id]
         return _or_raise(expected.expectation), expected.bitwise
 
@@ -210,10 +208,9 @@ class Cache:
         while self.expectation_bytes > _MAX_BYTES and len(self.expectations) > 1:
             self.expectation_bytes -= self.expectations.pop(next(iter(self.expectations))).bytes
 
-    def special_inputs(self, case: AnyCase) -> tuple[SpecialInput, ...]:
-        """Returns the special values among a case's inputs; () if they are no longer cached."""
-        expected = self.expectations.get(case.id)
-        return expected.special_inputs if expected is not None else ()
+    def known(self, case: AnyCase) -> CachedExpectation | None:
+        """Returns the arguments of a case with their expectation; None if they are no longer cached."""
+        return self.expectations.get(case.id)
 
     def noise(self, case: AnyCase, arguments: Mapping[str, Array]) -> float:
         """Returns the absolute error that float64 rounding in the oracle may leave in a zero."""

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
+from kerneltest.judge.input_magnitudes import find_magnitudes
 from kerneltest.judge.special_values import find_special_inputs
 from kerneltest.oracle.expectation import Expectation, oracle_noise
 from kerneltest.plan.counted_axes import CountedAxis
 from kerneltest.records.evidence import SpecialInput
+from kerneltest.records.magnitudes import Magnitudes
 
 _BYTES_PER_ELEMENT = 16  # its value in the kernel's dtype and in float64, or its value and its bound
 
@@ -47,3 +49,8 @@ class CachedExpectation:
     def special_inputs(self) -> tuple[SpecialInput, ...]:
         """The special values among the arguments."""
         return find_special_inputs(self.arguments, self.blocks, self.counted)
+
+    @functools.cached_property
+    def magnitudes(self) -> tuple[Magnitudes, ...]:
+        """The binades of the numbers in the arguments."""
+        return find_magnitudes(self.arguments)

@@ -224,11 +224,13 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, place, signature)
     if reporter and verdict.is_finding:
         return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower; see {reporter}", case=case))
+    known = cache.known(case) if item.backend.tier.gives_values else None
     record = replace(
         record,
         verdict=verdict,
         message=f"{record.message}\n{remark}".strip() if remark else record.message,
-        special_inputs=cache.special_inputs(case) if item.backend.tier.gives_values else record.special_inputs,
+        special_inputs=known.special_inputs if known is not None else record.special_inputs,
+        magnitudes=known.magnitudes if known is not None else record.magnitudes,
         seconds=time.perf_counter() - started,
     )
     return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None)

@@ -8,7 +8,8 @@ The modules in the order in which to read them:
 3. `diagnose` recognises common mistakes, such as an accumulator of too few bits. Its rules return text for people,
    which nothing parses.
 4. `mismatch_evidence` makes the record of a finding from these, with the arrays around the worst element.
-5. `special_values` lists the special values among a case's inputs, for passes too.
+5. `special_values` lists the special values among a case's inputs, and `input_magnitudes` the binades of their numbers,
+   for passes too.
 
 A diagnosis may evaluate the oracle and trace the kernel again, but never runs the kernel on a backend.
 """

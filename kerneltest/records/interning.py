@@ -55,6 +55,7 @@ class _Interner:
             dtypes=mapping(record.dtypes),
             statics=mapping(record.statics),
             special_inputs=same(record.special_inputs),
+            magnitudes=same(record.magnitudes),
             detail=record.detail and self._same(record.detail),
             defined=same(record.defined),
             undefined=same(record.undefined),

@@ -21,6 +21,7 @@ from kerneltest.records.evidence import PatternKind as PatternKind
 from kerneltest.records.evidence import SpecialInput as SpecialInput
 from kerneltest.records.evidence import SpecialValue as SpecialValue
 from kerneltest.records.evidence import Window as Window
+from kerneltest.records.magnitudes import Magnitudes
 from kerneltest.records.run_plan import ANY as ANY
 from kerneltest.records.run_plan import CellKey as CellKey
 from kerneltest.records.run_plan import End as End
@@ -81,6 +82,7 @@ class Record:
       dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and values by static argument, as
         `Signature.static_values` returns them.
       special_inputs: the special values among its inputs.
+      magnitudes: the binades of the numbers in its inputs.
       defined, undefined: elements of which the oracle asks something, and nothing (`kt.defined`).
       target: the argument that the family disturbs; "" for all, and for a whole cell.
       case: the case's id; "" for a whole cell.
@@ -130,6 +132,7 @@ class Record:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     statics: Mapping[str, StaticValue] = field(default_factory=dict)
     special_inputs: tuple[SpecialInput, ...] = ()
+    magnitudes: tuple[Magnitudes, ...] = ()
     defined: Count = 0
     undefined: Count = 0
     error_budget: tuple[BudgetPart, ...] = ()

@@ -14,9 +14,10 @@ from kerneltest.records.schema import Record, Reproducer
 from kerneltest.triage.clustering import cluster_by_cause, merge_device_diagnostics, split_by_experiment
 from kerneltest.triage.finding_cluster import FindingCluster, cluster_by
 from kerneltest.triage.input_conditions import input_condition
+from kerneltest.triage.magnitude_conditions import magnitude_condition
 from kerneltest.triage.predicates import signature_condition
 from kerneltest.triage.suspect import BEFORE_VALUES, Suspect, is_same_bug
-from kerneltest.triage.symptoms import Effect, Level, symptom
+from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, symptom
 from kerneltest.triage.tried_signatures import MostBasic, features, most_basic_failures, signatures_tried
 
 
@@ -136,6 +137,10 @@ def _suspect(
         [r.special_inputs for r in good],
         [r.special_inputs for r in covered if r.special_inputs],
     )
+    is_special = bool(inputs.words)
+    if not is_special and reproducer is not None and effect not in OF_ROUNDING:
+        failing_here = [r for r in here if r.case in bad]
+        inputs = magnitude_condition(failing_here, good, reproducer.record, [r for r in findings if r.magnitudes])
     return Suspect(
         id="",
         pairing=pairing,
@@ -153,7 +158,7 @@ def _suspect(
             [features(each) for each in {r.signature: r for r in here if r.signature not in tried}.values()],
         ),
         inputs=inputs,
-        everywhere=not inputs.exact and _is_everywhere(findings, records),
+        everywhere=not is_special and _is_everywhere(findings, records),
         reproducer=reproducer,
     )
 

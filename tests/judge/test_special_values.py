@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+import kerneltest as kt
 from kerneltest.core.dtypes import parse_dtype
 from kerneltest.judge.special_values import find_special_inputs
+from kerneltest.plan.counted_axes import CountedAxis, counted_axes
+from kerneltest.plan.signatures import signatures
 
 NAN, INF = float("nan"), float("inf")
 
@@ -78,3 +81,58 @@ def test_integers_that_are_zero_negative_or_repeated_are_special(dtype: str) -> 
     found = find_special_inputs({"x": np.array([0, -1, 5, 5]).astype(parse_dtype(dtype))})
     assert [each.text() for each in found] == ["x holds a zero", "x holds a negative number", "x holds a number twice"]
     assert find_special_inputs({"x": np.array([3, 4]).astype(parse_dtype(dtype))}) == ()
+
+
+@pytest.mark.parametrize(
+    ("axis", "values", "phrases"),
+    [
+        (CountedAxis("length", "t", 32, 16, "16, a block of t"), [32, 16], ["x holds a number below t"]),
+        (CountedAxis("length", "t", 32, 16, "16, a block of t"), [32, 32], ["x holds a number twice"]),
+        (
+            CountedAxis("length", "p*size", 32, 16, "size"),
+            [3, 32],
+            ["x holds a number below p*size", "x holds a number that is not a multiple of size"],
+        ),
+        (
+            CountedAxis("offsets", "n", 5, 4, "4, a block of n"),
+            [1, 1, 5],
+            ["x holds a number twice", "x holds an empty part"],
+        ),
+        (
+            CountedAxis("offsets", "n", 5, 4, "4, a block of n"),
+            [1, 4, 5],
+            ["x holds a part whose length is not a multiple of 4, a block of n"],
+        ),
+        (
+            CountedAxis("partition", "n", 5, 4, "4, a block of n"),
+            [1, 4],
+            ["x holds a number that is not a multiple of 4, a block of n"],
+        ),
+        (CountedAxis("partition", "n", 5, 0, ""), [1, 4], []),
+    ],
+)
+def test_numbers_of_elements_are_compared_with_their_axis(
+    axis: CountedAxis, values: list[int], phrases: list[str]
+) -> None:
+    found = find_special_inputs({"x": np.array(values, np.int32)}, None, {"x": axis})
+    assert [each.text() for each in found] == phrases
+
+
+def test_the_axes_that_integers_count_are_declared() -> None:
+    pairing = kt.oracle_for(
+        lambda pages, lengths, table, starts, sizes: pages,
+        pages=kt.array("pages size", "float32"),
+        lengths=kt.lengths("b", up_to="p*size"),
+        table=kt.permutation("b p", into="pages"),
+        starts=kt.offsets("b+1", of="t"),
+        sizes=kt.partition("b", of="r"),
+        dims=dict(t=kt.dim(block=8), size=kt.dim(values=(4,)), p=kt.dim(values=(2,)), r=kt.dim(values=(5,))),
+        where=lambda b, p, pages: b * p <= pages,
+    )(lambda pages, lengths, table, starts, sizes: pages)
+    signature = next(iter(signatures(pairing, "quick")))
+    t = dict(signature.dims)["t"]
+    assert counted_axes(pairing, signature) == {
+        "lengths": CountedAxis("length", "p*size", 8, 4, "size"),
+        "starts": CountedAxis("offsets", "t", t, 8, "8, a block of t"),
+        "sizes": CountedAxis("partition", "r", 5, 0, ""),
+    }

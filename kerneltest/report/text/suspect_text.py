@@ -97,7 +97,7 @@ def kernel_with_location(pairing: str, declared: PairingSummary | None) -> str:
 
 
 def format_suspect(suspect: Suspect, folder: str = "") -> list[str]:
-    """Formats a suspect in at most twelve lines. The first is its title with counts, which none of the others repeats."""
+    """Formats a suspect in at most twelve lines. The first is its title with counts; the others do not repeat it."""
     title = suspect.title
     lines = [f"{title}{_GAP}{format_counts(suspect)}"]
     lines += [f"known: {suspect.known_bug}"] if suspect.known_bug else []
