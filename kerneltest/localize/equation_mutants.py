@@ -8,11 +8,11 @@ import jax
 
 from kerneltest.core.dtypes import is_float
 from kerneltest.core.source_location import source_line
-from kerneltest.localize.call_mutations import call_mutations
 from kerneltest.localize.equation_edits import dtype_of, is_array, is_integer_array
 from kerneltest.localize.equation_mutations import EQUATION_OPERATORS, EquationMutation, EquationOperator
 from kerneltest.localize.equation_sites import LocatedJaxpr, Site, SiteKey
 from kerneltest.localize.evaluated_kernel import MOVES, EquationPatch, EvaluatedKernel
+from kerneltest.localize.index_groupings import call_repairs
 from kerneltest.localize.insertions import INSERTIONS, choices
 from kerneltest.localize.mutants import Mutant
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation
@@ -76,7 +76,7 @@ def equation_mutants(kernel: EvaluatedKernel) -> list[Mutant]:
         if (narrow := _rounded_to(site)) is not None:
             phrase = f"not rounding the result of {site.name} to {narrow}"
             add(EquationMutation("unrounded", phrase, 0, tuple), _unrounded(site.key))
-        for turn, frame in enumerate(call_mutations(site.equation)):
+        for turn, frame in enumerate(call_repairs(site.equation)):
             mutant = Mutant(frame.place, source_line(frame.place), frame.phrase, 0, True, _framed(site.key, turn))
             found.setdefault((site.key, turn), mutant)
     return sorted((mutant for mutant in found.values() if mutant.place), key=lambda mutant: mutant.cost)
@@ -133,7 +133,7 @@ def _framed(key: SiteKey, turn: int) -> Callable[[EvaluatedKernel], Iterator[Equ
     """Yields a patch for each value that the line of a call's grid or index map could have."""
 
     def patches(kernel: EvaluatedKernel) -> Iterator[EquationPatch]:
-        ways = [list(call_mutations(s.equation))[turn].equations for s in kernel.own.sites() if s.key == key]
+        ways = [list(call_repairs(s.equation))[turn].equations for s in kernel.own.sites() if s.key == key]
         for way in range(max(map(len, ways), default=0)):
 
             def mutate(jaxpr: LocatedJaxpr, way: int = way) -> ClosedJaxpr:
@@ -145,4 +145,4 @@ def _framed(key: SiteKey, turn: int) -> Callable[[EvaluatedKernel], Iterator[Equ
 
 
 def _framed_call(key: SiteKey, turn: int, way: int, site: Site) -> Sequence[Equation] | None:
-    return [list(call_mutations(site.equation))[turn].equations[way]] if site.key == key else None
+    return [list(call_repairs(site.equation))[turn].equations[way]] if site.key == key else None

@@ -1,7 +1,7 @@
-"""Mutation operators that insert what a kernel may lack: a mask, a guard, an initial value, a rescale, an order."""
+"""Mutation operators that insert what a kernel may lack: a mask, a guard, a rescale, a shift, another condition."""
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 import jax
@@ -168,6 +168,26 @@ def _factors(site: Site, atom: Atom) -> Iterator[tuple[str, str, Any, int | None
                     yield f"{value.key}@{axis}", f"{describe_value(value)} along axis {axis}", value.variable, axis
 
 
+_ORDERS = frozenset("lt le gt ge".split())
+
+
+def shifts(site: Site) -> Iterator[EquationMutation]:
+    """Yields comparisons of positions, with one shifted by the difference of two lengths, as by s - t from the end."""
+    if site.name not in _ORDERS or not all(map(is_integer_array, site.operands)):
+        return
+    number = 1 if isinstance(site.operands[0], Literal) else 0
+    for (one, length), (other, its_length) in permutations(site.lengths.items(), 2):
+
+        def shift(x: Any, by: int = length - its_length) -> Any:
+            return x + jnp.asarray(by, x.dtype)
+
+        def make(shift: Any = shift) -> Sequence[Equation]:
+            return before(site.equation, number, shift)
+
+        phrase = f"adding {one} - {other} to operand {number + 1} of the comparison"
+        yield EquationMutation(f"shift by {one} - {other}", phrase, 2, make)
+
+
 _MOST_FLIPS = 32  # elements of a condition that are changed one at a time
 
 
@@ -210,4 +230,4 @@ def _index(x: Any) -> Any:
     return flat
 
 
-INSERTIONS: tuple[EquationOperator, ...] = (masks, guards, rescales)
+INSERTIONS: tuple[EquationOperator, ...] = (masks, guards, rescales, shifts)

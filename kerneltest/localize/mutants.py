@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kerneltest.core.source_location import source_line
-from kerneltest.localize.call_mutations import call_mutations
 from kerneltest.localize.code_mutations import code_mutations
+from kerneltest.localize.index_groupings import call_repairs
 from kerneltest.localize.listing import Mutation
 from kerneltest.localize.mutable_kernel import MutableCall, MutableKernel, Patch
 from kerneltest.trace.evaluator import KernelValue, list_values
@@ -71,13 +71,13 @@ def _counterpart(kernel: MutableKernel, number: int, call: MutableCall) -> Mutab
 
 def _of_frame(number: int, call: MutableCall) -> Iterator[Mutant]:
     """Yields the mutants of a call's grid and index maps."""
-    for turn, mutation in enumerate(call_mutations(call.call.equation)):
+    for turn, mutation in enumerate(call_repairs(call.call.equation)):
 
         def patches(kernel: MutableKernel, turn: int = turn) -> Iterator[Patch]:
             if number >= len(kernel.calls):
                 return
             other = kernel.calls[number].call
-            for equation in list(call_mutations(other.equation))[turn].equations:
+            for equation in list(call_repairs(other.equation))[turn].equations:
                 mutated = MutableCall(replace(other, equation=equation), kernel.target, kernel.lengths)
                 yield Patch({number: mutated.prepare()})
 

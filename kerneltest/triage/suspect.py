@@ -118,7 +118,12 @@ class Suspect:
                 return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
 
     def _slight_error(self) -> str:
-        """Returns how far the formula is off, relatively, if that is little in nearly every finding; or ""."""
+        """Returns how far the formula is off, relatively, if that is little in nearly every finding; or "".
+
+        An integer is never slightly off: a position or a code beside the right one is another.
+        """
+        if self.example.evidence is not None and isinstance(self.example.evidence.actual, int):
+            return ""
         known = [formula_error(record) for record in self.findings if symptom(record).effect not in OF_ROUNDING]
         errors = sorted(error for error in known if error is not None)
         if not errors or len(errors) < _NEARLY_ALL * len(known):

@@ -97,6 +97,60 @@ def test_the_faulty_line_is_named(body: Any, options: dict[str, Any]) -> None:
     assert found.place == _fault(body)
 
 
+def _aligned_at_the_top(x_ref: Any, o_ref: Any) -> None:
+    rows, cols = (jnp.arange(length) for length in x_ref.shape)
+    seen = cols[None, :] <= rows[:, None]  # FAULT
+    o_ref[...] = jnp.cumsum(jnp.where(seen, x_ref[...], 0.0), axis=1)
+
+
+def test_a_mask_at_the_wrong_corner_is_named() -> None:
+    lengths = kt.dim(values=(2, 3, 4, 5))
+
+    @kt.oracle_for(
+        lambda x: _call(_aligned_at_the_top, PLAIN, x),
+        x=kt.array("t s", "float32"),
+        dims=dict(t=lengths, s=lengths),
+        where=lambda t, s: t <= s,
+    )
+    def pairing(x: Any) -> Any:
+        t, s = x.shape
+        return np.cumsum(np.where(np.tri(t, s, s - t, dtype=bool), x, 0), axis=1)
+
+    failing, *also = (make_case(pairing, dict(t=t, s=s), x=1 / 7) for t, s in ((2, 5), (3, 4), (4, 4), (2, 3)))
+    found = locate_case(pairing, failing, backend="interpret", family="normal", also=also)
+    assert found is not None
+    assert (found.place, found.words) == (
+        _fault(_aligned_at_the_top),
+        "adding t - s to operand 1 of the comparison fixes the result",
+    )
+
+
+def test_an_index_map_that_groups_programs_wrongly_is_named() -> None:
+    def body(q_ref: Any, k_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = q_ref[...] * jnp.cumsum(k_ref[...], axis=1)
+
+    def kernel(q: Any, k: Any) -> Any:
+        heads, (keys, d) = q.shape[0], k.shape
+        row = pl.BlockSpec((1, d), lambda i: (i, 0))
+        shared = pl.BlockSpec((1, d), lambda i: (i % keys, 0))  # FAULT
+        out = jax.ShapeDtypeStruct(q.shape, q.dtype)
+        return pl.pallas_call(body, grid=(heads,), in_specs=[row, shared], out_specs=row, out_shape=out)(q, k)
+
+    dims = dict(h=kt.dim(values=(1, 2, 3)), g=kt.dim(values=(1, 2, 4)), d=kt.dim(values=(4,)))
+
+    @kt.oracle_for(kernel, q=kt.array("h*g d", "float32"), k=kt.array("h d", "float32"), dims=dims)
+    def pairing(q: Any, k: Any) -> Any:
+        return q * np.cumsum(np.repeat(k, len(q) // len(k), axis=0), axis=1)
+
+    failing, *also = (
+        make_case(pairing, dict(h=h, g=g, d=4), k=np.arange(1.0, h + 1)[:, None]) for h, g in ((2, 2), (3, 4), (3, 1))
+    )
+    found = locate_case(pairing, failing, backend="interpret", family="normal", also=also)
+    assert found is not None
+    assert found.place == _fault(test_an_index_map_that_groups_programs_wrongly_is_named)
+    assert found.words == "using program_id(0) // 2 along axis 0 in the index map fixes the result"
+
+
 def test_the_faulty_line_of_a_gradient_is_named() -> None:
     def kernel(x: Any) -> Any:
         return _squares(x)

@@ -89,6 +89,10 @@ def test_a_formula_that_is_slightly_off_says_by_how_much(sizes: tuple[float | No
     assert _suspect(far, *sizes).title == title
 
 
+def test_an_integer_is_never_slightly_off() -> None:
+    assert _suspect(Evidence(index=(0,), actual=-128, expected=-127), 0.0079).title == "wrong values"
+
+
 @pytest.mark.parametrize(
     ("backend", "otherwise", "known"),
     [("simulate:sm_90", ("maximum",), True), ("simulate:sm_90", (), False), ("interpret", ("maximum",), False)],
