@@ -9,7 +9,7 @@ from kerneltest.core.verdicts import VerdictKind
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.triage.finding_cluster import FindingCluster, Kind, cluster_by, is_memory
 from kerneltest.triage.input_conditions import input_condition
-from kerneltest.triage.predicates import two_conditions
+from kerneltest.triage.predicates import Condition, signature_condition, two_conditions
 from kerneltest.triage.symptoms import (
     OF_ROUNDING,
     OF_SPECIAL_VALUES,
@@ -41,7 +41,14 @@ def cluster_by_cause(
     held = {id(pair) for pair in of_memory}
     values = [pair for pair in findings if id(pair) not in held]
     for cause in _cluster_values(values, records, blocks, most_basic):
-        same = next((each for each in memory if _coincide(cause, each, records)), None)
+        same = next(
+            (
+                each
+                for each in memory
+                if _coincide(cause, each, records) or _complement(cause, each, records, blocks, most_basic)
+            ),
+            None,
+        )
         if same is None:
             causes.append(cause)
         else:
@@ -143,6 +150,33 @@ def _coincide(values: FindingCluster, memory: FindingCluster, records: Sequence[
         ran = {r.signature for r in records if r.backend in backends and r.verdict.is_judgement}
         one, other = one & ran, other & ran
     return bool(one) and len(one & other) >= _COINCIDENCE * len(one | other)
+
+
+def _complement(
+    values: FindingCluster,
+    memory: FindingCluster,
+    records: Sequence[Record],
+    blocks: Mapping[str, int],
+    most_basic: MostBasic,
+) -> bool:
+    """Returns whether values are wrong only where the condition of accesses holds that end a case in an interpreter.
+
+    A wrong index map shows in some signatures as such an access, which hides the values, and in others as wrong values.
+    """
+    of_interpreters = {record.tier for record, _ in (*values.findings, *memory.findings)} == {Tier.INTERPRET}
+    if values.level is not Level.STRUCTURE or memory.is_unordered or not of_interpreters:
+        return False
+    mine = [record for record in records if record.backend in memory.backends]
+
+    def condition(*clusters: FindingCluster) -> Condition:
+        findings = [record for cluster in clusters for record, _ in cluster.findings]
+        tried = signatures_tried(mine, findings, Level.STRUCTURE, most_basic)
+        failing = {record.signature for record in findings}
+        bad, good = ([each for name, each in tried.items() if (name in failing) is fails] for fails in (True, False))
+        return signature_condition(bad, good, blocks)
+
+    together = condition(memory, values)
+    return together.exact and together.words == condition(memory).words
 
 
 _COINCIDENCE = 0.9  # share of signatures that two clusters of one cause have in common

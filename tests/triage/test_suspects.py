@@ -108,7 +108,13 @@ def _of(records: Sequence[Record], *smallest: Reproducer) -> tuple[Suspect, ...]
          ["does not lower where dtype is bfloat16"]),
         ([*_run(_uncompiled, "cuda"), *_run(_unlowered, "lower:sm_90")], ["does not lower where dtype is bfloat16"]),
         ([*_run(_uncompiled, "cuda")], ["does not compile where dtype is bfloat16"]),
+        # an access that ends a case hides its wrong values
+        (_run(_either(lambda n, *_: _mismatch(WRONG) if n in (32, 48) else None, _outside)),
+         ["an access out of bounds: load of x_ref where n is longer than its block, 16"]),
         # two bugs
+        (_run(_either(lambda n, *_: _mismatch(WRONG) if 1 < n <= 16 else None, _outside)),
+         ["an access out of bounds: load of x_ref where n is longer than its block, 16",
+          "wrong values where n is over 1"]),
         (_run(_either(_tail, _rounded)),
          ["wrong values where n is not a multiple of its block, 16",
           "insufficient precision where dtype is bfloat16"]),
@@ -125,7 +131,7 @@ def _of(records: Sequence[Record], *smallest: Reproducer) -> tuple[Suspect, ...]
           "wrong values where n is shorter than its block, 16"]),
     ],
     ids=["none", "no finding", "structure", "precision", "special", "memory", "build", "two tiers", "seen twice",
-         "two targets", "target and device", "device",
+         "two targets", "target and device", "device", "hidden by an access", "access and values",
          "structure and precision", "memory and special", "values and build", "values beside build", "two conditions"],
 )  # fmt: skip
 def test_a_bug_is_one_suspect_and_two_are_two(records: list[Record], titles: list[str]) -> None:
