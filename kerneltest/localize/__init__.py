@@ -15,14 +15,14 @@ experiment. The steps, and the modules in the order in which to read them:
    kernel lowered to Triton IR that runs with a patch: other bodies of its Pallas calls, or other values in the function
    around them. `listing` has the operations of a body with their source lines. `mutants` collects the mutants, made by
    `code_mutations` (comparisons, constants, loops, operands), `mask_mutations` (masks of loads and stores),
-   `precision_mutations` (casts and accumulators), `call_mutations` (the grid and the index maps), and `index_groupings`
+   `precision_mutations` (casts and accumulators), `call_mutations` (the grid and the index maps), and `call_repairs`
    (programs that share a block).
 4. From the jaxpr, nothing is lowered, so that kernels for TPUs and gradients can be searched, too. `evaluated_kernel`
    evaluates a kernel in float64, without rounding and with each float rounded to its dtype; `equation_replay` asks that
    both be right. `equation_sites` finds the equations of one place in the source, `equation_edits` replaces them, and
    `equation_mutants` collects the mutants: those of `equation_mutations` (comparisons, constants, arithmetic, removals,
    operands), of `insertions` (a mask, a guard, a rescale, a shift, a condition that is chosen for each element), of
-   `call_mutations` and `index_groupings`, and results that are not rounded or do not wrap.
+   `call_mutations` and `call_repairs`, and results that are not rounded or do not wrap.
 5. `special_origin` finds where a wrong NaN or infinity comes from without mutants: `special_trace` notes the operations
    at which they appear or are lost, and a replay with these repaired shows which of them matter.
 6. `reruns` covers interpreters instead of the simulator: it changes the content of unwritten memory, or the order of

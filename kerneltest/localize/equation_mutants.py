@@ -8,11 +8,11 @@ import jax
 
 from kerneltest.core.dtypes import is_float
 from kerneltest.core.source_location import source_line
+from kerneltest.localize.call_repairs import call_repairs
 from kerneltest.localize.equation_edits import dtype_of, is_array, is_integer_array
 from kerneltest.localize.equation_mutations import EQUATION_OPERATORS, EquationMutation, EquationOperator
 from kerneltest.localize.equation_sites import LocatedJaxpr, Site, SiteKey
 from kerneltest.localize.evaluated_kernel import MOVES, EquationPatch, EvaluatedKernel
-from kerneltest.localize.index_groupings import call_repairs
 from kerneltest.localize.insertions import INSERTIONS, choices
 from kerneltest.localize.mutants import Mutant
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation

@@ -177,6 +177,8 @@ def shifts(site: Site) -> Iterator[EquationMutation]:
         return
     number = 1 if isinstance(site.operands[0], Literal) else 0
     for (one, length), (other, its_length) in permutations(site.lengths.items(), 2):
+        if length == its_length:
+            continue
 
         def shift(x: Any, by: int = length - its_length) -> Any:
             return x + jnp.asarray(by, x.dtype)
@@ -185,7 +187,7 @@ def shifts(site: Site) -> Iterator[EquationMutation]:
             return before(site.equation, number, shift)
 
         phrase = f"adding {one} - {other} to operand {number + 1} of the comparison"
-        yield EquationMutation(f"shift by {one} - {other}", phrase, 2, make)
+        yield EquationMutation(f"shift by {one} - {other}", phrase, 0, make)
 
 
 _MOST_FLIPS = 32  # elements of a condition that are changed one at a time

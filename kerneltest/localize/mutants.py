@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kerneltest.core.source_location import source_line
+from kerneltest.localize.call_repairs import call_repairs
 from kerneltest.localize.code_mutations import code_mutations
-from kerneltest.localize.index_groupings import call_repairs
 from kerneltest.localize.listing import Mutation
 from kerneltest.localize.mutable_kernel import MutableCall, MutableKernel, Patch
 from kerneltest.trace.evaluator import KernelValue, list_values

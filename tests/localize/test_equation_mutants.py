@@ -13,6 +13,10 @@ from jax.experimental.pallas import tpu as pltpu
 
 import kerneltest as kt
 import kerneltest.execute.invariants
+from kerneltest.core.dtypes import ShapeDtype
+from kerneltest.localize.call_repairs import call_repairs
+from kerneltest.trace.tracing import trace_function
+from kerneltest.trace.walk import iter_equations, primitive_name
 from tests.localize.fault_cases import locate_case, make_case
 
 DIMS = {"m": kt.dim(values=(4,)), "n": kt.dim(values=(4,))}
@@ -29,6 +33,10 @@ def _scaled(x_ref: Any, o_ref: Any) -> None:
     x = x_ref[...]
     y = jnp.cumsum(x, axis=1) * 0.25
     o_ref[...] = y + 0.5 * x  # FAULT
+
+
+def _copied(x_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = x_ref[...]
 
 
 def _below_diagonal(x_ref: Any, o_ref: Any) -> None:
@@ -149,6 +157,20 @@ def test_an_index_map_that_groups_programs_wrongly_is_named() -> None:
     assert found is not None
     assert found.place == _fault(test_an_index_map_that_groups_programs_wrongly_is_named)
     assert found.words == "using program_id(0) // 2 along axis 0 in the index map fixes the result"
+
+
+@pytest.mark.parametrize(("programs", "grids"), [(1, {2, 3}), (2, {3}), (3, {3})])
+def test_no_repair_launches_a_program_beyond_the_last_block(programs: int, grids: set[int]) -> None:
+    block = pl.BlockSpec((16,), lambda i: (i,))
+
+    def kernel(x: Any) -> Any:
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pl.pallas_call(_copied, grid=(programs,), in_specs=[block], out_specs=block, out_shape=out)(x)
+
+    jaxpr = trace_function(lambda x: [kernel(x)], (ShapeDtype((40,), np.dtype(np.float32)),), "").jaxpr
+    (call,) = (each for each, _ in iter_equations(jaxpr.jaxpr) if primitive_name(each) == "pallas_call")
+    repair = next(each for each in call_repairs(call) if each.phrase.startswith("launching"))
+    assert {each.params["grid_mapping"].grid[0] for each in repair.equations} == grids
 
 
 def test_the_faulty_line_of_a_gradient_is_named() -> None:

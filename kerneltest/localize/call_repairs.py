@@ -1,7 +1,8 @@
-"""Index maps by which several programs share a block: repairs of a call, beside its mutations."""
+"""Repairs of a call: its mutations, and index maps by which several programs share a block."""
 
 import operator
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -14,10 +15,28 @@ from kerneltest.trace.walk import new_variable
 
 
 def call_repairs(equation: Equation) -> Iterator[CallMutation]:
-    """Yields the changes of a call that may repair it, in an order that does not depend on lengths."""
-    yield from call_mutations(equation)
+    """Yields the changes of a call that may repair it, in an order that does not depend on lengths.
+
+    A program beyond the last block repairs nothing: an interpreter has it compute the last block again, as it would be
+    for other positions. Where a change makes such programs, the call stays as it is.
+    """
     if is_plain_call(equation):
-        yield from _groupings(equation)
+        for change in (*call_mutations(equation), *_groupings(equation)):
+            inside = tuple(each for each in change.equations if _stays_inside(each))
+            yield replace(change, equations=inside or (equation,))
+
+
+def _stays_inside(equation: Equation) -> bool:
+    """Returns whether no index that is a program's id exceeds the blocks of its array."""
+    mapping = equation.params["grid_mapping"]
+    for block in mapping.block_mappings:
+        whole = block.index_map_jaxpr
+        jaxpr = getattr(whole, "jaxpr", whole)
+        for index, count in zip(jaxpr.outvars, _counts(block), strict=False):
+            axis = next((axis for axis, program in enumerate(jaxpr.invars) if program is index), len(mapping.grid))
+            if axis < len(mapping.grid) and mapping.grid[axis] > count:
+                return False
+    return True
 
 
 def _groupings(equation: Equation) -> Iterator[CallMutation]:
