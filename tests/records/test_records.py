@@ -29,6 +29,7 @@ from kerneltest.records.evidence import (
     Window,
 )
 from kerneltest.records.files import RecordError
+from kerneltest.records.magnitudes import Magnitudes
 from kerneltest.records.record_files import SCHEMA, RecordWriter, dumps, read_plan, read_records, shorten, write_plan
 from kerneltest.records.run_plan import (
     ANY,
@@ -59,7 +60,8 @@ RECORD = Record(
     dims={"n": 1},
     dtypes={"x": "float32"},
     statics={"mode": "up"},
-    special_inputs=(SpecialInput("x", SpecialValue.NAN),),
+    special_inputs=(SpecialInput("x", SpecialValue.NAN), SpecialInput("n", SpecialValue.NOT_FULL, of="t")),
+    magnitudes=(Magnitudes("x", 3, 1),),
     defined=3,
     undefined=1,
     reused_from="2026-01-01T00:00:00+00:00",
