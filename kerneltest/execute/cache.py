@@ -26,7 +26,7 @@ from kerneltest.plan.counted_axes import counted_axes
 from kerneltest.plan.exactness import is_exact
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.plan.slots import last_blocks
+from kerneltest.plan.slots import data_paths, last_blocks
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.jaxpr_digest import JaxprDigest
@@ -194,7 +194,7 @@ class Cache:
                     check_all_masked(pairing, case.target, expectation)
             except Failure as failure:
                 expectation = failure
-            axes = last_blocks(pairing), counted_axes(pairing, case.signature)
+            axes = last_blocks(pairing), counted_axes(pairing, case.signature), data_paths(pairing)
             self._store(case.id, CachedExpectation(arguments, expectation, bitwise, *axes))
         expected = self.expectations[case.id]
         return _or_raise(expected.expectation), expected.bitwise

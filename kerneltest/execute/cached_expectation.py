@@ -26,6 +26,7 @@ class CachedExpectation:
       bitwise: whether outputs must equal it bit for bit.
       blocks: by path, the block length along the last axis of arguments that have one.
       counted: by path, the axes that integers count or divide.
+      data: the paths of the arguments that are data.
     """
 
     arguments: Mapping[str, Array]
@@ -33,6 +34,7 @@ class CachedExpectation:
     bitwise: bool
     blocks: Mapping[str, int]
     counted: Mapping[str, CountedAxis]
+    data: frozenset[str]
 
     @functools.cached_property
     def bytes(self) -> int:
@@ -52,5 +54,5 @@ class CachedExpectation:
 
     @functools.cached_property
     def magnitudes(self) -> tuple[Magnitudes, ...]:
-        """The binades of the numbers in the arguments."""
-        return find_magnitudes(self.arguments)
+        """The binades of the numbers in arguments of data."""
+        return find_magnitudes({path: value for path, value in self.arguments.items() if path in self.data})

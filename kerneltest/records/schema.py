@@ -82,7 +82,7 @@ class Record:
       dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and values by static argument, as
         `Signature.static_values` returns them.
       special_inputs: the special values among its inputs.
-      magnitudes: the binades of the numbers in its inputs.
+      magnitudes: the binades of the numbers in its inputs of data.
       defined, undefined: elements of which the oracle asks something, and nothing (`kt.defined`).
       target: the argument that the family disturbs; "" for all, and for a whole cell.
       case: the case's id; "" for a whole cell.

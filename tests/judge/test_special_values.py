@@ -8,6 +8,7 @@ from kerneltest.core.dtypes import parse_dtype
 from kerneltest.judge.special_values import find_special_inputs
 from kerneltest.plan.counted_axes import CountedAxis, counted_axes
 from kerneltest.plan.signatures import signatures
+from kerneltest.plan.slots import data_paths
 
 NAN, INF = float("nan"), float("inf")
 
@@ -136,3 +137,4 @@ def test_the_axes_that_integers_count_are_declared() -> None:
         "starts": CountedAxis("offsets", "t", t, 8, "8, a block of t"),
         "sizes": CountedAxis("partition", "r", 5, 0, ""),
     }
+    assert data_paths(pairing) == {"pages"}
