@@ -60,7 +60,7 @@ RECORD = Record(
     dims={"n": 1},
     dtypes={"x": "float32"},
     statics={"mode": "up"},
-    special_inputs=(SpecialInput("x", SpecialValue.NAN), SpecialInput("n", SpecialValue.NOT_FULL, of="t")),
+    special_inputs=(SpecialInput("n", SpecialValue.NOT_FULL, of="t"),),
     magnitudes=(Magnitudes("x", 3, 1),),
     defined=3,
     undefined=1,
