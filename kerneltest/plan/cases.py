@@ -97,10 +97,12 @@ def value_cases(
                 targets += _single_target(family, applicable, number + place, depth)
             for target in targets:
                 yield Case(pairing_id, pairing.name, signature, family, target, seed)
+    of_long = [family for family in families if family.name in LONG_FAMILIES[depth]]
     for signature in long:
-        filled = signature_slots(pairing, signature)
-        for family in families:
-            if signature.dtype == dtype_name and family.name in LONG_FAMILIES[depth] and _is_planned(family, filled):
+        if signature.dtype == dtype_name:
+            filled = signature_slots(pairing, signature)
+            fitting = [family for family in of_long if _is_planned(family, filled)]
+            for family in fitting or of_long[:1]:  # whose arrays hold no data: positions, lengths
                 yield Case(pairing_id, pairing.name, signature, family, "", seed)
 
 

@@ -218,6 +218,8 @@ def _terms_of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[_
     yield term(f"{one} or {other} is not a power of two", lambda n, m: _is_no_power(n) or _is_no_power(m), 3)
     yield term(f"{one} is longer than {other}", operator.gt, 3)
     yield term(f"{other} is longer than {one}", operator.lt, 3)
+    yield term(f"{one} is more than twice {other}", lambda n, m: n > 2 * m, 4)  # halves that are rotated, doubled gates
+    yield term(f"{other} is more than twice {one}", lambda n, m: m > 2 * n, 4)
     if one in blocks and other in blocks:
         a, b = blocks[one], blocks[other]
         yield term(f"{one} or {other} is not a multiple of its block", lambda n, m: n % a > 0 or m % b > 0, 2)

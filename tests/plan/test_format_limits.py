@@ -79,6 +79,13 @@ def counts(kept: Any) -> kt.Pairing:
     return pair(lambda x: (x == 1).sum(axis=1))
 
 
+def tokens(kept: Any) -> kt.Pairing:
+    """Counts those of the first expert; no family of the long signatures fills indices."""
+    dims = dict(experts=kt.dim(values=(1, 4)))
+    pair = kt.oracle_for(lambda x: counted(x[None] + 1, kept), x=kt.indices("t", into="experts"), dims=dims)
+    return pair(lambda x: np.array([(x == 0).sum()]))
+
+
 @pytest.mark.parametrize(
     ("make", "broken", "right", "backends"),
     [
@@ -86,6 +93,7 @@ def counts(kept: Any) -> kt.Pairing:
         (positions, jnp.bfloat16, jnp.float32, ("interpret", "simulate:sm_90")),
         (indices, jnp.int16, jnp.int32, ("simulate:sm_90",)),
         (counts, jnp.int8, jnp.int32, ("interpret",)),
+        (tokens, jnp.int8, jnp.int32, ("interpret",)),
     ],
 )
 def test_a_format_that_runs_out_is_found_at_quick(

@@ -50,6 +50,9 @@ ROW_ZERO = _inputs("x", SpecialValue.ZERO, part=FillExtent.ROW)
         # a static argument that is a whole number is compared with lengths
         ([{"n": 5, "t": 4}, {"n": 9, "t": 8}, {"n": 17, "t": 16}],
          [{"n": 4, "t": 4}, {"n": 9, "t": 16}, {"n": 7, "t": 8}, {"n": 3, "t": 4}], "n is longer than t", True),
+        # as where half of a row is rotated, or both halves are one gate
+        ([{"h": 1, "d": 4}, {"h": 2, "d": 6}, {"h": 3, "d": 8}, {"h": 1, "d": 6}],
+         [{"h": 1, "d": 2}, {"h": 2, "d": 4}, {"h": 3, "d": 6}, {"h": 4, "d": 8}], "d is more than twice h", True),
         # true of one passing signature too: it is said, with its counts, and is not exact
         ([{"d": "a"}] * 4, [{"d": "a"}, *[{"d": "b"}] * 4], "d is a", False),
         # many conditions fit a single signature
