@@ -15,7 +15,8 @@ from kerneltest.core.guard import Guard
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.cached_expectation import CachedExpectation
+from kerneltest.execute.bounded_store import BoundedStore
+from kerneltest.execute.cached_expectation import CachedExpectation, gradient_store
 from kerneltest.execute.compile_pool import CompilePool
 from kerneltest.execute.formula_cache import FormulaCache
 from kerneltest.execute.process_state import ProcessState
@@ -55,6 +56,7 @@ class Cache:
 
     Attributes:
       expectation_bytes: size of the expectations in bytes, approximately.
+      gradients: the oracle's gradients, by case and label of the check.
       fast_paths: by backend, its own way to run cases without compiling each signature; None if it has none.
       batch_outputs: outputs of cases that ran in a batch, ahead of their turn.
       batch_inputs: inputs of cases that are to run in a batch.
@@ -76,6 +78,7 @@ class Cache:
     expectations: dict[str, CachedExpectation] = field(default_factory=dict)
     expectation_bytes: int = 0
     variation_traces: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
+    gradients: BoundedStore[tuple[str, str], Expectation] = field(default_factory=gradient_store)
     fast_paths: dict[str, FastPath | None] = field(default_factory=dict)
     batch_outputs: dict[tuple[str, str], tuple[Array, ...]] = field(default_factory=dict)
     group_cases: dict[Signature, list[AnyCase]] = field(default_factory=dict)
@@ -98,6 +101,7 @@ class Cache:
             for store in (self.traces, self.prepared, self.expectations, self.variation_traces, self.largest_fraction):
                 store.clear()
             self.jaxpr_digests.clear()
+            self.gradients.clear()
             self.expectation_bytes, self.evidence_seconds = 0, _EVIDENCE_SECONDS
             for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes, self.case_digests):
                 other.clear()

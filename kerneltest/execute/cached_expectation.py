@@ -1,4 +1,4 @@
-"""The expectation of a case with its arguments, computed once for all backends."""
+"""The expectation of a case with its arguments, and of its gradients, computed once for all backends."""
 
 import functools
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
+from kerneltest.execute.bounded_store import BoundedStore
 from kerneltest.judge.input_magnitudes import find_magnitudes
 from kerneltest.judge.special_values import find_special_inputs
 from kerneltest.oracle.expectation import Expectation, oracle_noise
@@ -14,6 +15,8 @@ from kerneltest.records.evidence import SpecialInput
 from kerneltest.records.magnitudes import Magnitudes
 
 _BYTES_PER_ELEMENT = 16  # its value in the kernel's dtype and in float64, or its value and its bound
+_GRADIENT_BYTES = 64  # for each number: its value, and two spreads with what they are made of
+_MAX_GRADIENTS = 2**27  # bytes
 
 
 @dataclass(frozen=True)
@@ -56,3 +59,12 @@ class CachedExpectation:
     def magnitudes(self) -> tuple[Magnitudes, ...]:
         """The binades of the numbers in arguments of data."""
         return find_magnitudes({path: value for path, value in self.arguments.items() if path in self.data})
+
+
+def gradient_store() -> BoundedStore[tuple[str, str], Expectation]:
+    """Returns an empty store of expected gradients, by case and label of the check."""
+    return BoundedStore(_MAX_GRADIENTS, _gradient_bytes)
+
+
+def _gradient_bytes(expected: Expectation) -> int:
+    return _GRADIENT_BYTES * sum(each.size for each in expected.values)

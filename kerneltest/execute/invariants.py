@@ -207,7 +207,6 @@ def gradient(asked: InvariantContext) -> Iterator[Variation]:
     differentiable = [
         i for i, path in enumerate(paths) if is_float(traced.inputs[i].dtype) and asked.pairing.differentiates(path)
     ]
-    rng = np.random.Generator(np.random.PCG64(int(asked.case.entropy, 16)))
     gradient_of = tuple(paths[i] for i in differentiable)
 
     def pull_back(*values: jax.Array) -> list[jax.Array]:
@@ -226,18 +225,16 @@ def gradient(asked: InvariantContext) -> Iterator[Variation]:
     pairing, signature = asked.pairing, asked.case.signature
     evaluate = evaluator(pairing, signature, traced.outputs)
     tracking = tracking_evaluator(pairing, signature, traced.outputs)
-    for label in COTANGENTS:
-        weights = cotangents(label, rng, [where for _, where in floats], [o.dtype for o, _ in floats])
+    dtypes = [o.dtype for o, _ in floats]
+    for number, label in enumerate(COTANGENTS):
+        rng = np.random.Generator(np.random.PCG64([int(asked.case.entropy, 16), number]))
+        weights = cotangents(label, rng, [where for _, where in floats], dtypes)
+
+        def expect(weights: Sequence[Array] = weights, rng: np.random.Generator = rng) -> Expectation:
+            return expect_gradients(evaluate, asked.arguments, weights, rng, tracking, dtypes, gradient_of)
+
         asked.cache.enter_phase(Phase.EXPECTING)
-        expectation = expect_gradients(
-            evaluate,
-            asked.arguments,
-            weights,
-            rng,
-            tracking,
-            [o.dtype for o, _ in floats],
-            gradient_of,
-        )
+        expectation = asked.cache.gradients.compute_once((asked.case.id, label), expect)
         # Slopes are estimates at some elements; no formula is as close to them as to a gradient.
         exact = expectation if expectation.formula is not None else None
         share = OutputCheck(label, asked.by_oracle(expectation), gradient_of=gradient_of, formula=exact)

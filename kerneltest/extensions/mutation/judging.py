@@ -121,12 +121,11 @@ class MutationSession:
         owner = id(item.pairing.kernel), id(item.pairing.oracle), item.dtype
         shared = next((p for p in self._parts if p.dtype == item.dtype), None)
         traces = shared.traces if shared is not None else LocatedTraces()
-        expectations = {}
+        cache = Cache(owner=owner, tracer=traces)
         if shared is not None:
-            expectations = shared.cache.expectations
+            cache.expectations, cache.gradients = shared.cache.expectations, shared.cache.gradients
         elif self._judged is not None and self._judged.owner == owner:
-            expectations = dict(self._judged.expectations)
-        cache = Cache(owner=owner, tracer=traces, expectations=expectations)
+            cache.expectations, cache.gradients = dict(self._judged.expectations), self._judged.gradients
         return KernelCases(item.dtype, item.backend, traces, cache, reads_indices(item.pairing))
 
     def mutants(self, operators: Collection[Operator]) -> list[KernelMutant]:
@@ -154,8 +153,9 @@ class MutationSession:
         """Runs the cases of all parts on a trial's mutant until the trial is over."""
         for part in self._parts:
             tracer = MutantTracer(part.traces, trial.mutant)
-            cache = Cache(tracer=tracer, expectations=part.cache.expectations, pool=part.cache.pool)
-            cache.owner, cache.evidence_seconds = part.cache.owner, 0.0
+            own = part.cache
+            cache = Cache(tracer=tracer, expectations=own.expectations, gradients=own.gradients, pool=own.pool)
+            cache.owner, cache.evidence_seconds = own.owner, 0.0
             if trial.run_values(part, cache, tracer) or trial.run_others(part, cache, tracer):
                 return
 
