@@ -73,7 +73,8 @@ def find_mutant(
 ) -> FaultLocation | None:
     """Returns the location of the cheapest mutant that makes every replay right, or else of one that makes some right.
 
-    If a mutant makes only some wrong replays right and breaks none, the others have another bug.
+    If a mutant makes only some wrong replays right and breaks none, and all mutants were tried, the others have another
+    bug.
 
     Args:
       first: a wrong replay.
@@ -107,7 +108,10 @@ def find_mutant(
         certain = candidates.complete and untried <= {location.place}
         return replace(location, confirmed=location.confirmed and certain)
     unexplained = still_wrong[id(best[0])]
-    location = _location(best, MutationEffect.FIXES_SOME, fixed=len(wrong) - fewest, wrong=len(wrong))
+    fixed = len(wrong) - fewest
+    location = _location(best, MutationEffect.FIXES_SOME, fixed=fixed, wrong=len(wrong))
+    if not candidates.complete:  # a mutant that was not tried may repair all, so that these are not two bugs
+        return location if fixed >= len(wrong) / 2 else None
     explained = dict.fromkeys(replay.case.id for replay in wrong if replay.case.id not in unexplained)
     return replace(location, explained=tuple(explained), unexplained=tuple(unexplained))
 

@@ -1,0 +1,74 @@
+"""What a search for mutants concludes from those that repair only some cases, with time for all mutants and without."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kerneltest.localize.mutant_search import find_mutant
+from kerneltest.localize.mutants import Mutant
+
+
+@dataclass(frozen=True)
+class FakeReplay:
+    """A wrong call that some patches make right."""
+
+    number: int
+    repairs: frozenset[str]
+    is_wrong: bool = True
+    kernel: object = field(default_factory=object)
+
+    @property
+    def case(self) -> Any:
+        return SimpleNamespace(id=str(self.number))
+
+    def attempt(self, patch: Any) -> Any:
+        return patch
+
+    def is_right(self, run: Any) -> bool:
+        return run in self.repairs
+
+    def is_right_by_element(self, patches: Sequence[Any]) -> bool:
+        raise AssertionError
+
+
+def _mutant(line: int, name: str) -> Mutant:
+    return Mutant(f"kernel.py:{line}", name, f"changing {name}", 0, True, lambda kernel: iter([name]))
+
+
+ONE, OTHER = frozenset({"one"}), frozenset({"other"})
+
+
+@pytest.mark.parametrize(
+    ("repaired", "in_time", "words", "split"),
+    [
+        (4, True, "changing one fixes 4 of 10 wrong results", True),
+        (4, False, "", False),
+        (6, True, "changing one fixes 6 of 10 wrong results", True),
+        (6, False, "changing one fixes 6 of 10 wrong results", False),
+    ],
+)
+def test_two_bugs_are_told_apart_only_if_all_mutants_were_tried(
+    monkeypatch: pytest.MonkeyPatch, repaired: int, in_time: bool, words: str, split: bool
+) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(
+        "kerneltest.localize.mutant_search.time", SimpleNamespace(monotonic=lambda: clock.now), raising=True
+    )
+
+    def mutants() -> Iterator[Mutant]:
+        yield _mutant(1, "one")
+        clock.now += 1.0 if in_time else 8.0
+        yield _mutant(2, "neither")
+
+    replays = [FakeReplay(i, ONE if i < repaired else OTHER) for i in range(10)]
+    found = find_mutant(replays[0], lambda: replays[1:], mutants(), 10.0, lambda: iter(()))
+    assert (found.words if found is not None else "") == words
+    if split:
+        assert found is not None
+        assert found.explained == tuple(map(str, range(repaired)))
+        assert found.unexplained == tuple(map(str, range(repaired, 10)))
+    else:
+        assert found is None or not (found.explained or found.unexplained or found.confirmed)
