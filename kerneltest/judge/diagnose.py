@@ -175,10 +175,13 @@ def _narrow_integers(mismatch: MismatchContext) -> str:
         return ""
     got = comparison.actual[comparison.wrong].astype(np.int64)
     wanted = np.asarray(comparison.expected)[comparison.wrong].astype(np.int64)
-    for narrow in (np.int8, np.uint8, np.int16, np.uint16):
-        if np.dtype(narrow).itemsize < comparison.actual.dtype.itemsize and (got == wanted.astype(narrow)).all():
-            one, other, modulus = int(got[0]), int(wanted[0]), 1 << 8 * np.dtype(narrow).itemsize
-            return f"{one} is {other} modulo {modulus}: it was stored as {np.dtype(narrow).name}"
+    for size in (1, 2):
+        kinds = [np.dtype(f"{kind}{size}") for kind in "iu"]
+        if size < comparison.actual.dtype.itemsize and any(
+            fitting := [narrow.name for narrow in kinds if (got == wanted.astype(narrow)).all()]
+        ):
+            one, other = int(got[0]), int(wanted[0])
+            return f"{one} is {other} modulo {1 << 8 * size}: it was stored as {' or '.join(fitting)}"
     return ""
 
 

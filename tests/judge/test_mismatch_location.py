@@ -253,6 +253,27 @@ def test_a_mistake_is_named_or_nothing_is_claimed(
     assert bool(found) is bool(words)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "got", "dtypes"),
+    [
+        ([256, 300], [0, 44], "int8 or uint8"),
+        ([200, 300], [-56, 44], "int8"),
+        ([511, 300], [255, 44], "uint8"),
+        ([70_000, 256], [4464, 256], "int16 or uint16"),
+        ([70_000, 256], [4465, 256], ""),
+    ],
+)
+def test_integers_that_wrap_are_said_to_be_stored_in_fewer_bits(wanted: list[int], got: list[int], dtypes: str) -> None:
+    comparison = compare(np.array(got, np.int32), np.array(wanted), np.zeros(2), signed_zeros=False)
+    pairing = _pairing("masked")
+    context = MismatchContext(
+        pairing, signatures(pairing, "quick")[0], COPY, 0, comparison, (OutputAxis("n", 2, None),)
+    )
+    said = diagnose(context)
+    assert said.partition(": it was stored as ")[2] == dtypes
+    assert bool(said) is bool(dtypes)
+
+
 @pytest.mark.parametrize(("factor", "words"), [(-1, "each has the opposite sign"), (1, "")])
 def test_a_gradient_is_diagnosed_without_the_oracle(factor: float, words: str) -> None:
     """A block of the sum that lacks is a mistake in an output; the arguments are no inputs of the gradient."""
