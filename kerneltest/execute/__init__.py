@@ -8,8 +8,10 @@ in the order in which to read them:
    interface of a group of families. `group_registry` has all groups; `planning` makes items and the plan of a run.
 2. `runner` runs the cases of an item, with declared xfails (`xfails`), a time limit (`time_budget`), and the records of
    earlier attempts that crashed.
-3. `cache` has everything that the cases of a pairing share: traces, executables (compiled by `compile_pool`) and
-   expectations (`cached_expectation`). `process_state` is the state of the process that is not bound to a pairing.
+3. `cache` has everything that the cases of a pairing share: traces, executables (compiled by `compile_pool`),
+   expectations (`cached_expectation`), and what is known of kernels without rounding (`formula_cache`). A
+   `bounded_store` forgets its oldest answers. `process_state` is the state of the process that is not bound to a
+   pairing.
 4. `output_comparison` compares outputs with their expected values. Every group that has values goes through it, except
    `production_group`, which samples them.
 5. The groups: `value_groups` (values against the oracle; signatures that are only compiled), `invariant_group`

@@ -1,4 +1,4 @@
-"""The memory of questions about formulas: kernels without rounding, and what comparisons with the oracle found."""
+"""Kernels without rounding, and what comparing them with the oracle has found, for the pairing at hand."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -175,11 +175,9 @@ def _narrow_integers(mismatch: MismatchContext) -> str:
         return ""
     got = comparison.actual[comparison.wrong].astype(np.int64)
     wanted = np.asarray(comparison.expected)[comparison.wrong].astype(np.int64)
-    for size in (1, 2):
-        kinds = [np.dtype(f"{kind}{size}") for kind in "iu"]
-        if size < comparison.actual.dtype.itemsize and any(
-            fitting := [narrow.name for narrow in kinds if (got == wanted.astype(narrow)).all()]
-        ):
+    for size in range(1, min(comparison.actual.dtype.itemsize, 3)):  # in bytes
+        kinds = (np.dtype(f"{kind}{size}") for kind in "iu")
+        if fitting := [narrow.name for narrow in kinds if (got == wanted.astype(narrow)).all()]:
             one, other = int(got[0]), int(wanted[0])
             return f"{one} is {other} modulo {1 << 8 * size}: it was stored as {' or '.join(fitting)}"
     return ""

@@ -54,9 +54,7 @@ def test_two_bugs_are_told_apart_only_if_all_mutants_were_tried(
     monkeypatch: pytest.MonkeyPatch, repaired: int, in_time: bool, words: str, split: bool
 ) -> None:
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(
-        "kerneltest.localize.mutant_search.time", SimpleNamespace(monotonic=lambda: clock.now), raising=True
-    )
+    monkeypatch.setattr("kerneltest.localize.mutant_search.time", SimpleNamespace(monotonic=lambda: clock.now))
 
     def mutants() -> Iterator[Mutant]:
         yield _mutant(1, "one")
