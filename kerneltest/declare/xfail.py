@@ -11,7 +11,7 @@ DECLARABLE = tuple(verdict for verdict in Verdict if verdict.is_finding and verd
 
 @dataclass(frozen=True, slots=True)
 class Xfail:
-    """An expected finding. It is strict: any other finding fails, and so does a cell in which it never occurs.
+    """An expected finding. Any other finding fails; so does a cell in which a strict one never occurs.
 
     Attributes:
       verdict: the expected verdict.
@@ -19,6 +19,7 @@ class Xfail:
       url: a page that documents or tracks it.
       backend, dtype, group, family: shell-style patterns of the cases it covers.
       signature: a shell-style pattern of the signature's text, such as `*precision=highest*`.
+      strict: whether it must occur.
     """
 
     verdict: Verdict
@@ -29,6 +30,7 @@ class Xfail:
     group: str = ""
     family: str = "*"
     signature: str = "*"
+    strict: bool = True
 
     def __str__(self) -> str:
         backend = "every backend" if self.backend == "*" else self.backend
@@ -57,6 +59,7 @@ def xfail(
     group: str = "",
     family: str = "*",
     signature: str = "*",
+    strict: bool = True,
 ) -> Xfail:
     """Declares that a finding is expected.
 
@@ -70,6 +73,7 @@ def xfail(
       group: a pattern of groups of families, such as `"special"` or `"*"`. At least one family of each group must
         show it; without `group`, each family must.
       signature: a shell-style pattern of the signature's text, such as `"*precision=highest*"`.
+      strict: fail where it never occurs; False for a failure that depends on the random values of a seed.
 
     Raises:
       ValueError: the verdict cannot be expected, the reason is empty, or the URL is not one.
@@ -80,4 +84,4 @@ def xfail(
         raise ValueError("xfail: give the reason, for readers of the report")
     if not url.startswith(("https://", "http://")):
         raise ValueError(f"xfail: url must link to a page that documents or tracks it, not {url!r}")
-    return Xfail(Verdict(verdict), reason, url, backend, dtype, group, family, signature)
+    return Xfail(Verdict(verdict), reason, url, backend, dtype, group, family, signature, strict)

@@ -1,6 +1,6 @@
 """The application of declared xfails: to planned cells, to single cases, and to all cases of a family."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from kerneltest.core.verdicts import Verdict
@@ -46,8 +46,8 @@ def obsolete_xfails(
     backend: str,
     dtype: str,
     group: str,
-) -> Iterator[tuple[str, str]]:
-    """Yields each family with an xfail that is obsolete there, and the reason: all cases that it covers pass.
+) -> dict[str, str]:
+    """Returns each family with strict xfails that are obsolete there, and the reason: all cases that they cover pass.
 
     One failing case is enough for it to hold, since a failure may depend on the values. An xfail that names a group of
     families holds if any of them shows the failure.
@@ -57,7 +57,10 @@ def obsolete_xfails(
       verdicts: the signature and verdict of every case of the group, by family.
       backend, dtype, group: the cells.
     """
+    reasons: dict[str, list[str]] = {}
     for xfail in declared:
+        if not xfail.strict:
+            continue
         covered = {
             family: [v for signature, v in cases if xfail.covers(backend, dtype, group, family, signature)]
             for family, cases in verdicts.items()
@@ -68,4 +71,6 @@ def obsolete_xfails(
         for family, found in covered.items():
             if set(found) == {Verdict.PASS}:
                 passed = f"An xfail declares {xfail.verdict} here, but all {len(found)} cases pass"
-                yield family, f"{passed}: remove or narrow it. Declared: {xfail.reason} ({xfail.url})"
+                reason = f"{passed}: remove or narrow it. Declared: {xfail.reason} ({xfail.url})"
+                reasons.setdefault(family, []).append(reason)
+    return {family: "\n".join(lines) for family, lines in reasons.items()}

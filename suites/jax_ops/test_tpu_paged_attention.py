@@ -82,7 +82,11 @@ def many_steps(q, k_pages, v_pages, lengths, page_indices):
     dims=DIMS | dict(hq=kt.dim(values=(8,)), hk=kt.dim(values=(1,))),
     xfail=[
         kt.xfail(
-            "mismatch", backend="interpret*", reason="pages of float32 are rounded to bfloat16", url=f"{SOURCE}#L96"
+            "mismatch",
+            backend="interpret*",
+            group="*",
+            reason="pages of float32 are rounded to bfloat16",
+            url=f"{SOURCE}#L96",
         )
     ],
 )
@@ -105,6 +109,7 @@ def float32(q, k_pages, v_pages, lengths, page_indices):
             family=family,
             reason="nobody writes the output of a sequence without tokens",
             url=f"{SOURCE}#L227",
+            strict=family == "*" and group != "invariants",  # these have few cases: a seed may draw no empty sequence
         )
         for verdict, backend, group, family in (
             *((verdict, backend, "*", family) for verdict, backend, family in _UNDER_VMAP),

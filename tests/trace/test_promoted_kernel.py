@@ -14,7 +14,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 import kerneltest as kt
 from kerneltest.core.dtypes import Array, ShapeDtype
-from kerneltest.core.precision import FLOAT32
+from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.formula import FORMULA_FORMAT
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
@@ -132,6 +132,30 @@ def test_samples_move_by_the_roundings_of_their_arithmetic(
 ) -> None:
     moved = _movement(function, SampleArithmetic(fmt), x) / fmt.unit_roundoff
     assert least <= moved <= most
+
+
+@pytest.mark.parametrize(
+    ("function", "moves"),
+    [
+        (lambda x: x / 3, False),
+        (lambda x: x * (1 / 3), True),
+        (jnp.square, True),
+        (lambda x: x * 0.25, False),
+    ],
+    ids=["a quotient", "a product", "a square", "an exact product"],
+)
+def test_a_machine_may_fuse_a_product_with_the_addition_after_it(function: Callable[..., Any], moves: bool) -> None:
+    """So the largest product of all, less itself, is not 0: XLA and Triton compute it anew, unrounded."""
+
+    def below_maximum(v: jax.Array) -> jax.Array:
+        return v - v.max()
+
+    x = np.array([0.1, 0.7, 0.3], np.float32)
+    kernel = _kernel(lambda x: below_maximum(function(x)))
+    traced = trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
+    (samples,) = PromotedKernel(traced).sample([x], SampleArithmetic(FLOAT32, Precision("fused", {})))
+    assert samples[0, 1] == 0
+    assert (samples[1:, 1] != 0).any() == moves
 
 
 def test_samples_do_not_depend_on_earlier_ones() -> None:

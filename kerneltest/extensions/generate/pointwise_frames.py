@@ -82,8 +82,11 @@ def by_masked_loads(rng: random.Random, function: PointwiseFunction) -> Draft:
     """Triton's masked loads and stores: one block a program, or a loop over blocks with a static or dynamic stride."""
     block = rng.choice((16, 32, 64))
     names = function.inputs
+    # Pallas cannot cast 0 to an 8-bit float for Triton.
+    zeros = ["0.0" if "float8" in dtypes else "0" for dtypes in names.values()]
     loads = "\n".join(
-        f"{name} = plgpu.load({name}_ref.at[at], mask=inside, other=0){function.loaded}" for name in names
+        f"{name} = plgpu.load({name}_ref.at[at], mask=inside, other={zero}){function.loaded}"
+        for name, zero in zip(names, zeros, strict=True)
     )
     stores = "\n".join(
         f"plgpu.store({name}_ref.at[at], {function.stored(i)}, mask=inside)" for i, name in enumerate(function.outputs)

@@ -74,8 +74,8 @@ REDUCTIONS = {
         "np.logaddexp.reduce(v, axis=-1, keepdims=True)",
         (
             "jax.scipy.special.logsumexp(v, axis=-1, keepdims=True)",
-            "jnp.max(v, -1, keepdims=True) + jnp.log(jnp.sum(jnp.exp(v - jnp.max(v, -1, keepdims=True)), -1, "
-            "keepdims=True))",
+            "(jnp.max(v, -1, keepdims=True) + jnp.log(jnp.sum(jnp.exp(v - jnp.max(v, -1, keepdims=True)), -1, "
+            "keepdims=True)))",
         ),
     ),
 }  # of numbers from -8 to 8

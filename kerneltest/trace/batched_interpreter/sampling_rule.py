@@ -16,7 +16,7 @@ from kerneltest.trace.batched_interpreter.batched_kernel import kernel_rule
 from kerneltest.trace.batched_interpreter.batched_values import EquationFunction, UnknownError
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, Var
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.walk import primitive_name
+from kerneltest.trace.walk import iter_equations, primitive_name
 
 # Primitives that round their result, with the name of the function in `Precision.ulps`; "" for those that round once.
 ROUNDS: Mapping[str, str] = {
@@ -35,6 +35,7 @@ ROUNDS: Mapping[str, str] = {
     "erf_inv": "erf",
 }
 _SUMS = frozenset({"reduce_sum", "cumsum", "dot_general"})
+_PRODUCTS, _ADDITIONS = frozenset("mul square integer_pow".split()), frozenset("add add_any sub".split())
 # Of an operand other than 0, these have no result that is exact, though float64 rounds many to 1 or -1.
 _NEVER_EXACT = frozenset("exp expm1 log1p tanh sin cos tan erf erfc sinh cosh logistic".split())
 
@@ -69,6 +70,8 @@ class SamplingRule:
         self._arithmetic = arithmetic
         self._arrays: frozenset[Var] = frozenset(traced.jaxpr.jaxpr.constvars)
         self._inputs = frozenset(leaf.dtype for leaf in traced.inputs)
+        equations = (equation for equation, _ in iter_equations(traced.jaxpr.jaxpr))
+        self._products = frozenset(each.outvars[0] for each in equations if primitive_name(each) in _PRODUCTS)
         self.restart()
 
     def restart(self) -> None:
@@ -82,11 +85,14 @@ class SamplingRule:
         if not constants and not (rounds and is_float(np.dtype(equation.outvars[0].aval.dtype))):
             return evaluate
         round_operands, round_result = self._operand_rounding(equation), self._result_rounding(equation)
+        fused = self._fused_products(equation)
 
         def sample(operands: Sequence[Array]) -> Sequence[Array]:
             moved = list(operands)
             for number, unit in constants.items():
                 moved[number] = self._perturb(moved[number], unit)
+            for number in fused:
+                moved[number] = self._round(moved[number], self._arithmetic.fmt)
             moved = round_operands(moved)
             results = evaluate(moved)
             return [round_result(moved, results[0])] if rounds else results
@@ -104,6 +110,16 @@ class SamplingRule:
             if is_float(dtype) and (error := _constant_error(variable.val if literal else None, dtype)):
                 found[number] = error
         return found
+
+    def _fused_products(self, equation: Equation) -> list[int]:
+        """The operands of an addition that are products: a compiler that fuses the two does not round these.
+
+        So the difference of a product and itself need not be 0.
+        """
+        if self._arithmetic.precision is None or primitive_name(equation) not in _ADDITIONS:
+            return []
+        variables = [(number, each) for number, each in enumerate(equation.invars) if not hasattr(each, "val")]
+        return [number for number, variable in variables if variable in self._products]
 
     def _operand_rounding(self, equation: Equation) -> Callable[[list[Array]], list[Array]]:
         name, precision = primitive_name(equation), self._arithmetic.precision
