@@ -6,21 +6,28 @@ import pytest
 
 TESTS = Path(__file__).parent
 LONGEST = (
+    "report/test_report_browser.py",
     "pytest_plugin/test_isolation.py",
-    "extensions/ray/test_ray.py",
-    "pytest_plugin/test_crash_reports.py",
+    "pytest_plugin/test_stale_greens.py",
     "start/test_getting_started.py",
-    "pytest_plugin/test_resume.py",
-    "pytest_plugin/test_plugin.py",
+    "extensions/ray/test_ray.py",
+    "test_docs.py",
+    "test_declarations.py",
+    "records/test_fuzz_records.py",
     "pytest_plugin/test_terminal.py",
+    "backends/simulate/test_device.py",
+    "extensions/generate/test_generate.py",
+    "pytest_plugin/test_plugin.py",
     "pytest_plugin/test_beside.py",
     "execute/test_counts.py",
-    "extensions/proofs/test_proofs.py",
-    "test_docs.py",
+    "start/test_init.py",
     "pytest_plugin/test_collect.py",
-    "trace/test_rewrite.py",
-    "declare/test_relations.py",
-    "records/test_fuzz_records.py",
+    "pytest_plugin/test_crash_reports.py",
+    "extensions/proofs/test_proofs.py",
+    "pytest_plugin/test_resume.py",
+    "extensions/mutation/test_mutation_session.py",
+    "plan/test_planned_values.py",
+    "triage/test_wrong_oracles.py",
 )
 assert all((TESTS / name).exists() for name in LONGEST)
 

@@ -13,6 +13,7 @@ from _pytest.assertion.rewrite import AssertionRewritingHook
 from _pytest.config import default_plugins
 
 import kerneltest.api
+import kerneltest.backends.interpret
 import kerneltest.backends.interpret_mosaic
 import kerneltest.backends.tpu.tpu_tiers
 import kerneltest.execute.code_digests
@@ -27,6 +28,9 @@ import kerneltest.pytest_plugin.suspect_tracker
 import kerneltest.pytest_plugin.worker
 import kerneltest.records.merge_shards
 import kerneltest.report.html.render_page
+import kerneltest.trace.access_lines
+import kerneltest.trace.index_maps
+from kerneltest.report import templating
 
 __all__ = ["jax", "kerneltest", "pytest", "xdist"]
 
@@ -40,5 +44,7 @@ for plugin in entry_points(group="pytest11"):
     if plugin.name not in ("hypothesispytest", "jaxtyping", "randomly"):
         plugin.load()
 
+for template in templating._ENVIRONMENT.list_templates():
+    templating._ENVIRONMENT.get_template(template)  # compiled
 gc.collect()
 gc.freeze()  # what is imported stays; a forked process would copy it to look through it

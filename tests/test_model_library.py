@@ -25,7 +25,7 @@ def _norm() -> kt.Pairing:
         params=kt.tree(NormParams(weights, kt.optional(weights))),
         x=kt.array("b s d", "float32", domain=REALS),
         config=kt.static(kt.named("by_8", NormConfig()), kt.named("by_4", NormConfig(1e-3, rows=4))),
-        dims=dict(b=kt.dim(values=(1, 4)), d=kt.dim(on={"gpu": POWERS})),
+        dims=dict(b=kt.dim(values=(1, 4)), s=kt.dim(values=(2, 16)), d=kt.dim(on={"gpu": POWERS})),
         where=lambda b, s, config: b * s % config.rows == 0,
         grad=True,
     )

@@ -15,7 +15,6 @@ from jax.experimental.pallas import triton as plgpu
 import kerneltest as kt
 from kerneltest.backends import interpret, jitted
 from kerneltest.execute.cache import REPEATED
-from tests.broken import BROKEN
 from tests.sample import double, elementwise, exponential
 
 SMALL = dict(n=kt.dim(values=(3, 5)))
@@ -179,7 +178,7 @@ def test_an_unavailable_backend_has_a_reason_and_is_not_ok() -> None:
 
 
 def test_a_finding_can_be_run_again_alone() -> None:
-    pairing = BROKEN[0].broken()
+    pairing = _make_pairing(lambda x: 2 * x, _wrong_at_5)
     finding = kt.check(pairing, depth="quick").findings[0]
     again = kt.check(pairing, depth="quick", case=finding.record.case)
     assert again.cases == 1

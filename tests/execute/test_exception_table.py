@@ -1,6 +1,6 @@
 """Exceptions of the kernel, the oracle, JAX and kerneltest in each phase: the verdict, and the cases that it ends."""
 
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from kerneltest.core import runtime
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.guard import RecoveryWarning
 from kerneltest.core.verdicts import Verdict
+from kerneltest.records.schema import Record
 
 ORIGINS = {"kernel": "user_kernels", "oracle": "user_oracles", "JAX": "jax._src.injected", "kerneltest": "kerneltest.x"}
 
@@ -56,6 +57,12 @@ def make_pairing(factor: float = 2.0) -> kt.Pairing:
 
     array = kt.array("n", "float32")
     return kt.oracle_for(doubled, x=array, dims=dict(n=kt.dim(values=(16,))))(lambda x: 2 * x)
+
+
+@cache
+def without_injection(backend: str, factor: float = 2.0) -> tuple[Record, ...]:
+    """Returns the records of the pairing where nothing raises."""
+    return kt.check(make_pairing(factor), backends=[backend], depth="quick").records
 
 
 class Injection:
@@ -110,10 +117,9 @@ def test_an_exception_ends_its_case_with_the_verdict_of_who_raised(
 ) -> None:
     target, backend, verdicts = PHASES[phase]
     expected = verdicts[list(ORIGINS).index(origin)]
-    check = partial(kt.check, make_pairing(), backends=[backend], depth="quick")
-    planned = check().cases
+    planned = sum(bool(record.case) for record in without_injection(backend))
     injection = Injection(monkeypatch, target, origin)
-    result = check()
+    result = kt.check(make_pairing(), backends=[backend], depth="quick")
     assert injection.raised
     assert result.cases == planned or expected is LIMIT
     # A form of the kernel that JAX makes, as under vmap, need not run.
@@ -131,10 +137,10 @@ def test_an_exception_ends_its_case_with_the_verdict_of_who_raised(
 @pytest.mark.parametrize("phase", [name for name, (_, backend, _) in PHASES.items() if backend == "interpret"])
 def test_an_exception_costs_no_other_case(phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, backend, _ = PHASES[phase]
-    check = partial(kt.check, make_pairing(), backends=[backend], depth="quick")
-    planned = [record.case for record in check().records]
+    planned = [record.case for record in without_injection(backend)]
     injection = Injection(monkeypatch, target, "kerneltest", 3, 1)
-    records = [record for record in check().records if record.case]
+    result = kt.check(make_pairing(), backends=[backend], depth="quick")
+    records = [record for record in result.records if record.case]
     assert [record.case for record in records] == planned
     passed = [record for record in records if record.verdict is Verdict.PASS]
     shared = {record.signature for record in records if record.verdict is not Verdict.PASS}  # trace and executable
@@ -143,51 +149,19 @@ def test_an_exception_costs_no_other_case(phase: str, monkeypatch: pytest.Monkey
     assert len(passed) >= len(planned) - 1 or phase in ("trace", "compile")
 
 
-EVIDENCE = {
-    "name the axes": "kerneltest.judge.mismatch_evidence.output_dims",
-    "locate": "kerneltest.judge.mismatch_evidence.locate_mismatch",
-    "diagnose": "kerneltest.judge.mismatch_evidence.diagnose",
-    "list the inputs": "kerneltest.judge.mismatch_evidence.describe_special_inputs",
-    "copy the inputs": "kerneltest.judge.mismatch_evidence.input_windows",
-    "copy the output": "kerneltest.judge.mismatch_evidence.output_window",
-    "compare the lowerings": "kerneltest.judge.mismatch_evidence.lowering_differences",
-    "divide the bound": "kerneltest.execute.output_comparison.budget_parts",
-    "shrink": "kerneltest.localize.suspect_reduction.minimize",
-    "localize": "kerneltest.localize.suspect_reduction.locate_fault",
-}
-
-
-@pytest.mark.parametrize("origin", ORIGINS)
-@pytest.mark.parametrize("phase", EVIDENCE)
-def test_evidence_that_raises_changes_no_verdict(phase: str, origin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = partial(kt.check, backends=["interpret"], depth="quick", minimize=2)
-    before = {record.case: record.verdict for record in check(make_pairing(3.0)).records if record.case}
-    injection = Injection(monkeypatch, EVIDENCE[phase], origin)
-    result = check(make_pairing(3.0))
-    assert injection.raised
-    assert {record.case: record.verdict for record in result.records if record.case} == before
-    assert Verdict.MISMATCH in before.values()
-    assert bool(result.internal_errors) is (origin == "kerneltest")
-    assert all(record.case == "" for record in result.internal_errors)
-    assert len(result.suspects) == 1
-
-
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_a_group_that_raises_ends_the_cases_that_are_left(origin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = partial(kt.check, make_pairing(), backends=["interpret"], depth="quick")
-    planned = check().cases
+    planned = sum(bool(record.case) for record in without_injection("interpret"))
     Injection(monkeypatch, "kerneltest.execute.value_groups.prepare_ahead", origin)
-    result = check()
+    result = kt.check(make_pairing(), backends=["interpret"], depth="quick")
     assert result.cases == planned
     expected = {"JAX": LIMIT, "kerneltest": OURS}.get(origin, USERS)
     assert expected in {record.verdict for record in result.records}
 
 
 def test_an_exception_while_a_group_lists_its_cases_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    check = partial(kt.check, make_pairing(), backends=["interpret"], depth="quick")
-    check()
     Injection(monkeypatch, "kerneltest.execute.runner.quarantine_reason", "kerneltest")
-    result = check()
+    result = kt.check(make_pairing(), backends=["interpret"], depth="quick")
     assert not result.ok
     assert not result.findings
     assert result.internal_errors

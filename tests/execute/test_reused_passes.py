@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
@@ -17,7 +18,7 @@ from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.records.schema import Record
 from suites import test_softmax
-from tests.broken import BROKEN
+from tests.sample import elementwise
 
 ONE, OTHER = "simulate:sm_90", "simulate:gfx942"
 
@@ -61,11 +62,17 @@ def test_a_target_does_not_reuse_its_own_passes() -> None:
 
 
 def test_a_failure_of_one_target_is_not_reused() -> None:
-    broken = next(each for each in BROKEN if each.pairing == "softmax.tiled")
-    one, other, taken = _records(broken.broken())
+    def kernel(x: jax.Array) -> jax.Array:
+        return elementwise(lambda v: jnp.where(jnp.isinf(v), 0, 2 * v), x)
+
+    @kt.oracle_for(kernel, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(16, 17))})
+    def doubled(x: np.ndarray[Any, Any]) -> Any:
+        return 2 * x
+
+    one, other, taken = _records(doubled)
     found = [record.verdict.is_finding for record in other if record.group != "invariants"]
     assert any(found)
-    assert taken == found.count(False)
+    assert taken == found.count(False) > 0
     assert [record.verdict for record in one] == [record.verdict for record in other]
 
 

@@ -21,6 +21,7 @@ VECTOR = kt.array("n", "float32", domain=(-9, 9))
 WIDE = kt.array("n", "float32", domain=(-1e15, 1e15))
 BLOCK = 16
 BLOCKS = dict(n=kt.dim(block=BLOCK, maximum=99))
+FEW = dict(n=kt.dim(values=(5, 17)))
 
 
 def _whole(function: Function) -> Function:
@@ -76,37 +77,39 @@ def _largest(canonical: bool) -> Function:
 # By what is planned: declarations, an oracle, a right kernel and a wrong one.
 PLANNED: dict[str, tuple[dict[str, Any], Function, Function, Function]] = {
     "an index other than the first": (
-        dict(x=VECTOR, at=kt.indices("1", into="n")),
+        dict(x=VECTOR, at=kt.indices("1", into="n"), dims=FEW),
         lambda x, at: x + x[at],
         _whole(lambda x, at: x + x[at]),
         _whole(lambda x, at: x + x[:1]),
     ),
     "two lengths that are neither 0 nor all": (
-        dict(x=kt.array("2 n", "float32", domain=(-9, 9)), count=kt.lengths("2", up_to="n")),
+        dict(x=kt.array("2 n", "float32", domain=(-9, 9)), count=kt.lengths("2", up_to="n"), dims=FEW),
         lambda x, count: np.where(np.arange(x.shape[1]) < count[:, None], x, 0),
         _whole(lambda x, count: jnp.where(jnp.arange(x.shape[1]) < count[:, None], x, 0)),
         _whole(lambda x, count: jnp.where(count[:, None] > 0, x, 0)),
     ),
     "a flag that is not set": (
-        dict(x=VECTOR, add=kt.array("1", "bool")),
+        dict(x=VECTOR, add=kt.array("1", "bool"), dims=FEW),
         lambda x, add: np.where(add, x + 1, x),
         _whole(lambda x, add: jnp.where(add, x + 1, x)),
         _whole(lambda x, add: x + 1),
     ),
     "flags of a mask without blocks": (
-        dict(x=kt.array("b n", "float32", domain=(-9, 9)), live=kt.mask("b"), dims=dict(b=kt.dim(values=(3, 1)))),
+        dict(
+            x=kt.array("b n", "float32", domain=(-9, 9)), live=kt.mask("b"), dims=dict(b=kt.dim(values=(3, 1)), **FEW)
+        ),
         lambda x, live: np.where(live[:, None], x, 0),
         _whole(lambda x, live: jnp.where(live[:, None], x, 0)),
         _whole(lambda x, live: jnp.where(live[:1, None], x, 0)),
     ),
     "integers that do not cancel": (
-        dict(x=kt.array("k n", "int8"), dims=dict(k=kt.dim(values=(300, 1)))),
+        dict(x=kt.array("k n", "int8"), dims=dict(k=kt.dim(values=(300, 1)), **FEW)),
         lambda x: x.sum(axis=0),
         _column_sums(jnp.int32),
         _column_sums(jnp.int16),
     ),
     "halves between integers": (
-        dict(x=kt.array("n", "float32", domain=(-1e4, 1e4)), tolerance=kt.tolerance.exact()),
+        dict(x=kt.array("n", "float32", domain=(-1e4, 1e4)), dims=FEW, tolerance=kt.tolerance.exact()),
         np.rint,
         _whole(lambda x: jnp.round(x)),
         _whole(lambda x: jnp.floor(x + 0.5)),
@@ -118,13 +121,16 @@ PLANNED: dict[str, tuple[dict[str, Any], Function, Function, Function]] = {
         _whole(lambda x: jnp.where(jnp.abs(x) >= 256, 448 * jnp.sign(x), x)),
     ),
     "the ends of a wide domain in all arguments": (
-        dict(x=WIDE, y=WIDE),
+        dict(x=WIDE, y=WIDE, dims=FEW),
         lambda x, y: np.sign(x) * np.sign(y),
         _whole(lambda x, y: jnp.sign(x) * jnp.sign(y)),
         _whole(lambda x, y: jnp.where(jnp.isinf((x * x) * (y * y)), 0, jnp.sign(x) * jnp.sign(y))),
     ),
     "a NaN whose sign bit is set": (
-        dict(x=kt.array("m n", "float32", domain=(-np.inf, np.inf))),  # JAX's interpreter flushes subnormal numbers
+        dict(
+            x=kt.array("m n", "float32", domain=(-np.inf, np.inf)),  # JAX's interpreter flushes subnormal numbers
+            dims=dict(m=kt.dim(values=(3,)), **FEW),
+        ),
         lambda x: np.broadcast_to(x.max(axis=1, keepdims=True), x.shape),
         _largest(True),
         _largest(False),
@@ -147,8 +153,8 @@ PLANNED: dict[str, tuple[dict[str, Any], Function, Function, Function]] = {
 @pytest.mark.parametrize("what", PLANNED)
 def test_wrong_kernels_are_found_by_two_families_or_signatures_and_right_ones_by_none(what: str) -> None:
     declared, oracle, right, wrong = PLANNED[what]
+    assert not kt.check(kt.oracle_for(right, **declared)(oracle), depth="quick").findings
     for seed in (0, 1, 2):
-        assert not kt.check(kt.oracle_for(right, **declared)(oracle), depth="quick", seed=seed).findings
         found = kt.check(kt.oracle_for(wrong, **declared)(oracle), depth="quick", seed=seed).findings
         assert len({finding.family for finding in found}) >= 2 or len({finding.signature for finding in found}) >= 2
 

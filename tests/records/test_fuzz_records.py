@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 
 import kerneltest as kt
 from kerneltest.cli import main
+from kerneltest.declare.pairing import Pairing
 from kerneltest.records.artifacts import save_arguments
 from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.run_plan import NotApplicable
-from kerneltest.records.schema import FaultLocation, Reproducer
+from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.reproduce import rerun
 from tests.made_runs import WRONG
 from tests.written import HOSTILE, PASS, absent, case, write_run
@@ -198,6 +199,20 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+@pytest.fixture
+def _imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suite that was imported is kept, since it never changes: an import costs a session of pytest."""
+    import_pairing, imported = rerun.import_pairing, dict[str, Pairing]()
+
+    def keep(record: Record, report: Path) -> Pairing:
+        if record.pairing not in imported:
+            imported[record.pairing] = import_pairing(record, report)
+        return imported[record.pairing]
+
+    monkeypatch.setattr(rerun, "import_pairing", keep)
+
+
+@pytest.mark.usefixtures("_imported_once")
 def test_every_command_survives_any_run(
     run: tuple[Path, Files], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

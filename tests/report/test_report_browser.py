@@ -27,7 +27,8 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of kernels with bugs."""
     folder = tmp_path_factory.mktemp("findings")
     command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "examples"]
-    command += ["-k", "not sort and not clamp", "--kt-depth", "quick"]
+    # Its sums of 600 elements take the simulator half of the time, and their page shows no more.
+    command += ["-k", "not sort and not clamp and not (row_sums and simulate)", "--kt-depth", "quick"]
     command += ["--kt-backends", "interpret,simulate:sm_90,simulate:gfx942", "--kt-report", str(folder)]
     command += ["--kt-minimize", "2"]
     done = forked.run(ROOT, *command)
@@ -192,6 +193,19 @@ def _turn(page: Any, view: str) -> None:
     page.evaluate(f"(view) => new Promise((done) => {{ location.hash = view; {drawn}; }})", view)
 
 
+# Removes rows of pictures whose cells all look like cells before them: axe takes a second for a few hundred cells.
+_THIN = """() => {
+  for (const grid of document.querySelectorAll(".grid")) {
+    const seen = new Set();
+    for (const row of [...grid.tBodies[0].rows]) {
+      const looks = [...row.cells].map((cell) => [cell.className, cell.tabIndex, cell.role && cell.innerText].join());
+      if (looks.every((look) => seen.has(look))) row.remove();
+      looks.forEach((look) => seen.add(look));
+    }
+  }
+}"""
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 400)])
 def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int) -> None:
     page.emulate_media(color_scheme=scheme)
@@ -205,6 +219,7 @@ def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int)
     violations = {}
     for view in views:
         _turn(page, view)
+        page.evaluate(_THIN)
         for violation in axe.Axe().run(page).response["violations"]:
             violations[violation["id"]] = (
                 view,

@@ -90,7 +90,8 @@ def test_a_kernel_that_writes_in_place_is_judged_by_what_it_returns() -> None:
         y[at] = wrong
         return y
 
-    declared = dict(x=kt.array("n", "float32"), at=kt.permutation("q", into="n"), where=lambda q, n: q <= n)
+    dims = dict(n=kt.dim(values=(5, 9)), q=kt.dim(values=(1, 5, 9)))
+    declared = dict(x=kt.array("n", "float32"), at=kt.permutation("q", into="n"), where=lambda q, n: q <= n, dims=dims)
     for wrong in (0, 1):
         for made in (kernel, jax.jit(kernel, donate_argnums=0)):
             result = kt.check(kt.oracle_for(made, **declared)(oracle), depth="quick")
