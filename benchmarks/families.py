@@ -1,12 +1,12 @@
 """Counts the bugs that each family finds, and those that it alone finds.
 
-    python -m benchmarks.families [--jobs N] [--cases FOLDER] [--depth quick] [--seeds 0] [--only TEXT] [--constants]
+    python -m benchmarks.families [--jobs N] [--cases FOLDER] [--depth quick] [--seeds 0] [--only TEXT]
 
 Every broken variant of `benchmarks/variants` runs on `interpret`, and on `simulate:sm_90` if that finds nothing. FOLDER
 adds kernels by other hands: Python files with a function `declare(which)` that returns the pairing of a broken kernel,
 in folders called `styles` (`broken`) and `bugs` (`kernel`), and the pairings of test files in `reported`. A line for
 each bug says by how many families and signatures it is found, with the seed that finds it by the fewest. A family that
-never finds a bug alone can be merged. `--constants` adds the family of `constants_family`.
+never finds a bug alone can be merged.
 """
 
 import argparse
@@ -20,7 +20,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import kerneltest as kt
-from benchmarks import constants_family
 from benchmarks.module_files import load_module
 from benchmarks.variants import VARIANTS
 from kerneltest.plan.families import FAMILIES
@@ -78,12 +77,10 @@ def bugs(folder: Path | None) -> Iterator[Bug]:
         yield from (Bug(f"reported/{path.stem}::{member}", path=str(path), member=member) for member in members)
 
 
-def find(bug: Bug, depth: str, seed: int, with_constants: bool) -> Finders:
+def find(bug: Bug, depth: str, seed: int) -> Finders:
     """Runs a bug's pairing, and returns what finds it."""
     warnings.filterwarnings("ignore")
     pairing = bug.pairing()
-    if with_constants:
-        constants_family.use_constants_of(pairing)
     for backends in WAYS:
         records = [
             each.record for each in kt.check(pairing, backends=backends, depth=depth, seed=seed, minimize=0).findings
@@ -103,7 +100,7 @@ def table(found: dict[str, list[Finders]]) -> Iterator[str]:
     yield ""
     yield "| family | bugs | alone |"
     yield "| --- | --- | --- |"
-    known = {f"{each.group}/{name}" for name, each in FAMILIES.items() if name != constants_family.NAME}
+    known = {f"{each.group}/{name}" for name, each in FAMILIES.items()}
     for family in sorted({*total, *known}, key=lambda name: (-len(alone.get(name, ())), -total[name], name)):
         yield f"| {family} | {total[family]} | {'; '.join(alone.get(family, ())) or '-'} |"
 
@@ -115,17 +112,13 @@ def main() -> None:
     parser.add_argument("--cases", type=Path)
     parser.add_argument("--depth", default="quick")
     parser.add_argument("--seeds", default="0", help="separated by commas")
-    parser.add_argument("--constants", action="store_true")
     parser.add_argument("--only", default="", help="bugs whose name contains one of these texts, separated by commas")
     options = parser.parse_args()
     words, seeds = options.only.split(","), list(map(int, options.seeds.split(",")))
     chosen = [bug for bug in bugs(options.cases) if any(word in bug.name for word in words)]
     found: dict[str, list[Finders]] = {}
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        futures = {
-            bug.name: [pool.submit(find, bug, options.depth, seed, options.constants) for seed in seeds]
-            for bug in chosen
-        }
+        futures = {bug.name: [pool.submit(find, bug, options.depth, seed) for seed in seeds] for bug in chosen}
         for name, each in futures.items():
             found[name] = [future.result() for future in each]
             families, signatures = min((len(f.families), len(f.signatures)) for f in found[name])
