@@ -35,17 +35,22 @@ def test_a_wrong_case_is_compared_without_rounding_once_for_all_backends(monkeyp
     assert set(asked.values()) == {1}
 
 
-def test_the_oldest_answers_are_forgotten() -> None:
+def test_the_first_answers_and_the_latest_are_kept() -> None:
     made: list[str] = []
 
     def make(name: str) -> str:
         made.append(name)
         return name
 
-    store: BoundedStore[str, str] = BoundedStore(6, len)
-    for name in ("one", "two", "one", "six", "one", "twelve", "much more"):
+    store: BoundedStore[str, str] = BoundedStore(8, len)
+    for name in ("one", "two", "much more", "one", "much more", "twelve", "two", "much more"):
         assert store.compute_once(name, lambda name=name: make(name)) == name  # type: ignore[misc]
-    assert made == ["one", "two", "six", "one", "twelve", "much more"]
-    assert len(store) == 1
+    assert made == ["one", "two", "much more", "twelve", "much more"]
+    assert list(store) == ["one", "two", "much more"]
+    copied = store.copy()
+    del store["one"]
+    store["six"] = "six"  # in the place of the first
+    assert list(store) == ["two", "six", "much more"]
+    assert list(copied) == ["one", "two", "much more"]
     store.clear()
     assert not len(store)
