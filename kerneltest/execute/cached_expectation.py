@@ -21,7 +21,7 @@ _BYTES_PER_ELEMENT = 16  # its value in the kernel's dtype and in float64, or it
 _GRADIENT_BYTES = 64  # for each number: its value, and two spreads with what they are made of
 _MAX_GRADIENTS = 2**27  # bytes
 _MAX_EXPECTATIONS = 3 * 2**27
-_MAX_EVALUATIONS = 2**27
+_MAX_EVALUATIONS = 2**28
 
 
 @dataclass(frozen=True, slots=True)
