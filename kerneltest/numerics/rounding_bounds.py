@@ -10,7 +10,6 @@ import numpy as np
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.failures import format_exception
 from kerneltest.core.precision import FLOAT32, Precision
-from kerneltest.numerics.asked_precision import would_answer
 from kerneltest.numerics.bounds import Limit, OracleCase
 from kerneltest.numerics.error_budget import ErrorShare, error_shares
 from kerneltest.numerics.origins import RESULT
@@ -20,6 +19,7 @@ from kerneltest.numerics.samples import raise_own_mistake
 from kerneltest.numerics.spread import (
     SampledOutputs,
     Spread,
+    find_alike,
     has_exact_row,
     median,
     sample_cases,
@@ -189,12 +189,10 @@ class OracleSamples:
         return self.parts[key]
 
     def _is_known(self, precision: Precision) -> bool:
-        """Checks whether the spreads on a machine are known; they are those of one that rounds these samples alike."""
-        for known in self.found.values() if precision.name not in self.found else ():
-            if known.answers is not None and would_answer(precision, known.answers):
-                self.found[precision.name] = known
-                break
-        return precision.name in self.found
+        """Checks whether the samples on a machine are known; if they are those of another one, they are kept for it."""
+        if (known := find_alike(self.found, precision)) is not None:
+            self.found[precision.name] = known
+        return known is not None
 
     def _sample_batch(self, precision: Precision) -> None:
         """Samples the oracle for all cases of the batch that lack this precision, in one evaluation if it allows that.

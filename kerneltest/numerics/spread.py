@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat, is_float
-from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.asked_precision import Answers
+from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.numerics.asked_precision import Answers, would_answer
 from kerneltest.numerics.numpy_patch import track_created_arrays
 from kerneltest.numerics.origins import ErrorSource
 from kerneltest.numerics.rounding_model import RoundingModel
@@ -152,6 +152,14 @@ class SampledOutputs:
     note: str = ""
     sources: tuple[ErrorSource, ...] = ()
     answers: Answers | None = None
+
+
+def find_alike(found: Mapping[str, SampledOutputs], precision: Precision) -> SampledOutputs | None:
+    """Returns what is known of a machine, by its name, or else of one that rounds the same samples alike."""
+    if precision.name in found:
+        return found[precision.name]
+    alike = (each for each in found.values() if each.answers is not None and would_answer(precision, each.answers))
+    return next(alike, None)
 
 
 def spread_of(samples: Array) -> Spread:
