@@ -202,8 +202,8 @@ class Cache:
         expected = self.expectations[case.id]
         return _or_raise(expected.expectation), expected.bitwise
 
-    def evaluate(self, pairing: Pairing, case: AnyCase, traced: Traced) -> Evaluation:
-        """Evaluates the oracle on a case, once for its digest and its expectation.
+    def evaluate(self, pairing: Pairing, case: AnyCase, traced: Traced, arguments: Mapping[str, Array]) -> Evaluation:
+        """Evaluates the oracle on a case's arguments, once for its digest and its expectation.
 
         Raises:
           Exception: anything that the oracle raises.
@@ -212,7 +212,6 @@ class Cache:
         if expected is not None and isinstance(known := expected.expectation, Expectation):
             return Evaluation(expected.arguments, (known.values, known.defined))
         if case.id not in self.evaluations:
-            arguments = self.arguments(pairing, case)
             self.enter_phase(Phase.EXPECTING)
             wide = {path: widen(value) for path, value in arguments.items()}
             answer = evaluate_oracle(pairing, case.signature, wide, traced.outputs)

@@ -99,9 +99,10 @@ def _digest_oracle(pairing: Pairing, case: AnyCase, traced: Traced, cache: Cache
 
 def _digest_evaluation(pairing: Pairing, case: AnyCase, traced: Traced, cache: Cache) -> str:
     """Returns the digest of a case's inputs, and of the oracle's values for them or the exception that it raises."""
-    inputs = digest_arrays(cache.arguments(pairing, case).values())
+    arguments = cache.arguments(pairing, case)
+    inputs = digest_arrays(arguments.values())
     try:
-        known = cache.evaluate(pairing, case, traced)
+        known = cache.evaluate(pairing, case, traced, arguments)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
