@@ -28,7 +28,7 @@ class Ulps:
     relative: float
     absolute: float = 0.0
     argument: float = 0.0
-    source: str = ""
+    source: str = field(default="", compare=False)
 
     def error(self, true: Array, moved: Array | float = 0.0) -> Array:
         """Returns the largest absolute error, in float64.

@@ -10,7 +10,7 @@ in the order in which to read them:
    earlier attempts that crashed.
 3. `cache` has everything that the cases of a pairing share: traces, executables (compiled by `compile_pool`),
    expectations (`cached_expectation`), and what is known of kernels without rounding (`formula_cache`). A
-   `bounded_store` forgets its oldest answers. `process_state` is the state of the process that is not bound to a
+   `bounded_store` keeps the first answers that fit. `process_state` is the state of the process that is not bound to a
    pairing.
 4. `output_comparison` compares outputs with their expected values. Every group that has values goes through it, except
    `production_group`, which samples them.

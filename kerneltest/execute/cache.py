@@ -1,6 +1,5 @@
 """The cache of a process: traces, expectations and executables that the cases of a pairing share."""
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -9,25 +8,24 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kerneltest.backends.base import Artifact, Backend, Executable, FastPath
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.guard import Guard
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute import cached_expectation as cached
 from kerneltest.execute.bounded_store import BoundedStore
-from kerneltest.execute.cached_expectation import CachedExpectation, gradient_store
-from kerneltest.execute.compile_pool import CompilePool
+from kerneltest.execute.cached_expectation import CachedExpectation, Evaluation
+from kerneltest.execute.compile_pool import CompilePool, compiler_threads
 from kerneltest.execute.formula_cache import FormulaCache
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.tracer import Tracer
-from kerneltest.oracle.evaluation import check_all_masked, expect
+from kerneltest.oracle.evaluation import check_all_masked, evaluate_oracle, expect
 from kerneltest.oracle.expectation import Expectation, oracle_noise
-from kerneltest.plan.counted_axes import counted_axes
 from kerneltest.plan.exactness import is_exact
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.plan.slots import data_paths, last_blocks
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.jaxpr_digest import JaxprDigest
@@ -39,7 +37,6 @@ REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers",
 
 _ANY = "any"  # the platform of a kernel whose trace is the same on all of them
 _MORE = 1.5  # an error budget costs as much as several bounds
-_MAX_BYTES = 2**28  # of expectations
 
 _EVIDENCE_SECONDS = 20.0  # for the findings of a pairing in one dtype
 _MOST_EVIDENCE_SECONDS = 1.0  # for one finding
@@ -55,7 +52,8 @@ class Cache:
     Compilation and the oracle dominate the cost of a run, so neither is repeated for another backend or case.
 
     Attributes:
-      expectation_bytes: size of the expectations in bytes, approximately.
+      expectations: of the cases, with their arguments.
+      evaluations: the oracle's values for cases whose expectation has not been needed yet.
       gradients: the oracle's gradients, by case and label of the check.
       fast_paths: by backend, its own way to run cases without compiling each signature; None if it has none.
       batch_outputs: outputs of cases that ran in a batch, ahead of their turn.
@@ -75,10 +73,10 @@ class Cache:
     owner: tuple[int, int, str] | None = None
     traces: dict[tuple[Signature, str], Traced | Failure] = field(default_factory=dict)
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
-    expectations: dict[str, CachedExpectation] = field(default_factory=dict)
-    expectation_bytes: int = 0
+    expectations: BoundedStore[str, CachedExpectation] = field(default_factory=cached.expectation_store)
+    evaluations: BoundedStore[str, Evaluation] = field(default_factory=cached.evaluation_store)
     variation_traces: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
-    gradients: BoundedStore[tuple[str, str], Expectation] = field(default_factory=gradient_store)
+    gradients: BoundedStore[tuple[str, str], Expectation] = field(default_factory=cached.gradient_store)
     fast_paths: dict[str, FastPath | None] = field(default_factory=dict)
     batch_outputs: dict[tuple[str, str], tuple[Array, ...]] = field(default_factory=dict)
     group_cases: dict[Signature, list[AnyCase]] = field(default_factory=dict)
@@ -90,7 +88,7 @@ class Cache:
     evidence_seconds: float = _EVIDENCE_SECONDS
     formulas: FormulaCache = field(default_factory=FormulaCache)
     tracer: Tracer = field(default_factory=Tracer)
-    pool: CompilePool = field(default_factory=lambda: CompilePool(_compiler_threads()))
+    pool: CompilePool = field(default_factory=lambda: CompilePool(compiler_threads()))
     process: ProcessState = field(default_factory=ProcessState)
 
     def switch_to(self, pairing: Pairing, dtype: str) -> None:
@@ -98,11 +96,11 @@ class Cache:
         owner = id(pairing.kernel), id(pairing.oracle), dtype  # the same on all backends
         if self.owner != owner:
             self.owner = owner
-            for store in (self.traces, self.prepared, self.expectations, self.variation_traces, self.largest_fraction):
+            for store in (self.traces, self.prepared, self.variation_traces, self.largest_fraction):
                 store.clear()
-            self.jaxpr_digests.clear()
-            self.gradients.clear()
-            self.expectation_bytes, self.evidence_seconds = 0, _EVIDENCE_SECONDS
+            for answers in (self.expectations, self.evaluations, self.gradients, self.jaxpr_digests):
+                answers.clear()
+            self.evidence_seconds = _EVIDENCE_SECONDS
             for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes, self.case_digests):
                 other.clear()
             self.formulas = FormulaCache()
@@ -184,6 +182,7 @@ class Cache:
             self.batch_inputs.pop(case.id, None)
             self.enter_phase(Phase.EXPECTING)
             self.process.journal.counts["oracle evaluations"] += 1
+            evaluated = self.evaluations.pop(case.id, None)
             expectation: Expectation | Failure
             try:
                 expectation = expect(
@@ -193,24 +192,31 @@ class Cache:
                     traced.outputs,
                     bitwise=bitwise,
                     repeat=case.family.name in REPEATED,
+                    known=None if evaluated is None else evaluated.outputs,
                 )
                 if case.family.name == "all_masked_array":
                     check_all_masked(pairing, case.target, expectation)
             except Failure as failure:
                 expectation = failure
-            axes = last_blocks(pairing), counted_axes(pairing, case.signature), data_paths(pairing)
-            self._store(case.id, CachedExpectation(arguments, expectation, bitwise, *axes))
+            self.expectations[case.id] = cached.keep(pairing, case.signature, arguments, expectation, bitwise)
         expected = self.expectations[case.id]
         return _or_raise(expected.expectation), expected.bitwise
 
-    def _store(self, case: str, expected: CachedExpectation) -> None:
-        """Caches an expectation for other backends; drops the oldest ones if there are too many."""
-        if (before := self.expectations.pop(case, None)) is not None:
-            self.expectation_bytes -= before.bytes
-        self.expectations[case] = expected
-        self.expectation_bytes += expected.bytes
-        while self.expectation_bytes > _MAX_BYTES and len(self.expectations) > 1:
-            self.expectation_bytes -= self.expectations.pop(next(iter(self.expectations))).bytes
+    def evaluate(self, pairing: Pairing, case: AnyCase, traced: Traced, arguments: Mapping[str, Array]) -> Evaluation:
+        """Evaluates the oracle on a case's arguments, once for its digest and its expectation.
+
+        Raises:
+          Exception: anything that the oracle raises.
+        """
+        expected = self.expectations.get(case.id)
+        if expected is not None and isinstance(known := expected.expectation, Expectation):
+            return Evaluation(expected.arguments, (known.values, known.defined))
+        if case.id not in self.evaluations:
+            self.enter_phase(Phase.EXPECTING)
+            wide = {path: widen(value) for path, value in arguments.items()}
+            answer = evaluate_oracle(pairing, case.signature, wide, traced.outputs)
+            self.evaluations[case.id] = Evaluation(arguments, answer)
+        return self.evaluations[case.id]
 
     def known(self, case: AnyCase) -> CachedExpectation | None:
         """Returns the arguments of a case with their expectation; None if they are no longer cached."""
@@ -270,6 +276,8 @@ class Cache:
         """
         if (expected := self.expectations.get(case.id)) is not None:
             return expected.arguments
+        if (evaluated := self.evaluations.get(case.id)) is not None:
+            return evaluated.arguments
         if (filled := self.batch_inputs.get(case.id)) is not None:
             return filled
         self.enter_phase(Phase.FILLING)
@@ -289,9 +297,3 @@ def _or_raise(answer: _Answer | Failure) -> _Answer:
     if isinstance(answer, Failure):
         raise answer.with_traceback(None)
     return answer
-
-
-def _compiler_threads() -> int:
-    """Returns the number of concurrent compilations: xdist workers share the processors equally."""
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    return max(1, (os.cpu_count() or 1) // workers)

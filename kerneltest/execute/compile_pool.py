@@ -1,6 +1,7 @@
 """A pool of daemon threads for compilations."""
 
 import functools
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -8,6 +9,12 @@ from typing import TypeVar, TypeVarTuple
 
 _T = TypeVar("_T")
 _Arguments = TypeVarTuple("_Arguments")
+
+
+def compiler_threads() -> int:
+    """Returns the number of concurrent compilations: xdist workers share the processors equally."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return max(1, (os.cpu_count() or 1) // workers)
 
 
 class CompilePool:

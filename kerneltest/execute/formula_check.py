@@ -32,9 +32,6 @@ from kerneltest.trace.tracing import Traced
 WITHOUT_ROUNDING = "without rounding"
 FORMULA_ARITHMETIC = SampleArithmetic(FORMULA_FORMAT, constants=True)
 
-# Of the least bound: below it, the oracle is not sampled, and a right formula stays below it nearly always.
-_CLOSE = 2.0**-7
-
 
 def compare_formula(
     item: Item, case: AnyCase, cache: Cache, traced: Traced, expectation: Expectation, *, specials: bool = False
@@ -106,7 +103,7 @@ def compare_closely(
         ]
 
     found = compare_all()
-    if limits and any((each.bound_fraction or 0.0) > _CLOSE or each.wrong.any() for each in found):
+    if limits and any(each.wrong.any() for each in found):
         pairs = list(zip(bounds, limits, outputs, strict=True))
         bounds = [bound + limit.at(precision) if is_float(got.dtype) else bound for bound, limit, got in pairs]
         alternatives = [

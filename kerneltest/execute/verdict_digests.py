@@ -5,11 +5,11 @@ is compiled.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.array_digest import digest_array
-from kerneltest.core.dtypes import Array, ShapeDtype, widen
+from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import TPU
 from kerneltest.core.verdicts import Verdict
@@ -17,11 +17,9 @@ from kerneltest.declare.built_in_models import Conditioned, Dot, Each, Exact, Re
 from kerneltest.declare.error_model import Tolerance
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.oracle.evaluation import evaluate_oracle
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.journal import Phase
 from kerneltest.trace.jaxpr_digest import JaxprDigest, OpaqueError, digest_jaxpr
 from kerneltest.trace.tracing import Traced
 
@@ -90,9 +88,7 @@ def _digest_oracle(pairing: Pairing, case: AnyCase, traced: Traced, cache: Cache
     key = f"{case.id} {has_bounds}"
     if key not in cache.case_digests:
         try:
-            arguments = cache.arguments(pairing, case)
-            cache.enter_phase(Phase.EXPECTING)
-            parts = [digest_evaluation(pairing, case.signature, arguments, traced.outputs)]
+            parts = [_digest_evaluation(pairing, case, traced, cache)]
             if has_bounds:
                 parts.append(digest_bounds(cache.expect(pairing, case, traced)[0], traced.outputs))
         except Failure as failure:
@@ -101,20 +97,19 @@ def _digest_oracle(pairing: Pairing, case: AnyCase, traced: Traced, cache: Cache
     return cache.case_digests[key]
 
 
-def digest_evaluation(
-    pairing: Pairing, signature: Signature, arguments: Mapping[str, Array], outputs: tuple[ShapeDtype, ...]
-) -> str:
-    """Returns the digest of some inputs, and of the oracle's values for them or the exception that it raises."""
+def _digest_evaluation(pairing: Pairing, case: AnyCase, traced: Traced, cache: Cache) -> str:
+    """Returns the digest of a case's inputs, and of the oracle's values for them or the exception that it raises."""
+    arguments = cache.arguments(pairing, case)
     inputs = digest_arrays(arguments.values())
-    wide = {path: widen(value) for path, value in arguments.items()}
     try:
-        values, defined = evaluate_oracle(pairing, signature, wide, outputs)
+        known = cache.evaluate(pairing, case, traced, arguments)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
         if isinstance(error, Failure) and error.verdict is Verdict.HANG:
             raise
         return digest_texts((inputs, type(error).__name__, exception_text(error)))
+    values, defined = known.outputs
     return digest_texts((inputs, digest_arrays((*values, *defined))))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, is_float, parse_dtype
-from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.partial_sums import product_partial_sums
+from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.samples import Formats, Operand, SampledArray, align_samples, join_formats, round_constants
 
 # Terms are nearly equal if |sum| > 0.9 sum |t| (one sign) and n sum t^2 < 1.1 (sum |t|)^2 (one size).
@@ -121,14 +122,14 @@ def product(
     b = _arrange(right_values, two, [*batch, *inner, *columns])
     a = a.reshape(len(a), size_of(batch), size_of(rows), size_of(inner))
     b = b.reshape(len(b), size_of(batch), size_of(inner), size_of(columns))
-    made, precision = first.with_samples(a, formats), first.machine.precision
+    made, machine = first.with_samples(a, formats), first.machine
     whole = not is_float(a.dtype) and not is_float(b.dtype)
-    operands, wide = _operand_format(precision, formats, scaled)
+    operands, wide = _operand_format(machine, formats, scaled)
     if inner and operands is not None and not whole:
-        truncates = precision.truncates and wide
+        truncates = wide and machine.ask("truncates")
         kind = f"{_NAMES[operands]} operands"
         a, b = (
-            first.machine.round_operand(each, operands, truncates, kind, scaled=wide, axis=axis)
+            machine.round_operand(each, operands, truncates, kind, scaled=wide, axis=axis)
             for each, axis in ((a, 3), (b, 2))
         )
     order = [*batch, *rows, *columns]
@@ -137,26 +138,26 @@ def product(
         samples = a @ b
     elif inner:
         exact = a @ b
-        one_a, one_b, one_exact = (first.machine.row(each, 0) for each in (a, b, exact))
+        one_a, one_b, one_exact = (machine.row(each, 0) for each in (a, b, exact))
         mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
         partial = product_partial_sums(one_a, one_b, one_exact, mass, squares)
-        if precision.aligns_subnormals and operands is not None and not wide:
+        if operands is not None and not wide and machine.ask("aligns_subnormals"):
             aligned = _aligned(one_a, operands), _aligned(one_b, operands)
             if any((new != np.abs(old)).any() for new, old in zip(aligned, (one_a, one_b), strict=True)):
                 partial = np.maximum(partial, aligned[0] @ aligned[1] - mass)
         near_equal = (np.abs(one_exact) > _ONE_SIGN * mass) & (size_of(inner) * squares < _ONE_SIZE * mass**2)
-        samples = first.machine.round_sum(
+        samples = machine.round_sum(
             exact, mass, size_of(inner), _sum_format(made), partial=partial, near_equal=near_equal
         )
     else:
-        samples = first.machine.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)
+        samples = machine.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)
     missing = [letter for letter in out if letter not in order]
     samples = samples.reshape(len(samples), *shape, *(1 for _ in missing))
     result = first.with_samples(_arrange(samples, [*order, *missing], out), formats)
     # A kernel may convert narrow operands to float32 and scale one, which is then rounded.
-    if inner and not wide and first.machine.compute == FLOAT32 and "float32" in precision.dot_input:
+    if inner and not wide and machine.compute == FLOAT32:
         result.scaled = lambda: product(left, letters[0], right, letters[1], out, scaled=True)
-    if inner and not whole and first.machine.tape is None:
+    if inner and not whole and machine.tape is None:
         result.again = lambda: product(left, letters[0], right, letters[1], out, scaled=scaled)
     return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
 
@@ -167,12 +168,12 @@ def _aligned(operand: Array, fmt: FloatFormat) -> Array:
     return np.where((size > 0) & (size < fmt.smallest_normal), fmt.smallest_normal, size)
 
 
-def _operand_format(precision: Precision, formats: Formats, scaled: bool) -> tuple[FloatFormat | None, bool]:
+def _operand_format(machine: RoundingModel, formats: Formats, scaled: bool) -> tuple[FloatFormat | None, bool]:
     """Returns the format to which a kernel may round operands of a product, or None, and whether these are wide."""
     # A kernel may round both operands to the narrower format: dequantised weights to that of the inputs.
     narrow = min((each for each in formats if each in _SIXTEEN_BITS), key=lambda each: each.precision, default=None)
-    if scaled or narrow is None or not precision.narrow_products:
-        return precision.dot_input.get("float32"), True
+    if scaled or narrow is None or not machine.ask("narrow_products"):
+        return machine.ask("dot_input", "float32"), True
     return narrow, False
 
 
@@ -183,20 +184,20 @@ def contract_otherwise(factors: Sequence[Operand]) -> SampledArray:
     the operand of a product, and the errors of that are not those of `g @ v.T`.
     """
     first = next(each for each in factors if isinstance(each, SampledArray))
-    formats, precision = join_formats(factors), first.machine.precision
-    operands, wide = _operand_format(precision, formats, scaled=False)
+    formats, machine = join_formats(factors), first.machine
+    operands, wide = _operand_format(machine, formats, scaled=False)
 
     def factor(each: Operand) -> Operand:
         if isinstance(each, SampledArray) and each.again:
             return each.again()
         if not isinstance(each, SampledArray) or operands is None:
             return each
-        kind, truncates = f"{_NAMES[operands]} operands", precision.truncates and wide
-        return each.with_samples(first.machine.round_operand(each.samples, operands, truncates, kind, scaled=wide))
+        kind, truncates = f"{_NAMES[operands]} operands", wide and machine.ask("truncates")
+        return each.with_samples(machine.round_operand(each.samples, operands, truncates, kind, scaled=wide))
 
     one, two = align_samples(map(factor, factors))
     made = first.with_samples(one * two, formats)
-    made.samples = first.machine.round_result(made.samples, 0.0, made.compute)
+    made.samples = machine.round_result(made.samples, 0.0, made.compute)
     return made
 
 

@@ -7,17 +7,19 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from kerneltest.core.blame import Origin, origin_of
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.failures import format_exception
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.bounds import Limit, OracleCase
 from kerneltest.numerics.error_budget import ErrorShare, error_shares
-from kerneltest.numerics.origins import RESULT, ErrorSource
+from kerneltest.numerics.origins import RESULT
 from kerneltest.numerics.perturbation import conditioned_bounds
 from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.samples import raise_own_mistake
 from kerneltest.numerics.spread import (
+    SampledOutputs,
     Spread,
+    find_alike,
     has_exact_row,
     median,
     sample_cases,
@@ -106,22 +108,22 @@ class RoundingLimit:
 
         It is infinite for elements that are not checked.
         """
-        found = self.samples.at(precision)[0][self.output]
+        found = self.samples.at(precision).spreads[self.output]
         value = np.asarray(self.samples.case.values[self.output], np.float64)
         return bound_from_spread(value, found, (self.samples.compute or FLOAT32).unit_roundoff)
 
     def alternatives(self, precision: Precision) -> tuple[Array, ...]:
         """Returns the other correct results of an integer or boolean output: those of the samples."""
-        return self.samples.at(precision)[0][self.output].alternatives
+        return self.samples.at(precision).spreads[self.output].alternatives
 
     def note(self, precision: Precision) -> str:
         """Returns which operation of the oracle could not be tracked, or ""."""
-        return self.samples.at(precision)[1]
+        return self.samples.at(precision).note
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of the bound, the largest first; () if the oracle is not sampled in one evaluation."""
         found = self.samples.shares(precision, self.output)
-        return shares_of_bound(found, self.at(precision), self.samples.at(precision)[0][self.output])
+        return shares_of_bound(found, self.at(precision), self.samples.at(precision).spreads[self.output])
 
 
 # The ways to sample an oracle: all rows in one evaluation, the same with plain integers, or one evaluation a row.
@@ -144,9 +146,7 @@ class OracleSamples:
       case: the oracle's side of the case.
       compute: the format of elementwise arithmetic; None for that of the arguments.
       exact_dots: whether no backend may round operands of products.
-      spreads: the spread of each output and a note on what could not be tracked, by name of the precision.
-      sources: the sources of error met in this case or its batch, by name of the precision; none if the oracle is
-        sampled row by row.
+      found: what the samples show, by name of the precision.
       parts: the shares of an output's spread, by name of the precision and index of the output.
       integers: whether integers and booleans are tracked as well.
       batch: the cases that are sampled together with this one, which is among them; [] for none.
@@ -155,20 +155,19 @@ class OracleSamples:
     case: OracleCase
     compute: FloatFormat | None
     exact_dots: bool
-    spreads: dict[str, tuple[list[Spread], str]] = field(default_factory=dict)
-    sources: dict[str, tuple[ErrorSource, ...]] = field(default_factory=dict)
+    found: dict[str, SampledOutputs] = field(default_factory=dict)
     parts: dict[tuple[str, int], tuple[ErrorShare, ...]] = field(default_factory=dict)
     integers: bool = True
     batch: "list[OracleSamples]" = field(default_factory=list, repr=False, compare=False)
 
-    def at(self, precision: Precision) -> tuple[list[Spread], str]:
-        """Returns the spread of each output on a backend, and a note on what could not be tracked, or ""."""
+    def at(self, precision: Precision) -> SampledOutputs:
+        """Returns what the samples show on a backend."""
         precision = precision.with_exact_dots() if self.exact_dots else precision
-        if precision.name not in self.spreads:
+        if not self._is_known(precision):
             self._sample_batch(precision)
-        if precision.name not in self.spreads:
-            self.spreads[precision.name] = self._sample(precision)
-        return self.spreads[precision.name]
+        if precision.name not in self.found:
+            self.found[precision.name] = self._sample(precision)
+        return self.found[precision.name]
 
     def shares(self, precision: Precision, output: int) -> tuple[ErrorShare, ...]:
         """Returns what each of the oracle's operations adds to an output's spread, the largest first.
@@ -177,9 +176,8 @@ class OracleSamples:
         """
         precision = precision.with_exact_dots() if self.exact_dots else precision
         case = self.case
-        _, note = self.at(precision)
-        sources = self.sources.get(precision.name, ())
-        if note or not sources:
+        known = self.at(precision)
+        if known.note or not known.sources:
             return ()
 
         def evaluate(machine: RoundingModel) -> Array:
@@ -187,15 +185,21 @@ class OracleSamples:
 
         key = precision.name, output
         if key not in self.parts:
-            self.parts[key] = error_shares(evaluate, precision, self.compute, sources)
+            self.parts[key] = error_shares(evaluate, precision, self.compute, known.sources)
         return self.parts[key]
+
+    def _is_known(self, precision: Precision) -> bool:
+        """Checks whether the samples on a machine are known; if they are those of another one, they are kept for it."""
+        if (known := find_alike(self.found, precision)) is not None:
+            self.found[precision.name] = known
+        return known is not None
 
     def _sample_batch(self, precision: Precision) -> None:
         """Samples the oracle for all cases of the batch that lack this precision, in one evaluation if it allows that.
 
         Each case gets the spreads that it would get by itself.
         """
-        missing = [each for each in self.batch if precision.name not in each.spreads]
+        missing = [each for each in self.batch if not each._is_known(precision)]
         case = self.case
         first, _ = _first_way.get(case.oracle, (0, ""))
         if len(missing) < 2 or first >= _BY_ROW or case.oracle in _case_by_case:
@@ -206,7 +210,7 @@ class OracleSamples:
                 machine = RoundingModel(precision, self.compute, SAMPLE_ROWS)
                 found = sample_cases(case.watched, leaves, case.formats, machine, integers=way == 0)
             except Exception as error:  # such as those of an oracle that branches on values
-                _raise_own_mistake(error)
+                raise_own_mistake(error)
                 why = error
                 continue
             if way > first:
@@ -219,10 +223,10 @@ class OracleSamples:
         for each, outputs in zip(missing, found, strict=True):
             if each.is_tracked(outputs) and not machine.escape:
                 each.integers = way == 0
-                each.spreads[precision.name] = [spread_of(samples) for samples in outputs], ""
-                each.sources[precision.name] = tuple(machine.sources)
+                spreads = [spread_of(samples) for samples in outputs]
+                each.found[precision.name] = SampledOutputs(spreads, "", tuple(machine.sources), machine.answers)
 
-    def _sample(self, precision: Precision) -> tuple[list[Spread], str]:
+    def _sample(self, precision: Precision) -> SampledOutputs:
         case = self.case
         way, why = _first_way.get(case.oracle, (0, ""))
         while way < len(_WAYS):
@@ -233,20 +237,22 @@ class OracleSamples:
                 if not self.is_tracked(outputs):
                     raise ValueError("on tracked arrays it computes something else")
             except Exception as error:  # oracles may raise anything when given arrays other than NumPy's
-                _raise_own_mistake(error)
+                raise_own_mistake(error)
                 case.check_float64(machine.in_jax)
                 way, why = way + 1, format_exception(error).splitlines()[0]
                 if isinstance(error, (TypeError, AttributeError)):  # from its code, whatever the values are
                     _first_way[case.oracle] = way, why
                 continue
-            self.sources[precision.name] = tuple(machine.sources) if way < _BY_ROW else ()
+            sources = tuple(machine.sources) if way < _BY_ROW else ()
             self.integers = way == 0
             spreads = [spread_of(samples) for samples in outputs]
             if not machine.escape:
-                return spreads, ""
-            return self._with_floor(spreads, precision), f"{machine.escape} is not tracked; conditioned() is the floor"
+                return SampledOutputs(spreads, "", sources, machine.answers if way < _BY_ROW else None)
+            note = f"{machine.escape} is not tracked; conditioned() is the floor"
+            return SampledOutputs(self._with_floor(spreads, precision), note, sources)
         none = [Spread.none(value) for value in case.values]
-        return self._with_floor(none, precision), f"conditioned() instead, because the oracle cannot be tracked ({why})"
+        why = f"conditioned() instead, because the oracle cannot be tracked ({why})"
+        return SampledOutputs(self._with_floor(none, precision), why)
 
     def _with_floor(self, spreads: Sequence[Spread], precision: Precision) -> list[Spread]:
         """Returns spreads whose bounds are at least those of `conditioned_bounds`."""
@@ -256,16 +262,6 @@ class OracleSamples:
     def is_tracked(self, outputs: Sequence[Array]) -> bool:
         """Returns whether the exact row of each output's samples equals the oracle's value, so that nothing escaped."""
         return len(outputs) == len(self.case.values) and all(map(has_exact_row, outputs, self.case.values))
-
-
-# What tracked arrays raise for operations that they do not have.
-_UNSUPPORTED = (TypeError, ValueError, AttributeError, IndexError)
-
-
-def _raise_own_mistake(error: Exception) -> None:
-    """Raises an exception again if it is a mistake of kerneltest's rather than an operation that cannot be tracked."""
-    if not isinstance(error, _UNSUPPORTED) and origin_of(error) is Origin.KERNELTEST:
-        raise error
 
 
 def rounding_bounds(case: OracleCase, compute: FloatFormat | None, exact_dots: bool) -> tuple[RoundingLimit, ...]:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
-from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.core.precision import FLOAT32
+from kerneltest.numerics.asked_precision import AskedPrecision
 from kerneltest.numerics.formats import fits, nearly_equal, round_to_nearest, truncate
 from kerneltest.numerics.origins import BACKWARDS, FLUSHED, INPUTS, STORED, ErrorSource, ValueOrigin, current_origin
 from kerneltest.numerics.random_errors import noise, perturb, scale_randomly, select_rows
@@ -20,18 +21,17 @@ _STORED = 0.75  # of a roundoff: an error uniform within it is as large in the m
 
 
 @dataclass(slots=True)
-class RoundingModel:
+class RoundingModel(AskedPrecision):
     """Rounds the samples of tracked arrays. Their first axis is the samples; its length is 1 if all are equal.
 
     Several cases may be sampled at once: each row then has a sample of each case, with the same random errors for all,
     so that no result depends on other cases. The first axis is the samples of row 0, then those of row 1. Row 0 stays
-    exact. Without `rows_by_source`, rows 1 and 2 are rounded to nearest, as by a machine that makes no
-    other error (in row 2 all subnormal results become zero), and in all further rows each result is perturbed at random
-    within the error that the machine may make before it rounds. With `rows_by_source`, each source of error perturbs
-    only its own rows, so that the rows show what each source contributes.
+    exact. Without `rows_by_source`, rows 1 and 2 are rounded to nearest, as by a machine that makes no other error (in
+    row 2 all subnormal results become zero). In all further rows each result is perturbed at random within the error
+    that the machine may make before it rounds. With `rows_by_source`, each source of error perturbs only its own rows,
+    so that the rows show what each source contributes.
 
     Attributes:
-      precision: the backend's arithmetic.
       compute: the format of elementwise arithmetic and of sums; None for that of the operands.
       rows: the number of samples of a case, row 0 included.
       rows_by_source: the rows that each source of error perturbs; None to perturb all rows by all sources.
@@ -45,7 +45,6 @@ class RoundingModel:
       cases: the number of cases that are sampled at once.
     """
 
-    precision: Precision
     compute: FloatFormat | None = FLOAT32
     rows: int = 17
     rows_by_source: Mapping[ErrorSource, slice] | None = None
@@ -99,7 +98,7 @@ class RoundingModel:
             at = slice(noisy.start * self.cases, None if noisy.stop is None else noisy.stop * self.cases)
             perturb(out[noisy], self._by_case(np.asarray(ulps(at) if callable(ulps) else ulps)), fmt, seed)
         near = round_to_nearest(out[rows], fmt)
-        if flushing or self.precision.flushes:
+        if flushing or self.may_flush():
             small = None if vanishing is None else select_rows(self._by_case(vanishing), rows)
             self._flush_subnormals(near, fmt, flush_seed, small)
         out[rows] = near
@@ -154,7 +153,7 @@ class RoundingModel:
         near = round_to_nearest(out[rows], fmt)
         if lost.any():  # a partial sum may overflow, and the sum may then be infinite or NaN
             near[select_rows(lost, rows) & np.isfinite(near)] = np.nan
-        if self.precision.flushes:
+        if self.may_flush():
             self._flush_subnormals(near, fmt, flush_seed)
         out[rows] = near
         return self._flatten_cases(out)
@@ -213,7 +212,7 @@ class RoundingModel:
             moved = values[self.rows_by_source[INPUTS]]
             moved *= 1 + FLOAT32.unit_roundoff * noise((len(moved), 1, *moved.shape[1:]), seed)[:, 0]
         small = (np.abs(values) < FLOAT32.smallest_normal) & (values != 0)
-        if not (self.precision.flushes and small.any()):
+        if not (small.any() and self.may_flush()):
             return values
         out, rows, _ = self._prepare(values, FLUSHED)
         if rows is not None:
@@ -279,6 +278,7 @@ class RoundingModel:
             small |= vanishing & np.isfinite(values)
         if not small.any() or not (small := small & (values != 0)).any():
             return
+        self.note_flushing()
         chosen = np.asarray(noise(values.shape, seed) < 0)
         if self.single is None and self.rows_by_source is None:
             chosen[0], chosen[1] = False, True

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from kerneltest.core.blame import Origin, origin_of
 from kerneltest.core.dtypes import Array, FloatFormat, is_float
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.formats import round_to_nearest
@@ -20,6 +21,9 @@ Option = Any
 """An option of a NumPy function, such as an axis, a dtype or a mode, in any of the forms that NumPy accepts."""
 
 Formats = frozenset[FloatFormat]
+
+# What tracked arrays raise for operations that they do not have.
+_UNSUPPORTED = (TypeError, ValueError, AttributeError, IndexError)
 
 
 class UntrackedError(TypeError):
@@ -209,3 +213,9 @@ def axes_of(axis: Option, ndim: int) -> tuple[int, ...]:
         if not -ndim <= each < ndim:
             raise np.exceptions.AxisError(each, ndim)
     return tuple(sorted(1 + each % ndim for each in chosen))
+
+
+def raise_own_mistake(error: Exception) -> None:
+    """Raises an exception again if it is a mistake of kerneltest's rather than an operation that cannot be tracked."""
+    if not isinstance(error, _UNSUPPORTED) and origin_of(error) is Origin.KERNELTEST:
+        raise error

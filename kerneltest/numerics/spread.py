@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat, is_float
-from kerneltest.core.precision import FLOAT32
+from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.numerics.asked_precision import Answers, would_answer
 from kerneltest.numerics.numpy_patch import track_created_arrays
+from kerneltest.numerics.origins import ErrorSource
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.samples import Operand, SampledArray
 from kerneltest.numerics.tracked import TrackedArray
@@ -133,6 +135,31 @@ class Spread:
         finite = np.isfinite(floor)
         deviation = np.maximum(self.deviation, np.where(finite, floor, 0.0))
         return replace(self, deviation=deviation, lost=self.lost | ~finite)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledOutputs:
+    """The spreads of an oracle's outputs in samples, and what these depend on.
+
+    Attributes:
+      spreads: of each output.
+      note: what could not be tracked, or "".
+      sources: the sources of error met in the case or its batch; none if the oracle is sampled row by row.
+      answers: what the samples asked about the machine; None if other machines cannot share the spreads.
+    """
+
+    spreads: Sequence[Spread]
+    note: str = ""
+    sources: tuple[ErrorSource, ...] = ()
+    answers: Answers | None = None
+
+
+def find_alike(found: Mapping[str, SampledOutputs], precision: Precision) -> SampledOutputs | None:
+    """Returns what is known of a machine, by its name, or else of one that rounds the same samples alike."""
+    if precision.name in found:
+        return found[precision.name]
+    alike = (each for each in found.values() if each.answers is not None and would_answer(precision, each.answers))
+    return next(alike, None)
 
 
 def spread_of(samples: Array) -> Spread:

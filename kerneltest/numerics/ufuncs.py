@@ -51,7 +51,7 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     name = ufunc.__name__
     if name in ("multiply", "divide") and any(np.ndim(each) == 0 for each in inputs):
         # A factor of a product, such as an attention's scale, may go into an operand.
-        inputs = tuple(each.scaled() if isinstance(each, SampledArray) and each.scaled else each for each in inputs)
+        inputs = tuple(map(_scaled, inputs))
     if name in _DECIDING:
         inputs = tuple(map(settle, inputs))
     operands = align_samples(inputs)
@@ -72,7 +72,7 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
             round_chain(made, chain)
             return made.record(name, inputs)
     ulps = functools.partial(_ulps, ufunc, inputs, operands, exact, first)
-    flushing = name in first.machine.precision.flushing
+    flushing = first.machine.ask("flushing", name)
     vanishing = _has_subnormal_reciprocal(operands[1]) if name == "divide" else None
     exact_quotients = _exact_quotients(inputs, made) if name == "divide" else None
     made.samples = first.machine.round_result(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
@@ -83,13 +83,20 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     return made.record(name, inputs)
 
 
+def _scaled(operand: Operand) -> Operand:
+    """Returns a matrix product of operands that were scaled before they were rounded; any other operand unchanged."""
+    if isinstance(operand, SampledArray) and operand.scaled and operand.machine.ask("dot_input", "float32") is not None:
+        return operand.scaled()
+    return operand
+
+
 def _exact_quotients(inputs: tuple[Operand, ...], made: SampledArray) -> Array | None:
     """Returns the quotients that are exact: representable, and the product with the rounded reciprocal as well.
 
     Others are NaN. The result is None if there are none in row 0.
     """
     fmt, machine = made.compute, made.machine
-    if not machine.precision.exact_quotients:
+    if not machine.ask("exact_quotients"):
         return None
     first = machine.row(made.samples, 0)
     representable = (round_to_nearest(first, fmt) == first) & (np.abs(first) >= fmt.smallest_normal)
@@ -116,7 +123,7 @@ def call_vectorized(function: Callable[..., Array], name: str, inputs: tuple[Ope
     exact = np.asarray(function(*align_samples(inputs)))
     made = first.with_samples(exact, join_formats(inputs))
     if is_float(exact.dtype):
-        known = first.machine.precision.ulps.get(name, _UNKNOWN)
+        known = first.machine.ask("ulps", name) or _UNKNOWN
         made.samples = first.machine.round_result(exact, known.relative - 0.5, made.compute)
     return made.record(name, inputs)
 
@@ -135,7 +142,7 @@ def _ulps(
       at: the rows.
     """
     name = ufunc.__name__
-    known = first.machine.precision.ulps.get(name, _UNKNOWN)
+    known = first.machine.ask("ulps", name) or _UNKNOWN
     beyond = known.relative - 0.5
     if name == "divide":
         lone = not isinstance(unwrap(inputs[1]), SampledArray) and _powers_of_two(operands[1])
@@ -175,7 +182,7 @@ def ulps_of_logaddexp(array: SampledArray, largest: Array, true: Array) -> Array
       largest: the largest magnitude of the operands.
       true: the exact results.
     """
-    known = array.machine.precision.ulps.get("logaddexp", _UNKNOWN)
+    known = array.machine.ask("ulps", "logaddexp") or _UNKNOWN
     error = (known.absolute + _BY_EXP2 * largest) / np.abs(true)
     return np.asarray(known.relative - 0.5 + zero_nonfinite(error))
 

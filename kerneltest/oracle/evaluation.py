@@ -116,6 +116,7 @@ def expect(
     *,
     bitwise: bool,
     repeat: bool = False,
+    known: tuple[tuple[Array, ...], tuple[Array, ...]] | None = None,
 ) -> Expectation:
     """Evaluates the oracle on a case's array arguments, and again as often as the error model requires.
 
@@ -126,6 +127,7 @@ def expect(
       outputs: shapes and dtypes of the kernel's outputs.
       bitwise: whether the outputs must be equal bit for bit.
       repeat: whether to evaluate the oracle twice and compare the results.
+      known: what `evaluate_oracle` returned for these arguments, if it has been called already.
 
     Raises:
       Failure: the oracle or its error model raised, or the oracle does not fit the kernel.
@@ -133,7 +135,7 @@ def expect(
     evaluate = evaluator(pairing, signature, outputs)
     wide = {path: widen(value) for path, value in leaves.items()}
     with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
-        values, asked = evaluate_oracle(pairing, signature, wide, outputs)
+        values, asked = known or evaluate_oracle(pairing, signature, wide, outputs)
         again = evaluate(wide) if repeat else values
         sampled = isinstance(pairing.tolerance, Rounding) and not bitwise  # its samples flush themselves
         flat = leaves if sampled else {path: flush_subnormals(value) for path, value in leaves.items()}

@@ -12,12 +12,11 @@ from kerneltest.numerics.bounds import Evaluate
 from kerneltest.numerics.error_budget import ErrorShare, error_shares
 from kerneltest.numerics.formula import FORMULA_FORMAT
 from kerneltest.numerics.numpy_patch import track_created_arrays
-from kerneltest.numerics.origins import ErrorSource
 from kerneltest.numerics.pullback import pull_back
 from kerneltest.numerics.rounding_bounds import bound_from_spread, shares_of_bound
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.samples import TapeEntry, UntrackedError
-from kerneltest.numerics.spread import Oracle, Spread, spread_of, track_integers
+from kerneltest.numerics.spread import Oracle, SampledOutputs, find_alike, spread_of, track_integers
 from kerneltest.numerics.tracked import TrackedArray
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.oracle.slopes import ELEMENTS, STEP, Rng, gradients_by_slopes
@@ -98,8 +97,7 @@ class BackwardPass:
       cotangents: an array for each float output, in its dtype.
       outputs: the dtypes of the float outputs.
       compute: the format of arithmetic. If it is `FORMULA_FORMAT`, nothing is stored in narrower dtypes.
-      spreads: the spread of each gradient, by name of the precision.
-      sources: the sources of error, by name of the precision.
+      found: what the samples of each gradient show, by name of the precision.
     """
 
     oracle: Oracle
@@ -107,8 +105,7 @@ class BackwardPass:
     cotangents: Sequence[Array]
     outputs: Sequence[DType]
     compute: FloatFormat = FLOAT32
-    spreads: dict[str, list[Spread]] = field(default_factory=dict)
-    sources: dict[str, tuple[ErrorSource, ...]] = field(default_factory=dict)
+    found: dict[str, SampledOutputs] = field(default_factory=dict)
 
     @property
     def coarsest_roundoff(self) -> float:
@@ -123,18 +120,18 @@ class BackwardPass:
         """Returns the gradient by each float leaf, float64."""
         return tuple(samples[0] for samples in self._samples(RoundingModel(XLA_CPU, rows=1, rows_by_source={})))
 
-    def at(self, precision: Precision) -> list[Spread]:
-        """Returns the spread of each gradient on a backend."""
-        if precision.name not in self.spreads:
+    def at(self, precision: Precision) -> SampledOutputs:
+        """Returns what the samples of each gradient show on a backend."""
+        if (known := find_alike(self.found, precision)) is None:
             machine = RoundingModel(precision, self.compute)
-            self.spreads[precision.name] = [spread_of(each) for each in self._samples(machine)]
-            self.sources[precision.name] = tuple(machine.sources)
-        return self.spreads[precision.name]
+            spreads = [spread_of(each) for each in self._samples(machine)]
+            known = SampledOutputs(spreads, "", tuple(machine.sources), machine.answers)
+        self.found[precision.name] = known
+        return known
 
     def shares(self, precision: Precision, leaf: int) -> tuple[ErrorShare, ...]:
         """Returns the part of each operation, forward or backward, in the spread of a gradient, the largest first."""
-        self.at(precision)
-        return error_shares(lambda m: self._samples(m)[leaf], precision, self.compute, self.sources[precision.name])
+        return error_shares(lambda m: self._samples(m)[leaf], precision, self.compute, self.at(precision).sources)
 
     def _samples(self, machine: RoundingModel) -> list[Array]:
         formats = {path: self._stored(v.dtype) for path, v in self.leaves.items() if is_float(v.dtype)}
@@ -183,14 +180,14 @@ class GradientBound:
 
     def at(self, precision: Precision) -> Array:
         """Returns the largest absolute error of each element before it is rounded."""
-        moved = self.backward.at(precision)[self.leaf]
+        moved = self.backward.at(precision).spreads[self.leaf]
         stored = _STORED_ROUNDINGS * self.backward.coarsest_roundoff * np.abs(self.value)
         return bound_from_spread(self.value, moved, self.backward.compute.unit_roundoff) + stored
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of the bound, the largest first."""
         found = self.backward.shares(precision, self.leaf)
-        return shares_of_bound(found, self.at(precision), self.backward.at(precision)[self.leaf])
+        return shares_of_bound(found, self.at(precision), self.backward.at(precision).spreads[self.leaf])
 
 
 def _agrees(

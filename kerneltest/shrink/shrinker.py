@@ -15,6 +15,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.cached_expectation import expectation_store
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.runner import run_case
@@ -134,7 +135,7 @@ class _Search:
             traces=dict(cache.traces),
             prepared=dict(cache.prepared),
             variation_traces=dict(cache.variation_traces),
-            expectations={},
+            expectations=expectation_store(),
         )
         self._started = time.perf_counter()
         self._seconds = seconds

@@ -1,5 +1,6 @@
 """Evaluation of the function around the Pallas calls, one operation at a time, which tracks undefined elements."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -130,14 +131,12 @@ def _literal(literal: Literal) -> JaxArray:
     return np.asarray(literal.val, dtype) if isinstance(literal.val, bool | int | float | complex) else literal.val
 
 
+@functools.lru_cache(maxsize=4096)  # a loop asks in each iteration, and each case again
 def _has_calls(equation: Equation) -> bool:
     """Returns whether equations nested in it need `_evaluate`: Pallas calls, and arrays that are not filled."""
-    return any(
-        primitive_name(e) in PALLAS_PRIMITIVES or primitive_name(e) in EMPTY
-        for value in equation.params.values()
-        for jaxpr in nested_jaxprs(value)
-        for e, _ in iter_equations(jaxpr)
-    )
+    nested = (jaxpr for value in equation.params.values() for jaxpr in nested_jaxprs(value))
+    names = (primitive_name(e) for jaxpr in nested for e, _ in iter_equations(jaxpr))
+    return any(name in PALLAS_PRIMITIVES or name in EMPTY for name in names)
 
 
 def _equation(

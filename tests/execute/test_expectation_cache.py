@@ -6,11 +6,12 @@ import pytest
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute import cache as kept
-from kerneltest.execute.cache import Cache
+from kerneltest.execute import cached_expectation as kept
+from kerneltest.execute.cache import REPEATED, Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
+from kerneltest.execute.verdict_key import verdict_key
 from tests.sample import double
 
 
@@ -19,8 +20,8 @@ def doubled(x: np.ndarray) -> np.ndarray:
 
 
 def _answers(monkeypatch: pytest.MonkeyPatch, most: int) -> tuple[Cache, list[Verdict]]:
-    monkeypatch.setattr(kept, "_MAX_BYTES", most)
-    pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(3, 64))})(doubled)
+    monkeypatch.setattr(kept, "_MAX_EXPECTATIONS", most)
+    pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(3, 1024))})(doubled)
     cache = Cache()
     items = plan_pairing(
         pairing, "suite.py::doubled", resolve(["interpret", "simulate:sm_90"]), RunSettings(depth="quick")
@@ -32,8 +33,30 @@ def _answers(monkeypatch: pytest.MonkeyPatch, most: int) -> tuple[Cache, list[Ve
 
 def test_with_little_memory_the_oracle_is_evaluated_again_with_equal_results(monkeypatch: pytest.MonkeyPatch) -> None:
     roomy, verdicts = _answers(monkeypatch, 2**28)
-    assert roomy.expectation_bytes == sum(each.bytes for each in roomy.expectations.values())
-    tight, again = _answers(monkeypatch, 10_000)
-    assert tight.expectation_bytes == sum(each.bytes for each in tight.expectations.values()) <= 10_000
+    tight, again = _answers(monkeypatch, 600_000)
+    assert sum(each.bytes for each in tight.expectations.values()) <= 600_000
     assert verdicts == again
-    assert tight.process.journal.counts["oracle evaluations"] > roomy.process.journal.counts["oracle evaluations"]
+    once, twice = (each.process.journal.counts["oracle evaluations"] for each in (roomy, tight))
+    assert once == len(roomy.expectations)
+    assert once < twice < 2 * once  # the second backend finds the first cases
+
+
+def test_a_key_and_the_verdicts_share_the_evaluations_of_the_oracle() -> None:
+    calls: list[int] = []
+
+    def counted(x: np.ndarray) -> np.ndarray:
+        calls.append(x.size)
+        return 2 * x
+
+    pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(3, 64))})(counted)
+    plan = plan_pairing(pairing, "suite.py::counted", resolve(["interpret"]), RunSettings(depth="quick"))
+    (item,) = (each for each in plan.items if each.group.name == "structural")
+    cache, cases = Cache(), list(item.cases())
+    verdict_key([item], cache)
+    for_key = len(calls)
+    assert for_key >= len(cases)
+    outcomes = list(run_item(item, cache))
+    cache.pool.close()
+    assert {outcome.record.verdict for outcome in outcomes} == {Verdict.PASS}
+    assert len(calls) - for_key == sum(case.family.name in REPEATED for case in cases)
+    assert not cache.evaluations

@@ -1,4 +1,4 @@
-"""The question without rounding is asked once for all judgements of a case; old answers make room for new ones."""
+"""The question without rounding is asked once for all judgements of a case, and the oracle is sampled if it must be."""
 
 from collections import Counter
 from typing import Any
@@ -10,8 +10,11 @@ import pytest
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
+from kerneltest.core.dtypes import Array
+from kerneltest.core.precision import Precision
 from kerneltest.execute.bounded_store import BoundedStore
-from kerneltest.execute.formula_check import compare_formula
+from kerneltest.execute.formula_check import compare_closely, compare_formula
+from kerneltest.oracle.expectation import Expectation
 
 
 def test_a_wrong_case_is_compared_without_rounding_once_for_all_backends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,17 +38,38 @@ def test_a_wrong_case_is_compared_without_rounding_once_for_all_backends(monkeyp
     assert set(asked.values()) == {1}
 
 
-def test_the_oldest_answers_are_forgotten() -> None:
+@pytest.mark.parametrize(("off", "needed"), [(2.0**-42, False), (2.0**-39, True)])
+def test_the_oracle_is_sampled_only_if_the_exact_comparison_does_not_pass(off: float, needed: bool) -> None:
+    asked: list[str] = []
+
+    class Limit:
+        def at(self, precision: Precision) -> Array:
+            asked.append(precision.name)
+            return np.ones(3)
+
+    value = np.array([1.0, 2.0, 3.0])
+    expectation = Expectation((value,), None, None, formula=(Limit(),))
+    (found,) = compare_closely([value * (1 + off)], expectation, frozenset(), lambda: ())
+    assert not found.wrong.any()
+    assert bool(asked) == needed
+
+
+def test_the_first_answers_and_the_latest_are_kept() -> None:
     made: list[str] = []
 
     def make(name: str) -> str:
         made.append(name)
         return name
 
-    store: BoundedStore[str, str] = BoundedStore(6, len)
-    for name in ("one", "two", "one", "six", "one", "twelve", "much more"):
+    store: BoundedStore[str, str] = BoundedStore(8, len)
+    for name in ("one", "two", "much more", "one", "much more", "twelve", "two", "much more"):
         assert store.compute_once(name, lambda name=name: make(name)) == name  # type: ignore[misc]
-    assert made == ["one", "two", "six", "one", "twelve", "much more"]
-    assert len(store) == 1
+    assert made == ["one", "two", "much more", "twelve", "much more"]
+    assert list(store) == ["one", "two", "much more"]
+    copied = store.copy()
+    del store["one"]
+    store["six"] = "six"  # in the place of the first
+    assert list(store) == ["two", "six", "much more"]
+    assert list(copied) == ["one", "two", "much more"]
     store.clear()
     assert not len(store)

@@ -71,7 +71,7 @@ def test_a_gradient_is_what_differences_say(name: str) -> None:
 def test_its_roundings_are_those_of_float32(name: str) -> None:
     way = _way_back((ELEMENTWISE | WHOLE)[name])
     (found,) = way.exact()
-    (spread,) = way.at(XLA_CPU)
+    (spread,) = way.at(XLA_CPU).spreads
     assert not spread.lost.any()
     assert spread.deviation.max() < 1e-4 * max(np.abs(found).max(), 1)
     assert (spread.deviation > 0).any()
@@ -79,14 +79,14 @@ def test_its_roundings_are_those_of_float32(name: str) -> None:
 
 def test_a_backward_product_rounds_its_operands_as_the_device_does() -> None:
     way = _way_back(lambda x: x @ np.cos(x.T))
-    assert np.median(way.at(NVIDIA)[0].deviation) > 100 * np.median(way.at(XLA_CPU)[0].deviation)
+    assert np.median(way.at(NVIDIA).spreads[0].deviation) > 100 * np.median(way.at(XLA_CPU).spreads[0].deviation)
 
 
 def test_of_equal_elements_any_may_be_the_largest() -> None:
     leaves = {"x": np.array([1.0, 3.0, 3.0, 2.0], np.float32)}
     way = BackwardPass(lambda given: (given["x"].max(),), leaves, [np.float32(1)], [np.dtype(np.float32)])
     assert way.exact()[0].tolist() == [0, 0.5, 0.5, 0]
-    assert (way.at(XLA_CPU)[0].deviation > 0.05).tolist() == [False, True, True, False]
+    assert (way.at(XLA_CPU).spreads[0].deviation > 0.05).tolist() == [False, True, True, False]
 
 
 def test_a_row_of_one_element_is_as_uncertain_as_what_cancels() -> None:
@@ -161,7 +161,7 @@ def test_a_way_back_may_sum_its_output_as_it_was_stored(oracle: Any) -> None:
     rng = np.random.default_rng(5)
     leaves = {n: (f * rng.standard_normal((LONG, 16))).astype(dtype) for n, f in (("q", 3.0), ("k", 3.0), ("v", 1.0))}
     cotangent = rng.choice((-1.0, 1.0), (LONG, 16)).astype(dtype)
-    bounds = BackwardPass(oracle, leaves, [cotangent], [dtype]).at(XLA_CPU)[0].deviation
+    bounds = BackwardPass(oracle, leaves, [cotangent], [dtype]).at(XLA_CPU).spreads[0].deviation
     q, k, v, do = (x.astype(np.float64) for x in (*leaves.values(), cotangent))
     p = _softmax_of(q @ k.T * SCALE)
 

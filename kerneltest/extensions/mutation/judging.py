@@ -125,7 +125,7 @@ class MutationSession:
         if shared is not None:
             cache.expectations, cache.gradients = shared.cache.expectations, shared.cache.gradients
         elif self._judged is not None and self._judged.owner == owner:
-            cache.expectations, cache.gradients = dict(self._judged.expectations), self._judged.gradients
+            cache.expectations, cache.gradients = self._judged.expectations.copy(), self._judged.gradients
         return KernelCases(item.dtype, item.backend, traces, cache, reads_indices(item.pairing))
 
     def mutants(self, operators: Collection[Operator]) -> list[KernelMutant]:
