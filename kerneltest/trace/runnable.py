@@ -1,5 +1,6 @@
 """Traced kernels and single Pallas calls as functions, and the arrays that a call reads and writes."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,14 +55,15 @@ def outer_references(call: Call) -> str:
 
 def run_eagerly(function: Callable[..., Any], *, interpret: bool) -> Callable[..., Any]:
     """Returns a function of arrays to call outside of `jax.jit`, every Pallas call in it interpreted or compiled."""
-    return (lambda *arrays: interception.call(function, arrays, _interpreting_parameters)) if interpret else function
+    parameters = functools.partial(_eager_parameters, interpret=interpret)
+    return lambda *arrays: interception.call(function, arrays, parameters)
 
 
-def _interpreting_parameters(primitive: str, params: Params) -> dict[str, Any]:
-    chosen = rewrite_params(params, interpret_calls(True))
+def _eager_parameters(primitive: str, params: Params, *, interpret: bool) -> dict[str, Any]:
+    chosen = rewrite_params(params, interpret_calls(interpret))
     if primitive in PALLAS_PRIMITIVES and "interpret" in chosen:
-        chosen["interpret"] = True
-    if chosen.get("compiler_options_kvs") == ():  # a function that the kernel jits itself, without options
+        chosen["interpret"] = interpret
+    if interpret and chosen.get("compiler_options_kvs") == ():  # a function that the kernel jits itself, without options
         chosen["compiler_options_kvs"] = tuple(fast_compile_options(chosen["jaxpr"]).items())
     return chosen
 

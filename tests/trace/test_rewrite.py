@@ -198,3 +198,16 @@ def test_a_kernel_is_interpreted_outside_of_jit(kernel: Callable[..., Any]) -> N
     assert np.array_equal(np.asarray(found), np.asarray(x) + (np.arange(13) // TILE * 3 if kernel is looped else x))
     with pytest.raises(ValueError, match="interpret"):
         run_eagerly(double, interpret=False)(x)  # a CPU has no other way, and nothing is left switched on
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_kernel_that_asks_for_interpret_mode_is_compiled_outside_of_jit_where_that_is_tested(jit: bool) -> None:
+    def kernel(x: jax.Array) -> Any:
+        return pl.pallas_call(_negate, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), interpret=True)(x)
+
+    with pytest.raises(ValueError, match="interpret mode is supported on CPU"):
+        run_eagerly(jax.jit(kernel) if jit else kernel, interpret=False)(jnp.arange(4.0))
+
+
+def _negate(x_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = -x_ref[...]
