@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kerneltest.core.details import ErrorCause, MismatchCause
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.precision import Precision
 from kerneltest.execute.batching import kernel_inputs
@@ -22,6 +23,9 @@ from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.sampling_rule import SampleArithmetic
 from kerneltest.trace.tracing import Traced
+from kerneltest.trace.walk import computes_floats
+
+_BY_BACKEND = MismatchCause(ErrorCause.BACKEND, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,8 @@ class TwoQuestions:
             with suppress(WrongOutputError):
                 return self._compare(own.admit(claim), with_evidence=False)
         found = claim.compare(self.cache.noise(self.case, self.arguments))
-        return self._compare(replace(claim, cause=rounding_cause(found, own)), with_evidence=with_evidence)
+        cause = rounding_cause(found, own) if computes_floats(self.traced.jaxpr.jaxpr) else _BY_BACKEND
+        return self._compare(replace(claim, cause=cause), with_evidence=with_evidence)
 
     def _compare_formula(self) -> Sequence[Comparison]:
         """Returns the comparison of each output without rounding; () if that cannot be asked."""

@@ -164,6 +164,11 @@ MOVES = frozenset(
 )
 
 
+def computes_floats(jaxpr: Jaxpr) -> bool:
+    """Returns whether an operation has floats among its results."""
+    return any(_holds_floats(v.aval) for equation, _ in iter_equations(jaxpr) for v in equation.outvars)
+
+
 def computes_outside_calls(jaxpr: Jaxpr) -> bool:
     """Returns whether it computes with floats outside of its Pallas calls. Moving elements does not count."""
     for equation in jaxpr.eqns:

@@ -17,7 +17,7 @@ from kerneltest.triage.input_conditions import input_condition
 from kerneltest.triage.magnitude_conditions import magnitude_condition
 from kerneltest.triage.predicates import signature_condition
 from kerneltest.triage.suspect import BEFORE_VALUES, Suspect, is_same_bug
-from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, symptom
+from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, has_right_formula, symptom
 from kerneltest.triage.tried_signatures import MostBasic, features, most_basic_failures, signatures_tried
 
 
@@ -168,7 +168,12 @@ _NEARLY_ALL, _ENOUGH = 0.9, 8  # share of the ordinary cases that fail, and numb
 
 
 def _is_everywhere(findings: Sequence[Record], records: Sequence[Record]) -> bool:
-    """Returns whether nearly every case with ordinary values is a finding, on every backend that compared any."""
+    """Returns whether nearly every case with ordinary values is a finding, on every backend that compared any.
+
+    A kernel with the oracle's formula leaves no doubt of the oracle.
+    """
+    if {True} == {has_right_formula(record) for record in findings} - {None}:
+        return False
     bad = Counter(record.backend for record in findings if _is_telling(record))
     compared = Counter(record.backend for record in records if _is_telling(record))
     return bool(compared) and all(

@@ -159,6 +159,12 @@ def _wrong_number(got: float, wanted: float, detail: object) -> Effect:
     return Effect.IMPRECISE if slight and cause is not ErrorCause.FORMULA else Effect.WRONG
 
 
+def has_right_formula(record: Record) -> bool | None:
+    """Returns whether a finding's kernel computes what its oracle does without rounding; None if that is unknown."""
+    cause = record.detail.cause if isinstance(record.detail, Mismatch) else None
+    return None if cause is None else cause.what is not ErrorCause.FORMULA
+
+
 def formula_error(record: Record) -> float | None:
     """Returns how far a finding's formula is off, relative to the largest value; None if that is unknown."""
     cause = record.detail.cause if isinstance(record.detail, Mismatch) else None

@@ -12,8 +12,11 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.api import Result
+from kerneltest.backends import registry
+from kerneltest.backends.interpret import Interpret
 from kerneltest.core.details import ErrorCause, Mismatch
 from kerneltest.records.informative import informativeness
+from kerneltest.report.text.suspect_text import format_suspect
 
 COLUMNS = 32
 
@@ -177,3 +180,39 @@ def test_a_kernel_that_numpy_cannot_evaluate_is_judged_by_its_rounding_and_the_r
     result = _check(kernel, np.exp, "float32")
     (remark,) = (each for each in informativeness(result.records).remarks() if "only by their rounding" in each)
     assert "cases were judged only by their rounding: it cannot be evaluated in NumPy: " in remark
+
+
+class _OffByOne:
+    """An executable that adds one to what another one computes."""
+
+    def __init__(self, right: Any) -> None:
+        self._right, self.precision = right, right.precision
+
+    def run(self, leaves: Any) -> Any:
+        return tuple(output + 1 for output in self._right.run(leaves))
+
+
+class _WrongBackend(Interpret):
+    def __init__(self) -> None: ...
+
+    def prepare(self, traced: Any) -> Any:
+        return _OffByOne(super().prepare(traced))
+
+    def fast_path(self, compiled: Any, count: Any) -> None:
+        return None
+
+
+def test_a_kernel_of_integers_that_a_backend_computes_wrongly_does_not_doubt_its_oracle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
+    kt.backend("wrong")(_WrongBackend)
+    x = kt.array("n", "int32", domain=(-100, 100))
+    pairing = kt.oracle_for(_rows(lambda x: 2 * x), x=x, dims={"n": kt.dim(values=(3, 8))})(lambda x: 2 * x)
+    result = kt.check(pairing, backends=["wrong"], depth="quick")
+    assert _causes(result) == {ErrorCause.BACKEND}
+    (suspect,) = result.suspects
+    assert "oracle" not in suspect.title
+    text = "\n".join(format_suspect(suspect))
+    assert "its formula is right: evaluated by NumPy, the kernel gives what is expected" in text
+    assert "is the oracle right?" not in text

@@ -19,16 +19,20 @@ class ErrorCause(StrEnum):
     UNSTABLE = "unstable"
     """The formula is right, and loses more to rounding than the oracle's does."""
 
+    BACKEND = "backend"
+    """The formula is right and nothing in it rounds: the backend computes something else."""
+
 
 _CAUSES = {
     ErrorCause.FORMULA: "it computes something else: off by {size} even without rounding",
     ErrorCause.ROUNDING: "its formula is right, but it rounds {size} times as far as it may",
     ErrorCause.UNSTABLE: "its formula is right, but loses {size} times as much to rounding as the oracle's",
 }
-_NOT_FINITE = {
+_WITHOUT_SIZE = {
     ErrorCause.FORMULA: "it computes something else even without rounding",
     ErrorCause.ROUNDING: "its formula is right, but a result overflows or is NaN in the kernel's dtypes",
     ErrorCause.UNSTABLE: "its formula is right, but loses everything to rounding",
+    ErrorCause.BACKEND: "its formula is right: evaluated by NumPy, the kernel gives what is expected",
 }
 
 
@@ -40,7 +44,7 @@ class MismatchCause:
       what: the cause.
       size: for `formula` the largest error without rounding, relative to the largest expected value; for `rounding` the
         largest error / bound; for `unstable` the largest bound of the kernel's formula / that of the oracle's. None if
-        it is infinite, or a value is NaN.
+        it is infinite, or a value is NaN, and for `backend`.
     """
 
     what: ErrorCause
@@ -49,7 +53,7 @@ class MismatchCause:
     def text(self) -> str:
         """Returns the cause in words."""
         if self.size is None:
-            return _NOT_FINITE[self.what]
+            return _WITHOUT_SIZE[self.what]
         rounded = float(f"{self.size:.2g}")
         return _CAUSES[self.what].format(size=f"{rounded:,.0f}" if 10 <= rounded < 1e5 else f"{rounded:.2g}")
 

@@ -155,7 +155,13 @@ def format_case(suspect: Suspect) -> list[str]:
     elif message and message[0] not in suspect.title:
         lines.append(f"  {message[0]}")
     lines += [f"  {suspect.diagnosis}"] if suspect.diagnosis else []
-    return lines + (_format_rounding(record) if suspect.effect in OF_ROUNDING else [])
+    return lines + (_format_rounding(record) if suspect.effect in OF_ROUNDING else _format_backend(record))
+
+
+def _format_backend(record: Record) -> list[str]:
+    """Formats that a backend computes something else than the kernel says, where that is known."""
+    cause = record.detail.cause if isinstance(record.detail, Mismatch) else None
+    return [f"  {cause.text()}"] if cause is not None and cause.what is ErrorCause.BACKEND else []
 
 
 def _format_rounding(record: Record) -> list[str]:
