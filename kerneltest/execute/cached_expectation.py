@@ -86,7 +86,7 @@ def keep(
     expectation: Expectation | Failure,
     bitwise: bool,
 ) -> CachedExpectation:
-    """Returns the expectation of a case with all that is told of its arguments."""
+    """Returns the expectation of a case, with its arguments and the axes that records describe them by."""
     axes = last_blocks(pairing), counted_axes(pairing, signature), data_paths(pairing)
     return CachedExpectation(arguments, expectation, bitwise, *axes)
 

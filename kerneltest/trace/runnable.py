@@ -63,9 +63,8 @@ def _eager_parameters(primitive: str, params: Params, *, interpret: bool) -> dic
     chosen = rewrite_params(params, interpret_calls(interpret))
     if primitive in PALLAS_PRIMITIVES and "interpret" in chosen:
         chosen["interpret"] = interpret
-    if (
-        interpret and chosen.get("compiler_options_kvs") == ()
-    ):  # a function that the kernel jits itself, without options
+    # A function that the kernel jits itself, without options.
+    if interpret and chosen.get("compiler_options_kvs") == ():
         chosen["compiler_options_kvs"] = tuple(fast_compile_options(chosen["jaxpr"]).items())
     return chosen
 

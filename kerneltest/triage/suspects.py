@@ -172,7 +172,8 @@ def _is_everywhere(findings: Sequence[Record], records: Sequence[Record]) -> boo
 
     A kernel with the oracle's formula leaves no doubt of the oracle.
     """
-    if {True} == {has_right_formula(record) for record in findings} - {None}:
+    known = [right for record in findings if (right := has_right_formula(record)) is not None]
+    if known and all(known):
         return False
     bad = Counter(record.backend for record in findings if _is_telling(record))
     compared = Counter(record.backend for record in records if _is_telling(record))

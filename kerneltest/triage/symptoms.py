@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kerneltest.core.details import ErrorCause, MemoryFault, Mismatch, NotBuilt, Race, WrongDtype
+from kerneltest.core.details import ErrorCause, MemoryFault, Mismatch, MismatchCause, NotBuilt, Race, WrongDtype
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, VerdictKind
@@ -152,20 +152,26 @@ def _wrong_value(record: Record) -> tuple[Effect, str]:
 
 def _wrong_number(got: float, wanted: float, detail: object) -> Effect:
     """Returns how a number is wrong: a small error is of rounding, unless the formula is known to be wrong."""
-    cause = detail.cause.what if isinstance(detail, Mismatch) and detail.cause is not None else None
-    if cause is ErrorCause.UNSTABLE:
+    cause = cause_of(detail)
+    what = None if cause is None else cause.what
+    if what is ErrorCause.UNSTABLE:
         return Effect.UNSTABLE
     slight = abs(got - wanted) <= SLIGHT * max(abs(got), abs(wanted))
-    return Effect.IMPRECISE if slight and cause is not ErrorCause.FORMULA else Effect.WRONG
+    return Effect.IMPRECISE if slight and what is not ErrorCause.FORMULA else Effect.WRONG
+
+
+def cause_of(detail: object) -> MismatchCause | None:
+    """Returns the cause of wrong values that a finding's detail states; None if it states none."""
+    return detail.cause if isinstance(detail, Mismatch) else None
 
 
 def has_right_formula(record: Record) -> bool | None:
     """Returns whether a finding's kernel computes what its oracle does without rounding; None if that is unknown."""
-    cause = record.detail.cause if isinstance(record.detail, Mismatch) else None
+    cause = cause_of(record.detail)
     return None if cause is None else cause.what is not ErrorCause.FORMULA
 
 
 def formula_error(record: Record) -> float | None:
     """Returns how far a finding's formula is off, relative to the largest value; None if that is unknown."""
-    cause = record.detail.cause if isinstance(record.detail, Mismatch) else None
+    cause = cause_of(record.detail)
     return cause.size if cause is not None and cause.what is ErrorCause.FORMULA else None

@@ -3,14 +3,14 @@
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from kerneltest.core.details import ErrorCause, Mismatch
+from kerneltest.core.details import ErrorCause
 from kerneltest.records.error_budget_text import format_budget, instability_note
 from kerneltest.records.run_plan import PairingSummary
 from kerneltest.records.schema import Element, FaultLocation, Record
 from kerneltest.report.rerun_commands import repro_command
 from kerneltest.report.suspect_location import kernel_definition
 from kerneltest.triage.suspect import Suspect
-from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level
+from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, cause_of
 
 MOST_SUSPECTS = 20
 """Suspects that a terminal shows; the page shows more."""
@@ -160,13 +160,13 @@ def format_case(suspect: Suspect) -> list[str]:
 
 def _format_backend(record: Record) -> list[str]:
     """Formats that a backend computes something else than the kernel says, where that is known."""
-    cause = record.detail.cause if isinstance(record.detail, Mismatch) else None
+    cause = cause_of(record.detail)
     return [f"  {cause.text()}"] if cause is not None and cause.what is ErrorCause.BACKEND else []
 
 
 def _format_rounding(record: Record) -> list[str]:
     """Formats how far a result that is not precise enough is rounded, and what its bound is made of."""
-    cause = record.detail.cause if isinstance(record.detail, Mismatch) else None
+    cause = cause_of(record.detail)
     lines = [f"  {cause.text()}"] if cause is not None and cause.what is not ErrorCause.FORMULA else []
     if bound := format_budget(record.error_budget):
         lines.append(f"  the bound: {bound}")
