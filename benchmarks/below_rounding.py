@@ -1,6 +1,6 @@
 """Counts the bugs that are smaller than the rounding of a kernel's dtype and that kerneltest finds all the same.
 
-    python benchmarks/below_rounding.py
+    python -m benchmarks.below_rounding [--jobs N] [--only TEXT]
 
 Twenty bugs, each in every float dtype of its pairing, on `interpret` at `quick`. Beside the findings of a whole run
 stand those that need no question about the formula: what is left when only the rounding is judged.
@@ -9,8 +9,10 @@ stand those that need no question about the formula: what is left when only the 
 import argparse
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass
+from multiprocessing import get_context
 from unittest import mock
 
 import jax
@@ -155,21 +157,49 @@ def found_dtypes(bug: SmallBug, asks_formula: bool) -> tuple[dict[str, str], flo
     return causes, time.perf_counter() - started
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was found of a bug.
+
+    Attributes:
+      dtypes: the float dtypes of its pairing.
+      causes: what a first finding states, by dtype.
+      alone: the dtypes in which it is found where only the rounding is judged.
+      seconds: of the whole run.
+    """
+
+    dtypes: tuple[str, ...]
+    causes: dict[str, str]
+    alone: frozenset[str]
+    seconds: float
+
+
+def find(number: int) -> Answer:
+    """Runs a bug with both questions, and with the rounding alone."""
+    bug = BUGS[number]
+    dtypes = tuple(name for name in ("float32", "bfloat16", "float16") if name in _float_dtypes(bug))
+    rounding, _ = found_dtypes(bug, asks_formula=False)
+    causes, seconds = found_dtypes(bug, asks_formula=True)
+    return Answer(dtypes, causes, frozenset(rounding), seconds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="a part of a bug's or a pairing's name")
-    only = parser.parse_args().only
+    parser.add_argument("--jobs", type=int, default=1, help="bugs side by side, each in a process of its own")
+    options = parser.parse_args()
+    chosen = [number for number, bug in enumerate(BUGS) if options.only in f"{bug.pairing} {bug.name}"]
     cells = found = alone = formula = 0
-    for bug in (bug for bug in BUGS if only in f"{bug.pairing} {bug.name}"):
-        dtypes = [name for name in ("float32", "bfloat16", "float16") if name in _float_dtypes(bug)]
-        rounding, _ = found_dtypes(bug, asks_formula=False)
-        causes, seconds = found_dtypes(bug, asks_formula=True)
-        cells += len(dtypes)
-        alone += sum(name in rounding for name in dtypes)
-        found += sum(name in causes for name in dtypes)
-        formula += sum(causes.get(name) == "formula" for name in dtypes)
-        told = ", ".join(f"{name} {causes.get(name, 'MISSED')}" for name in dtypes)
-        print(f"{bug.pairing}: {bug.name}: {told} ({seconds:.0f} s)", flush=True)
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        waiting = {pool.submit(find, number): BUGS[number] for number in chosen}
+        for future in as_completed(waiting):
+            bug, answer = waiting[future], future.result()
+            cells += len(answer.dtypes)
+            alone += sum(name in answer.alone for name in answer.dtypes)
+            found += sum(name in answer.causes for name in answer.dtypes)
+            formula += sum(answer.causes.get(name) == "formula" for name in answer.dtypes)
+            told = ", ".join(f"{name} {answer.causes.get(name, 'MISSED')}" for name in answer.dtypes)
+            print(f"{bug.pairing}: {bug.name}: {told} ({answer.seconds:.0f} s)", flush=True)
     print(
         f"JAX {jax.__version__}: {found} of {cells} found, {formula} called a wrong formula; {alone} by rounding alone"
     )

@@ -13,7 +13,8 @@ from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure
-from kerneltest.declare.arguments import Static
+from kerneltest.declare.arguments import ArrayArgument, Static
+from kerneltest.declare.axis_expressions import length_of
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
@@ -56,7 +57,12 @@ def tutorial(pairing: Pairing) -> Found:
     for statics in one_at_a_time(pairing):
         signature = signature_of(pairing, {name: nice_length(axis) for name, axis in pairing.dims.items()}, statics)
         rng = np.random.default_rng(0)
-        leaves = [rng.standard_normal(signature.shape(leaf)).astype(np.float32) for leaf in pairing.leaves.values()]
+        leaves = [
+            rng.standard_normal(signature.shape(leaf)).astype(np.float32)
+            if is_float(leaf)
+            else rng.integers(0, integers_below(leaf, signature), signature.shape(leaf)).astype(leaf.dtypes[0])
+            for leaf in pairing.leaves.values()
+        ]
         if problem := disagreement(pairing, signature, leaves):
             return Found(time.perf_counter() - started, problem)
     return Found(time.perf_counter() - started)
@@ -73,7 +79,10 @@ def hypothesis(pairing: Pairing) -> Found:
     }
     options = {name: st.sampled_from([option for option, _ in s.options]) for name, s in statics_of(pairing)}
 
-    def values(shape: tuple[int, ...]) -> st.SearchStrategy[Array]:
+    def values(leaf: ArrayArgument, signature: Signature) -> st.SearchStrategy[Array]:
+        shape = signature.shape(leaf)
+        if not is_float(leaf):
+            return hnp.arrays(leaf.dtypes[0], shape, elements=st.integers(0, integers_below(leaf, signature) - 1))
         seeded = st.integers(0, 2**32 - 1).map(lambda s: np.random.default_rng(s).standard_normal(shape, np.float32))
         return st.one_of(seeded, hnp.arrays(np.float32, shape, elements=st.floats(-10, 10, width=32)))
 
@@ -90,7 +99,7 @@ def hypothesis(pairing: Pairing) -> Found:
         dims = {name: data.draw(strategy) for name, strategy in lengths.items()}
         statics = {name: data.draw(strategy) for name, strategy in options.items()}
         signature = signature_of(pairing, dims, statics)
-        leaves = [data.draw(values(signature.shape(leaf))) for leaf in pairing.leaves.values()]
+        leaves = [data.draw(values(leaf, signature)) for leaf in pairing.leaves.values()]
         if problem := disagreement(pairing, signature, leaves):
             raise AssertionError(problem)
 
@@ -170,7 +179,19 @@ def nice_length(axis: Dim) -> int:
     return max(axis.values) if axis.values else 2 * axis.block if axis.block else 128
 
 
+def is_float(leaf: ArrayArgument) -> bool:
+    """Whether an argument may be in float32; all others are integers."""
+    return "float32" in leaf.dtypes
+
+
+def integers_below(leaf: ArrayArgument, signature: Signature) -> int:
+    """What integers of an argument are less than: the length that indices point into, or what the dtype cannot hold."""
+    if leaf.role == "data":
+        return int(np.iinfo(leaf.dtypes[0]).max) + 1
+    return length_of(leaf.bound, dict(signature.dims))
+
+
 def signature_of(pairing: Pairing, dims: dict[str, int], statics: dict[str, str]) -> Signature:
-    """In float32."""
-    dtypes = tuple((path, "float32") for path in pairing.leaves)
+    """In float32, but for integers."""
+    dtypes = tuple((path, "float32" if is_float(leaf) else leaf.dtypes[0]) for path, leaf in pairing.leaves.items())
     return Signature(tuple(dims.items()), dtypes, tuple(statics.items()), "float32" if dtypes else "static")

@@ -1,4 +1,4 @@
-"""What kerneltest finds and wrongly accuses, measured: `python benchmarks/detection.py [--cases N] [TABLE ...]`.
+"""What kerneltest finds and wrongly accuses, measured: `python benchmarks/detection.py [--jobs N] [TABLE ...]`.
 
 Four tables, all by default: `alarms` (right kernels over and over, `--cases` of them at least), `constants` (error
 bounds a tenth and a hundred times as large), `detection` (broken variants of the kernels against the ways to check
@@ -16,10 +16,12 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field, replace
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import hypothesis
 import jax
@@ -50,6 +52,8 @@ from kerneltest.plan.signatures import signature_dtypes
 FOLDER = ROOT / "reports" / "detection"
 RIGHT_BACKENDS = ("interpret", "simulate:sm_90", "simulate:gfx942", "cuda")
 DEPTH, SMALL, LARGE = "quick", 0.1, 100.0
+Keep = Callable[[dict[str, Any]], None]
+Key, Answer = TypeVar("Key"), TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,35 +89,47 @@ def right() -> dict[str, Pairing]:
     return {name: pairing for name, pairing in pairings() if "pipeline" not in name}
 
 
-def detection(before: Sequence[dict[str, Any]], keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def _in_any_order(
+    pool: Executor, function: Callable[[Key], Answer], asked: Iterable[Key]
+) -> Iterator[tuple[Key, Answer]]:
+    """Yields each key and its answer, as the answers come."""
+    waiting = {pool.submit(function, key): key for key in asked}
+    for future in as_completed(waiting):
+        yield waiting[future], future.result()
+
+
+def detection(pool: Executor, before: Sequence[dict[str, Any]], keep: Keep) -> dict[str, Any]:
     """Every variant against the checkers.
 
     Args:
       before: rows that were measured earlier and are not measured again.
       keep: called with what there is after each row.
     """
-    known = {row["name"]: row for row in before}
-    rows: list[dict[str, Any]] = []
-    for variant in VARIANTS:
-        rows.append(known.get(variant.name) or _row(variant))
-        keep({"variants": rows})
-    return {"variants": rows}
+    rows = {row["name"]: row for row in before}
+    numbers = [number for number, variant in enumerate(VARIANTS) if variant.name not in rows]
+    for _, row in _in_any_order(pool, _row, numbers):
+        rows[row["name"]] = row
+        keep({"variants": [rows[variant.name] for variant in VARIANTS if variant.name in rows]})
+    return {"variants": [rows[variant.name] for variant in VARIANTS]}
 
 
-def by_hand(keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def by_hand(pool: Executor, keep: Keep) -> dict[str, Any]:
     """What the two checks that people write say of the right kernels; `keep` is called after each."""
     said: dict[str, Any] = {}
-    for name, pairing in right().items():
-        said[name] = {
-            "tutorial": asdict(checkers.tutorial(pairing)),
-            "hypothesis": asdict(checkers.hypothesis(pairing)),
-        }
+    for name, words in _in_any_order(pool, _said_by_hand, right()):
+        said[name] = words
         keep({"right": said})
-        print(name, said[name], file=sys.stderr, flush=True)
-    return {"right": said}
+        print(name, words, file=sys.stderr, flush=True)
+    return {"right": {name: said[name] for name in right()}}
 
 
-def _row(variant: Variant) -> dict[str, Any]:
+def _said_by_hand(name: str) -> dict[str, Any]:
+    pairing = right()[name]
+    return {"tutorial": asdict(checkers.tutorial(pairing)), "hypothesis": asdict(checkers.hypothesis(pairing))}
+
+
+def _row(number: int) -> dict[str, Any]:
+    variant = VARIANTS[number]
     pairing = variant.broken()
     found = {"tutorial": checkers.tutorial(pairing), "hypothesis": checkers.hypothesis(pairing)}
     for depth in ("quick", "standard"):
@@ -128,41 +144,60 @@ def _row(variant: Variant) -> dict[str, Any]:
     }
 
 
-def alarms(wanted: int) -> dict[str, Any]:
+@dataclass(slots=True)
+class Alarms:
+    """What came of right kernels: cases and seconds by backend and group, findings, and how many distinct inputs."""
+
+    cases: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)
+    findings: list[dict[str, str]] = field(default_factory=list)
+    distinct: int = 0
+
+
+def alarms(pool: Executor, wanted: int) -> dict[str, Any]:
     """Right kernels, seed after seed on the same prepared code: cases, findings, seconds by backend and group."""
-    backends = [backend for backend in resolve(RIGHT_BACKENDS) if not backend.unavailable()]
     a_seed = sum(
         sum(item.families().values())
         for name, pairing in right().items()
-        for item in plan_pairing(pairing, name, backends, RunSettings(depth=DEPTH)).items
+        for item in plan_pairing(pairing, name, _right_backends(), RunSettings(depth=DEPTH)).items
     )
-    seeds = math.ceil(wanted / a_seed)
-    counts: Counter[str] = Counter()
-    seconds: Counter[str] = Counter()
-    accused: list[dict[str, str]] = []
-    distinct: set[bytes] = set()
-    for name, pairing in right().items():
-        for dtype in signature_dtypes(pairing, DEPTH):
-            cache = Cache()
-            for seed in range(seeds):
-                for item in _items(pairing, name, dtype, seed, backends):
-                    key = f"{item.backend.id} {item.group.name}"
-                    started = time.perf_counter()
-                    for outcome in run_item(item, cache):
-                        record = outcome.record
-                        counts[key] += bool(record.case and record.verdict is not Verdict.UNAVAILABLE)
-                        if record.verdict.is_finding:
-                            said = f"{record.verdict}: {record.family}, {record.signature}: {record.message}"
-                            accused.append({"cell": key, "pairing": name, "case": record.case, "seed": str(seed),
-                                            "finding": said})  # fmt: skip
-                    seconds[key] += time.perf_counter() - started
-                for expected in cache.expectations.values():
-                    distinct.add(_digest(name, expected.arguments))
-                cache.expectations.clear()  # another seed has other cases; what was compiled is kept
-            cache.pool.close()
-        print(f"{name}: {counts.total()} cases, {len(accused)} findings", file=sys.stderr, flush=True)
-    rows = [{"cell": key, "cases": counts[key], "seconds": seconds[key]} for key in counts]
-    return {"seeds": seeds, "distinct": len(distinct), "rows": rows, "findings": accused}
+    seeds, total = math.ceil(wanted / a_seed), Alarms()
+    for name, each in _in_any_order(pool, functools.partial(_alarms_of, seeds=seeds), right()):
+        total.cases += each.cases
+        total.seconds += each.seconds
+        total.findings += each.findings
+        total.distinct += each.distinct
+        print(f"{name}: {each.cases.total()} cases, {len(each.findings)} findings", file=sys.stderr, flush=True)
+    rows = [{"cell": key, "cases": total.cases[key], "seconds": total.seconds[key]} for key in sorted(total.cases)]
+    return {"seeds": seeds, "distinct": total.distinct, "rows": rows, "findings": total.findings}
+
+
+def _right_backends() -> list[Backend]:
+    return [backend for backend in resolve(RIGHT_BACKENDS) if not backend.unavailable()]
+
+
+def _alarms_of(name: str, seeds: int) -> Alarms:
+    pairing, backends = right()[name], _right_backends()
+    told, distinct = Alarms(), set[bytes]()
+    for dtype in signature_dtypes(pairing, DEPTH):
+        cache = Cache()
+        for seed in range(seeds):
+            for item in _items(pairing, name, dtype, seed, backends):
+                key = f"{item.backend.id} {item.group.name}"
+                started = time.perf_counter()
+                for outcome in run_item(item, cache):
+                    record = outcome.record
+                    told.cases[key] += bool(record.case and record.verdict is not Verdict.UNAVAILABLE)
+                    if record.verdict.is_finding:
+                        said = f"{record.verdict}: {record.family}, {record.signature}: {record.message}"
+                        told.findings.append({"cell": key, "pairing": name, "case": record.case, "seed": str(seed),
+                                              "finding": said})  # fmt: skip
+                told.seconds[key] += time.perf_counter() - started
+            distinct |= {_digest(name, expected.arguments) for expected in cache.expectations.values()}
+            cache.expectations.clear()  # another seed has other cases; what was compiled is kept
+        cache.pool.close()
+    told.distinct = len(distinct)
+    return told
 
 
 def _items(pairing: Pairing, name: str, dtype: str, seed: int, backends: Sequence[Backend]) -> list[Item]:
@@ -182,26 +217,31 @@ def _digest(name: str, arguments: Mapping[str, Array]) -> bytes:
     return told.digest()
 
 
-def constants() -> dict[str, Any]:
+def constants(pool: Executor) -> dict[str, Any]:
     """Numeric cases alone: right kernels with bounds a tenth as large, numeric variants with a hundredfold one."""
-    rows = []
-    for name, pairing in right().items():
-        if isinstance(pairing.tolerance, Exact):
-            continue
-        row: dict[str, Any] = {"pairing": name, "model": str(pairing.tolerance)}
-        for factor in (SMALL, 1.0):
-            row[f"{factor:g}"] = _summary(list(_numeric(pairing, factor)))
+    names = [name for name, pairing in right().items() if not isinstance(pairing.tolerance, Exact)]
+    numbers = [n for n, each in enumerate(VARIANTS) if each.numeric and not isinstance(each.twin().tolerance, Exact)]
+    rows: dict[str, dict[str, Any]] = {}
+    for _, row in _in_any_order(pool, _right_by_factor, names):
         print(row, file=sys.stderr, flush=True)
-        rows.append(row)
-    variants = []
-    for variant in VARIANTS:
-        if not variant.numeric or isinstance(variant.twin().tolerance, Exact):
-            continue
-        pairing = variant.broken()
-        seen = {f"{factor:g}": _summary(list(_numeric(pairing, factor))) for factor in (1.0, LARGE)}
-        variants.append({"name": variant.name, **seen})
-        print(variants[-1], file=sys.stderr, flush=True)
-    return {"right": rows, "variants": variants}
+        rows[row["pairing"]] = row
+    variants: dict[int, dict[str, Any]] = {}
+    for number, row in _in_any_order(pool, _variant_by_factor, numbers):
+        print(row, file=sys.stderr, flush=True)
+        variants[number] = row
+    return {"right": [rows[name] for name in names], "variants": [variants[number] for number in numbers]}
+
+
+def _right_by_factor(name: str) -> dict[str, Any]:
+    pairing = right()[name]
+    seen = {f"{factor:g}": _summary(list(_numeric(pairing, factor))) for factor in (SMALL, 1.0)}
+    return {"pairing": name, "model": str(pairing.tolerance), **seen}
+
+
+def _variant_by_factor(number: int) -> dict[str, Any]:
+    variant = VARIANTS[number]
+    pairing = variant.broken()
+    return {"name": variant.name, **{f"{f:g}": _summary(list(_numeric(pairing, f))) for f in (1.0, LARGE)}}
 
 
 def _summary(outcomes: list[Outcome]) -> dict[str, Any]:
@@ -239,6 +279,7 @@ def main(arguments: list[str]) -> int:
         "tables", nargs="*", metavar="TABLE", help="alarms, constants, detection, by_hand; by default all"
     )
     parser.add_argument("--cases", type=int, default=100_000, help="of right kernels, at least (default 100000)")
+    parser.add_argument("--jobs", type=int, default=1, help="kernels side by side, each in a process of its own")
     parser.add_argument("--resume", action="store_true", help="keep the variants that were measured before")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where README.md and results.json go")
     options = parser.parse_args(arguments)
@@ -253,17 +294,18 @@ def main(arguments: list[str]) -> int:
         results[name] = {**table, "took": took, "environment": facts()}
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
-    tables: dict[str, Callable[[], dict[str, Any]]] = {
-        "alarms": lambda: alarms(options.cases),
+    tables: dict[str, Callable[[Executor], dict[str, Any]]] = {
+        "alarms": lambda pool: alarms(pool, options.cases),
         "constants": constants,
-        "detection": lambda: detection(before.get("variants", []), functools.partial(keep, "detection")),
-        "by_hand": lambda: by_hand(functools.partial(keep, "by_hand")),
+        "detection": lambda pool: detection(pool, before.get("variants", []), functools.partial(keep, "detection")),
+        "by_hand": lambda pool: by_hand(pool, functools.partial(keep, "by_hand")),
     }
     if unknown := set(options.tables) - set(tables):
         parser.error(f"no table {', '.join(sorted(unknown))}; there are {', '.join(tables)}")
-    for name in options.tables or tables:
-        started = time.perf_counter()
-        keep(name, tables[name]())
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        for name in options.tables or tables:
+            started = time.perf_counter()
+            keep(name, tables[name](pool))
     page = markdown(results)
     (options.folder / "README.md").write_text(page, encoding="utf-8")
     print(page)

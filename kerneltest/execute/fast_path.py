@@ -98,6 +98,22 @@ def unchecked_executable(backend: Backend, cache: Cache, traced: Traced) -> Exec
     return _or_raise(None if path is None else path.prepare_unchecked(traced))
 
 
+def evaluate_untrusted(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> Outputs | None:
+    """Returns what NumPy computes for a case if compiled code was seen to differ; None if it was not, or NumPy cannot.
+
+    Where the fast path is trusted, its outputs are those of the compiled code, and say nothing new.
+    """
+    path = _fast_path(item.backend, cache)
+    if path is None or path.is_trusted(traced):
+        return None
+    try:
+        executable = path.prepare_unchecked(traced)
+        return None if executable is None else executable.run(kernel_inputs(item, case, cache))
+    except Exception as error:
+        warn_of_recovery(error, _DOING, *_EXPECTED)
+        return None
+
+
 def run_on_fast_path(item: Item, case: AnyCase, cache: Cache, executable: Executable) -> Outputs:
     """Returns the outputs for a case, run in one batch with the coming cases of its signature if possible.
 

@@ -101,7 +101,7 @@ def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> Mism
     if own is not None and all(_is_within(each, bound) for each, bound in zip(found, own.bounds, strict=True)):
         ratios = [_largest_ratio(bound, each.bound, each) for each, bound in zip(found, own.bounds, strict=True)]
         return _cause(ErrorCause.UNSTABLE, max(ratios))
-    return _cause(ErrorCause.ROUNDING, max(_largest_ratio(_error(each), each.bound, each) for each in found))
+    return _cause(ErrorCause.ROUNDING, max(_largest_ratio(_error(each), _allowed(each), each) for each in found))
 
 
 def _can_be_rounded(found: Comparison) -> Array:
@@ -114,6 +114,15 @@ def _cause(what: ErrorCause, size: float) -> MismatchCause:
     return MismatchCause(what, size if math.isfinite(size) else None)
 
 
+def _allowed(found: Comparison) -> Array:
+    """Returns the bounds, but at least half an ulp: an exact result has none, and any error would be infinitely large."""
+    if not is_float(found.actual.dtype):
+        return found.bound
+    expected = np.asarray(found.expected, np.float64)
+    size = np.where(np.isfinite(expected), np.abs(expected), 0.0)
+    return np.maximum(found.bound, float_format(found.actual.dtype).ulp(size) / 2)
+
+
 def _error(found: Comparison) -> Array:
     with np.errstate(all="ignore"):
         return np.abs(found.actual.astype(np.float64) - found.expected)
@@ -124,6 +133,6 @@ def _is_within(found: Comparison, bound: Array) -> bool:
 
 
 def _largest_ratio(size: Array, bound: Array, found: Comparison) -> float:
-    """Returns the largest ratio among the wrong elements; infinite if one of them is not finite or has no bound."""
+    """Returns the largest ratio among the wrong elements; infinite if one of them is not finite or must be exact."""
     with np.errstate(all="ignore"):
         return float(np.max(np.nan_to_num(size / bound, nan=np.inf, posinf=np.inf)[found.wrong], initial=0.0))

@@ -151,13 +151,13 @@ def _wrong_value(record: Record) -> tuple[Effect, str]:
 
 
 def _wrong_number(got: float, wanted: float, detail: object) -> Effect:
-    """Returns how a number is wrong: a small error is of rounding, unless the formula is known to be wrong."""
+    """Returns how a number is wrong: a small error is of rounding, unless another cause is known."""
     cause = cause_of(detail)
     what = None if cause is None else cause.what
     if what is ErrorCause.UNSTABLE:
         return Effect.UNSTABLE
     slight = abs(got - wanted) <= SLIGHT * max(abs(got), abs(wanted))
-    return Effect.IMPRECISE if slight and what is not ErrorCause.FORMULA else Effect.WRONG
+    return Effect.IMPRECISE if slight and what not in (ErrorCause.FORMULA, ErrorCause.BACKEND) else Effect.WRONG
 
 
 def cause_of(detail: object) -> MismatchCause | None:

@@ -214,5 +214,35 @@ def test_a_kernel_of_integers_that_a_backend_computes_wrongly_does_not_doubt_its
     (suspect,) = result.suspects
     assert "oracle" not in suspect.title
     text = "\n".join(format_suspect(suspect))
-    assert "its formula is right: evaluated by NumPy, the kernel gives what is expected" in text
+    assert "the backend computes something else: evaluated by NumPy, the kernel gives what is expected" in text
     assert "is the oracle right?" not in text
+
+
+class _WrongCompiler(Interpret):
+    """Compiles to code that is off by one; the kernel's evaluation in NumPy is right."""
+
+    def __init__(self) -> None: ...
+
+    def prepare(self, traced: Any) -> Any:
+        return _OffByOne(super().prepare(traced))
+
+
+@pytest.mark.parametrize(("oracle", "cause"), [(np.exp, ErrorCause.BACKEND), (lambda x: 5 * np.exp(x), ErrorCause.FORMULA)])
+def test_compiled_code_that_differs_from_the_kernel_is_told_apart_from_a_wrong_kernel(
+    oracle: Any, cause: ErrorCause, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
+    kt.backend("wrong")(_WrongCompiler)
+    x = kt.array("n", "float32", domain=(-3, 3))
+    pairing = kt.oracle_for(_rows(jnp.exp), x=x, dims={"n": kt.dim(values=(3, 8))})(oracle)
+    result = kt.check(pairing, backends=["wrong"], depth="quick")
+    assert {ErrorCause.FORMULA, ErrorCause.BACKEND} & _causes(result) == {cause}
+    assert not any("insufficient precision" in suspect.title for suspect in result.suspects)
+
+
+def test_an_exact_result_that_is_rounded_says_how_far() -> None:
+    result = _check(_rows(lambda x: x.astype(jnp.bfloat16)), lambda x: 1.0 * x, "float32")
+    assert _causes(result) == {ErrorCause.ROUNDING}
+    details = [each.record.detail for each in result.findings]
+    sizes = [each.cause.size for each in details if isinstance(each, Mismatch) and each.cause is not None]
+    assert all(size is not None and 2 < size <= 2**17 for size in sizes), sizes

@@ -20,7 +20,7 @@ class ErrorCause(StrEnum):
     """The formula is right, and loses more to rounding than the oracle's does."""
 
     BACKEND = "backend"
-    """The formula is right and nothing in it rounds: the backend computes something else."""
+    """The kernel is right if NumPy evaluates it: the backend computes something else."""
 
 
 _CAUSES = {
@@ -32,7 +32,7 @@ _WITHOUT_SIZE = {
     ErrorCause.FORMULA: "it computes something else even without rounding",
     ErrorCause.ROUNDING: "its formula is right, but a result overflows or is NaN in the kernel's dtypes",
     ErrorCause.UNSTABLE: "its formula is right, but loses everything to rounding",
-    ErrorCause.BACKEND: "its formula is right: evaluated by NumPy, the kernel gives what is expected",
+    ErrorCause.BACKEND: "the backend computes something else: evaluated by NumPy, the kernel gives what is expected",
 }
 
 
