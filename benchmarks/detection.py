@@ -30,7 +30,7 @@ import numpy as np
 from benchmarks import checkers
 from benchmarks.detection_report import markdown
 from benchmarks.device_outputs import ROOT, pairings
-from benchmarks.variants import VARIANTS, Variant
+from benchmarks.variants import VARIANTS
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array

@@ -115,7 +115,7 @@ def _cause(what: ErrorCause, size: float) -> MismatchCause:
 
 
 def _allowed(found: Comparison) -> Array:
-    """Returns the bounds, but at least half an ulp: an exact result has none, and any error would be infinitely large."""
+    """Returns the bounds, but at least half an ulp: any error of an exact result would be infinitely large."""
     if not is_float(found.actual.dtype):
         return found.bound
     expected = np.asarray(found.expected, np.float64)

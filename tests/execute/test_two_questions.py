@@ -227,7 +227,9 @@ class _WrongCompiler(Interpret):
         return _OffByOne(super().prepare(traced))
 
 
-@pytest.mark.parametrize(("oracle", "cause"), [(np.exp, ErrorCause.BACKEND), (lambda x: 5 * np.exp(x), ErrorCause.FORMULA)])
+@pytest.mark.parametrize(
+    ("oracle", "cause"), [(np.exp, ErrorCause.BACKEND), (lambda x: 5 * np.exp(x), ErrorCause.FORMULA)]
+)
 def test_compiled_code_that_differs_from_the_kernel_is_told_apart_from_a_wrong_kernel(
     oracle: Any, cause: ErrorCause, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,8 @@ from kerneltest.extensions.generate.generated_kernel import (
 
 _AXES = "abcd"
 _BLOCKS = (None, 4, 8, 5, 16)  # None: the whole axis
+_BLOCKS_OF_FOUR = (None, 1, 2, 4)  # of rank 4: few elements
+_MOST_GRIDDED = 3  # axes of a grid that Triton has
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +48,20 @@ class Operand:
 
 @production
 def elementwise(rng: random.Random) -> Draft:
-    """A function of one to three inputs in blocks, of rank 0 to 3, with some of the output's axes in some order."""
+    """A function of one to three inputs in blocks, of rank 0 to 4, with some of the output's axes in some order."""
     dtype = random_dtype(rng)
-    axes = _AXES[: rng.choice((0, 1, 2, 2, 3))]
+    axes = _AXES[: rng.choice((0, 1, 2, 2, 3, 4))]
     operands = [Operand("x", axes, axes)]
     for name in "yz"[: rng.randint(0, 2)]:
         some = [axis for axis in axes if rng.random() < 0.6]
         rng.shuffle(some)
         operands.append(Operand(name, "".join(some), axes))
-    blocks = {axis: rng.choice(_BLOCKS) for axis in axes}
+    blocks = {axis: rng.choice(_BLOCKS_OF_FOUR if len(axes) == len(_AXES) else _BLOCKS) for axis in axes}
     gridded = [axis for axis in axes if blocks[axis]]
     rng.shuffle(gridded)
+    for axis in gridded[_MOST_GRIDDED:]:
+        blocks[axis] = None
+    del gridded[_MOST_GRIDDED:]
     expression = random_expression(rng, [each.name for each in operands])
     loads = "\n".join(f"        {each.name} = {_as_float32(each)}" for each in operands)
     shape = _tuple(axes)
