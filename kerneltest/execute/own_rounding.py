@@ -5,7 +5,7 @@ differently, so it is also held against its own formula, computed in float32 or 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,15 +15,24 @@ from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_float, p
 from kerneltest.core.precision import FLOAT32
 from kerneltest.declare.built_in_models import Rounding
 from kerneltest.declare.error_model import Tolerance
+from kerneltest.execute.formula_check import FORMULA_ARITHMETIC
 from kerneltest.execute.output_comparison import CallOutputs
 from kerneltest.judge.compare import Comparison
 from kerneltest.numerics.rounding_bounds import bound_from_spread
 from kerneltest.numerics.spread import spread_of
+from kerneltest.trace.batched_interpreter.sampling_rule import SampleArithmetic
 from kerneltest.trace.tracing import Traced
 
 MOST_UNSTABLE = 64.0
-"""The largest ratio of the bound by a kernel's own formula to that by the oracle's; above, the formula is unstable."""
+"""The largest ratio of the bound by a kernel's own formula to that by the oracle's; above, the formula is unstable.
 
+A backward stable one is not: it loses no more than rounding each input would, as with Welford's variance (Higham,
+"Accuracy and Stability of Numerical Algorithms", 2002, section 1.5).
+"""
+
+_BACKWARD_STABLE = (
+    4.0  # the largest ratio of an error to the bound by rounded inputs: Welford's is 1, E[x^2]-E[x]^2's 100
+)
 _UNSTABLE_SLACK = 4.0  # of the oracle's bound: what an unstable formula may lose in fact
 
 _DIGIT = 10.0  # a value of which the oracle keeps a digit is so many times as large as its bound
@@ -61,32 +70,56 @@ def own_format(tolerance: Tolerance, traced: Traced) -> FloatFormat | None:
     return max(floats, key=lambda each: each.unit_roundoff, default=FLOAT32)
 
 
-def own_rounding(samples: Sequence[Array], claim: CallOutputs, loose: Sequence[Array], fmt: FloatFormat) -> OwnRounding:
+def own_rounding(
+    sample: Callable[[SampleArithmetic], Sequence[Array]],
+    arithmetic: SampleArithmetic,
+    claim: CallOutputs,
+    loose: Sequence[Array],
+) -> OwnRounding | None:
     """Returns how far a kernel's own formula moves when each of its operations is rounded as a machine would.
 
     Args:
-      samples: of each output, (samples, *shape); row 0 is not rounded.
+      sample: returns samples of each output, (samples, *shape), whose row 0 is not rounded; () if that is impossible.
+      arithmetic: of the samples.
       claim: the outputs, with the bounds of the oracle's rounding.
       loose: such bounds for a machine that rounds even representable results: an oracle may be exact by chance.
-      fmt: the format of the samples.
+
+    Returns:
+      None if there are no samples.
     """
+    fmt = arithmetic.fmt
+    if not (samples := sample(arithmetic)):
+        return None
     own, admitted = [], []
-    for each, output, value, bound, most in zip(samples, claim.outputs, claim.values, claim.bounds, loose, strict=True):
+    outputs = zip(samples, claim.outputs, claim.values, claim.bounds, loose, strict=True)
+    for number, (each, output, value, bound, most) in enumerate(outputs):
         if not is_float(output.dtype):
             own.append(bound)
             admitted.append(bound)
             continue
         exact = np.asarray(value, np.float64)
-        # Around the oracle's values, so that the rounding of the kernel's constants counts.
-        spread = spread_of(np.concatenate([exact[None], each[1:].astype(np.float64)]))
-        moved = np.where(spread.lost, 0.0, bound_from_spread(exact, spread, fmt.unit_roundoff))
+        moved = _moved(exact, each, fmt)
         size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
         own.append(np.maximum(bound, moved + float_format(output.dtype).ulp(size + moved) / 2))
         most = np.maximum(bound, most)
         # Where the oracle itself keeps no digit, none can be lost.
         unstable = (own[-1] > MOST_UNSTABLE * most) & (size > _DIGIT * most)
-        admitted.append(np.where(unstable, _UNSTABLE_SLACK * most, own[-1]))
+        stable = _UNSTABLE_SLACK * most
+        if unstable.any() and (perturbed := sample(_rounded_inputs(fmt))):
+            stable = np.maximum(stable, _BACKWARD_STABLE * _moved(exact, perturbed[number], fmt))
+        admitted.append(np.where(unstable, np.minimum(stable, own[-1]), own[-1]))
     return OwnRounding(tuple(own), tuple(admitted))
+
+
+def _moved(exact: Array, samples: Array, fmt: FloatFormat) -> Array:
+    """Returns the bound that samples make, around the oracle's values: the rounding of a kernel's constants counts."""
+    spread = spread_of(np.concatenate([exact[None], samples[1:].astype(np.float64)]))
+    return np.where(spread.lost, 0.0, bound_from_spread(exact, spread, fmt.unit_roundoff))
+
+
+def _rounded_inputs(fmt: FloatFormat) -> SampleArithmetic:
+    """Returns an arithmetic that rounds the inputs to a format, and computes without rounding."""
+    return replace(FORMULA_ARITHMETIC, inputs=fmt.unit_roundoff)
 
 
 def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> MismatchCause | None:

@@ -81,21 +81,35 @@ class TwoQuestions:
         Raises:
           WrongOutputError: as `judge` does.
         """
-        if self._evaluates_right(claim):
-            return self._compare(replace(claim, cause=_BY_BACKEND), with_evidence=with_evidence)
         formula = self.cache.formulas.comparisons.compute_once((self.traced, self.case.id), self._compare_formula)
-        if not formula:
-            return self._compare(claim, with_evidence=with_evidence)
-        if any(each.wrong.any() for each in formula):
-            cause = formula_cause(formula) if _explains(claim, formula) else None
-            return self._compare(replace(claim, cause=cause), with_evidence=with_evidence)
-        own = self._own_rounding(claim)
-        if own is not None:
-            with suppress(WrongOutputError):
-                return self._compare(own.admit(claim), with_evidence=False)
-        found = claim.compare(self.cache.noise(self.case, self.arguments))
-        cause = rounding_cause(found, own) if computes_floats(self.traced.jaxpr.jaxpr) else _BY_BACKEND
+        own = None
+        if formula and not any(each.wrong.any() for each in formula):
+            own = self._own_rounding(claim)
+            if own is not None:
+                with suppress(WrongOutputError):
+                    return self._compare(own.admit(claim), with_evidence=False)
+        cause = self._find_cause(claim, formula, own)
         return self._compare(replace(claim, cause=cause), with_evidence=with_evidence)
+
+    def _find_cause(
+        self, claim: CallOutputs, formula: Sequence[Comparison], own: OwnRounding | None
+    ) -> MismatchCause | None:
+        """Returns the cause of wrong outputs; None if it is unknown.
+
+        Args:
+          claim: the outputs.
+          formula: what comparing the formula has found; () if it cannot be evaluated.
+          own: the rounding of the formula, if it is right and this is known.
+        """
+        if self._evaluates_right(claim):
+            return _BY_BACKEND
+        if any(each.wrong.any() for each in formula):
+            return formula_cause(formula) if _explains(claim, formula) else None
+        if not formula:
+            return None
+        if not computes_floats(self.traced.jaxpr.jaxpr):
+            return _BY_BACKEND
+        return rounding_cause(claim.compare(self.cache.noise(self.case, self.arguments)), own)
 
     def _evaluates_right(self, claim: CallOutputs) -> bool:
         """Returns whether NumPy, in the kernel's own dtypes, gives what is expected where the compiled code does not.
@@ -119,16 +133,15 @@ class TwoQuestions:
         fmt = own_format(self.item.pairing.tolerance, self.traced)
         if fmt is None or claim.tolerance == BIT_FOR_BIT:
             return None
-        arithmetic = SampleArithmetic(fmt, self.precision)
-        key = self.traced, self.case.id, arithmetic
-        samples = self.cache.formulas.own_samples.compute_once(key, lambda: self._sample(arithmetic))
-        if not samples:
-            return None
         loose = self.expectation.all_bounds(claim.outputs, self.precision.never_exact())
-        return own_rounding(samples, claim, loose, fmt)
+        return own_rounding(self._sample, SampleArithmetic(fmt, self.precision), claim, loose)
 
     def _sample(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
         """Returns the outputs of the kernel's own formula in samples; () if it cannot be evaluated so."""
+        key = self.traced, self.case.id, arithmetic
+        return self.cache.formulas.own_samples.compute_once(key, lambda: self._evaluate_samples(arithmetic))
+
+    def _evaluate_samples(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
         leaves = kernel_inputs(self.item, self.case, self.cache)
         self.cache.enter_phase(Phase.EXPECTING)
         try:

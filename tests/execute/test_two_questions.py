@@ -68,6 +68,26 @@ def _by_moments(x: Any, xp: Any = np) -> Any:
     return (x - mean) / xp.sqrt(variance + 1e-5)
 
 
+def _variance(x: Any) -> Any:
+    return np.broadcast_to(x.var(axis=1, keepdims=True), x.shape)
+
+
+def _by_welford(x: Any) -> Any:
+    """Loses as much as rounding the inputs would, which two passes do not."""
+    mean = squares = jnp.zeros_like(x[:, :1])
+    for seen in range(COLUMNS):
+        value = x[:, seen : seen + 1]
+        shift = value - mean
+        mean = mean + shift / (seen + 1)
+        squares = squares + shift * (value - mean)
+    return jnp.broadcast_to(squares / COLUMNS, x.shape)
+
+
+def _by_squares(x: Any) -> Any:
+    mean = x.mean(axis=1, keepdims=True)
+    return jnp.broadcast_to((x * x).mean(axis=1, keepdims=True) - mean * mean, x.shape)
+
+
 def _by_lerp(x: Any) -> Any:
     """The oracle below in another form: the difference is formed first, and both terms round elsewhere."""
     return x[:, ::-1] + jnp.float32(0.25) * (x - x[:, ::-1])
@@ -121,6 +141,8 @@ CASES = (
     Case("operands of a product in 16 bits", _total_of_products, _totals, ROUNDING, "float32"),
     Case("a sigmoid that overflows", lambda x: jnp.exp(x) / (1 + jnp.exp(x)), _sigmoid, ROUNDING, "float32", 1e4),
     Case("a sigmoid that cancels", lambda x: 0.5 + 0.5 * jnp.tanh(x / 2), _sigmoid, UNSTABLE, "float32", 80),
+    Case("a variance by Welford", _by_welford, _variance, RIGHT, "float32", 1000),
+    Case("a variance by squares", _by_squares, _variance, UNSTABLE, "float32", 1000),
     Case("layer norm", _in_float32(_centred), _centred, RIGHT, "float32", 1000),
     Case("layer norm by moments", _in_float32(_by_moments), _centred, UNSTABLE, "float32", 1000),
 )

@@ -91,7 +91,8 @@ class PromotedKernel:
         rule.restart()
         with jax.enable_x64(True):
             try:
-                return kernel([np.repeat(_promote(leaf)[None], arithmetic.rows, 0) for leaf in leaves])
+                repeated = [np.repeat(_promote(leaf)[None], arithmetic.rows, 0) for leaf in leaves]
+                return kernel(rule.perturb_inputs(repeated))
             except ValueError as error:  # shapes with rows of one branch beside shapes with all rows
                 raise UnknownError("samples that take different branches") from error
 

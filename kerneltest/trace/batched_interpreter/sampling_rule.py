@@ -48,12 +48,14 @@ class SampleArithmetic:
       fmt: the format of every result.
       precision: how functions and the operands of products are rounded in addition; None for not at all.
       constants: whether constants in narrower floats are known to half an ulp of their dtype only.
+      inputs: the largest relative change of float inputs.
       rows: the number of samples; none is rounded in row 0.
     """
 
     fmt: FloatFormat
     precision: Precision | None = None
     constants: bool = False
+    inputs: float = 0.0
     rows: int = 17
 
 
@@ -71,7 +73,7 @@ class SamplingRule:
         self._arrays: frozenset[Var] = frozenset(traced.jaxpr.jaxpr.constvars)
         self._inputs = frozenset(leaf.dtype for leaf in traced.inputs)
         equations = (equation for equation, _ in iter_equations(traced.jaxpr.jaxpr))
-        self._products = frozenset(each.outvars[0] for each in equations if primitive_name(each) in _PRODUCTS)
+        self._products = frozenset(each.outvars[0] for each in equations if _is_product(each))
         self.restart()
 
     def restart(self) -> None:
@@ -98,6 +100,11 @@ class SamplingRule:
             return [round_result(moved, results[0])] if rounds else results
 
         return sample
+
+    def perturb_inputs(self, leaves: Sequence[Array]) -> list[Array]:
+        """Changes float inputs, (rows, ...), by up to `inputs` of the arithmetic, except in row 0."""
+        unit = self._arithmetic.inputs
+        return [self._perturb(leaf, unit) if unit and is_float(leaf.dtype) else leaf for leaf in leaves]
 
     def _constants(self, equation: Equation) -> dict[int, float]:
         """The operands that are rounded constants, with the largest relative error of each."""
@@ -210,6 +217,12 @@ class SamplingRule:
 
     def _noise(self, values: Array) -> Array:
         return self._random.uniform(-1.0, 1.0, (self._arithmetic.rows, *values.shape[1:]))
+
+
+def _is_product(equation: Equation) -> bool:
+    """Returns whether a compiler may multiply: a quotient by a constant is a product with its reciprocal."""
+    name = primitive_name(equation)
+    return name in _PRODUCTS or (name == "div" and hasattr(equation.invars[1], "val"))
 
 
 def _constant_error(value: Any, dtype: DType) -> float:
