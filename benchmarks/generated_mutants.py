@@ -26,7 +26,7 @@ from kerneltest.extensions.mutation.operators import OPERATORS
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 
 _TOLD = frozenset({TrialEnd.SURVIVED, TrialEnd.UNDECIDED})
-_PLENTY = 30  # seeds handed to a process at a time, so that a run can end early
+_PLENTY = 30  # seeds for each process, which then ends: what it has compiled fills its memory
 
 
 def try_one(seed: int, depth: str) -> tuple[int, str, Trial | None]:
@@ -59,11 +59,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e6, help="start nothing after so many")
     options = parser.parse_args()
     seeds, started, trials, without = range(*map(int, options.seeds.split(":"))), time.monotonic(), [], 0
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=50) as pool:
-        for first in range(0, len(seeds), _PLENTY * options.jobs):
-            if time.monotonic() - started > 60 * options.minutes:
-                break
-            some = seeds[first : first + _PLENTY * options.jobs]
+    for first in range(0, len(seeds), _PLENTY * options.jobs):
+        if time.monotonic() - started > 60 * options.minutes:
+            break
+        some = seeds[first : first + _PLENTY * options.jobs]
+        with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
             for seed, what, trial in pool.map(partial(try_one, depth=options.depth), some):
                 if trial is None:
                     without += 1

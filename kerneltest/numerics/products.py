@@ -147,7 +147,7 @@ def product(
                 partial = np.maximum(partial, aligned[0] @ aligned[1] - mass)
         near_equal = (np.abs(one_exact) > _ONE_SIGN * mass) & (size_of(inner) * squares < _ONE_SIZE * mass**2)
         samples = machine.round_sum(
-            exact, mass, size_of(inner), _sum_format(made), partial=partial, near_equal=near_equal
+            exact, mass, size_of(inner), _sum_format(made), partial=partial, near_equal=near_equal, of_products=True
         )
     else:
         samples = machine.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)

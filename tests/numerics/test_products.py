@@ -216,3 +216,15 @@ def test_a_sum_of_products_with_a_matrix_product_may_be_contracted_in_another_or
     off = samples_of(oracle, leaves, RoundingModel(PLAIN, rows=ROWS), fmt)[3:]
     typical = np.sqrt(np.mean(off**2)) / fmt.unit_roundoff
     assert 0.1 < typical < 60
+
+
+def test_each_product_of_a_sum_may_underflow() -> None:
+    """So a sum of 40 of them is off by up to 40 halves of the smallest number, not by the one rounding of a result."""
+    a, b = A * 1e-21, B * 1e-21
+    out = samples_of(lambda a, b: a @ b, {"a": a, "b": b}, RoundingModel(PLAIN, rows=ROWS))
+    spread = np.sqrt(np.mean((out[1:] - out[0]) ** 2, axis=0)) / FLOAT32.smallest_subnormal
+    rounded = np.sum(np.float32(a)[:, :, None] * np.float32(b)[None], axis=1, dtype=np.float64)
+    lost = np.abs(rounded - out[0]).max() / FLOAT32.smallest_subnormal
+    assert lost > 2
+    assert (spread > lost / 7).all()
+    assert (spread < 40).all()

@@ -159,6 +159,19 @@ def test_a_machine_may_fuse_a_product_with_the_addition_after_it(function: Calla
     assert (samples[1:, 1] != 0).any() == moves
 
 
+@pytest.mark.parametrize(
+    ("function", "least"), [(lambda x: x * x, 0.4), (lambda x: jnp.dot(x, x)[None] + 0 * x, 2)], ids=["square", "dot"]
+)
+def test_a_result_below_the_normal_numbers_is_rounded_to_a_multiple_of_the_least(
+    function: Callable[..., Any], least: float
+) -> None:
+    x = np.linspace(1.1e-21, 1.9e-21, 64, dtype=np.float32)
+    traced = trace_function(lambda x: [_kernel(function)(x)], (ShapeDtype(x.shape, x.dtype),), "")
+    (samples,) = PromotedKernel(traced).sample([x], SampleArithmetic(FLOAT32))
+    spread = np.sqrt(np.mean((samples[1:] - samples[0]) ** 2, axis=0)) / FLOAT32.smallest_subnormal
+    assert least < spread.max() < 32
+
+
 def test_samples_do_not_depend_on_earlier_ones() -> None:
     kernel = _kernel(jnp.exp)
     promoted = PromotedKernel(trace_function(lambda x: [kernel(x)], (ShapeDtype(X.shape, X.dtype),), ""))

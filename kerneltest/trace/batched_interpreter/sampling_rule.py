@@ -157,8 +157,8 @@ class SamplingRule:
             from_integer = not is_float(np.dtype(equation.invars[0].aval.dtype))
             return lambda operands, x: self._round(x, fmt) if from_integer and x.dtype == np.float64 else x
         if name in _SUMS:
-            mass = self._mass(equation)
-            return lambda operands, x: self._round_sum(x, *mass(operands), fmt)
+            mass, of_products = self._mass(equation), name == "dot_general"
+            return lambda operands, x: self._round_sum(x, *mass(operands), fmt, of_products)
         known = precision.ulps.get(ROUNDS[name]) if precision is not None and name in ROUNDS else None
         beyond = 2 * max(known.relative - 0.5, 0.0) * fmt.unit_roundoff if known is not None else 0.0
         absolute = 2 * known.absolute * fmt.unit_roundoff if known is not None else 0.0
@@ -184,14 +184,17 @@ class SamplingRule:
         terms = math.prod(shape[axis] for axis in axes)
         return lambda operands: (np.asarray(absolute([np.abs(each) for each in operands])[0]), terms)
 
-    def _round_sum(self, sums: Array, mass: Array, terms: int, fmt: FloatFormat) -> Array:
-        """Sums with the errors of summing in any order: see `RoundingModel.round_sum`."""
+    def _round_sum(self, sums: Array, mass: Array, terms: int, fmt: FloatFormat, of_products: bool) -> Array:
+        """Sums with the errors of summing in any order, and of terms that underflow: see `RoundingModel.round_sum`."""
         known = np.where(np.isfinite(mass), mass, 0.0)
         exact = known < 2.0**fmt.precision  # sums of integers are exact up to there
         whole = exact & (sums == np.rint(sums)) & (known == np.rint(known))
         steps = min(math.sqrt(3 * terms), terms - 1) * fmt.unit_roundoff
-        moved = self._in_rows(sums, sums + np.where(whole, 0.0, steps * known) * self._noise(sums))
-        return self._round(moved, fmt)
+        error = np.where(whole, 0.0, steps * known)
+        if of_products:
+            small = (known > 0) & (known < terms * fmt.smallest_normal)
+            error = error + np.where(small, math.sqrt(3 * terms) * fmt.smallest_subnormal / 2, 0.0)
+        return self._round(self._in_rows(sums, sums + error * self._noise(sums)), fmt)
 
     def _round(self, values: Array, fmt: FloatFormat, *, rounded: Array | bool = False) -> Array:
         """Perturbs values by up to a rounding, on either side of a power of two, unless they are representable.
@@ -202,7 +205,10 @@ class SamplingRule:
           rounded: where even representable values are rounded ones.
         """
         inexact = (round_to_nearest(values, fmt) != values) | rounded
-        return self._perturb(values, ROUNDING * fmt.unit_roundoff * inexact) if inexact.any() else values
+        if not inexact.any():
+            return values
+        error = np.maximum(fmt.unit_roundoff * np.abs(values), fmt.smallest_subnormal / 2)
+        return self._in_rows(values, values + np.where(inexact, ROUNDING * error, 0.0) * self._noise(values))
 
     def _perturb(self, values: Array, unit: float | Array) -> Array:
         """Perturbs values by up to a relative error, except in row 0."""
