@@ -163,7 +163,10 @@ def _twins(twins: Sequence[Row]) -> Iterator[str]:
         table.append([name, *cells, "" if judged <= found[name] else WHY.get(name, "not explained")])
     lost = [name for name in names if not found[name]]
     yield f"## Broken twins: {len(names) - len(lost)} of {len(names)} found"
-    yield "Each is a kernel with a small edit; a dash where a backend does not run it."
+    yield (
+        "Each is a kernel with a small edit; a dash where a backend does not run it. Those that are not listed did "
+        "not run in the time."
+    )
     yield _table(["twin", *(f"`{backend}`" for backend in backends), "why not everywhere"], table)
 
 

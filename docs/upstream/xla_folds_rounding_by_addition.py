@@ -3,7 +3,7 @@
 `(x + 1.5 * 2**23) - 1.5 * 2**23` is `x` rounded to the nearest integer, ties to even, where |x| < 2**22. GPU
 kernels use it because it costs two additions. XLA adds up the two constants first, so `jax.jit` returns `x` itself and
 the interpreters of Pallas, which compile with XLA, differ from a GPU. Outside of `jax.jit` the result is right.
-Seen with JAX 0.10.2; JAX 0.12.0.1 returns 30, 30 and 1.
+Seen with JAX 0.10.2 and 0.11.2; JAX 0.12.0.1 returns 30, 30 and 1.
 """
 
 import jax
