@@ -32,6 +32,7 @@ class FormulaCache:
     Attributes:
       kernels: with their floats promoted, constants included where that is possible.
       own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
+      unrounded: the same without explicit rounding; None for a kernel that has none.
       outputs: of such kernels, evaluated ahead of their cases' turn.
       right: the answers for kernels and cases whose formula is not wrong.
       comparisons: with the oracle, for cases with wrong outputs; () if they cannot be made.
@@ -40,6 +41,7 @@ class FormulaCache:
 
     kernels: dict[Traced, PromotedKernel] = field(default_factory=dict)
     own_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
+    unrounded: dict[Traced, PromotedKernel | None] = field(default_factory=dict)
     outputs: dict[tuple[Traced, str], tuple[Array, ...]] = field(default_factory=dict)
     right: dict[tuple[Traced, str], FormulaAnswer] = field(default_factory=dict)
     comparisons: BoundedStore[tuple[Traced, str], Sequence[Comparison]] = field(

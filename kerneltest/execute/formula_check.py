@@ -17,7 +17,14 @@ from kerneltest.execute.batching import kernel_inputs
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.output_comparison import CallOutputs
-from kerneltest.execute.promoted_outputs import NotPromotedError, formula_kernel, promoted_outputs, sample_kernel
+from kerneltest.execute.promoted_outputs import (
+    NotPromotedError,
+    formula_kernel,
+    promoted_outputs,
+    run_promoted,
+    sample_kernel,
+    unrounded_kernel,
+)
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.numerics.formula import FORMULA_FORMAT, NEGLIGIBLE, formula_precision
 from kerneltest.numerics.rounding_bounds import SPREAD_FACTOR, RoundingLimit
@@ -64,6 +71,24 @@ def compare_formula(
     if lost and kernel.overflows(kernel_inputs(item, case, cache)):
         return compare_closely(outputs, expectation, kernel.functions, sample)
     return found
+
+
+def is_right_unrounded(item: Item, case: AnyCase, cache: Cache, traced: Traced, expectation: Expectation) -> bool:
+    """Returns whether a kernel's formula is right but for results that the kernel rounds explicitly."""
+    kernel = unrounded_kernel(cache, traced)
+    if kernel is None:
+        return False
+    leaves = kernel_inputs(item, case, cache)
+    try:
+        found = compare_closely(
+            run_promoted(kernel, leaves),
+            expectation,
+            kernel.functions,
+            lambda: sample_kernel(kernel, leaves, FORMULA_ARITHMETIC),
+        )
+    except NotPromotedError:
+        return False
+    return not any(each.wrong.any() for each in found)
 
 
 def compare_closely(

@@ -17,6 +17,7 @@ from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
 from kerneltest.trace.batched_interpreter.sampling_rule import SampleArithmetic
 from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
+from kerneltest.trace.walk import rounds_explicitly
 
 _MOST = 2**22  # elements in the inputs of cases that are evaluated at once
 
@@ -101,6 +102,14 @@ def run_promoted(kernel: PromotedKernel, leaves: Sequence[Array]) -> tuple[Array
         raise _explain(error) from error
 
 
+def unrounded_kernel(cache: Cache, traced: Traced) -> PromotedKernel | None:
+    """Returns a kernel with its floats promoted and without explicit rounding; None if it has none or cannot be."""
+    if traced not in cache.formulas.unrounded:
+        found = _promote(traced, rounds=False) if rounds_explicitly(traced.jaxpr.jaxpr) else None
+        cache.formulas.unrounded[traced] = found if isinstance(found, PromotedKernel) else None
+    return cache.formulas.unrounded[traced]
+
+
 def sample_kernel(kernel: PromotedKernel, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
     """Returns the outputs of such a kernel in samples, (samples, *shape).
 
@@ -113,9 +122,9 @@ def sample_kernel(kernel: PromotedKernel, leaves: Sequence[Array], arithmetic: S
         raise _explain(error) from error
 
 
-def _promote(traced: Traced) -> PromotedKernel | str:
+def _promote(traced: Traced, *, rounds: bool = True) -> PromotedKernel | str:
     try:
-        return PromotedKernel(traced)
+        return PromotedKernel(traced, rounds=rounds)
     except Exception as error:
         return str(_explain(error))
 

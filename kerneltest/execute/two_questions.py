@@ -12,7 +12,13 @@ from kerneltest.core.precision import Precision
 from kerneltest.execute.batching import kernel_inputs
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fast_path import evaluate_untrusted
-from kerneltest.execute.formula_check import ask_formula, claim_formula, compare_formula, formula_cause
+from kerneltest.execute.formula_check import (
+    ask_formula,
+    claim_formula,
+    compare_formula,
+    formula_cause,
+    is_right_unrounded,
+)
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, WrongOutputError, judge_outputs
 from kerneltest.execute.own_rounding import OwnRounding, own_format, own_rounding, rounding_cause
@@ -103,11 +109,15 @@ class TwoQuestions:
         """
         if self._evaluates_right(claim):
             return _BY_BACKEND
+        asked = self.item, self.case, self.cache, self.traced, self.expectation
         if any(each.wrong.any() for each in formula):
-            return formula_cause(formula) if _explains(claim, formula) else None
-        if not formula:
+            if not _explains(claim, formula):
+                return None
+            if not is_right_unrounded(*asked):
+                return formula_cause(formula)
+        elif not formula:
             return None
-        if not computes_floats(self.traced.jaxpr.jaxpr):
+        elif not computes_floats(self.traced.jaxpr.jaxpr):
             return _BY_BACKEND
         return rounding_cause(claim.compare(self.cache.noise(self.case, self.arguments)), own)
 

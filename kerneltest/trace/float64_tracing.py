@@ -13,7 +13,7 @@ from kerneltest.plan.signatures import Signature
 from kerneltest.trace.batched_interpreter.batched_values import is_promotable
 from kerneltest.trace.jax_compat.wide_float_names import widen_float_names
 from kerneltest.trace.tracing import Traced, trace
-from kerneltest.trace.walk import iter_equations, primitive_name
+from kerneltest.trace.walk import iter_equations, primitive_name, rounds_explicitly
 
 # Part of the key of `jax.jit`'s traces, so that a trace with wide names is not taken for one without.
 _traced_in_float64 = jax.make_user_context(default_value=None)
@@ -37,7 +37,7 @@ def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platfo
     dtypes = tuple((path, _widened(dtype)) for path, dtype in signature.dtypes)
     with suppress(Failure), widen_float_names(), jax.enable_x64(True), _traced_in_float64(True):
         traced = trace(pairing, replace(signature, dtypes=dtypes), platform)
-        if [*_operations(traced)] == [*_operations(own)] and not _rounds_on_purpose(own):
+        if [*_operations(traced)] == [*_operations(own)] and not rounds_explicitly(own.jaxpr.jaxpr):
             return traced
     return None
 
@@ -49,8 +49,3 @@ def _widened(name: str) -> str:
 def _operations(traced: Traced) -> Iterator[str]:
     names = (primitive_name(equation) for equation, _ in iter_equations(traced.jaxpr.jaxpr))
     return (name for name in names if name not in _DTYPES_ONLY)
-
-
-def _rounds_on_purpose(traced: Traced) -> bool:
-    """Returns whether a kernel names a precision to round to, which it may derive from its dtypes."""
-    return any(primitive_name(equation) == "reduce_precision" for equation, _ in iter_equations(traced.jaxpr.jaxpr))

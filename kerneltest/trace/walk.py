@@ -19,6 +19,7 @@ from kerneltest.trace.jax_compat.jaxpr_types import (
 
 # The primitives by which a function enters a Pallas kernel.
 PALLAS_PRIMITIVES = frozenset({"pallas_call", "core_map", "mpmd_map"})
+ROUNDING = "reduce_precision"
 _LOOPS = frozenset({"scan", "while"})
 
 
@@ -162,6 +163,11 @@ MOVES = frozenset(
     dynamic_update_slice gather scatter pad select_n copy copy_p iota stop_gradient full_like device_put
     optimization_barrier""".split()
 )
+
+
+def rounds_explicitly(jaxpr: Jaxpr) -> bool:
+    """Returns whether some equation rounds to a precision that it names, which may be derived from dtypes."""
+    return any(primitive_name(equation) == ROUNDING for equation, _ in iter_equations(jaxpr))
 
 
 def computes_floats(jaxpr: Jaxpr) -> bool:

@@ -93,6 +93,10 @@ def _by_lerp(x: Any) -> Any:
     return x[:, ::-1] + jnp.float32(0.25) * (x - x[:, ::-1])
 
 
+def _doubled_exp(x: Any) -> Any:
+    return 2 * np.exp(x)
+
+
 def _total(x: jax.Array) -> jax.Array:
     """Sums kept in the dtype of the input."""
     total = jax.lax.fori_loop(0, COLUMNS, lambda i, s: s + jax.lax.dynamic_slice_in_dim(x, i, 1, 1), x[:, :1] * 0)
@@ -137,6 +141,20 @@ CASES = (
     Case("half away from zero", lambda x: jnp.sign(x) * jnp.floor(jnp.abs(x) + 0.5), np.rint, FORMULA),
     Case("half to even", jnp.round, np.rint, RIGHT),
     Case("a lerp", _by_lerp, lambda x: 0.25 * x + 0.75 * x[:, ::-1], RIGHT, "float32"),
+    Case(
+        "an explicit rounding",
+        lambda x: 2 * jax.lax.reduce_precision(jnp.exp(x), 8, 7),
+        _doubled_exp,
+        ROUNDING,
+        "float32",
+    ),
+    Case(
+        "a wrong factor beside one",
+        lambda x: 2.1 * jax.lax.reduce_precision(jnp.exp(x), 8, 7),
+        _doubled_exp,
+        FORMULA,
+        "float32",
+    ),
     Case("a sum in 16 bits", _total, _totals, ROUNDING),
     Case("operands of a product in 16 bits", _total_of_products, _totals, ROUNDING, "float32"),
     Case("a sigmoid that overflows", lambda x: jnp.exp(x) / (1 + jnp.exp(x)), _sigmoid, ROUNDING, "float32", 1e4),

@@ -10,15 +10,23 @@ import jax
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel
+from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator
+from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel, kernel_rule
 from kerneltest.trace.batched_interpreter.batched_values import (
+    EquationFunction,
     UnknownError,
     is_promotable,
     promote_floats,
 )
 from kerneltest.trace.batched_interpreter.sampling_rule import ROUNDS, SampleArithmetic, SamplingRule
+from kerneltest.trace.jax_compat.jaxpr_types import Equation
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.walk import iter_equations, primitive_name
+from kerneltest.trace.walk import ROUNDING, iter_equations, primitive_name
+
+
+def _without_rounding(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    """Evaluates an equation, but an explicit rounding returns its operand."""
+    return list if primitive_name(equation) == ROUNDING else kernel_rule(evaluator, equation)
 
 
 class PromotedKernel:
@@ -26,6 +34,7 @@ class PromotedKernel:
 
     Args:
       traced: the kernel.
+      rounds: whether it rounds where the kernel does so explicitly, by `reduce_precision`.
 
     Attributes:
       functions: the functions that it calls, by their names in `Precision.ulps`.
@@ -34,12 +43,12 @@ class PromotedKernel:
       UnknownError: it contains an unsupported operation.
     """
 
-    def __init__(self, traced: Traced) -> None:
+    def __init__(self, traced: Traced, *, rounds: bool = True) -> None:
         self._traced = traced
         names = {primitive_name(equation) for equation, _ in iter_equations(traced.jaxpr.jaxpr)}
         self.functions = frozenset(filter(None, map(ROUNDS.get, names)))
         with promote_floats():
-            self._kernel = BatchedKernel(traced)
+            self._kernel = BatchedKernel(traced, rule=None if rounds else _without_rounding)
         self._sampled: dict[SampleArithmetic, tuple[SamplingRule, BatchedKernel]] = {}
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
