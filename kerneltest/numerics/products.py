@@ -145,9 +145,11 @@ def product(
             aligned = _aligned(one_a, operands), _aligned(one_b, operands)
             if any((new != np.abs(old)).any() for new, old in zip(aligned, (one_a, one_b), strict=True)):
                 partial = np.maximum(partial, aligned[0] @ aligned[1] - mass)
+        # Each product may be rounded to a multiple of the least number, as a partial sum of normal size is.
+        partial = np.where(mass > 0, np.maximum(partial, _sum_format(made).smallest_normal), partial)
         near_equal = (np.abs(one_exact) > _ONE_SIGN * mass) & (size_of(inner) * squares < _ONE_SIZE * mass**2)
         samples = machine.round_sum(
-            exact, mass, size_of(inner), _sum_format(made), partial=partial, near_equal=near_equal, of_products=True
+            exact, mass, size_of(inner), _sum_format(made), partial=partial, near_equal=near_equal
         )
     else:
         samples = machine.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)

@@ -114,7 +114,6 @@ class RoundingModel(AskedPrecision):
         partial: Array | None = None,
         sequential: Array | None = None,
         near_equal: Array | None = None,
-        of_products: bool = False,
     ) -> Array:
         """Returns exact sums with the errors of summing `terms` terms in any order.
 
@@ -134,8 +133,6 @@ class RoundingModel(AskedPrecision):
           sequential: the sum in sequence, for row 1, (cases or 1, ...), or None.
           near_equal: where all terms are nearly equal, (cases or 1, ...), so that each partial sum may be rounded the
             same way.
-          of_products: whether each term is rounded too. This counts where it underflows: elsewhere, the term of a fused
-            multiply and add is not, and otherwise its error is part of the walk.
         """
         if np.max(terms) < 2:
             return self.round_result(values, 0.0, fmt)
@@ -151,10 +148,6 @@ class RoundingModel(AskedPrecision):
         if near_equal is not None:
             known = known * np.where(self._by_case(near_equal), np.maximum(_SAME_WAY * terms / steps, 1.0), 1.0)
         out[noisy] += steps * u * select_rows(known, noisy) * noise(out[noisy].shape, seed)
-        if of_products and (small := (mass > 0) & (mass < terms * fmt.smallest_normal)).any():
-            underflow = np.where(small, np.sqrt(3 * terms) * fmt.smallest_subnormal / 2, 0.0)
-            elsewhere = (seed + 0.5) % 1  # another draw would change all after it, and only in some cases
-            out[noisy] += select_rows(underflow, noisy) * noise(out[noisy].shape, elsewhere)
         if sequential is not None and self.rows_by_source is None and self.single in (None, 1):
             out[rows.start] = sequential
         near = round_to_nearest(out[rows], fmt)

@@ -185,16 +185,15 @@ class SamplingRule:
         return lambda operands: (np.asarray(absolute([np.abs(each) for each in operands])[0]), terms)
 
     def _round_sum(self, sums: Array, mass: Array, terms: int, fmt: FloatFormat, of_products: bool) -> Array:
-        """Sums with the errors of summing in any order, and of terms that underflow: see `RoundingModel.round_sum`."""
+        """Sums with the errors of summing in any order: see `RoundingModel.round_sum`."""
         known = np.where(np.isfinite(mass), mass, 0.0)
         exact = known < 2.0**fmt.precision  # sums of integers are exact up to there
         whole = exact & (sums == np.rint(sums)) & (known == np.rint(known))
         steps = min(math.sqrt(3 * terms), terms - 1) * fmt.unit_roundoff
-        error = np.where(whole, 0.0, steps * known)
-        if of_products:
-            small = (known > 0) & (known < terms * fmt.smallest_normal)
-            error = error + np.where(small, math.sqrt(3 * terms) * fmt.smallest_subnormal / 2, 0.0)
-        return self._round(self._in_rows(sums, sums + error * self._noise(sums)), fmt)
+        if of_products:  # each may be rounded to a multiple of the least number, as a partial sum of normal size is
+            known = np.where(known > 0, np.maximum(known, fmt.smallest_normal), known)
+        moved = self._in_rows(sums, sums + np.where(whole, 0.0, steps * known) * self._noise(sums))
+        return self._round(moved, fmt)
 
     def _round(self, values: Array, fmt: FloatFormat, *, rounded: Array | bool = False) -> Array:
         """Perturbs values by up to a rounding, on either side of a power of two, unless they are representable.
