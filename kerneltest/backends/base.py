@@ -161,8 +161,12 @@ class FastPath(Protocol):
         """Checks whether `prepare_checked` has returned an executable for a kernel."""
         ...
 
+    def is_contradicted(self, traced: Traced) -> bool:
+        """Checks whether compiled code has been seen to compute something else than this path, which JAX confirms."""
+        ...
+
     def prepare_unchecked(self, traced: Traced) -> Executable | None:
-        """Returns the executable of a variation of a kernel that is trusted; None if there is none."""
+        """Returns the executable of a kernel, unchecked; None if there is none."""
         ...
 
 

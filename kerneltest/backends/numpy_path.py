@@ -45,6 +45,7 @@ class NumpyPath:
         self._evaluations: dict[Traced, NumpyExecutable | None] = {}
         self._faithful: dict[Traced, bool] = {}
         self._agrees_with_compiled: bool | None = None  # not compared yet
+        self._contradicted = False
 
     def covers(self, traced: Traced) -> bool:
         return self.prepare_unchecked(traced) is not None
@@ -63,10 +64,14 @@ class NumpyPath:
                 self._agrees_with_compiled = False
                 wanted = self._compiled(traced).run(leaves)
                 self._agrees_with_compiled = agree(evaluation.run(leaves), wanted, evaluation.precision)
+                self._contradicted = not self._agrees_with_compiled
         return evaluation if self.is_trusted(traced) else None
 
     def is_trusted(self, traced: Traced) -> bool:
         return self._faithful.get(traced, False) and bool(self._agrees_with_compiled)
+
+    def is_contradicted(self, traced: Traced) -> bool:
+        return self._contradicted and self._faithful.get(traced, True)
 
     def prepare_unchecked(self, traced: Traced) -> NumpyExecutable | None:
         if traced not in self._evaluations:

@@ -179,6 +179,10 @@ class CheckedFastPath:
         with _convert_exceptions(self.backend):
             return self.wrapped.is_trusted(traced)
 
+    def is_contradicted(self, traced: Traced) -> bool:
+        with _convert_exceptions(self.backend):
+            return self.wrapped.is_contradicted(traced)
+
     def prepare_unchecked(self, traced: Traced) -> Executable | None:
         found = self.wrapped.prepare_unchecked(traced)
         return None if found is None else _checked(self.backend, found, traced)

@@ -98,13 +98,10 @@ def unchecked_executable(backend: Backend, cache: Cache, traced: Traced) -> Exec
     return _or_raise(None if path is None else path.prepare_unchecked(traced))
 
 
-def evaluate_untrusted(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> Outputs | None:
-    """Returns what NumPy computes for a case if compiled code was seen to differ; None if it was not, or NumPy cannot.
-
-    Where the fast path is trusted, its outputs are those of the compiled code, and say nothing new.
-    """
+def evaluate_apart(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> Outputs | None:
+    """Returns what NumPy computes where compiled code was seen to differ; None elsewhere, or if NumPy cannot."""
     path = _fast_path(item.backend, cache)
-    if path is None or path.is_trusted(traced):
+    if path is None or not path.is_contradicted(traced):
         return None
     try:
         executable = path.prepare_unchecked(traced)

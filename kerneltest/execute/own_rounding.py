@@ -30,9 +30,7 @@ A backward stable one is not: it loses no more than rounding each input would, a
 "Accuracy and Stability of Numerical Algorithms", 2002, section 1.5).
 """
 
-_BACKWARD_STABLE = (
-    4.0  # the largest ratio of an error to the bound by rounded inputs: Welford's is 1, E[x^2]-E[x]^2's 100
-)
+_BACKWARD_STABLE = 4.0  # the largest error / bound by rounded inputs: Welford's is 1, that of E[x^2] - E[x]^2 over 200
 _UNSTABLE_SLACK = 4.0  # of the oracle's bound: what an unstable formula may lose in fact
 
 _DIGIT = 10.0  # a value of which the oracle keeps a digit is so many times as large as its bound

@@ -11,7 +11,7 @@ from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.precision import Precision
 from kerneltest.execute.batching import kernel_inputs
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.fast_path import evaluate_untrusted
+from kerneltest.execute.fast_path import evaluate_apart
 from kerneltest.execute.formula_check import (
     ask_formula,
     claim_formula,
@@ -126,7 +126,7 @@ class TwoQuestions:
 
         It is asked only where compiled code has been seen to compute something else than the kernel says.
         """
-        outputs = evaluate_untrusted(self.item, self.case, self.cache, self.traced)
+        outputs = evaluate_apart(self.item, self.case, self.cache, self.traced)
         if outputs is None:
             return False
         evaluated = replace(claim, outputs=outputs).compare(self.cache.noise(self.case, self.arguments))

@@ -61,8 +61,11 @@ def test_compiled_code_is_compared_once_and_each_kernel_is_evaluated_once() -> N
 def test_after_a_disagreement_with_compiled_code_nothing_is_trusted() -> None:
     compiler = Compiler()
     path = NumpyPath(lambda traced: Evaluated(), compiler, compiler.count)
+    assert not path.is_contradicted("one")
     assert not _checked(path, "one", agrees=False)
     assert not _checked(path, "other")
+    assert path.is_contradicted("one")
+    assert path.is_contradicted("other")
     assert (compiler.compiled, compiler.evaluated) == (1, 1)
 
 
@@ -72,6 +75,7 @@ def test_an_unfaithful_evaluation_costs_its_own_signature_only() -> None:
     assert not _checked(path, "wrong")
     assert not compiler.compiled
     assert _checked(path, "right")
+    assert not path.is_contradicted("wrong")
 
 
 def test_a_kernel_whose_compiled_code_fails_is_not_trusted() -> None:
