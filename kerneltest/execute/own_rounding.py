@@ -146,9 +146,9 @@ def _cause(what: ErrorCause, size: float) -> MismatchCause:
 
 
 def _allowed(found: Comparison) -> Array:
-    """Returns the bounds, but at least half an ulp: any error of an exact result would be infinitely large."""
+    """Returns the bounds, but at least half a step: any error of an exact result would be infinitely large."""
     if not is_float(found.actual.dtype):
-        return found.bound
+        return np.maximum(found.bound, 0.5)
     expected = np.asarray(found.expected, np.float64)
     size = np.where(np.isfinite(expected), np.abs(expected), 0.0)
     return np.maximum(found.bound, float_format(found.actual.dtype).ulp(size) / 2)

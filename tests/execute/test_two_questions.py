@@ -14,7 +14,9 @@ import kerneltest as kt
 from kerneltest.api import Result
 from kerneltest.backends import registry
 from kerneltest.backends.interpret import Interpret
-from kerneltest.core.details import ErrorCause, Mismatch
+from kerneltest.core.details import ErrorCause, Mismatch, MismatchCause
+from kerneltest.execute.own_rounding import rounding_cause
+from kerneltest.judge.compare import compare
 from kerneltest.records.informative import informativeness
 from kerneltest.report.text.suspect_text import format_suspect
 
@@ -288,3 +290,8 @@ def test_an_exact_result_that_is_rounded_says_how_far() -> None:
     details = [each.record.detail for each in result.findings]
     sizes = [each.cause.size for each in details if isinstance(each, Mismatch) and each.cause is not None]
     assert all(size is not None and 2 < size <= 2**17 for size in sizes), sizes
+
+
+def test_an_integer_beside_the_right_one_is_twice_as_far_as_a_rounding() -> None:
+    found = compare(np.array([27, 26], np.int32), np.array([26, 26]), np.zeros(2), signed_zeros=False)
+    assert rounding_cause([found], None) == MismatchCause(ErrorCause.ROUNDING, 2.0)
