@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,10 +82,10 @@ class VariationQuestions:
             found = self._compare(exact, Expectation(tuple(claim.values), None, None), specials=True)
             if any(each.wrong.any() for each in found):
                 return claim
-            loose = self.share.wanted(tuple(claim.outputs), precision.never_exact()).bounds
-            own = own_rounding(self._samples, SampleArithmetic(fmt, precision), claim, loose)
         except NotPromotedError:
             return claim
+        loose = self.share.wanted(tuple(claim.outputs), precision.never_exact()).bounds
+        own = own_rounding(self._samples_or_none, SampleArithmetic(fmt, precision), claim, loose)
         return own.admit(claim) if own is not None else claim
 
     def _compare(
@@ -93,6 +94,11 @@ class VariationQuestions:
         functions = own_kernel(self.asked.cache, self.variation.traced).functions
         sample = functools.partial(self._samples, FORMULA_ARITHMETIC)
         return compare_closely(outputs, expectation, functions, sample, specials=specials)
+
+    def _samples_or_none(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
+        with suppress(NotPromotedError):
+            return self._samples(arithmetic)
+        return ()
 
     def _samples(self, arithmetic: SampleArithmetic) -> list[Array]:
         kernel = own_kernel(self.asked.cache, self.variation.traced)
