@@ -9,7 +9,7 @@ stand those that need no question about the formula: what is left when only the 
 import argparse
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -18,6 +18,7 @@ from unittest import mock
 import jax
 
 import kerneltest as kt
+from benchmarks.side_by_side import run_side_by_side
 from kerneltest.execute import two_questions
 from kerneltest.records.schema import FormulaAnswer
 from tests.broken import Edited
@@ -159,12 +160,12 @@ def found_dtypes(bug: SmallBug, asks_formula: bool) -> tuple[dict[str, str], flo
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was found of a bug.
+    """The findings for one bug, by dtype.
 
     Attributes:
       dtypes: the float dtypes of its pairing.
-      causes: what a first finding states, by dtype.
-      alone: the dtypes in which it is found where only the rounding is judged.
+      causes: the cause that the first finding states, by dtype.
+      alone: the dtypes in which it is found if only the rounding is judged.
       seconds: of the whole run.
     """
 
@@ -191,9 +192,8 @@ def main() -> None:
     chosen = [number for number, bug in enumerate(BUGS) if options.only in f"{bug.pairing} {bug.name}"]
     cells = found = alone = formula = 0
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(find, number): BUGS[number] for number in chosen}
-        for future in as_completed(waiting):
-            bug, answer = waiting[future], future.result()
+        for number, answer in run_side_by_side(pool, find, chosen):
+            bug = BUGS[number]
             cells += len(answer.dtypes)
             alone += sum(name in answer.alone for name in answer.dtypes)
             found += sum(name in answer.causes for name in answer.dtypes)

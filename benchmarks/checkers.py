@@ -180,18 +180,18 @@ def nice_length(axis: Dim) -> int:
 
 
 def is_float(leaf: ArrayArgument) -> bool:
-    """Whether an argument may be in float32; all others are integers."""
+    """Returns whether an argument may be in float32. If not, it holds integers."""
     return "float32" in leaf.dtypes
 
 
 def integers_below(leaf: ArrayArgument, signature: Signature) -> int:
-    """What integers of an argument are less than: the length that indices point into, or what the dtype cannot hold."""
+    """Returns the exclusive upper limit of an integer argument: the indexed length, or that of its dtype for data."""
     if leaf.role == "data":
         return int(np.iinfo(leaf.dtypes[0]).max) + 1
     return length_of(leaf.bound, dict(signature.dims))
 
 
 def signature_of(pairing: Pairing, dims: dict[str, int], statics: dict[str, str]) -> Signature:
-    """In float32, but for integers."""
+    """Returns a signature in float32, except for integer arguments."""
     dtypes = tuple((path, "float32" if is_float(leaf) else leaf.dtypes[0]) for path, leaf in pairing.leaves.items())
     return Signature(tuple(dims.items()), dtypes, tuple(statics.items()), "float32" if dtypes else "static")

@@ -1,4 +1,6 @@
-"""What kerneltest finds and wrongly accuses, measured: `python benchmarks/detection.py [--jobs N] [TABLE ...]`.
+"""Measures how many bugs kerneltest finds, and how many right kernels it accuses.
+
+    python -m benchmarks.detection [--jobs N] [TABLE ...]
 
 Four tables, all by default: `alarms` (right kernels over and over, `--cases` of them at least), `constants` (error
 bounds a tenth and a hundred times as large), `detection` (broken variants of the kernels against the ways to check
@@ -16,12 +18,12 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import hypothesis
 import jax
@@ -30,6 +32,7 @@ import numpy as np
 from benchmarks import checkers
 from benchmarks.detection_report import markdown
 from benchmarks.device_outputs import ROOT, pairings
+from benchmarks.side_by_side import run_side_by_side
 from benchmarks.variants import VARIANTS
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
@@ -53,7 +56,6 @@ FOLDER = ROOT / "reports" / "detection"
 RIGHT_BACKENDS = ("interpret", "simulate:sm_90", "simulate:gfx942", "cuda")
 DEPTH, SMALL, LARGE = "quick", 0.1, 100.0
 Keep = Callable[[dict[str, Any]], None]
-Key, Answer = TypeVar("Key"), TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +91,8 @@ def right() -> dict[str, Pairing]:
     return {name: pairing for name, pairing in pairings() if "pipeline" not in name}
 
 
-def _in_any_order(
-    pool: Executor, function: Callable[[Key], Answer], asked: Iterable[Key]
-) -> Iterator[tuple[Key, Answer]]:
-    """Yields each key and its answer, as the answers come."""
-    waiting = {pool.submit(function, key): key for key in asked}
-    for future in as_completed(waiting):
-        yield waiting[future], future.result()
-
-
 def detection(pool: Executor, before: Sequence[dict[str, Any]], keep: Keep) -> dict[str, Any]:
-    """Every variant against the checkers.
+    """Runs the checkers on every variant.
 
     Args:
       before: rows that were measured earlier and are not measured again.
@@ -107,16 +100,16 @@ def detection(pool: Executor, before: Sequence[dict[str, Any]], keep: Keep) -> d
     """
     rows = {row["name"]: row for row in before}
     numbers = [number for number, variant in enumerate(VARIANTS) if variant.name not in rows]
-    for _, row in _in_any_order(pool, _row, numbers):
+    for _, row in run_side_by_side(pool, _row, numbers):
         rows[row["name"]] = row
         keep({"variants": [rows[variant.name] for variant in VARIANTS if variant.name in rows]})
     return {"variants": [rows[variant.name] for variant in VARIANTS]}
 
 
 def by_hand(pool: Executor, keep: Keep) -> dict[str, Any]:
-    """What the two checks that people write say of the right kernels; `keep` is called after each."""
+    """Runs the two checks that people write on the right kernels; `keep` is called after each."""
     said: dict[str, Any] = {}
-    for name, words in _in_any_order(pool, _said_by_hand, right()):
+    for name, words in run_side_by_side(pool, _said_by_hand, right()):
         said[name] = words
         keep({"right": said})
         print(name, words, file=sys.stderr, flush=True)
@@ -146,7 +139,7 @@ def _row(number: int) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Alarms:
-    """What came of right kernels: cases and seconds by backend and group, findings, and how many distinct inputs."""
+    """The results for right kernels: cases and seconds by backend and group, findings, number of distinct inputs."""
 
     cases: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
@@ -162,7 +155,7 @@ def alarms(pool: Executor, wanted: int) -> dict[str, Any]:
         for item in plan_pairing(pairing, name, _right_backends(), RunSettings(depth=DEPTH)).items
     )
     seeds, total = math.ceil(wanted / a_seed), Alarms()
-    for name, each in _in_any_order(pool, functools.partial(_alarms_of, seeds=seeds), right()):
+    for name, each in run_side_by_side(pool, functools.partial(_alarms_of, seeds=seeds), right()):
         total.cases += each.cases
         total.seconds += each.seconds
         total.findings += each.findings
@@ -222,11 +215,11 @@ def constants(pool: Executor) -> dict[str, Any]:
     names = [name for name, pairing in right().items() if not isinstance(pairing.tolerance, Exact)]
     numbers = [n for n, each in enumerate(VARIANTS) if each.numeric and not isinstance(each.twin().tolerance, Exact)]
     rows: dict[str, dict[str, Any]] = {}
-    for _, row in _in_any_order(pool, _right_by_factor, names):
+    for _, row in run_side_by_side(pool, _right_by_factor, names):
         print(row, file=sys.stderr, flush=True)
         rows[row["pairing"]] = row
     variants: dict[int, dict[str, Any]] = {}
-    for number, row in _in_any_order(pool, _variant_by_factor, numbers):
+    for number, row in run_side_by_side(pool, _variant_by_factor, numbers):
         print(row, file=sys.stderr, flush=True)
         variants[number] = row
     return {"right": [rows[name] for name in names], "variants": [variants[number] for number in numbers]}

@@ -128,8 +128,8 @@ def _by_hand(section: Mapping[str, Any]) -> str:
     return "\n\n".join(
         [
             f"## What the checks by hand say of {len(rows)} right kernels",
-            "A dash where they say nothing. Where a check accuses the right kernel, its findings above say nothing of "
-            "the broken ones.",
+            "A dash where they say nothing. Where a check accuses the right kernel, its findings above prove "
+            "nothing about the broken ones.",
             _table(head, said),
         ]
     )

@@ -164,8 +164,8 @@ def _twins(twins: Sequence[Row]) -> Iterator[str]:
     lost = [name for name in names if not found[name]]
     yield f"## Broken twins: {len(names) - len(lost)} of {len(names)} found"
     yield (
-        "Each is a kernel with a small edit; a dash where a backend does not run it. Those that are not listed did "
-        "not run in the time."
+        "Each is a kernel with a small edit; a dash where a backend does not run it. Kernels that are missing here "
+        "were not run."
     )
     yield _table(["twin", *(f"`{backend}`" for backend in backends), "why not everywhere"], table)
 

@@ -105,8 +105,12 @@ def evaluate_apart(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> O
         return None
     try:
         executable = path.prepare_unchecked(traced)
-        return None if executable is None else executable.run(kernel_inputs(item, case, cache))
+        leaves = kernel_inputs(item, case, cache)
+        cache.enter_phase(Phase.RUNNING)
+        return None if executable is None else executable.run(leaves)
     except Exception as error:
+        if isinstance(error, Failure) and error.verdict is Verdict.HANG:
+            raise
         warn_of_recovery(error, _DOING, *_EXPECTED)
         return None
 

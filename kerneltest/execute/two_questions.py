@@ -109,11 +109,10 @@ class TwoQuestions:
         """
         if self._evaluates_right(claim):
             return _BY_BACKEND
-        asked = self.item, self.case, self.cache, self.traced, self.expectation
         if any(each.wrong.any() for each in formula):
             if not _explains(claim, formula):
                 return None
-            if not is_right_unrounded(*asked):
+            if not is_right_unrounded(self.item, self.case, self.cache, self.traced, self.expectation):
                 return formula_cause(formula)
         elif not formula:
             return None

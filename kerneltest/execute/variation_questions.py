@@ -85,7 +85,7 @@ class VariationQuestions:
         except NotPromotedError:
             return claim
         loose = self.share.wanted(tuple(claim.outputs), precision.never_exact()).bounds
-        own = own_rounding(self._samples_or_none, SampleArithmetic(fmt, precision), claim, loose)
+        own = own_rounding(self._samples_if_possible, SampleArithmetic(fmt, precision), claim, loose)
         return own.admit(claim) if own is not None else claim
 
     def _compare(
@@ -95,7 +95,7 @@ class VariationQuestions:
         sample = functools.partial(self._samples, FORMULA_ARITHMETIC)
         return compare_closely(outputs, expectation, functions, sample, specials=specials)
 
-    def _samples_or_none(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
+    def _samples_if_possible(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
         with suppress(NotPromotedError):
             return self._samples(arithmetic)
         return ()
