@@ -99,16 +99,17 @@ OF_JAX = (
     ),
     Pairable(
         f"{OPS}.gpu.attention:mha",
-        "f(jnp.ones((1, 256, 2, 64)), jnp.ones((1, 256, 2, 64)), jnp.ones((1, 256, 2, 64)), None)",
-        f"""
+        "f(jnp.ones((1, 64, 2, 16)), jnp.ones((1, 64, 2, 16)), jnp.ones((1, 64, 2, 16)), None)",
+        """
 scores = np.einsum("bqhd,bkhd->bhqk", q, k)
-{_ATTENTION}
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+weights = weights / weights.sum(axis=-1, keepdims=True)
 return np.einsum("bhqk,bkhd->bqhd", weights, v)
 """,
     ),
     Pairable(
         f"{OPS}.gpu.decode_attention:mqa",
-        "f(jnp.ones((2, 8, 64)), jnp.ones((2, 1024, 64)), jnp.ones((2, 1024, 64)))",
+        "f(jnp.ones((2, 8, 16)), jnp.ones((2, 256, 16)), jnp.ones((2, 256, 16)))",
         f"""
 scores = np.einsum("bhd,bkd->bhk", q, k) / np.sqrt(q.shape[-1])
 {_ATTENTION}

@@ -84,7 +84,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--which", default="broken", help="the argument of `declare`")
     parser.add_argument("--backends", default="interpret")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=5, help="for the smallest case of each suspect")
+    parser.add_argument("--seconds", type=float, default=10, help="for the smallest case of each suspect")
     parser.add_argument("--labels", type=Path, help="a file of lines and titles, such as benchmarks/labels/bugs.json")
     parser.add_argument("--only", default="", help="numbers of modules, separated by commas")
     chosen = parser.parse_args(words)

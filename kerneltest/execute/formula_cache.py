@@ -1,5 +1,6 @@
 """Kernels without rounding, and what comparing them with the oracle has found, for the pairing at hand."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,8 @@ class FormulaCache:
       own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
       unrounded: the same without explicit rounding; None for a kernel that has none.
       outputs: of such kernels, evaluated ahead of their cases' turn.
+      samples: of such kernels in the formula's arithmetic, evaluated ahead likewise.
+      sampled: the number of cases of which samples were asked, by kernel.
       right: the answers for kernels and cases whose formula is not wrong.
       comparisons: with the oracle, for cases with wrong outputs; () if they cannot be made.
       own_samples: of kernels in a format, for such cases; () likewise.
@@ -43,6 +46,10 @@ class FormulaCache:
     own_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
     unrounded: dict[Traced, PromotedKernel | None] = field(default_factory=dict)
     outputs: dict[tuple[Traced, str], tuple[Array, ...]] = field(default_factory=dict)
+    samples: BoundedStore[tuple[Traced, str], Sequence[Array]] = field(
+        default_factory=lambda: BoundedStore(_MAX_BYTES, _sample_bytes)
+    )
+    sampled: Counter[Traced] = field(default_factory=Counter)
     right: dict[tuple[Traced, str], FormulaAnswer] = field(default_factory=dict)
     comparisons: BoundedStore[tuple[Traced, str], Sequence[Comparison]] = field(
         default_factory=lambda: BoundedStore(_MAX_BYTES, _comparison_bytes)

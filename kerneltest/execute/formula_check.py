@@ -20,6 +20,7 @@ from kerneltest.execute.output_comparison import CallOutputs
 from kerneltest.execute.promoted_outputs import (
     NotPromotedError,
     formula_kernel,
+    formula_samples,
     promoted_outputs,
     run_promoted,
     sample_kernel,
@@ -63,7 +64,7 @@ def compare_formula(
     kernel = formula_kernel(item, case, cache, traced)
 
     def sample() -> Sequence[Array]:
-        return sample_kernel(kernel, kernel_inputs(item, case, cache), FORMULA_ARITHMETIC)
+        return formula_samples(item, case, cache, traced, FORMULA_ARITHMETIC)
 
     cache.enter_phase(Phase.EXPECTING)
     found = compare_closely(outputs, expectation, kernel.functions, sample, specials=specials)

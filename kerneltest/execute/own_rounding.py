@@ -135,6 +135,12 @@ def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> Mism
     return _cause(ErrorCause.ROUNDING, max(_largest_ratio(_error(each), _allowed(each), each) for each in found))
 
 
+def is_lost(found: Comparison) -> bool:
+    """Returns whether a wrong element is not finite, or its first digit is wrong."""
+    size = np.maximum(np.abs(np.asarray(found.expected, np.float64)), np.abs(found.actual.astype(np.float64)))
+    return bool((found.wrong & ~(_error(found) <= size / 16)).any())
+
+
 def _can_be_rounded(found: Comparison) -> Array:
     """Returns where rounding can make a difference: not in NaN, an infinity or the sign of a zero."""
     expected = np.asarray(found.expected, np.float64)

@@ -1,6 +1,7 @@
 """The outputs of kernels whose floats are promoted to float64, evaluated in batches."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import rounds_explicitly
 
 _MOST = 2**22  # elements in the inputs of cases that are evaluated at once
+_MOST_SAMPLED = 2**19  # the same in samples, of which all intermediate values are arrays
 
 
 class NotPromotedError(Exception):
@@ -71,10 +73,9 @@ def promoted_outputs(item: Item, case: AnyCase, cache: Cache, traced: Traced) ->
     if (traced, case.id) not in cache.formulas.outputs:
         cases, inputs = [case], [kernel_inputs(item, case, cache)]
         most = _MOST // (1 + sum(leaf.size for leaf in inputs[0]))
-        for other in cache.later_cases(case)[:most]:
-            if other.id in cache.expectations or other.id in cache.batch_inputs:
-                cases.append(other)
-                inputs.append(kernel_inputs(item, other, cache))
+        for other in itertools.islice(_known_cases(case, cache), most):
+            cases.append(other)
+            inputs.append(kernel_inputs(item, other, cache))
         try:
             results = kernel([np.stack(column) for column in zip(*inputs, strict=True)])
         except Exception as error:
@@ -90,6 +91,44 @@ def promoted_outputs(item: Item, case: AnyCase, cache: Cache, traced: Traced) ->
     return cache.formulas.outputs.pop((traced, case.id))
 
 
+def formula_samples(
+    item: Item, case: AnyCase, cache: Cache, traced: Traced, arithmetic: SampleArithmetic
+) -> tuple[Array, ...]:
+    """Returns the outputs of a kernel with its floats promoted in samples, evaluated with those of coming cases.
+
+    Coming cases need not ask for samples, so that at most as many are evaluated ahead as have asked.
+
+    Returns:
+      The outputs, (samples, *shape).
+
+    Raises:
+      NotPromotedError: the kernel cannot be evaluated so for this case.
+    """
+    kernel, formulas = formula_kernel(item, case, cache, traced), cache.formulas
+    formulas.sampled[traced] += 1
+    if (found := formulas.samples.pop((traced, case.id), None)) is not None:
+        return found
+    leaves = kernel_inputs(item, case, cache)
+    most = _MOST_SAMPLED // (1 + arithmetic.rows * sum(leaf.size for leaf in leaves))
+    coming = (each for each in _known_cases(case, cache) if (traced, each.id) not in formulas.right)
+    cases = list(itertools.islice(coming, min(formulas.sampled[traced] - 1, most)))
+    inputs = [leaves, *(kernel_inputs(item, other, cache) for other in cases)]
+    try:
+        results = kernel.sample_cases([np.stack(column) for column in zip(*inputs, strict=True)], arithmetic)
+    except Exception as error:
+        if not cases:
+            raise _explain(error) from error
+        return sample_kernel(kernel, leaves, arithmetic)  # another case may be the cause
+    for row, each in enumerate(cases, 1):
+        formulas.samples[traced, each.id] = tuple(output[row] for output in results)
+    return tuple(output[0] for output in results)
+
+
+def _known_cases(case: AnyCase, cache: Cache) -> Iterator[AnyCase]:
+    """Yields the coming cases of a signature whose inputs are filled already."""
+    return (o for o in cache.later_cases(case) if o.id in cache.expectations or o.id in cache.batch_inputs)
+
+
 def run_promoted(kernel: PromotedKernel, leaves: Sequence[Array]) -> tuple[Array, ...]:
     """Returns the outputs of such a kernel for one case.
 
@@ -98,6 +137,18 @@ def run_promoted(kernel: PromotedKernel, leaves: Sequence[Array]) -> tuple[Array
     """
     try:
         return tuple(output[0] for output in kernel([leaf[None] for leaf in leaves]))
+    except Exception as error:
+        raise _explain(error) from error
+
+
+def overflows_own_dtypes(kernel: PromotedKernel, leaves: Sequence[Array]) -> bool:
+    """Returns whether a finite result of such a kernel is too large for the dtype that it has in the kernel itself.
+
+    Raises:
+      NotPromotedError: the kernel cannot be evaluated so for these inputs.
+    """
+    try:
+        return kernel.overflows_own_dtypes(leaves)
     except Exception as error:
         raise _explain(error) from error
 

@@ -21,8 +21,8 @@ from kerneltest.execute.formula_check import (
 )
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, WrongOutputError, judge_outputs
-from kerneltest.execute.own_rounding import OwnRounding, own_format, own_rounding, rounding_cause
-from kerneltest.execute.promoted_outputs import NotPromotedError, own_kernel, sample_kernel
+from kerneltest.execute.own_rounding import OwnRounding, is_lost, own_format, own_rounding, rounding_cause
+from kerneltest.execute.promoted_outputs import NotPromotedError, overflows_own_dtypes, own_kernel, sample_kernel
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
@@ -33,6 +33,7 @@ from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import computes_floats
 
 _BY_BACKEND = MismatchCause(ErrorCause.BACKEND, None)
+_BY_OVERFLOW = MismatchCause(ErrorCause.OVERFLOW, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,18 @@ class TwoQuestions:
             return None
         elif not computes_floats(self.traced.jaxpr.jaxpr):
             return _BY_BACKEND
-        return rounding_cause(claim.compare(self.cache.noise(self.case, self.arguments)), own)
+        compared = claim.compare(self.cache.noise(self.case, self.arguments))
+        cause = rounding_cause(compared, own)
+        by_rounding = cause is not None and cause.what is ErrorCause.ROUNDING
+        return _BY_OVERFLOW if by_rounding and any(map(is_lost, compared)) and self._overflows() else cause
+
+    def _overflows(self) -> bool:
+        """Returns whether an intermediate result is too large for the dtype that it has in the kernel."""
+        leaves = kernel_inputs(self.item, self.case, self.cache)
+        try:
+            return overflows_own_dtypes(own_kernel(self.cache, self.traced), leaves)
+        except NotPromotedError:
+            return False
 
     def _evaluates_right(self, claim: CallOutputs) -> bool:
         """Returns whether NumPy, in the kernel's own dtypes, gives what is expected where the compiled code does not.

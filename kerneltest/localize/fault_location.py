@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 
+from kerneltest.core.details import ErrorCause, Mismatch
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -12,7 +13,7 @@ from kerneltest.localize.equation_mutants import equation_mutants
 from kerneltest.localize.equation_replay import equation_replays
 from kerneltest.localize.mutant_search import find_mutant
 from kerneltest.localize.mutants import generate_mutants
-from kerneltest.localize.special_origin import SpecialOrigin, find_special_origin
+from kerneltest.localize.special_origin import SpecialOrigin, find_overflow, find_special_origin
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.records.schema import FaultLocation
 
@@ -43,6 +44,8 @@ def locate_fault(
       more: cases, failing and passing, on which the mutants that do so are tried.
     """
     record, started = outcome.record, time.monotonic()
+    if _is_by_overflow(record.detail) and (found := _locate_overflow(pairing, case, record.family, target)):
+        return found
     # What fails without lowering is sought without lowering first, but for the origins of NaN and infinities.
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
     searches = (_locate_in_equations, _locate_in_code) if is_interpreted else (_locate_in_code, _locate_in_equations)
@@ -51,6 +54,17 @@ def locate_fault(
         if location is not None:
             return location
     return None
+
+
+def _is_by_overflow(detail: object) -> bool:
+    return isinstance(detail, Mismatch) and detail.cause is not None and detail.cause.what is ErrorCause.OVERFLOW
+
+
+def _locate_overflow(pairing: Pairing, case: ExplicitCase, family: str, target: str) -> FaultLocation | None:
+    """Traces the lowered code, which runs in the simulator, to the first result that is too large."""
+    replays = replay_cases(pairing, [case], family, target)
+    found = find_overflow(replays[0]) if replays and replays[0].is_wrong else None
+    return _special_location(found, confirmed=False) if found is not None else None
 
 
 def _locate_in_code(

@@ -42,7 +42,7 @@ def formula_precision(functions: frozenset[str]) -> Precision:
     approximated = sorted(_ALL - made)
     coarse = Ulps(_APPROXIMATION_ULPS * _IN_FLOAT32, source="the kernel's own approximation")
     ulps = {name: Ulps(0.5) for name in _ALL} | dict.fromkeys(approximated, coarse)
-    return Precision(f"40 bits, approximated: {', '.join(approximated)}", ulps)
+    return Precision(f"40 bits, approximated: {', '.join(approximated)}", ulps, exact_quotients=True)
 
 
 def formula_bounds(case: OracleCase) -> tuple[RoundingLimit, ...]:

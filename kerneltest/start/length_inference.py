@@ -18,6 +18,7 @@ _FIRST = (1, 17, 64, 128, 129, 256)  # the most informative ones, in case time i
 _ODD = (1, 17, 48, 129)
 _LONG = 2**16 + 1  # the longest length in plans
 _LARGEST_BLOCK = 256
+_LISTED = 5  # the most lengths of a dim that has no rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def infer_lengths(probe: Probe, slots: Sequence[LengthSlot], target: str = "") -
     except TimeLimitError:
         works = sorted({length, *(each for each, look in looks.items() if look is not None)})
         raised = tuple(sorted(each for each, look in looks.items() if look is None))
-        return InferredLengths(Dim(values=tuple(works[:7])), raised, (), 0, False, False, is_complete=False)
+        return InferredLengths(Dim(values=tuple(works[:_LISTED])), raised, (), 0, False, False, is_complete=False)
 
 
 def _infer_from(
@@ -164,10 +165,14 @@ def _bounded_dim(cut: Dim, admitted: Sequence[int], rejected: Sequence[int], mul
 
 
 def _listed_lengths(cut: Dim, admitted: Sequence[int], example: int) -> Dim:
-    """Returns a dim with some of the lengths that work, for lack of a rule."""
-    boundaries = [length for length in boundary_lengths(cut) if length in admitted]
-    evenly = admitted[:: max(len(admitted) // 4, 1)]
-    return Dim(values=tuple(sorted(list(dict.fromkeys([example, *boundaries, *evenly]))[:7])))
+    """Returns a dim with some of the lengths that work, for lack of a rule: none far longer than the example's.
+
+    Each listed length is run with each of another dim, so long ones would make a first run slow.
+    """
+    near = [each for each in admitted if each <= 2 * example]
+    boundaries = [length for length in boundary_lengths(cut) if length in near]
+    evenly = near[:: max(len(near) // (_LISTED - 1), 1)]
+    return Dim(values=tuple(sorted(list(dict.fromkeys([example, min(near), *boundaries, *evenly]))[:_LISTED])))
 
 
 def dims_to_pin(

@@ -36,6 +36,7 @@ class Effect(StrEnum):
     WRONG_GRADIENT = "a wrong gradient"
     NAN = "NaN"
     INFINITY = "an infinity"
+    OVERFLOW = "an overflow"
     NUMBER_FOR_NAN = "a number in place of NaN"
     NUMBER_FOR_INFINITY = "a number in place of an infinity"
     SIGN_OF_ZERO = "a zero of the wrong sign"
@@ -76,9 +77,16 @@ class Symptom:
 
 
 OF_SPECIAL_VALUES = frozenset(
-    {Effect.NAN, Effect.INFINITY, Effect.NUMBER_FOR_NAN, Effect.NUMBER_FOR_INFINITY, Effect.SIGN_OF_ZERO}
+    {
+        Effect.NAN,
+        Effect.INFINITY,
+        Effect.OVERFLOW,
+        Effect.NUMBER_FOR_NAN,
+        Effect.NUMBER_FOR_INFINITY,
+        Effect.SIGN_OF_ZERO,
+    }
 )
-"""Symptoms of NaN, infinities and zeros that are lost, or are in the wrong places."""
+"""Symptoms of NaN, infinities and zeros that are lost, or are in the wrong places, or come from an overflow."""
 
 
 UNORDERED = frozenset({Effect.RACE, Effect.NONDETERMINISTIC})
@@ -125,7 +133,7 @@ def _not_built(record: Record) -> Effect:
 def _level(record: Record, effect: Effect) -> Level:
     if record.group == GroupName.INVARIANTS:
         return Level.INVARIANT
-    if record.group in (GroupName.STRUCTURAL, GroupName.NUMERIC):
+    if record.group in (GroupName.STRUCTURAL, GroupName.NUMERIC) and effect is not Effect.OVERFLOW:
         return Level.PRECISION if effect in OF_ROUNDING else Level.STRUCTURE
     return Level.SPECIAL
 
@@ -157,6 +165,8 @@ def _wrong_number(got: float, wanted: float, detail: object) -> Effect:
     if what is ErrorCause.UNSTABLE:
         return Effect.UNSTABLE
     slight = abs(got - wanted) <= SLIGHT * max(abs(got), abs(wanted))
+    if what is ErrorCause.OVERFLOW and not slight:
+        return Effect.OVERFLOW
     return Effect.IMPRECISE if slight and what not in (ErrorCause.FORMULA, ErrorCause.BACKEND) else Effect.WRONG
 
 

@@ -115,6 +115,27 @@ def _totals(x: Any) -> Any:
     return np.broadcast_to(x.sum(axis=1, keepdims=True), x.shape)
 
 
+def _quantised(x: Any) -> Any:
+    """Quantises rows to int8 range by the reciprocal of their largest magnitude."""
+    largest = np.abs(x).max(axis=1, keepdims=True)
+    return np.rint(x / np.where(largest == 0, 1, largest / 127))
+
+
+def _quantised_away(x: jax.Array) -> jax.Array:
+    """The same, but halves are rounded away from zero."""
+    largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
+    y = x * (127 / jnp.where(largest == 0, 127.0, largest))
+    return jnp.sign(y) * jnp.floor(jnp.abs(y) + 0.5)
+
+
+def _inverse(x: Any) -> Any:
+    return 1 / np.maximum(np.abs(x), 1e-3)
+
+
+def _inverse_of_root(x: jax.Array) -> jax.Array:
+    return jax.lax.rsqrt(jnp.maximum(x * x, 1e-6))
+
+
 def _sigmoid(x: Any) -> Any:
     small = np.exp(-np.abs(x))
     return np.where(x < 0, small, 1.0) / (1 + small)
@@ -132,7 +153,9 @@ class Case:
     limit: float = 10
 
 
-FORMULA, ROUNDING, UNSTABLE = map(frozenset, ([ErrorCause.FORMULA], [ErrorCause.ROUNDING], [ErrorCause.UNSTABLE]))
+FORMULA, ROUNDING, UNSTABLE, OVERFLOW = (
+    frozenset([each]) for each in (ErrorCause.FORMULA, ErrorCause.ROUNDING, ErrorCause.UNSTABLE, ErrorCause.OVERFLOW)
+)
 RIGHT: frozenset[ErrorCause] = frozenset()
 
 CASES = (
@@ -141,6 +164,7 @@ CASES = (
     Case("log2(e) to five digits", lambda x: jnp.exp2(x.astype(jnp.float32) * 1.4427), np.exp, FORMULA),
     Case("log2(e) in float32", lambda x: jnp.exp2(x.astype(jnp.float32) * np.float32(np.log2(np.e))), np.exp, RIGHT),
     Case("half away from zero", lambda x: jnp.sign(x) * jnp.floor(jnp.abs(x) + 0.5), np.rint, FORMULA),
+    Case("halves of a scale away from zero", _quantised_away, _quantised, FORMULA, "float32", 1e6),
     Case("half to even", jnp.round, np.rint, RIGHT),
     Case("a lerp", _by_lerp, lambda x: 0.25 * x + 0.75 * x[:, ::-1], RIGHT, "float32"),
     Case(
@@ -159,7 +183,8 @@ CASES = (
     ),
     Case("a sum in 16 bits", _total, _totals, ROUNDING),
     Case("operands of a product in 16 bits", _total_of_products, _totals, ROUNDING, "float32"),
-    Case("a sigmoid that overflows", lambda x: jnp.exp(x) / (1 + jnp.exp(x)), _sigmoid, ROUNDING, "float32", 1e4),
+    Case("a sigmoid that overflows", lambda x: jnp.exp(x) / (1 + jnp.exp(x)), _sigmoid, OVERFLOW, "float32", 1e4),
+    Case("a root of a square that overflows", _inverse_of_root, _inverse, OVERFLOW, "float32", 1e30),
     Case("a sigmoid that cancels", lambda x: 0.5 + 0.5 * jnp.tanh(x / 2), _sigmoid, UNSTABLE, "float32", 80),
     Case("a variance by Welford", _by_welford, _variance, RIGHT, "float32", 1000),
     Case("a variance by squares", _by_squares, _variance, UNSTABLE, "float32", 1000),

@@ -38,6 +38,12 @@ def capped(x: jax.Array) -> jax.Array:
     return tailed(x)
 
 
+def listed(x: jax.Array) -> jax.Array:
+    if x.shape[0] & (x.shape[0] - 1):
+        raise ValueError("powers of two only")
+    return tailed(x)
+
+
 def added(x: jax.Array, y: jax.Array) -> jax.Array:
     """Nothing asks how long `y` is: only their block specs say that the two belong together."""
 

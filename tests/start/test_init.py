@@ -52,6 +52,14 @@ def test_dims_follow_from_traces_at_other_lengths(case: str) -> None:
     assert all(dim == kt.dim() for name, dim in pairing.dims.items() if name not in dims)
 
 
+def test_lengths_without_a_rule_are_few_and_near_the_example() -> None:
+    pairing = execute_declaration(_declared("listed", "f(jnp.ones(64))"))
+    lengths = pairing.dims["n"].values
+    assert 64 in lengths
+    assert len(lengths) <= 5
+    assert max(lengths) <= 128
+
+
 def test_a_grid_that_leaves_a_tail_out_is_not_taken_for_what_is_meant() -> None:
     made = _declared("floored", "f(jnp.ones(96))")
     assert made.dims == {"n": kt.dim(block=32)}

@@ -110,6 +110,16 @@ def _movement(function: Callable[..., Any], arithmetic: SampleArithmetic, x: Arr
     return float(np.max(np.abs(samples[1:] / samples[0] - 1)))
 
 
+def test_samples_of_a_case_are_the_same_beside_other_cases() -> None:
+    kernel = _kernel(lambda x: jnp.exp(x) * jnp.float32(0.1) + jnp.sum(x))
+    traced = trace_function(lambda x: [kernel(x)], (ShapeDtype(X.shape, X.dtype),), "")
+    promoted = PromotedKernel(traced)
+    cases = np.stack([X, np.zeros_like(X), 3 * X])  # of zeros, no sum is rounded
+    (together,) = promoted.sample_cases([cases], SampleArithmetic(FLOAT32, constants=True))
+    for one, samples in zip(cases, together, strict=True):
+        np.testing.assert_array_equal(promoted.sample([one], SampleArithmetic(FLOAT32, constants=True))[0], samples)
+
+
 ONES = np.ones(8, np.float32)
 
 

@@ -19,6 +19,9 @@ class ErrorCause(StrEnum):
     UNSTABLE = "unstable"
     """The formula is right, and loses more to rounding than the oracle's does."""
 
+    OVERFLOW = "overflow"
+    """The formula is right, and one of its intermediate results is too large for the kernel's dtypes."""
+
     BACKEND = "backend"
     """The kernel is right if NumPy evaluates it: the backend computes something else."""
 
@@ -31,6 +34,7 @@ _CAUSES = {
 _WITHOUT_SIZE = {
     ErrorCause.FORMULA: "it computes something else even without rounding",
     ErrorCause.ROUNDING: "its formula is right, but a result overflows or is NaN in the kernel's dtypes",
+    ErrorCause.OVERFLOW: "its formula is right, but an intermediate result overflows in the kernel's dtypes",
     ErrorCause.UNSTABLE: "its formula is right, but loses everything to rounding",
     ErrorCause.BACKEND: "the backend computes something else: evaluated by NumPy, the kernel gives what is expected",
 }
@@ -44,7 +48,7 @@ class MismatchCause:
       what: the cause.
       size: for `formula` the largest error without rounding, relative to the largest expected value; for `rounding` the
         largest error / bound; for `unstable` the largest bound of the kernel's formula / that of the oracle's. None if
-        it is infinite, or a value is NaN, and for `backend`.
+        it is infinite, or a value is NaN, and for `overflow` and `backend`.
     """
 
     what: ErrorCause

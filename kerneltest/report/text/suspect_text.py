@@ -155,13 +155,14 @@ def format_case(suspect: Suspect) -> list[str]:
     elif message and message[0] not in suspect.title:
         lines.append(f"  {message[0]}")
     lines += [f"  {suspect.diagnosis}"] if suspect.diagnosis else []
-    return lines + (_format_rounding(record) if suspect.effect in OF_ROUNDING else _format_backend(record))
+    return lines + (_format_rounding(record) if suspect.effect in OF_ROUNDING else _format_cause(record))
 
 
-def _format_backend(record: Record) -> list[str]:
-    """Formats that a backend computes something else than the kernel says, where that is known."""
+def _format_cause(record: Record) -> list[str]:
+    """Formats what a title does not say: that a backend computes something else than the kernel, or an overflow."""
     cause = cause_of(record.detail)
-    return [f"  {cause.text()}"] if cause is not None and cause.what is ErrorCause.BACKEND else []
+    told = cause is not None and cause.what in (ErrorCause.BACKEND, ErrorCause.OVERFLOW)
+    return [f"  {cause.text()}"] if cause is not None and told else []
 
 
 def _format_rounding(record: Record) -> list[str]:

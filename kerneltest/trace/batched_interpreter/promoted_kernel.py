@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, float_format, is_float
 from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator
 from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel, kernel_rule
 from kerneltest.trace.batched_interpreter.batched_values import (
@@ -27,6 +27,26 @@ from kerneltest.trace.walk import ROUNDING, iter_equations, primitive_name
 def _without_rounding(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
     """Evaluates an equation, but an explicit rounding returns its operand."""
     return list if primitive_name(equation) == ROUNDING else kernel_rule(evaluator, equation)
+
+
+def _within_own_dtypes(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    """Evaluates an equation; raises FloatingPointError if a number becomes too large for its dtype in the kernel."""
+    evaluate = kernel_rule(evaluator, equation)
+    dtypes = [getattr(variable.aval, "dtype", None) for variable in equation.outvars]
+    limits = [float_format(np.dtype(each)).overflow if is_promotable(each) else np.inf for each in dtypes]
+
+    def check(operands: Sequence[Array]) -> Sequence[Array]:
+        results = evaluate(operands)
+        arrays = [each for each in operands if isinstance(each, np.ndarray)]  # others are references
+        is_finite = all(np.isfinite(each).all() for each in arrays if is_float(each.dtype))
+        for result, limit in zip(results, limits, strict=True):
+            if not isinstance(result, np.ndarray) or limit == np.inf:
+                continue
+            if ((np.abs(result) >= limit) & (is_finite | np.isfinite(result))).any():
+                raise FloatingPointError(f"{primitive_name(equation)} overflows")
+        return results
+
+    return check
 
 
 class PromotedKernel:
@@ -79,15 +99,41 @@ class PromotedKernel:
                 return True
         return False
 
-    def sample(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
-        """Evaluates the kernel in samples.
+    def overflows_own_dtypes(self, leaves: Sequence[Array]) -> bool:
+        """Returns whether a number becomes too large for the dtype that it has in the kernel, for one case.
 
         Args:
-          leaves: of one case, (*shape).
+          leaves: (*shape).
+
+        Raises:
+          UnknownError: the values lead to something unsupported.
+        """
+        with promote_floats():
+            kernel = BatchedKernel(self._traced, rule=_within_own_dtypes)
+        with jax.enable_x64(True):
+            try:
+                kernel([_promote(leaf)[None] for leaf in leaves])
+            except FloatingPointError:
+                return True
+        return False
+
+    def sample(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
+        """Evaluates the kernel in samples for one case: `leaves` are (*shape), the outputs (samples, *shape).
+
+        Raises:
+          UnknownError: the values lead to something unsupported.
+        """
+        return tuple(output[0] for output in self.sample_cases([np.asarray(leaf)[None] for leaf in leaves], arithmetic))
+
+    def sample_cases(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
+        """Evaluates the kernel in samples for several cases at once, each as if by itself.
+
+        Args:
+          leaves: (cases, *shape).
           arithmetic: of the samples.
 
         Returns:
-          The outputs, (samples, *shape).
+          The outputs, (cases, samples, *shape).
 
         Raises:
           UnknownError: the values lead to something unsupported.
@@ -97,13 +143,15 @@ class PromotedKernel:
             with promote_floats():
                 self._sampled[arithmetic] = rule, BatchedKernel(self._traced, rule=rule)
         rule, kernel = self._sampled[arithmetic]
-        rule.restart()
+        cases = len(leaves[0]) if leaves else 1
+        rule.restart(cases)
         with jax.enable_x64(True):
             try:
-                repeated = [np.repeat(_promote(leaf)[None], arithmetic.rows, 0) for leaf in leaves]
-                return kernel(rule.perturb_inputs(repeated))
+                repeated = [np.repeat(_promote(leaf), arithmetic.rows, 0) for leaf in leaves]
+                outputs = kernel(rule.perturb_inputs(repeated))
             except ValueError as error:  # shapes with rows of one branch beside shapes with all rows
                 raise UnknownError("samples that take different branches") from error
+        return tuple(output.reshape(cases, -1, *output.shape[1:]) for output in outputs)
 
 
 def _promote(leaf: Array) -> Array:

@@ -60,7 +60,7 @@ class SampleArithmetic:
 
 
 class SamplingRule:
-    """Evaluates equations in samples."""
+    """Evaluates equations in samples, for several cases at once: (cases * rows, ...), the rows of a case together."""
 
     def __init__(self, arithmetic: SampleArithmetic, traced: Traced) -> None:
         """Initialises the instance.
@@ -76,9 +76,10 @@ class SamplingRule:
         self._products = frozenset(each.outvars[0] for each in equations if _is_product(each))
         self.restart()
 
-    def restart(self) -> None:
-        """Draws the same noise again, so that no case depends on those before it."""
-        self._random = np.random.Generator(np.random.PCG64(20))
+    def restart(self, cases: int = 1) -> None:
+        """Draws the same noise again for some cases, the same for each, so that no case depends on any other."""
+        self._bits, self._cases = np.random.PCG64(20), cases
+        self._random = np.random.Generator(self._bits)
 
     def __call__(self, evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
         evaluate, name = kernel_rule(evaluator, equation), primitive_name(equation)
@@ -102,7 +103,7 @@ class SamplingRule:
         return sample
 
     def perturb_inputs(self, leaves: Sequence[Array]) -> list[Array]:
-        """Changes float inputs, (rows, ...), by up to `inputs` of the arithmetic, except in row 0."""
+        """Changes float inputs by up to `inputs` of the arithmetic, except in row 0 of each case."""
         unit = self._arithmetic.inputs
         return [self._perturb(leaf, unit) if unit and is_float(leaf.dtype) else leaf for leaf in leaves]
 
@@ -199,12 +200,13 @@ class SamplingRule:
         """Perturbs values by up to a rounding, on either side of a power of two, unless they are representable.
 
         Args:
-          values: (rows, ...).
+          values: (cases * rows, ...).
           fmt: to which they are rounded.
           rounded: where even representable values are rounded ones.
         """
         inexact = (round_to_nearest(values, fmt) != values) | rounded
         if not inexact.any():
+            self._bits.advance(self._arithmetic.rows * math.prod(values.shape[1:]))  # as if the noise was drawn
             return values
         error = np.maximum(fmt.unit_roundoff * np.abs(values), fmt.smallest_subnormal / 2)
         return self._in_rows(values, values + np.where(inexact, ROUNDING * error, 0.0) * self._noise(values))
@@ -214,14 +216,16 @@ class SamplingRule:
         return self._in_rows(values, values * (1 + unit * self._noise(values)))
 
     def _in_rows(self, exact: Array, moved: Array) -> Array:
-        if len(exact) not in (1, self._arithmetic.rows):
+        rows, shape = self._arithmetic.rows, moved.shape[1:]
+        if len(exact) not in (1, self._cases * rows):
             raise UnknownError("samples that take different branches")
-        result = np.array(np.broadcast_to(moved, (self._arithmetic.rows, *moved.shape[1:])), np.float64)
-        result[0] = exact[0]
+        result = np.array(np.broadcast_to(moved, (self._cases * rows, *shape)), np.float64)
+        result[::rows] = exact[::rows]
         return result
 
     def _noise(self, values: Array) -> Array:
-        return self._random.uniform(-1.0, 1.0, (self._arithmetic.rows, *values.shape[1:]))
+        drawn = self._random.uniform(-1.0, 1.0, (self._arithmetic.rows, *values.shape[1:]))
+        return drawn if self._cases == 1 else np.concatenate([drawn] * self._cases)
 
 
 def _is_product(equation: Equation) -> bool:
