@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import is_float, is_integer
+from kerneltest.localize.equation_edits import common_floats
 from kerneltest.localize.listing import Edits, Listing, Mutation, new_value, numpy_operation
 from kerneltest.localize.mask_mutations import default_mutations, mask_mutations
 from kerneltest.localize.precision_mutations import precision_mutations
@@ -92,7 +93,8 @@ def _replacements(listing: Listing, i: int) -> Iterator[tuple[str, Constant]]:
     floating = is_float(listing.operations[i].types[0].dtype)
     kind = float if floating else int
     if floating:
-        yield from (("", partial(_same_everywhere, value=value)) for value in (0.0, 1.0, np.inf, -np.inf))
+        numbers = common_floats(listing.operations[i].attributes["value"])
+        yield from (("", partial(_same_everywhere, value=value)) for value in numbers)
     else:
         yield from (("", partial(_near, i=i, by=by)) for by in (1, -1))
     for name in listing.lengths:

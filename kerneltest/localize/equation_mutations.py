@@ -10,6 +10,7 @@ import numpy as np
 from kerneltest.core.dtypes import is_float
 from kerneltest.localize.equation_edits import (
     Function,
+    common_floats,
     compute,
     dtype_of,
     is_array,
@@ -131,7 +132,7 @@ def _other_numbers(site: Site, operand: Literal) -> Iterator[tuple[str, str, Any
     if is_integer_array(operand):
         yield from ((f"{by:+}", "", value + by, 0) for by in (1, -1))
     else:
-        yield from ((f"{new}", "", new, 0) for new in (0.0, 1.0, -np.inf, np.inf))
+        yield from ((f"{new}", "", new, 0) for new in common_floats(value))
         yield from ((("minus", "", -value, 1), ("inverse", "", 1 / value, 1)) if value else ())
     for name, length in site.lengths.items():
         yield f"length {name}", f"the length {name}=", type(value)(length), 1
