@@ -15,14 +15,15 @@ from typing import Any
 import coverage
 
 ROOT = Path(__file__).parent.parent
-LEFT_OUT = ("cli", "extensions", "pytest_plugin", "report", "reproduce", "start", "watch")  # rooms that no run of `kt.check` enters
+# Rooms that no run of `kt.check` enters.
+LEFT_OUT = ("cli", "extensions", "pytest_plugin", "report", "reproduce", "start", "watch")
 
 
 def measure(seeds: range) -> Mapping[str, Any]:
     """Returns coverage.py's report on each module of the package, by path."""
     watch = coverage.Coverage(data_file=None, source=["kerneltest"], messages=False)
     watch.start()
-    from benchmarks.generated import BACKENDS, run_seed  # noqa: PLC0415 - imports of the package count as lines
+    from benchmarks.generated import BACKENDS, run_seed
 
     for seed in seeds:
         for line in run_seed(seed, "", BACKENDS.split(",")).findings:
@@ -53,7 +54,8 @@ def table(by_room: Mapping[str, list[tuple[str, Any]]]) -> Iterator[str]:
         lines = sum(report["summary"]["num_statements"] for _, report in modules)
         reached = sum(report["summary"]["covered_lines"] for _, report in modules)
         name, least = min(modules, key=lambda each: each[1]["summary"]["percent_covered"])
-        yield f"| `{room}` | {lines} | {reached / max(lines, 1):.0%} | `{name}`, {least['summary']['percent_covered']:.0f}% |"
+        share = least["summary"]["percent_covered"]
+        yield f"| `{room}` | {lines} | {reached / max(lines, 1):.0%} | `{name}`, {share:.0f}% |"
 
 
 def main() -> None:

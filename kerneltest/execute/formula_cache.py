@@ -46,7 +46,7 @@ class FormulaCache:
     own_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
     unrounded: dict[Traced, PromotedKernel | None] = field(default_factory=dict)
     outputs: dict[tuple[Traced, str], tuple[Array, ...]] = field(default_factory=dict)
-    samples: BoundedStore[tuple[Traced, str], Sequence[Array]] = field(
+    samples: BoundedStore[tuple[Traced, str], tuple[Array, ...]] = field(
         default_factory=lambda: BoundedStore(_MAX_BYTES, _sample_bytes)
     )
     sampled: Counter[Traced] = field(default_factory=Counter)

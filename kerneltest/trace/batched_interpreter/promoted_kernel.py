@@ -32,8 +32,8 @@ def _without_rounding(evaluator: BatchedEvaluator, equation: Equation) -> Equati
 def _within_own_dtypes(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
     """Evaluates an equation; raises FloatingPointError if a number becomes too large for its dtype in the kernel."""
     evaluate = kernel_rule(evaluator, equation)
-    dtypes = [getattr(variable.aval, "dtype", None) for variable in equation.outvars]
-    limits = [float_format(np.dtype(each)).overflow if is_promotable(each) else np.inf for each in dtypes]
+    dtypes = [np.dtype(getattr(variable.aval, "dtype", np.bool_)) for variable in equation.outvars]
+    limits = [float_format(each).overflow if is_promotable(each) else np.inf for each in dtypes]
 
     def check(operands: Sequence[Array]) -> Sequence[Array]:
         results = evaluate(operands)
