@@ -1,7 +1,7 @@
 """Ways to check a kernel, each timed to its first finding: two that people write by hand, and kerneltest's."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,8 +51,8 @@ def tolerance_of(traced: Traced) -> float:
     return LOOSE if products else CLOSE
 
 
-def tutorial(pairing: Pairing) -> Found:
-    """`assert_allclose` on normal float32 inputs of whole blocks, each static option once."""
+def tutorial(pairing: Pairing, run: "Run | None" = None) -> Found:
+    """`assert_allclose` on normal float32 inputs of whole blocks, each static option once; `run` runs the kernel."""
     started = time.perf_counter()
     for statics in one_at_a_time(pairing):
         signature = signature_of(pairing, {name: nice_length(axis) for name, axis in pairing.dims.items()}, statics)
@@ -63,14 +63,15 @@ def tutorial(pairing: Pairing) -> Found:
             else rng.integers(0, integers_below(leaf, signature), signature.shape(leaf)).astype(leaf.dtypes[0])
             for leaf in pairing.leaves.values()
         ]
-        if problem := disagreement(pairing, signature, leaves):
+        if problem := disagreement(pairing, signature, leaves, run):
             return Found(time.perf_counter() - started, problem)
     return Found(time.perf_counter() - started)
 
 
-def hypothesis(pairing: Pairing) -> Found:
+def hypothesis(pairing: Pairing, run: "Run | None" = None) -> Found:
     """A property of lengths from 1 to 200, static options and float32 values, `EXAMPLES` times or until it fails.
 
+    `run` runs the kernel.
     Values are normal from a drawn seed, or drawn one by one between -10 and 10, where the typed-in tolerances hold.
     """
     lengths = {
@@ -100,7 +101,7 @@ def hypothesis(pairing: Pairing) -> Found:
         statics = {name: data.draw(strategy) for name, strategy in options.items()}
         signature = signature_of(pairing, dims, statics)
         leaves = [data.draw(values(leaf, signature)) for leaf in pairing.leaves.values()]
-        if problem := disagreement(pairing, signature, leaves):
+        if problem := disagreement(pairing, signature, leaves, run):
             raise AssertionError(problem)
 
     started = time.perf_counter()
@@ -141,15 +142,24 @@ def findings(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
     return (outcome for outcome in outcomes if outcome.record.verdict.is_finding)
 
 
-def disagreement(pairing: Pairing, signature: Signature, leaves: Sequence[Array]) -> str:
-    """What `assert_allclose` of a kernel on interpret mode and its oracle would say; "" where they agree."""
+# From a pairing, a signature and the kernel's arguments to its traced form and its outputs.
+Run = Callable[[Pairing, Signature, Sequence[Array]], tuple[Traced, Sequence[Array]]]
+
+
+def run_interpreted(pairing: Pairing, signature: Signature, leaves: Sequence[Array]) -> tuple[Traced, Sequence[Array]]:
+    """Runs a kernel on interpret mode."""
     (backend,) = resolve(["interpret"])
+    traced = trace(pairing, signature)
+    executable = backend.prepare(traced)
+    assert not isinstance(executable, Artifact)
+    return traced, executable.run(leaves)
+
+
+def disagreement(pairing: Pairing, signature: Signature, leaves: Sequence[Array], run: Run | None = None) -> str:
+    """What `assert_allclose` of a kernel, by default on interpret mode, and its oracle would say; "" if they agree."""
     named = dict(zip(pairing.leaves, leaves, strict=True))
     try:
-        traced = trace(pairing, signature)
-        executable = backend.prepare(traced)
-        assert not isinstance(executable, Artifact)
-        outputs = executable.run(leaves)
+        traced, outputs = (run or run_interpreted)(pairing, signature, leaves)
     except Failure as error:
         return f"{type(error).__name__}: {error}".partition("\n")[0]
     wide = {path: widen(value) for path, value in named.items()}
