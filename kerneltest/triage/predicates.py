@@ -3,7 +3,7 @@
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -92,7 +92,7 @@ def signature_condition(
                 hidden = _matching_bits(term, unsure).bit_count()
                 fitting.append((exceptions.bit_count(), term.cost, hidden, term.words, exceptions))
     if not fitting:
-        return Condition("", len(failing), count, count)
+        return _product_condition(failing, passing, covered)
     fitting.sort(key=lambda each: each[:3])
     left, cost, _, words, _ = fitting[0]
     alone = left
@@ -101,9 +101,22 @@ def signature_condition(
         telling = together == 2 or alone - both > 1  # some far-fetched term excludes any single signature
         if telling and (both, together) < (left, cost):
             left, cost, words = both, together, f"{one[3]} and {other[3]}"
-    if left > MOST_EXCEPTIONS * (len(failing) + left) or not _is_believable(cost, len(failing), count, left):
-        return Condition("", len(failing), count, count)
-    return Condition(words, len(failing), len(failing) + left, count)
+    is_told = left <= MOST_EXCEPTIONS * (len(failing) + left) and _is_believable(cost, len(failing), count, left)
+    if (not is_told or cost > _OF_PRODUCTS) and (product := _product_condition(failing, passing, covered)).words:
+        return product
+    return Condition(words if is_told else "", len(failing), len(failing) + left if is_told else count, count)
+
+
+def _product_condition(
+    failing: Sequence[Features], passing: Sequence[Features], covered: Sequence[Features]
+) -> Condition:
+    """Returns a condition on the product of two lengths, which a kernel may flatten, if one holds without exception."""
+    count = len(failing) + len(passing)
+    for term in _terms_of_products(failing[0].lengths):
+        holds = all(map(term.holds, [*failing, *covered])) and not any(map(term.holds, passing))
+        if holds and _is_believable(term.cost, len(failing), count, 0):
+            return Condition(term.words, len(failing), len(failing), count)
+    return Condition("", len(failing), count, count)
 
 
 def two_conditions(
@@ -154,6 +167,7 @@ def _is_believable(cost: int, failing: int, tried: int, exceptions: int) -> bool
 
 
 _CHANCES = (0.25, 0.2, 0.1, 0.06, 0.05)  # by cost: a bug at the end of a block is likely, one at a length of 39 is not
+_OF_PRODUCTS = 4  # the cost of a condition on the product of two lengths
 _ENOUGH = 8  # failing signatures, below which two conditions are not looked for
 _MOST_TERMS = 60  # terms that are tried in pairs
 _MOST_SIDES = 300  # sets of failing signatures that are tried in pairs, those that cover most
@@ -224,6 +238,18 @@ def _terms_of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[_
         a, b = blocks[one], blocks[other]
         yield term(f"{one} or {other} is not a multiple of its block", lambda n, m: n % a > 0 or m % b > 0, 2)
         yield term(f"{one} or {other} is longer than its block", lambda n, m: n > a or m > b, 2)
+
+
+def _terms_of_products(names: Iterable[str]) -> Iterator[_Term]:
+    def term(one: str, other: str, words: str, test: Callable[[int], bool]) -> _Term:
+        return _Term(
+            f"{one} * {other} is {words}", lambda each: test(each.lengths[one] * each.lengths[other]), _OF_PRODUCTS
+        )
+
+    for one, other in itertools.combinations(names, 2):
+        for power in (8, 16, 32, 64, 128, 256, 512, 1024):
+            yield term(one, other, f"not a multiple of {power}", partial(_has_rest, power))
+            yield term(one, other, f"over {power}", partial(operator.lt, power))
 
 
 def _has_option(name: str, value: StaticValue, features: Features) -> bool:
