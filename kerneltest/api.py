@@ -122,6 +122,8 @@ class Result:
         found = f"{count:,} finding{'s' * (count != 1)}"
         if suspects:
             found = f"{suspects} suspect{'s' * (suspects != 1)} ({found})"
+        if failed := len(self.internal_errors):
+            found += f", {failed:,} internal error{'s' * (failed != 1)}"
         return f"{'ok' if self.ok else 'not ok'}: {found} in {self.cases:,} cases, {self.seconds:.1f} s"
 
     def _remarks(self) -> list[str]:
