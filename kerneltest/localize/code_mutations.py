@@ -93,8 +93,10 @@ def _replacements(listing: Listing, i: int) -> Iterator[tuple[str, Constant]]:
     floating = is_float(listing.operations[i].types[0].dtype)
     kind = float if floating else int
     if floating:
-        numbers = common_floats(listing.operations[i].attributes["value"])
-        yield from (("", partial(_same_everywhere, value=value)) for value in numbers)
+        own = listing.operations[i].attributes["value"]
+        yield from (("", partial(_same_everywhere, value=value)) for value in common_floats(own))
+        if not np.isfinite(own):
+            return  # no number is meant in place of a fill
     else:
         yield from (("", partial(_near, i=i, by=by)) for by in (1, -1))
     for name in listing.lengths:
@@ -196,7 +198,8 @@ def _exchanges(listing: Listing) -> Iterator[Mutation]:
             for other in _exchangeable(listing, i, number):
                 operands = (*op.operands[:k], other, *op.operands[k + 1 :])
                 phrase = f"replacing {_describe_value(listing, number)} by {_describe_value(listing, other)}"
-                yield Mutation(i, phrase, 3, partial(_with, i=i, operands=operands))
+                is_argument = number in listing.body.arguments  # by chance, another value often fits
+                yield Mutation(i, phrase, 3, partial(_with, i=i, operands=operands), is_argument)
 
 
 def _exchangeable(listing: Listing, i: int, number: int) -> list[int]:

@@ -102,8 +102,9 @@ def with_literal(equation: Equation, number: int, value: Any) -> list[Equation]:
 
 def common_floats(value: float) -> tuple[float, ...]:
     """Returns numbers that may have been meant in place of a float; infinities only for what may be a fill."""
-    is_fill = value == 0 or not abs(value) < _LARGEST_TERM
-    return (0.0, 1.0, -np.inf, np.inf) if is_fill else (0.0, 1.0)
+    if not np.isfinite(value):
+        return 0.0, -np.inf, np.inf
+    return (0.0, 1.0, -np.inf, np.inf) if value == 0 or abs(value) >= _LARGEST_TERM else (0.0, 1.0)
 
 
 _LARGEST_TERM = 1e4  # larger constants are fills, such as -1e30 for -inf

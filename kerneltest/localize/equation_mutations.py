@@ -133,6 +133,8 @@ def _other_numbers(site: Site, operand: Literal) -> Iterator[tuple[str, str, Any
         yield from ((f"{by:+}", "", value + by, 0) for by in (1, -1))
     else:
         yield from ((f"{new}", "", new, 0) for new in common_floats(value))
+        if not np.isfinite(value):
+            return  # no number is meant in place of a fill
         yield from ((("minus", "", -value, 1), ("inverse", "", 1 / value, 1)) if value else ())
     for name, length in site.lengths.items():
         yield f"length {name}", f"the length {name}=", type(value)(length), 1

@@ -261,6 +261,8 @@ def _explains(cause: FindingCluster, kinds: Counter[Kind], pair: Finding) -> boo
     A NaN in the wrong place does not make the gradient of other values wrong, nor a formula that is nearly right a NaN.
     """
     record, symptom = pair
+    if symptom.effect is Effect.OVERFLOW and cause.level is Level.PRECISION:
+        return True  # what is kept in a narrow dtype is rounded, and overflows elsewhere
     if record.signature not in cause.signatures:
         return False
     if cause.level is Level.STRUCTURE and symptom.effect in OF_SPECIAL_VALUES and _is_slight(cause):
