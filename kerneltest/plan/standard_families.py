@@ -238,4 +238,18 @@ def least_integers(slot: Slot, rng: Rng) -> Array:
     return np.full(slot.shape, slot.domain.finite_range(slot.dtype)[0], slot.dtype)
 
 
+def _holds_wide_integers(slot: Slot) -> bool:
+    """Returns whether it holds integers of more bits than those of int8, which the other families do not exceed."""
+    return _holds_integers(slot) and max(map(abs, slot.domain.finite_range(slot.dtype))) > 128
+
+
+@family(group=GroupName.SPECIAL, applies=_holds_wide_integers)
+def integers_of_all_sizes(slot: Slot, rng: Rng) -> Array:
+    """Integers of every number of bits in the domain, of both signs: narrow floats and integers keep only some."""
+    low, high = map(int, slot.domain.finite_range(slot.dtype))
+    sizes = np.exp2(rng.uniform(0, np.log2(max(high, -low)), slot.shape)).astype(np.int64)
+    is_negative = (sizes > high) | ((sizes <= -low) & (rng.random(slot.shape) < 0.5))
+    return slot.cast(np.where(is_negative, -sizes, sizes))
+
+
 register_edge_values(GroupName.MASKS)

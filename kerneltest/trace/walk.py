@@ -1,5 +1,6 @@
 """Walks over a jaxpr: its equations at any depth, those that run unconditionally, and properties of its arithmetic."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -121,6 +122,7 @@ _EXACT_ON_INTEGERS = frozenset(
 _NARROW_IN_MEMORY = frozenset("get load masked_load swap store masked_swap jit pjit".split()) | PALLAS_PRIMITIVES
 _MULTIPLIES = frozenset({"mul", "dot_general"})
 _ARITHMETIC = frozenset({"add", "sub", "mul"})
+_LARGEST_TERM = 2.0**24  # larger constants that are only moved are fills, such as -1e30 for -inf
 
 
 def is_exact(jaxpr: Jaxpr) -> bool:
@@ -134,7 +136,8 @@ def is_exact(jaxpr: Jaxpr) -> bool:
             continue
         if primitive_name(equation) not in _EXACT_ON_INTEGERS:
             return False
-        if primitive_name(equation) in _ARITHMETIC and any(map(_is_rounded, equation.invars)):
+        limit = math.inf if primitive_name(equation) in _ARITHMETIC else _LARGEST_TERM
+        if any(_is_rounded(operand, limit) for operand in equation.invars):
             return False
         if primitive_name(equation) in _MULTIPLIES:
             # The next iteration of a loop may multiply a product again; a dot only feeds a sum.
@@ -142,12 +145,12 @@ def is_exact(jaxpr: Jaxpr) -> bool:
     return multiplications <= 1
 
 
-def _is_rounded(operand: Atom) -> bool:
-    """Returns whether it is a constant such as 0.1, which kernel and oracle round to different values."""
+def _is_rounded(operand: Atom, limit: float) -> bool:
+    """Returns whether it is a constant such as 0.1 below a limit: kernel and oracle round it to different values."""
     if not isinstance(operand, Literal) or not _holds_floats(operand.aval):
         return False
-    value = np.asarray(operand.val)[()]
-    return float(str(value)) != float(value)
+    value = np.asarray(operand.val, getattr(operand.aval, "dtype", None))[()]
+    return float(str(value)) != float(value) and abs(float(value)) < limit
 
 
 def _holds_floats(aval: AbstractValue) -> bool:

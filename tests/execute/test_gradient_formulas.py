@@ -49,6 +49,11 @@ def relu(x: Any) -> Any:
 # A kernel, its oracle, and the message of findings of its gradient.
 GRADIENTS = {
     "right": (with_gradient(gelu, gelu_slope), gelu_oracle, ""),
+    "a slope that is chosen": (
+        with_gradient(lambda x: jnp.where(x > 0, x, 0.1 * x), lambda x, g: g * jnp.where(x > 0, 1.0, 0.1)),
+        lambda x: np.where(x > 0, x, 0.1 * x),
+        "",
+    ),
     "slightly off": (
         with_gradient(gelu, lambda x, g: gelu_slope(x, g, 0.1342)),
         gelu_oracle,

@@ -115,6 +115,10 @@ def _totals(x: Any) -> Any:
     return np.broadcast_to(x.sum(axis=1, keepdims=True), x.shape)
 
 
+def _leaky(x: Any) -> Any:
+    return np.where(x > 0, x, x * 0.1)
+
+
 def _quantised(x: Any) -> Any:
     """Quantises rows to int8 range by the reciprocal of their largest magnitude."""
     largest = np.abs(x).max(axis=1, keepdims=True)
@@ -164,6 +168,10 @@ CASES = (
     Case("log2(e) to five digits", lambda x: jnp.exp2(x.astype(jnp.float32) * 1.4427), np.exp, FORMULA),
     Case("log2(e) in float32", lambda x: jnp.exp2(x.astype(jnp.float32) * np.float32(np.log2(np.e))), np.exp, RIGHT),
     Case("half away from zero", lambda x: jnp.sign(x) * jnp.floor(jnp.abs(x) + 0.5), np.rint, FORMULA),
+    Case("a slope in float32", lambda x: jax.nn.leaky_relu(x, 0.1), _leaky, RIGHT, "float32"),
+    Case("a slope in the input's 16 bits", lambda x: jax.nn.leaky_relu(x, 0.1), _leaky, RIGHT),
+    Case("a slope that is chosen", lambda x: x * jnp.where(x > 0, 1.0, 0.1), _leaky, RIGHT, "float32"),
+    Case("a slope of five digits", lambda x: jax.nn.leaky_relu(x, 0.10001), _leaky, FORMULA, "float32"),
     Case("halves of a scale away from zero", _quantised_away, _quantised, FORMULA, "float32", 1e6),
     Case("half to even", jnp.round, np.rint, RIGHT),
     Case("a lerp", _by_lerp, lambda x: 0.25 * x + 0.75 * x[:, ::-1], RIGHT, "float32"),

@@ -72,6 +72,9 @@ INTEGER_CHECKS = {
     "greatest_integers": lambda v: (v == 127).all(),
     "least_integers": lambda v: (v == -128).all(),
 }
+WIDE_INTEGER_CHECKS = {
+    "integers_of_all_sizes": lambda v: {int(abs(each)).bit_length() for each in v.flat} >= set(range(1, 31, 3)),
+}
 BOOLEAN_CHECKS = {
     "all_false": lambda v: not v.any(),
     "one_true": lambda v: v.sum() == 1,
@@ -126,6 +129,12 @@ def test_integer_values(name: str) -> None:
     assert INTEGER_CHECKS[name](_fill(name, replace(BASE, dtype=parse_dtype("int8"))))
 
 
+@pytest.mark.parametrize("name", WIDE_INTEGER_CHECKS)
+def test_values_of_wide_integers(name: str) -> None:
+    assert not FAMILIES[name].applies(replace(BASE, dtype=parse_dtype("int8")))
+    assert WIDE_INTEGER_CHECKS[name](_fill(name, replace(BASE, dtype=parse_dtype("int32"))))
+
+
 @pytest.mark.parametrize("name", BOOLEAN_CHECKS)
 def test_boolean_values(name: str) -> None:
     assert BOOLEAN_CHECKS[name](_fill(name, replace(BASE, shape=(5, 31), dtype=parse_dtype("bool"))))
@@ -133,6 +142,10 @@ def test_boolean_values(name: str) -> None:
 
 def test_integers_reach_the_ends_of_their_domain() -> None:
     slot = replace(BASE, dtype=parse_dtype("int32"), domain=Interval(-3, 1000))
+    wide = _fill("integers_of_all_sizes", slot)
+    assert wide.min() == -3
+    assert {int(size).bit_length() for size in wide[wide > 3]} == set(range(3, 11))
+    assert wide.max() <= 1000
     assert (_fill("greatest_integers", slot) == 1000).all()
     assert (_fill("least_integers", slot) == -3).all()
 
@@ -195,6 +208,7 @@ def test_every_family_is_checked_here() -> None:
         CHECKS,
         WIDE_CHECKS,
         INTEGER_CHECKS,
+        WIDE_INTEGER_CHECKS,
         BOOLEAN_CHECKS,
         INDEX_CHECKS,
         SENTINEL_CHECKS,

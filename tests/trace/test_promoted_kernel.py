@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 import kerneltest as kt
-from kerneltest.core.dtypes import Array, ShapeDtype
+from kerneltest.core.dtypes import Array, ShapeDtype, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.formula import FORMULA_FORMAT
 from kerneltest.plan.signatures import signatures
@@ -196,6 +196,15 @@ def test_a_constant_of_few_digits_is_exact_and_another_one_is_known_to_half_an_u
         moved = _movement(lambda x, number=number: x * np.float32(number), arithmetic, ONES) / FLOAT32.unit_roundoff
         assert moved <= most
         assert (moved > 0.1) == (most > 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_number_that_is_chosen_is_known_to_half_an_ulp_of_its_dtype(dtype: str) -> None:
+    roundoff = float_format(parse_dtype(dtype)).unit_roundoff
+    x = ONES.astype(parse_dtype(dtype))
+    arithmetic = SampleArithmetic(FORMULA_FORMAT, constants=True)
+    for choose in (lambda x: x * jnp.where(x > 0, 0.1, 0.2), lambda x: jax.nn.leaky_relu(-x, 0.1)):
+        assert 0.1 < _movement(choose, arithmetic, x) / roundoff <= 2
 
 
 def test_samples_of_a_call_with_prefetched_scalars() -> None:

@@ -88,7 +88,7 @@ class SamplingRule:
         if not constants and not (rounds and is_float(np.dtype(equation.outvars[0].aval.dtype))):
             return evaluate
         round_operands, round_result = self._operand_rounding(equation), self._result_rounding(equation)
-        fused = self._fused_products(equation)
+        fused, narrower = self._fused_products(equation), _narrows_a_number(equation)
 
         def sample(operands: Sequence[Array]) -> Sequence[Array]:
             moved = list(operands)
@@ -96,6 +96,8 @@ class SamplingRule:
                 moved[number] = self._perturb(moved[number], unit)
             for number in fused:
                 moved[number] = self._round(moved[number], self._arithmetic.fmt)
+            if narrower is not None:
+                moved[0] = self._round(moved[0], narrower)
             moved = round_operands(moved)
             results = evaluate(moved)
             return [round_result(moved, results[0])] if rounds else results
@@ -234,6 +236,15 @@ def _is_product(equation: Equation) -> bool:
     return name in _PRODUCTS or (name == "div" and hasattr(equation.invars[1], "val"))
 
 
+def _narrows_a_number(equation: Equation) -> FloatFormat | None:
+    """Returns the format to which an equation converts numbers of Python's, which JAX has in float32 up to there."""
+    if primitive_name(equation) != "convert_element_type" or hasattr(equation.invars[0], "val"):
+        return None
+    given, made = equation.invars[0].aval, np.dtype(equation.outvars[0].aval.dtype)
+    is_number = getattr(given, "weak_type", False) and is_float(np.dtype(given.dtype))
+    return float_format(made) if is_number and is_float(made) and made.itemsize < given.dtype.itemsize else None
+
+
 def _constant_error(value: Any, dtype: DType) -> float:
     """Returns the largest relative error of a constant that its author may have rounded to a narrower float.
 
@@ -244,17 +255,17 @@ def _constant_error(value: Any, dtype: DType) -> float:
     fmt = float_format(dtype) if dtype.itemsize < 8 else FLOAT32
     if value is None:
         return fmt.unit_roundoff if dtype.itemsize < 8 else 0.0
-    number = float(value)
+    number = float(np.asarray(value, dtype))  # a literal may have more digits than its dtype
     if fmt == FLOAT32 and number == 2 * fmt.unit_roundoff:
         return 1.0  # the epsilon of float32, which would be less in float64
-    return fmt.unit_roundoff if fits(np.array([number]), fmt) and not _is_deliberate(number) else 0.0
+    return fmt.unit_roundoff if fits(np.array([number]), fmt) and not _is_deliberate(number, fmt) else 0.0
 
 
-def _is_deliberate(number: float) -> bool:
-    """Returns whether a constant is what its author wrote: at most 12 bits long, or the sum of three powers of two."""
+def _is_deliberate(number: float, fmt: FloatFormat) -> bool:
+    """Returns whether a constant is what its author wrote: of few bits for its format, or three powers of two."""
     if not math.isfinite(number):
         return True
     digits = int(abs(math.frexp(number)[0]) * 2**53)
     digits >>= max((digits & -digits).bit_length() - 1, 0)
     powers = (digits ^ (3 * digits)).bit_count()  # in the sum or difference that has the fewest
-    return digits < 2**12 or powers <= 3
+    return digits < 2 ** (fmt.precision // 2) or powers <= 3
