@@ -174,6 +174,8 @@ def affordable_long_signatures(pairing: Pairing, depth: str) -> tuple[Signature,
     """Returns the long signatures of a pairing, those past a number format's limit, that run fast enough."""
 
     def affordable(signature: Signature) -> bool:
+        if depth == "quick" and excessive_work(pairing, signature):
+            return False  # one signature is planned, so a shorter one is better than none
         try:
             return estimate_work(trace(pairing, signature)).seconds <= _SECONDS[depth]
         except Failure:
