@@ -53,8 +53,9 @@ def _only_where_masked(mismatch: MismatchContext) -> str:
 
 def _block_of_a_sum(mismatch: MismatchContext) -> str:
     """The output is a sum that omits one block of a dim, or counts that block twice."""
-    if not mismatch.inputs_are_finite:
-        return ""
+    has_floats = any(is_float(value.dtype) for value in mismatch.arguments.values())
+    if not mismatch.inputs_are_finite or (has_floats and not is_float(mismatch.comparison.actual.dtype)):
+        return ""  # integers made of floats are positions or counts, not sums
     for name, block, length in _summed_dims(mismatch):
         leaves = {path: widen(value) for path, value in mismatch.arguments.items()}
         last = -(-length // block) - 1
