@@ -154,12 +154,14 @@ def _format(value: Any) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
+_LOOPS = frozenset("scan while cond pallas_call custom_vjp_call custom_jvp_call".split())
+_CALLS = _LOOPS | {"pjit", "jit"}
 _KEPT = frozenset("broadcast_in_dim reshape squeeze convert_element_type copy".split())
 
 
 def removals(site: Site) -> Iterator[EquationMutation]:
     """Yields operations replaced by one of their operands."""
-    if len(site.equation.outvars) != 1 or site.name in _KEPT:
+    if len(site.equation.outvars) != 1 or site.name in _KEPT | _LOOPS:
         return
     (result,) = site.equation.outvars
     for number, operand in enumerate(site.operands):
@@ -170,8 +172,13 @@ def removals(site: Site) -> Iterator[EquationMutation]:
                 return compute(site.equation, lambda *operands: operands[number])
 
             what = "the rounding" if site.name == "reduce_precision" else _describe(site, operand)
-            phrase = f"removing {what}" if site.name == "reduce_precision" else f"replacing {site.name} by {what}"
+            phrase = f"removing {what}" if site.name == "reduce_precision" else f"replacing {_name(site)} by {what}"
             yield EquationMutation(f"operand {number}", phrase, 0 if site.name == "reduce_precision" else 2, make)
+
+
+def _name(site: Site) -> str:
+    """Returns the name of an operation: that of the function for a call, such as `where`."""
+    return str(site.equation.params.get("name", site.name)).lstrip("_") if site.name in _CALLS else site.name
 
 
 def _describe(site: Site, operand: Atom) -> str:
@@ -191,7 +198,7 @@ _NOT_MEANT = frozenset("broadcast_in_dim full_like iota reshape squeeze program_
 
 def exchanges(site: Site) -> Iterator[EquationMutation]:
     """Yields equations with another operand of the same type: a value, or a reference that is loaded or stored to."""
-    if site.name in ("scan", "while", "cond", "pjit", "jit", "pallas_call", "custom_vjp_call", "custom_jvp_call"):
+    if site.name in _CALLS:
         return
     for number, operand in enumerate(site.operands):
         if isinstance(operand, Literal):

@@ -202,9 +202,8 @@ def choices(site: Site) -> Iterator[EquationMutation]:
         return
     (result,) = site.equation.outvars
     if dtype_of(result) == np.bool_ and site.name not in _MOVED:
-        size = int(np.prod(result.aval.shape))
+        size, phrase = int(np.prod(result.aval.shape)), f"changing the condition `{site.name}` in some elements"
         for value in (False, True):
-            phrase = f"choosing where the condition `{site.name}` holds"
 
             def force(value: bool = value) -> Sequence[Equation]:
                 return after(site.equation, lambda x: jnp.full_like(x, value))
@@ -215,9 +214,9 @@ def choices(site: Site) -> Iterator[EquationMutation]:
             def flip(k: int = k) -> Sequence[Equation]:
                 return after(site.equation, lambda x: jnp.where(_index(x) == k, ~x, x))
 
-            yield EquationMutation(f"flipped {k}", f"choosing where the condition `{site.name}` holds", 4, flip, False)
+            yield EquationMutation(f"flipped {k}", phrase, 4, flip, False)
     elif is_float_array(result) and site.name not in _MOVED:
-        phrase = f"choosing where the result of {site.name} is 0"
+        phrase = f"giving 0 in some elements of {site.name}"
         yield EquationMutation("0", phrase, 5, lambda: after(site.equation, lambda x: jnp.zeros_like(x)), literal=False)
 
 
