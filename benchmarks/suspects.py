@@ -173,6 +173,18 @@ def told_apart(row: dict[str, Any], single: dict[str, dict[str, Any]]) -> bool |
     return any(share < 0.5 for share in shares) and any(share > 0.5 for share in shares)
 
 
+def by_rounding(told: dict[str, bool | None], single: dict[str, dict[str, Any]]) -> list[str]:
+    """How many pairs are separated, by the number of their bugs whose first suspect is of rounding: `none 20 of 30`."""
+    counts: dict[int, list[bool]] = {0: [], 1: [], 2: []}
+    for name, separated in told.items():
+        pairing, _, bugs = name.partition(": ")
+        first = [single[f"{pairing}: {bug}"]["suspects"][:1] for bug in bugs.split(" AND ")]
+        if separated is not None:
+            counts[sum(suspect["title"].startswith(_OF_ROUNDING) for (suspect,) in first)].append(separated)
+    return [f"{('none', 'one', 'both')[number]} {sum(each)} of {len(each)}" for number, each in counts.items()]
+
+
+_OF_ROUNDING = ("insufficient precision", "an unstable formula", "a formula that is slightly off")
 _NESTED = 0.02  # of the cases of the lesser bug may be its own
 
 
@@ -215,6 +227,7 @@ def report(results: dict[str, Any]) -> str:
         lines += [
             f"Two bugs in one kernel, {len(counted)} pairs: separated in {sum(counted)} "
             f"({sum(counted) / len(counted):.0%}).",
+            f"By how many of the two are of rounding, which many cases show: {', '.join(by_rounding(told, single))}.",
             "",
             "| pair | suspects | separated |",
             "| --- | --- | --- |",
