@@ -3,7 +3,7 @@
     python -m benchmarks.mutant_checkers FILE[::NAME]... [--most 10] [--depth quick] [--jobs N]
 
 The checks are those of `benchmarks.detection`: one call with a tutorial's tolerance, and a Hypothesis test of 100
-examples. `--most` mutants of each kernel are tried, evenly spread over its source. All run in NumPy, not compiled.
+examples. At most `--most` mutants of each kernel are tried, every n-th. All run in NumPy, not compiled.
 Equivalent, undecided and invalid mutants do not count.
 """
 

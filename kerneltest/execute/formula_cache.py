@@ -36,7 +36,8 @@ class FormulaCache:
       unrounded: the same without explicit rounding; None for a kernel that has none.
       outputs: of such kernels, evaluated ahead of their cases' turn.
       samples: of such kernels in the formula's arithmetic, evaluated ahead likewise.
-      sampled: the number of cases of which samples were asked, by kernel.
+      sampled: how often samples were asked, by kernel.
+      unbatched: the kernels of which several cases cannot be sampled at once.
       right: the answers for kernels and cases whose formula is not wrong.
       comparisons: with the oracle, for cases with wrong outputs; () if they cannot be made.
       own_samples: of kernels in a format, for such cases; () likewise.
@@ -50,6 +51,7 @@ class FormulaCache:
         default_factory=lambda: BoundedStore(_MAX_BYTES, _sample_bytes)
     )
     sampled: Counter[Traced] = field(default_factory=Counter)
+    unbatched: set[Traced] = field(default_factory=set)
     right: dict[tuple[Traced, str], FormulaAnswer] = field(default_factory=dict)
     comparisons: BoundedStore[tuple[Traced, str], Sequence[Comparison]] = field(
         default_factory=lambda: BoundedStore(_MAX_BYTES, _comparison_bytes)

@@ -137,8 +137,9 @@ def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> Mism
 
 def is_lost(found: Comparison) -> bool:
     """Returns whether a wrong element is not finite, or its first digit is wrong."""
-    size = np.maximum(np.abs(np.asarray(found.expected, np.float64)), np.abs(found.actual.astype(np.float64)))
-    return bool((found.wrong & ~(_error(found) <= size / 16)).any())
+    actual = found.actual.astype(np.float64)
+    size = np.maximum(np.abs(np.asarray(found.expected, np.float64)), np.abs(actual))
+    return bool((found.wrong & ~(np.isfinite(actual) & (_error(found) <= size / 16))).any())
 
 
 def _can_be_rounded(found: Comparison) -> Array:

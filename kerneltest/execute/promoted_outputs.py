@@ -1,6 +1,7 @@
 """The outputs of kernels whose floats are promoted to float64, evaluated in batches."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -21,7 +22,7 @@ from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import rounds_explicitly
 
 _MOST = 2**22  # elements in the inputs of cases that are evaluated at once
-_MOST_SAMPLED = 2**19  # the same in samples, of which all intermediate values are arrays
+_MOST_SAMPLED = 2**19  # the same, and in the outputs, of samples: all intermediate values are arrays
 
 
 class NotPromotedError(Exception):
@@ -109,18 +110,21 @@ def formula_samples(
     if (found := formulas.samples.pop((traced, case.id), None)) is not None:
         return found
     leaves = kernel_inputs(item, case, cache)
-    most = _MOST_SAMPLED // (1 + arithmetic.rows * sum(leaf.size for leaf in leaves))
-    coming = (each for each in _known_cases(case, cache) if (traced, each.id) not in formulas.right)
-    cases = list(itertools.islice(coming, min(formulas.sampled[traced] - 1, most)))
+    size = sum(leaf.size for leaf in leaves) + sum(math.prod(each.shape) for each in traced.outputs)
+    most = min(formulas.sampled[traced] - 1, _MOST_SAMPLED // (1 + arithmetic.rows * size))
+    known = formulas.right.keys() | formulas.samples.keys()
+    coming = (each for each in _known_cases(case, cache) if (traced, each.id) not in known)
+    cases = list(itertools.islice(coming, 0 if traced in formulas.unbatched else most))
     inputs = [leaves, *(kernel_inputs(item, other, cache) for other in cases)]
     try:
         results = kernel.sample_cases([np.stack(column) for column in zip(*inputs, strict=True)], arithmetic)
     except Exception as error:
         if not cases:
             raise _explain(error) from error
-        return sample_kernel(kernel, leaves, arithmetic)  # another case may be the cause
+        formulas.unbatched.add(traced)  # as where cases take different branches
+        return sample_kernel(kernel, leaves, arithmetic)
     for row, each in enumerate(cases, 1):
-        formulas.samples[traced, each.id] = tuple(output[row] for output in results)
+        formulas.samples[traced, each.id] = tuple(output[row].copy() for output in results)
     return tuple(output[0] for output in results)
 
 

@@ -96,7 +96,7 @@ def _replacements(listing: Listing, i: int) -> Iterator[tuple[str, Constant]]:
         own = listing.operations[i].attributes["value"]
         yield from (("", partial(_same_everywhere, value=value)) for value in common_floats(own))
         if not np.isfinite(own):
-            return  # no number is meant in place of a fill
+            return  # no other number is meant in place of a fill
     else:
         yield from (("", partial(_near, i=i, by=by)) for by in (1, -1))
     for name in listing.lengths:

@@ -134,7 +134,7 @@ def _other_numbers(site: Site, operand: Literal) -> Iterator[tuple[str, str, Any
     else:
         yield from ((f"{new}", "", new, 0) for new in common_floats(value))
         if not np.isfinite(value):
-            return  # no number is meant in place of a fill
+            return  # no other number is meant in place of a fill
         yield from ((("minus", "", -value, 1), ("inverse", "", 1 / value, 1)) if value else ())
     for name, length in site.lengths.items():
         yield f"length {name}", f"the length {name}=", type(value)(length), 1
@@ -154,14 +154,14 @@ def _format(value: Any) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
-_LOOPS = frozenset("scan while cond pallas_call custom_vjp_call custom_jvp_call".split())
-_CALLS = _LOOPS | {"pjit", "jit"}
+_NOT_REMOVED = frozenset("scan while cond pallas_call custom_vjp_call custom_jvp_call".split())
+_CALLS = _NOT_REMOVED | {"pjit", "jit"}
 _KEPT = frozenset("broadcast_in_dim reshape squeeze convert_element_type copy".split())
 
 
 def removals(site: Site) -> Iterator[EquationMutation]:
     """Yields operations replaced by one of their operands."""
-    if len(site.equation.outvars) != 1 or site.name in _KEPT | _LOOPS:
+    if len(site.equation.outvars) != 1 or site.name in _KEPT | _NOT_REMOVED:
         return
     (result,) = site.equation.outvars
     for number, operand in enumerate(site.operands):
@@ -213,7 +213,8 @@ def exchanges(site: Site) -> Iterator[EquationMutation]:
                 return with_operand(site.equation, number, value.variable)
 
             phrase = f"replacing {_describe(site, operand)} by {describe_value(value)} in {site.name}"
-            yield EquationMutation(f"operand {number} by {value.key}", phrase, 3, make)
+            # By chance, another value often fits.
+            yield EquationMutation(f"operand {number} by {value.key}", phrase, 3, make, not is_array(operand))
 
 
 def loops(site: Site) -> Iterator[EquationMutation]:

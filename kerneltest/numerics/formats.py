@@ -1,5 +1,6 @@
 """Rounding of float64 arrays to the numbers of a narrower format."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -30,6 +31,19 @@ def _split(values: Array, fmt: FloatFormat) -> Array:
     if not np.max(size, initial=0.0) < fmt.overflow:
         near = np.where(size < fmt.overflow, near, np.where(np.isnan(values), values, np.copysign(np.inf, values)))
     return np.asarray(near)
+
+
+def is_short(number: float, fmt: FloatFormat) -> bool:
+    """Returns whether a number of a format is likely what its author wrote, and not the rounding of such as 0.1.
+
+    It has half the format's bits, or is the sum or difference of three powers of two; or it is not finite.
+    """
+    if not math.isfinite(number):
+        return True
+    digits = int(abs(math.frexp(number)[0]) * 2**53)
+    digits >>= max((digits & -digits).bit_length() - 1, 0)
+    powers = (digits ^ (3 * digits)).bit_count()  # in the sum or difference that has the fewest
+    return digits < 2 ** (fmt.precision // 2) or powers <= 3
 
 
 def fits(values: Array, fmt: FloatFormat) -> bool:

@@ -239,7 +239,7 @@ def least_integers(slot: Slot, rng: Rng) -> Array:
 
 
 def _holds_wide_integers(slot: Slot) -> bool:
-    """Returns whether it holds integers of more bits than those of int8, which the other families do not exceed."""
+    """Returns whether it may hold integers of more than 8 bits, of which the other families have only the ends."""
     return _holds_integers(slot) and max(map(abs, slot.domain.finite_range(slot.dtype))) > 128
 
 

@@ -60,8 +60,9 @@ def infer_lengths(probe: Probe, slots: Sequence[LengthSlot], target: str = "") -
         return _infer_from(probe, slots, dict(sorted(looks.items())), target)
     except TimeLimitError:
         works = sorted({length, *(each for each, look in looks.items() if look is not None)})
+        dim = _listed_lengths(Dim(), works, length)
         raised = tuple(sorted(each for each, look in looks.items() if look is None))
-        return InferredLengths(Dim(values=tuple(works[:_LISTED])), raised, (), 0, False, False, is_complete=False)
+        return InferredLengths(dim, raised, (), 0, False, False, is_complete=False)
 
 
 def _infer_from(

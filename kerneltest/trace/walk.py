@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from kerneltest.core.dtypes import is_float
+from kerneltest.core.dtypes import float_format, is_float
+from kerneltest.numerics.formats import is_short
 from kerneltest.trace.jax_compat.jaxpr_types import (
     AbstractValue,
     Atom,
@@ -122,7 +123,7 @@ _EXACT_ON_INTEGERS = frozenset(
 _NARROW_IN_MEMORY = frozenset("get load masked_load swap store masked_swap jit pjit".split()) | PALLAS_PRIMITIVES
 _MULTIPLIES = frozenset({"mul", "dot_general"})
 _ARITHMETIC = frozenset({"add", "sub", "mul"})
-_LARGEST_TERM = 2.0**24  # larger constants that are only moved are fills, such as -1e30 for -inf
+_LARGEST_MOVED = 2.0**24  # larger constants that are only moved are fills, such as -1e30 for -inf
 
 
 def is_exact(jaxpr: Jaxpr) -> bool:
@@ -136,7 +137,7 @@ def is_exact(jaxpr: Jaxpr) -> bool:
             continue
         if primitive_name(equation) not in _EXACT_ON_INTEGERS:
             return False
-        limit = math.inf if primitive_name(equation) in _ARITHMETIC else _LARGEST_TERM
+        limit = math.inf if primitive_name(equation) in _ARITHMETIC else _LARGEST_MOVED
         if any(_is_rounded(operand, limit) for operand in equation.invars):
             return False
         if primitive_name(equation) in _MULTIPLIES:
@@ -149,8 +150,11 @@ def _is_rounded(operand: Atom, limit: float) -> bool:
     """Returns whether it is a constant such as 0.1 below a limit: kernel and oracle round it to different values."""
     if not isinstance(operand, Literal) or not _holds_floats(operand.aval):
         return False
-    value = np.asarray(operand.val, getattr(operand.aval, "dtype", None))[()]
-    return float(str(value)) != float(value) and abs(float(value)) < limit
+    dtype = np.dtype(getattr(operand.aval, "dtype", np.float32))
+    value = np.asarray(operand.val, dtype)[()]
+    # Of float32, the shortest decimal that names it tells 0.1 from 1,000,000; narrower floats have too few digits.
+    is_decimal = dtype.itemsize > 2 and float(str(value)) == float(value)
+    return abs(float(value)) < limit and not is_decimal and not is_short(float(value), float_format(dtype))
 
 
 def _holds_floats(aval: AbstractValue) -> bool:

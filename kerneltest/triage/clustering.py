@@ -261,8 +261,9 @@ def _explains(cause: FindingCluster, kinds: Counter[Kind], pair: Finding) -> boo
     A NaN in the wrong place does not make the gradient of other values wrong, nor a formula that is nearly right a NaN.
     """
     record, symptom = pair
-    if symptom.effect is Effect.OVERFLOW and cause.level is Level.PRECISION:
-        return True  # what is kept in a narrow dtype is rounded, and overflows elsewhere
+    if symptom.effect is Effect.OVERFLOW and cause.kind[0] is Effect.IMPRECISE:
+        # What is kept in a narrow dtype is rounded, and overflows at other signatures.
+        return any(record.dtype == other.dtype for other, _ in cause.findings)
     if record.signature not in cause.signatures:
         return False
     if cause.level is Level.STRUCTURE and symptom.effect in OF_SPECIAL_VALUES and _is_slight(cause):

@@ -111,10 +111,11 @@ def _product_condition(
     failing: Sequence[Features], passing: Sequence[Features], covered: Sequence[Features]
 ) -> Condition:
     """Returns a condition on the product of two lengths, which a kernel may flatten, if one holds without exception."""
-    count = len(failing) + len(passing)
-    for term in _terms_of_products(failing[0].lengths):
-        holds = all(map(term.holds, [*failing, *covered])) and not any(map(term.holds, passing))
-        if holds and _is_believable(term.cost, len(failing), count, 0):
+    count, terms = len(failing) + len(passing), list(_terms_of_products(failing[0].lengths))
+    if len(terms) / math.comb(count, len(failing)) > _CHANCES[_OF_PRODUCTS]:
+        return Condition("", len(failing), count, count)  # one of so many might hold by chance
+    for term in terms:
+        if all(map(term.holds, [*failing, *covered])) and not any(map(term.holds, passing)):
             return Condition(term.words, len(failing), len(failing), count)
     return Condition("", len(failing), count, count)
 

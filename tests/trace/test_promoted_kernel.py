@@ -17,6 +17,7 @@ from kerneltest.core.dtypes import Array, ShapeDtype, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.formula import FORMULA_FORMAT
 from kerneltest.plan.signatures import signatures
+from kerneltest.trace.batched_interpreter.batched_values import UnknownError
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
 from kerneltest.trace.batched_interpreter.sampling_rule import SampleArithmetic
 from kerneltest.trace.float64_tracing import trace_in_float64
@@ -118,6 +119,48 @@ def test_samples_of_a_case_are_the_same_beside_other_cases() -> None:
     (together,) = promoted.sample_cases([cases], SampleArithmetic(FLOAT32, constants=True))
     for one, samples in zip(cases, together, strict=True):
         np.testing.assert_array_equal(promoted.sample([one], SampleArithmetic(FLOAT32, constants=True))[0], samples)
+
+
+def test_cases_that_take_different_branches_are_not_sampled_together() -> None:
+    kernel = _kernel(lambda x: jax.lax.cond(x[0] > 0, lambda: jnp.exp(x), lambda: x * 0.1))
+    promoted = PromotedKernel(trace_function(lambda x: [kernel(x)], (ShapeDtype(X.shape, X.dtype),), ""))
+    promoted.sample([X], SampleArithmetic(FLOAT32))
+    with pytest.raises(UnknownError, match="different branches"):
+        promoted.sample_cases([np.stack([X, -X])], SampleArithmetic(FLOAT32))
+
+
+@pytest.mark.parametrize(
+    ("function", "overflows"),
+    [
+        (lambda x: 1 / (x * x * 1e30), True),
+        (lambda x: jnp.exp(1000 * x), True),  # in float64 too
+        (lambda x: x * 2, False),  # an infinite input
+        (lambda x: jnp.where(x > 1e9, jnp.log(x * 0), x), False),
+        (lambda x: jnp.where(x > 1e9, 1 / (x * 0), x), False),
+    ],
+)
+def test_a_finite_number_that_is_too_large_for_its_dtype_overflows(function: Any, overflows: bool) -> None:
+    kernel = _kernel(function)
+    x = np.array([1e5, 2, 3, np.inf], np.float32)
+    promoted = PromotedKernel(trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), ""))
+    assert promoted.overflows_own_dtypes([x]) is overflows
+
+
+@pytest.mark.parametrize(
+    ("constant", "dtype", "exact"),
+    [
+        (0.1, "float32", False),
+        (1e6, "float32", True),
+        (2.0**-12, "float32", True),
+        (5.3, "bfloat16", False),
+        (0.75, "bfloat16", True),
+        (-1e30, "float32", True),
+    ],
+)
+def test_a_kernel_with_a_rounded_constant_is_not_exact(constant: float, dtype: str, exact: bool) -> None:
+    kernel = _kernel(lambda x: x + jnp.where(x > 0, jnp.asarray(1, x.dtype), jnp.asarray(constant, x.dtype)))
+    chosen = trace_function(lambda x: [kernel(x)], (ShapeDtype((4,), parse_dtype(dtype)),), "")
+    assert chosen.exact is exact
 
 
 ONES = np.ones(8, np.float32)

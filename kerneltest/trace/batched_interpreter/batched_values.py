@@ -36,6 +36,7 @@ ArrayFunction: TypeAlias = Callable[..., Any]
 
 
 _promotes: ContextVar[bool] = ContextVar("promotes", default=False)
+_in_step: ContextVar[bool] = ContextVar("in step", default=False)
 
 
 @contextmanager
@@ -46,6 +47,16 @@ def promote_floats() -> Iterator[None]:
         yield
     finally:
         _promotes.reset(token)
+
+
+@contextmanager
+def in_step() -> Iterator[None]:
+    """Has rows that take different branches, or loop a different number of times, raise UnknownError."""
+    token = _in_step.set(True)
+    try:
+        yield
+    finally:
+        _in_step.reset(token)
 
 
 def is_promotable(dtype: DType) -> bool:
@@ -129,11 +140,13 @@ def run_by_group(
       run: from a key and the group's values to the group's results.
 
     Raises:
-      UnknownError: rows of different groups share memory.
+      UnknownError: rows of different groups share memory, or are to stay in step.
     """
     groups = np.unique(keys)
     if len(groups) == 1:
         return run(groups[0], list(values))
+    if _in_step.get():
+        raise UnknownError("rows that take different branches")
     results: list[Array] = []
     for key in groups:
         rows = np.flatnonzero(keys == key)

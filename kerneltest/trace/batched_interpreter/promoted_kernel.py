@@ -5,16 +5,18 @@ the roundings of an arithmetic, whatever the dtypes of the kernel are.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import Array, float_format, is_float
+from kerneltest.core.dtypes import Array, float_format
 from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator
 from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel, kernel_rule
 from kerneltest.trace.batched_interpreter.batched_values import (
     EquationFunction,
     UnknownError,
+    in_step,
     is_promotable,
     promote_floats,
 )
@@ -37,12 +39,10 @@ def _within_own_dtypes(evaluator: BatchedEvaluator, equation: Equation) -> Equat
 
     def check(operands: Sequence[Array]) -> Sequence[Array]:
         results = evaluate(operands)
-        arrays = [each for each in operands if isinstance(each, np.ndarray)]  # others are references
-        is_finite = all(np.isfinite(each).all() for each in arrays if is_float(each.dtype))
         for result, limit in zip(results, limits, strict=True):
             if not isinstance(result, np.ndarray) or limit == np.inf:
                 continue
-            if ((np.abs(result) >= limit) & (is_finite | np.isfinite(result))).any():
+            if (np.isfinite(result) & (np.abs(result) >= limit)).any():
                 raise FloatingPointError(f"{primitive_name(equation)} overflows")
         return results
 
@@ -70,6 +70,7 @@ class PromotedKernel:
         with promote_floats():
             self._kernel = BatchedKernel(traced, rule=None if rounds else _without_rounding)
         self._sampled: dict[SampleArithmetic, tuple[SamplingRule, BatchedKernel]] = {}
+        self._within: BatchedKernel | None = None  # made on first use
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         """Evaluates the kernel for several inputs at once.
@@ -108,11 +109,12 @@ class PromotedKernel:
         Raises:
           UnknownError: the values lead to something unsupported.
         """
-        with promote_floats():
-            kernel = BatchedKernel(self._traced, rule=_within_own_dtypes)
+        if self._within is None:
+            with promote_floats():
+                self._within = BatchedKernel(self._traced, rule=_within_own_dtypes)
         with jax.enable_x64(True):
             try:
-                kernel([_promote(leaf)[None] for leaf in leaves])
+                self._within([_promote(leaf)[None] for leaf in leaves], overflow="raise")
             except FloatingPointError:
                 return True
         return False
@@ -145,13 +147,13 @@ class PromotedKernel:
         rule, kernel = self._sampled[arithmetic]
         cases = len(leaves[0]) if leaves else 1
         rule.restart(cases)
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), in_step() if cases > 1 else nullcontext():  # or noise would depend on other cases
             try:
                 repeated = [np.repeat(_promote(leaf), arithmetic.rows, 0) for leaf in leaves]
                 outputs = kernel(rule.perturb_inputs(repeated))
             except ValueError as error:  # shapes with rows of one branch beside shapes with all rows
                 raise UnknownError("samples that take different branches") from error
-        return tuple(output.reshape(cases, -1, *output.shape[1:]) for output in outputs)
+        return tuple(output.reshape(cases, len(output) // cases, *output.shape[1:]) for output in outputs)
 
 
 def _promote(leaf: Array) -> Array:

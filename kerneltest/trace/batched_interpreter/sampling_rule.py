@@ -9,7 +9,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float
 from kerneltest.core.precision import FLOAT32, Precision
-from kerneltest.numerics.formats import fits, round_to_nearest
+from kerneltest.numerics.formats import fits, is_short, round_to_nearest
 from kerneltest.numerics.random_errors import ROUNDING
 from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator
 from kerneltest.trace.batched_interpreter.batched_kernel import kernel_rule
@@ -258,14 +258,4 @@ def _constant_error(value: Any, dtype: DType) -> float:
     number = float(np.asarray(value, dtype))  # a literal may have more digits than its dtype
     if fmt == FLOAT32 and number == 2 * fmt.unit_roundoff:
         return 1.0  # the epsilon of float32, which would be less in float64
-    return fmt.unit_roundoff if fits(np.array([number]), fmt) and not _is_deliberate(number, fmt) else 0.0
-
-
-def _is_deliberate(number: float, fmt: FloatFormat) -> bool:
-    """Returns whether a constant is what its author wrote: of few bits for its format, or three powers of two."""
-    if not math.isfinite(number):
-        return True
-    digits = int(abs(math.frexp(number)[0]) * 2**53)
-    digits >>= max((digits & -digits).bit_length() - 1, 0)
-    powers = (digits ^ (3 * digits)).bit_count()  # in the sum or difference that has the fewest
-    return digits < 2 ** (fmt.precision // 2) or powers <= 3
+    return fmt.unit_roundoff if fits(np.array([number]), fmt) and not is_short(number, fmt) else 0.0
