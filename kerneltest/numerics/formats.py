@@ -40,10 +40,15 @@ def is_short(number: float, fmt: FloatFormat) -> bool:
     """
     if not math.isfinite(number):
         return True
-    digits = int(abs(math.frexp(number)[0]) * 2**53)
-    digits >>= max((digits & -digits).bit_length() - 1, 0)
+    digits = significant_digits(number)
     powers = (digits ^ (3 * digits)).bit_count()  # in the sum or difference that has the fewest
     return digits < 2 ** (fmt.precision // 2) or powers <= 3
+
+
+def significant_digits(number: float) -> int:
+    """Returns the odd integer of which a finite number is a multiple by a power of two; 0 for 0."""
+    digits = int(abs(math.frexp(number)[0]) * 2**53)
+    return digits >> max((digits & -digits).bit_length() - 1, 0)
 
 
 def fits(values: Array, fmt: FloatFormat) -> bool:

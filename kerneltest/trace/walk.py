@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from kerneltest.core.dtypes import float_format, is_float
-from kerneltest.numerics.formats import is_short
+from kerneltest.numerics.formats import significant_digits
 from kerneltest.trace.jax_compat.jaxpr_types import (
     AbstractValue,
     Atom,
@@ -154,7 +154,9 @@ def _is_rounded(operand: Atom, limit: float) -> bool:
     value = np.asarray(operand.val, dtype)[()]
     # Of float32, the shortest decimal that names it tells 0.1 from 1,000,000; narrower floats have too few digits.
     is_decimal = dtype.itemsize > 2 and float(str(value)) == float(value)
-    return abs(float(value)) < limit and not is_decimal and not is_short(float(value), float_format(dtype))
+    if is_decimal or not abs(float(value)) < limit:
+        return False
+    return significant_digits(float(value)) >= 2 ** (float_format(dtype).precision // 3)  # too many for exact products
 
 
 def _holds_floats(aval: AbstractValue) -> bool:

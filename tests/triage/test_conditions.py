@@ -54,7 +54,8 @@ ROW_ZERO = _inputs("x", SpecialValue.ZERO, part=FillExtent.ROW)
         ([{"h": 1, "d": 4}, {"h": 2, "d": 6}, {"h": 3, "d": 8}, {"h": 1, "d": 6}],
          [{"h": 1, "d": 2}, {"h": 2, "d": 4}, {"h": 3, "d": 6}, {"h": 4, "d": 8}], "d is more than twice h", True),
         # a kernel may flatten two dims
-        ([{"c": 3, "s": 5}, {"c": 5, "s": 8}, {"c": 1, "s": 40}, {"c": 24, "s": 3}, {"c": 3, "s": 16}],
+        ([{"c": 3, "s": 5}, {"c": 5, "s": 8}, {"c": 1, "s": 40}, {"c": 24, "s": 3}, {"c": 3, "s": 16},
+          {"c": 7, "s": 5}],
          [{"c": 4, "s": 8}, {"c": 16, "s": 2}, {"c": 3, "s": 32}, {"c": 1, "s": 64}, {"c": 32, "s": 5}],
          "c * s is not a multiple of 32", True),
         # true of one passing signature too: it is said, with its counts, and is not exact
