@@ -156,7 +156,7 @@ def _is_rounded(operand: Atom, limit: float) -> bool:
     is_decimal = dtype.itemsize > 2 and float(str(value)) == float(value)
     if is_decimal or not abs(float(value)) < limit:
         return False
-    return significant_digits(float(value)) >= 2 ** (float_format(dtype).precision // 3)  # too many for exact products
+    return significant_digits(float(value)) >= 1 << float_format(dtype).precision // 3  # too many for exact products
 
 
 def _holds_floats(aval: AbstractValue) -> bool:
