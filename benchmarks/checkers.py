@@ -156,7 +156,10 @@ def run_interpreted(pairing: Pairing, signature: Signature, leaves: Sequence[Arr
 
 
 def disagreement(pairing: Pairing, signature: Signature, leaves: Sequence[Array], run: Run | None = None) -> str:
-    """What `assert_allclose` of a kernel, by default on interpret mode, and its oracle would say; "" if they agree."""
+    """Returns how a kernel differs from its oracle, as `assert_allclose` would show it; "" if they agree.
+
+    `run` runs the kernel; by default, interpret mode does.
+    """
     named = dict(zip(pairing.leaves, leaves, strict=True))
     try:
         traced, outputs = (run or run_interpreted)(pairing, signature, leaves)

@@ -7,16 +7,13 @@ examples. At most `--most` mutants of each kernel are tried, every n-th. All run
 Equivalent, undecided and invalid mutants do not count.
 """
 
-import argparse
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
 
 from benchmarks.checkers import Run, hypothesis, tutorial
+from benchmarks.side_by_side import run_on_places
 from kerneltest.backends.base import Artifact
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
@@ -108,15 +105,7 @@ def compare_checks(place: str, depth: str, most: int) -> list[Compared]:
 
 def main() -> None:
     """Runs the checks and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("places", nargs="+", metavar="FILE[::NAME]")
-    parser.add_argument("--most", type=int, default=10)
-    parser.add_argument("--depth", default="quick")
-    parser.add_argument("--jobs", type=int, default=1)
-    chosen = parser.parse_args()
-    with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("spawn")) as pool:
-        results = pool.map(partial(compare_checks, depth=chosen.depth, most=chosen.most), chosen.places)
-        rows = [each for result in results for each in result]
+    rows = run_on_places(__doc__, 10, compare_checks)
     names = ("kerneltest", *CHECKS)
     print(f"| pairing | mutants | {' | '.join(names)} |\n| --- | ---: |{' ---: |' * len(names)}")
     total, spent = sum((row.found for row in rows), Counter()), sum((row.seconds for row in rows), Counter())

@@ -7,14 +7,11 @@ mutant, on `interpret` in the first dtype of each pairing. `--most` mutants of e
 its source; 0 for all.
 """
 
-import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
-from multiprocessing import get_context
 
+from benchmarks.side_by_side import run_on_places
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError, plan_items
@@ -97,15 +94,7 @@ def table(found: Sequence[Found]) -> Iterator[str]:
 
 def main() -> None:
     """Tries the mutants and prints the table, then the mutants that one family alone finds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("places", nargs="+", metavar="FILE[::NAME]")
-    parser.add_argument("--most", type=int, default=25)
-    parser.add_argument("--depth", default="quick")
-    parser.add_argument("--jobs", type=int, default=1)
-    chosen = parser.parse_args()
-    with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("spawn")) as pool:
-        results = pool.map(partial(try_pairings, depth=chosen.depth, most=chosen.most), chosen.places)
-        found = [each for result in results for each in result]
+    found = run_on_places(__doc__, 25, try_pairings)
     print("\n".join(table(found)))
     for each in found:
         if len(each.families) == 1:

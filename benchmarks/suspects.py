@@ -174,7 +174,10 @@ def told_apart(row: dict[str, Any], single: dict[str, dict[str, Any]]) -> bool |
 
 
 def by_rounding(told: dict[str, bool | None], single: dict[str, dict[str, Any]]) -> list[str]:
-    """How many pairs are separated, by the number of their bugs whose first suspect is of rounding: `none 20 of 30`."""
+    """Returns how many pairs are separated if none, one or both of their bugs are of rounding: `none 20 of 30`.
+
+    A bug is of rounding if the title of its first suspect says so.
+    """
     counts: dict[int, list[bool]] = {0: [], 1: [], 2: []}
     for name, separated in told.items():
         pairing, _, bugs = name.partition(": ")

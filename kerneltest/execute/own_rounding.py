@@ -22,6 +22,7 @@ from kerneltest.numerics.rounding_bounds import bound_from_spread
 from kerneltest.numerics.spread import spread_of
 from kerneltest.trace.batched_interpreter.sampling_rule import SampleArithmetic
 from kerneltest.trace.tracing import Traced
+from kerneltest.triage.symptoms import SLIGHT
 
 MOST_UNSTABLE = 64.0
 """The largest ratio of the bound by a kernel's own formula to that by the oracle's; above, the formula is unstable.
@@ -139,7 +140,7 @@ def is_lost(found: Comparison) -> bool:
     """Returns whether a wrong element is not finite, or its first digit is wrong."""
     actual = found.actual.astype(np.float64)
     size = np.maximum(np.abs(np.asarray(found.expected, np.float64)), np.abs(actual))
-    return bool((found.wrong & ~(np.isfinite(actual) & (_error(found) <= size / 16))).any())
+    return bool((found.wrong & ~(np.isfinite(actual) & (_error(found) <= SLIGHT * size))).any())
 
 
 def _can_be_rounded(found: Comparison) -> Array:

@@ -112,8 +112,8 @@ def formula_samples(
     leaves = kernel_inputs(item, case, cache)
     size = sum(leaf.size for leaf in leaves) + sum(math.prod(each.shape) for each in traced.outputs)
     most = min(formulas.sampled[traced] - 1, _MOST_SAMPLED // (1 + arithmetic.rows * size))
-    known = formulas.right.keys() | formulas.samples.keys()
-    coming = (each for each in _known_cases(case, cache) if (traced, each.id) not in known)
+    answered = formulas.right, formulas.samples
+    coming = (o for o in _known_cases(case, cache) if not any((traced, o.id) in each for each in answered))
     cases = list(itertools.islice(coming, 0 if traced in formulas.unbatched else most))
     inputs = [leaves, *(kernel_inputs(item, other, cache) for other in cases)]
     try:

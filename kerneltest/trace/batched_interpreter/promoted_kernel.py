@@ -93,12 +93,7 @@ class PromotedKernel:
         Args:
           leaves: (*shape).
         """
-        with jax.enable_x64(True):
-            try:
-                self._kernel([_promote(leaf)[None] for leaf in leaves], overflow="raise")
-            except FloatingPointError:
-                return True
-        return False
+        return _overflows(self._kernel, leaves)
 
     def overflows_own_dtypes(self, leaves: Sequence[Array]) -> bool:
         """Returns whether a number becomes too large for the dtype that it has in the kernel, for one case.
@@ -112,12 +107,7 @@ class PromotedKernel:
         if self._within is None:
             with promote_floats():
                 self._within = BatchedKernel(self._traced, rule=_within_own_dtypes)
-        with jax.enable_x64(True):
-            try:
-                self._within([_promote(leaf)[None] for leaf in leaves], overflow="raise")
-            except FloatingPointError:
-                return True
-        return False
+        return _overflows(self._within, leaves)
 
     def sample(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
         """Evaluates the kernel in samples for one case: `leaves` are (*shape), the outputs (samples, *shape).
@@ -154,6 +144,15 @@ class PromotedKernel:
             except ValueError as error:  # shapes with rows of one branch beside shapes with all rows
                 raise UnknownError("samples that take different branches") from error
         return tuple(output.reshape(cases, len(output) // cases, *output.shape[1:]) for output in outputs)
+
+
+def _overflows(kernel: BatchedKernel, leaves: Sequence[Array]) -> bool:
+    with jax.enable_x64(True):
+        try:
+            kernel([_promote(leaf)[None] for leaf in leaves], overflow="raise")
+        except FloatingPointError:
+            return True
+    return False
 
 
 def _promote(leaf: Array) -> Array:
