@@ -40,8 +40,7 @@ def measure(path: Path, which: str, backends: Sequence[str], seconds: float, lin
     warnings.filterwarnings("ignore")
     suspects = kt.check(load_module(path).declare(which), backends=backends, depth="quick", minimize=seconds).suspects
     marked = {number for number, line in enumerate(path.read_text("utf-8").splitlines(), 1) if "# BUG" in line}
-    first = suspects[0].reproducer if suspects else None
-    fault = first.fault if first is not None else None
+    fault = suspects[0].fault if suspects else None
     named = "none"
     if fault is not None:
         file, _, line = fault.place.rpartition(":")

@@ -88,8 +88,7 @@ def measure(variant: Variant, seconds: float) -> dict[str, Any]:
 
 
 def _suspect(suspect: Suspect) -> dict[str, Any]:
-    smallest = suspect.reproducer
-    born = smallest.fault if smallest is not None else None
+    smallest, born = suspect.reproducer, suspect.fault
     return {
         "id": suspect.id,
         "title": suspect.title,

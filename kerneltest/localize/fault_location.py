@@ -49,11 +49,13 @@ def locate_fault(
     # What fails without lowering is sought without lowering first, but for the origins of NaN and infinities.
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
     searches = (_locate_in_equations, _locate_in_code) if is_interpreted else (_locate_in_code, _locate_in_equations)
+    partial = None
     for search, share in zip(searches, (_FIRST_SHARE, 1.0), strict=True):
         location = search(pairing, case, record.family, target, started + share * seconds, also, more)
-        if location is not None:
+        if location is not None and not location.unexplained:
             return location
-    return None
+        partial = partial or location
+    return partial
 
 
 def _is_by_overflow(detail: object) -> bool:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, Protocol
 
 from kerneltest.localize.mutants import Mutant
@@ -13,14 +12,6 @@ from kerneltest.records.schema import FaultLocation
 _MOST_CANDIDATES = 8  # mutants that are tried on further cases
 _LEAST_FIXED = 3  # wrong replays that a mutant must fix to be believed to repair one of two bugs
 _FIRST_SHARE = 0.7  # of the time, in which mutants are tried on the first wrong replay
-
-
-class MutationEffect(StrEnum):
-    """The effect of a mutant on the replayed cases."""
-
-    FIXES_ALL = "fixes all"
-    FIXES_SOME = "fixes some"
-    BREAKS_OTHERS = "breaks others"
 
 
 class Replay(Protocol):
@@ -48,13 +39,11 @@ class _Candidates:
 
     Attributes:
       fixing_all: they make every replay right.
-      breaking: they make every wrong replay right, and some right ones wrong.
-      fixing_some: they make only some wrong replays right; with the number that stays wrong.
+      fixing_some: they make only some wrong replays right, and no right one wrong; with the number that stays wrong.
       complete: whether all mutants were tried in time.
     """
 
     fixing_all: list[Mutant]
-    breaking: list[Mutant]
     fixing_some: list[tuple[Mutant, int]]
     complete: bool = True
 
@@ -86,8 +75,7 @@ def find_mutant(
     candidates, replays = _try_mutants(first, rest, mutants, deadline)
     best = candidates.best()
     if not best:
-        breaking = candidates.breaking
-        return _location(breaking, MutationEffect.BREAKS_OTHERS) if breaking else None
+        return None
     untried = {mutant.place for mutant in best[_MOST_CANDIDATES:]}
     best = best[:_MOST_CANDIDATES]
     wrong = [replay for replay in replays if replay.is_wrong]
@@ -98,29 +86,27 @@ def find_mutant(
         elif candidates.fixing_all:
             kept = [k for k, mutant in enumerate(best) if _is_right(replay, mutant, patches[k])]
             if not kept:
-                return _location(best, MutationEffect.BREAKS_OTHERS)
+                return None
             best, patches = [best[k] for k in kept], [patches[k] for k in kept]
     still_wrong = {id(mutant): _unfixed_cases(wrong, mutant) for mutant in best}
     fewest = min(map(len, still_wrong.values()))
     best = [mutant for mutant in best if len(still_wrong[id(mutant)]) == fewest]
+    location = _location(best)
     if not fewest:
-        location = _location(best, MutationEffect.FIXES_ALL)
         certain = candidates.complete and untried <= {location.place}
         return replace(location, confirmed=location.confirmed and certain)
-    unexplained = still_wrong[id(best[0])]
-    fixed = len(wrong) - fewest
-    location = _location(best, MutationEffect.FIXES_SOME, fixed=fixed, wrong=len(wrong))
     if not candidates.complete:  # a mutant that was not tried may repair all, so that these are not two bugs
-        return location if fixed >= len(wrong) / 2 else None
+        return None
+    unexplained = still_wrong[id(best[0])]
     explained = dict.fromkeys(replay.case.id for replay in wrong if replay.case.id not in unexplained)
-    return replace(location, explained=tuple(explained), unexplained=tuple(unexplained))
+    return replace(location, confirmed=False, explained=tuple(explained), unexplained=tuple(unexplained))
 
 
 def _try_mutants(
     first: Replay, rest: Callable[[], Sequence[Replay]], mutants: Iterable[Mutant], deadline: float
 ) -> tuple[_Candidates, list[Replay]]:
     """Tries mutants on the first wrong replay, and on all others if they make that one right."""
-    candidates, fixing = _Candidates([], [], []), []
+    candidates, fixing = _Candidates([], []), []
     started = time.monotonic()
     for mutant in mutants:
         if time.monotonic() > started + _FIRST_SHARE * (deadline - started):
@@ -138,8 +124,8 @@ def _try_mutants(
             break
         left = sum(not _is_right(replay, mutant, patches) for replay in wrong[1:])
         breaks_none = all(_is_right(replay, mutant, patches) for replay in right)
-        if not left:
-            (candidates.fixing_all if breaks_none else candidates.breaking).append(mutant)
+        if breaks_none and not left:
+            candidates.fixing_all.append(mutant)
         elif breaks_none and len(wrong) - left >= _LEAST_FIXED:
             candidates.fixing_some.append((mutant, left))
     return candidates, replays
@@ -151,26 +137,20 @@ def _unfixed_cases(wrong: Sequence[Replay], mutant: Mutant) -> dict[str, None]:
     return dict.fromkeys(replay.case.id for replay in wrong if not _is_right(replay, mutant, patches))
 
 
-def _location(mutants: Sequence[Mutant], effect: MutationEffect, *, fixed: int = 0, wrong: int = 0) -> FaultLocation:
-    """Returns the location of the cheapest mutant, which is confirmed if all mutants that fix everything agree on it.
+def _location(mutants: Sequence[Mutant]) -> FaultLocation:
+    """Returns the location of the cheapest mutant, which is confirmed if all agree on it.
 
     Args:
-      mutants: mutants with this effect, in order of their cost.
-      effect: their effect.
-      fixed, wrong: the number of wrong replays that they make right, and of all; for `FIXES_SOME`.
+      mutants: mutants that make the same replays right, in order of their cost.
     """
     cheapest = [mutant for mutant in mutants if mutant.cost == min(each.cost for each in mutants)]
     best = cheapest[-1 if cheapest[0].cost > 2 else 0]  # of two uses of a value, the later one is likelier the bug
     others = tuple(dict.fromkeys(mutant.place for mutant in mutants if mutant.place != best.place))
     # A named constant may be wrong at its definition; the same edit would repair it there.
     literal = all(mutant.literal for mutant in mutants)
-    confirmed = effect is MutationEffect.FIXES_ALL and literal and not others
-    result = {
-        MutationEffect.FIXES_ALL: "fixes the result",
-        MutationEffect.FIXES_SOME: f"fixes {fixed} of {wrong} wrong results",
-        MutationEffect.BREAKS_OTHERS: "fixes the wrong results, but breaks correct ones",
-    }[effect]
-    return FaultLocation(best.place, best.operation, f"{best.phrase} {result}", confirmed, others)
+    return FaultLocation(
+        best.place, best.operation, f"{best.phrase} fixes the result", literal and not others, others
+    )
 
 
 def _is_right(replay: Replay, mutant: Mutant, patches: dict[int, list[Any]]) -> bool:

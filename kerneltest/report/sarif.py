@@ -58,7 +58,7 @@ def _rule(name: str, suspect: Suspect) -> dict[str, Any]:
 def _result(suspect: Suspect, declared: PairingSummary | None, numbers: Mapping[str, int]) -> dict[str, Any]:
     name = _rule_id(suspect)
     lines = [f"{suspect.title} ({format_counts(suspect)})", *format_suspect(suspect)[1:]]
-    fault = suspect.reproducer.fault if suspect.reproducer is not None else None
+    fault = suspect.fault
     others = [parse_place(place) for place in (fault.alternatives if fault is not None else ())]
     location = _location(locate_suspect(suspect, declared))
     if declared is not None and (definition := kernel_definition(declared)) is not None:

@@ -37,7 +37,7 @@ def locate_suspect(suspect: Suspect, declared: PairingSummary | None) -> Suspect
       suspect: the suspect.
       declared: its pairing, as the plan has it; None if no plan does.
     """
-    fault = suspect.reproducer.fault if suspect.reproducer is not None else None
+    fault = suspect.fault
     for place in (fault.place if fault is not None else "", *suspect.lines):
         if (found := parse_place(place)) is not None:
             return found

@@ -11,7 +11,7 @@ from kerneltest.core.details import Mismatch
 from kerneltest.core.details.base import without_numbers
 from kerneltest.core.targets import Tier
 from kerneltest.records.evidence import EVERY_ELEMENT
-from kerneltest.records.schema import Record, Reproducer
+from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.triage.attribution import DROPS_NAN, drops_nan
 from kerneltest.triage.predicates import Condition
 from kerneltest.triage.symptoms import OF_ROUNDING, SLIGHT, Effect, Level, formula_error, symptom
@@ -73,6 +73,13 @@ class Suspect:
     def condition(self) -> str:
         """The condition under which it shows, in words, or ""."""
         return " and ".join(each.words for each in (self.inputs, self.signatures) if each.words)
+
+    @property
+    def fault(self) -> FaultLocation | None:
+        """The location of the fault; None if none was found, or if the edit there leaves some of its findings wrong."""
+        found = self.reproducer.fault if self.reproducer is not None else None
+        left = frozenset(found.unexplained) if found is not None else frozenset()
+        return None if any(record.case in left for record in self.findings) else found
 
     @property
     def pattern(self) -> str:
@@ -195,11 +202,11 @@ def is_same_bug(
     hidden = [each for each, is_seen in zip((one, other), seen, strict=True) if not is_seen]
     if len(hidden) == 1 and any(record.case in interpreted for record in hidden[0].findings):
         return False
+    if one.fault is not None and other.fault is not None and one.fault.place == other.fault.place:
+        return True
     mine, its = one.reproducer, other.reproducer
     if mine is None or its is None:
         return False
-    if mine.fault is not None and its.fault is not None and mine.fault.place == its.fault.place:
-        return True
     return _inputs(mine.record) is not None and _inputs(mine.record) == _inputs(its.record)
 
 

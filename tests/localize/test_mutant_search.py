@@ -42,16 +42,10 @@ ONE, OTHER = frozenset({"one"}), frozenset({"other"})
 
 
 @pytest.mark.parametrize(
-    ("repaired", "in_time", "words", "split"),
-    [
-        (4, True, "changing one fixes 4 of 10 wrong results", True),
-        (4, False, "", False),
-        (6, True, "changing one fixes 6 of 10 wrong results", True),
-        (6, False, "changing one fixes 6 of 10 wrong results", False),
-    ],
+    ("repaired", "in_time", "split"), [(4, True, True), (4, False, False), (6, True, True), (6, False, False)]
 )
 def test_two_bugs_are_told_apart_only_if_all_mutants_were_tried(
-    monkeypatch: pytest.MonkeyPatch, repaired: int, in_time: bool, words: str, split: bool
+    monkeypatch: pytest.MonkeyPatch, repaired: int, in_time: bool, split: bool
 ) -> None:
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr("kerneltest.localize.mutant_search.time", SimpleNamespace(monotonic=lambda: clock.now))
@@ -63,10 +57,9 @@ def test_two_bugs_are_told_apart_only_if_all_mutants_were_tried(
 
     replays = [FakeReplay(i, ONE if i < repaired else OTHER) for i in range(10)]
     found = find_mutant(replays[0], lambda: replays[1:], mutants(), 10.0, lambda: iter(()))
-    assert (found.words if found is not None else "") == words
     if split:
         assert found is not None
         assert found.explained == tuple(map(str, range(repaired)))
         assert found.unexplained == tuple(map(str, range(repaired, 10)))
     else:
-        assert found is None or not (found.explained or found.unexplained or found.confirmed)
+        assert found is None

@@ -150,9 +150,9 @@ class ShownSuspects:
                 ):
                     scripts += 1
                     entry["reduced"] = [smallest.reduced_script, text]
-                if (fault := smallest.fault) is not None:
-                    words = map(_truncate, (fault.place, fault.operation, fault.words))
-                    entry["fault"] = [*words, fault.confirmed, [_truncate(each) for each in fault.alternatives[:4]]]
+            if (fault := suspect.fault) is not None:
+                words = map(_truncate, (fault.place, fault.operation, fault.words))
+                entry["fault"] = [*words, fault.confirmed, [_truncate(each) for each in fault.alternatives[:4]]]
             if (pictured := shown.get(id(example))) is not None and (
                 image := finding_data.picture_data(pictured)
             ) is not None:

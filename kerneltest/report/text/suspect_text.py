@@ -108,7 +108,7 @@ def format_suspect(suspect: Suspect, folder: str = "") -> list[str]:
         lines += [f"e.g. {record.signature}"] if record.signature not in title else []
     else:
         lines += format_case(suspect)
-    fault = suspect.reproducer.fault if suspect.reproducer is not None else None
+    fault = suspect.fault
     if suspect.everywhere and suspect.effect is Effect.WRONG:
         lines.append("is the oracle right? Nearly no case agrees with it, on any backend")
         if folder and record.evidence is not None and record.evidence.script:
