@@ -21,8 +21,8 @@ experiment. The steps, and the modules in the order in which to read them:
    evaluates a kernel in float64, without rounding and with each float rounded to its dtype; `equation_replay` asks that
    both be right. `equation_sites` finds the equations of one place in the source, `equation_edits` replaces them, and
    `equation_mutants` collects the mutants: those of `equation_mutations` (comparisons, constants, arithmetic, removals,
-   operands), of `insertions` (a mask, a guard, a rescale, a shift, a condition that is chosen for each element), of
-   `call_mutations` and `call_repairs`, and results that are not rounded or do not wrap.
+   operands), of `insertions` (a mask, a guard, a rescale, a shift), of `call_mutations` and `call_repairs`, and results
+   that are not rounded or do not wrap.
 5. `special_origin` finds where a wrong NaN or infinity comes from without mutants: `special_trace` notes the operations
    at which they appear or are lost, and a replay with these repaired shows which of them matter.
 6. `reruns` covers interpreters instead of the simulator: it changes the content of unwritten memory, or the order of

@@ -77,10 +77,6 @@ class CaseReplay:
         rest = (c.wrong & ~wrongly_special(c) & ~lost_nans(c) for c in self.comparisons)
         return not self.original.faults and not any(each.any() for each in rest)
 
-    def is_right_by_element(self, patches: Sequence[Patch]) -> bool:
-        """Tells whether each element is right with some patch; no mutation of lowered code asks that."""
-        raise NotImplementedError
-
     def attempt(self, patch: Patch) -> SimulatedRun | None:
         """Runs the kernel with a patch; returns None if the patched kernel raises."""
         try:

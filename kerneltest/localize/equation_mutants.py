@@ -13,7 +13,7 @@ from kerneltest.localize.equation_edits import dtype_of, is_array, is_integer_ar
 from kerneltest.localize.equation_mutations import EQUATION_OPERATORS, EquationMutation, EquationOperator
 from kerneltest.localize.equation_sites import LocatedJaxpr, Site, SiteKey
 from kerneltest.localize.evaluated_kernel import MOVES, EquationPatch, EvaluatedKernel
-from kerneltest.localize.insertions import INSERTIONS, choices
+from kerneltest.localize.insertions import INSERTIONS
 from kerneltest.localize.mutants import Mutant
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation
 
@@ -67,12 +67,6 @@ def equation_mutants(kernel: EvaluatedKernel) -> list[Mutant]:
         for operator in _OPERATORS:
             for mutation in operator(site):
                 add(mutation, _patches(_Change(site.key, operator, mutation.key)))
-        chosen: dict[str, tuple[EquationMutation, list[_Change]]] = {}
-        for mutation in choices(site):
-            chosen.setdefault(mutation.phrase, (mutation, []))[1].append(_Change(site.key, choices, mutation.key))
-        for mutation, changes in chosen.values():
-            mutant = Mutant(place, source_line(place), mutation.phrase, mutation.cost, False, _any_of(changes), True)
-            found.setdefault((site.key, mutation.phrase), mutant)
         if (narrow := _rounded_to(site)) is not None:
             phrase = f"not rounding the result of {site.name} to {narrow}"
             add(EquationMutation("unrounded", phrase, 0, tuple), _unrounded(site.key))
@@ -111,13 +105,6 @@ def _rounded_to(site: Site) -> str | None:
 def _patches(change: _Change) -> Callable[[EvaluatedKernel], Iterator[EquationPatch]]:
     def patches(kernel: EvaluatedKernel) -> Iterator[EquationPatch]:
         yield EquationPatch(change)
-
-    return patches
-
-
-def _any_of(changes: Sequence[_Change]) -> Callable[[EvaluatedKernel], Iterator[EquationPatch]]:
-    def patches(kernel: EvaluatedKernel) -> Iterator[EquationPatch]:
-        yield from map(EquationPatch, changes)
 
     return patches
 

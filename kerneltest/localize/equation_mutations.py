@@ -99,20 +99,23 @@ def _replacements(table: _Table, cost: int) -> EquationOperator:
     return replace
 
 
-_CONSTANTS = frozenset(
-    "add sub mul div max min pow rem clamp lt le gt ge eq ne select_n atan2 and or xor shift_left "
+COMPARISONS = frozenset("lt le gt ge eq ne".split())
+TAKING_CONSTANTS = COMPARISONS | frozenset(
+    "add sub mul div max min pow rem clamp select_n atan2 and or xor shift_left "
     "shift_right_logical shift_right_arithmetic broadcast_in_dim full_like scan while".split()
 )
 
 
 def constants(site: Site) -> Iterator[EquationMutation]:
     """Yields constants changed by one, or to another number of the kernel."""
-    if site.name not in _CONSTANTS:
+    if site.name not in TAKING_CONSTANTS:
         return
     for number, operand in enumerate(site.operands):
         if not isinstance(operand, Literal) or not is_array(operand) or dtype_of(operand) == np.bool_:
             continue
         value: Any = float(operand.val) if is_float_array(operand) else int(operand.val)
+        if site.name in COMPARISONS and not np.isfinite(value):
+            continue  # a test for infinities, which JAX writes, too
         seen: set[tuple[Any, str]] = set()
         for key, meaning, new, cost in _other_numbers(site, operand):
             if new == value or (new, meaning) in seen or not _fits(new, dtype_of(operand)):
@@ -133,9 +136,9 @@ def _other_numbers(site: Site, operand: Literal) -> Iterator[tuple[str, str, Any
         yield from ((f"{by:+}", "", value + by, 0) for by in (1, -1))
     else:
         yield from ((f"{new}", "", new, 0) for new in common_floats(value))
-        if not np.isfinite(value):
+        if value == 0 or not np.isfinite(value):
             return  # no other number is meant in place of a fill
-        yield from ((("minus", "", -value, 1), ("inverse", "", 1 / value, 1)) if value else ())
+        yield from (("minus", "", -value, 1), ("inverse", "", 1 / value, 1))
     for name, length in site.lengths.items():
         yield f"length {name}", f"the length {name}=", type(value)(length), 1
     for key, number in site.numbers.items():

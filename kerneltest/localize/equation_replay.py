@@ -6,7 +6,6 @@ outputs with rounding must be right as well.
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import cached_property, partial
 from itertools import repeat
 
@@ -69,16 +68,6 @@ class EquationReplay:
             if run is self._original:
                 raise
             return False
-
-    def is_right_by_element(self, patches: Sequence[EquationPatch]) -> bool:
-        """Tells whether each element is right with one of the patches, or without any."""
-        left = list(self._wrong(self._original))
-        for patch in patches:
-            with suppress(Exception):  # a patch may be invalid
-                left = [a & b for a, b in zip(left, self._wrong(self.attempt(patch)), strict=True)]
-            if not any(mask.any() for mask in left):
-                return True
-        return False
 
     def _wrong(self, run: EvaluatedRun) -> Iterator[Array]:
         """Yields masks of the wrong elements: of the outputs without rounding, then of those with rounding."""

@@ -1,10 +1,9 @@
-"""Mutation operators that insert what a kernel may lack: a mask, a guard, a rescale, a shift, another condition."""
+"""Mutation operators that insert what a kernel may lack: a mask, a guard, a rescale, a shift."""
 
 from collections.abc import Iterator, Sequence
 from itertools import permutations, product
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -92,7 +91,7 @@ def _select(axes: Sequence[int | None], fill: float) -> Any:
 
 
 def guards(site: Site) -> Iterator[EquationMutation]:
-    """Yields divisions, roots, logarithms and differences guarded against 0, negative numbers and infinities."""
+    """Yields divisions, roots, sums and differences guarded against 0, negative numbers and infinities."""
     functions: dict[str, tuple[tuple[str, Any], ...]] = {
         "div": (
             ("dividing by 1 where the divisor is 0", lambda x, y: x / jnp.where(y == 0, jnp.ones_like(y), y)),
@@ -109,6 +108,8 @@ def guards(site: Site) -> Iterator[EquationMutation]:
         "exp": (("limiting the exponent to at most 0", lambda x: jnp.exp(jnp.minimum(x, 0))),),
     }
     if len(site.equation.outvars) == 1 and is_float_array(site.equation.outvars[0]):
+        if site.name == "add" and isinstance(site.operands[1], Literal):  # an epsilon against a division by zero
+            functions["add"] = (("adding the constant only to 0", lambda x, y: jnp.where(x == 0, y, x)),)
         for phrase, function in functions.get(site.name, ()):
 
             def make(function: Any = function) -> Sequence[Equation]:
@@ -188,47 +189,6 @@ def shifts(site: Site) -> Iterator[EquationMutation]:
 
         phrase = f"adding {one} - {other} to operand {number + 1} of the comparison"
         yield EquationMutation(f"shift by {one} - {other}", phrase, 0, make)
-
-
-_MOST_FLIPS = 32  # elements of a condition that are changed one at a time
-
-
-def choices(site: Site) -> Iterator[EquationMutation]:
-    """Yields conditions that hold everywhere, nowhere, or for one element more or less, and values that are 0.
-
-    Each element of the result may be right with another of these. Then the condition is wrong, or one is missing.
-    """
-    if len(site.equation.outvars) != 1 or not site.in_kernel or not is_array(site.equation.outvars[0]):
-        return
-    (result,) = site.equation.outvars
-    if dtype_of(result) == np.bool_ and site.name not in _MOVED:
-        size, phrase = int(np.prod(result.aval.shape)), f"changing the condition `{site.name}` in some elements"
-        for value in (False, True):
-
-            def force(value: bool = value) -> Sequence[Equation]:
-                return after(site.equation, lambda x: jnp.full_like(x, value))
-
-            yield EquationMutation(f"always {value}", phrase, 4, force, literal=False)
-        for k in range(size if 1 < size <= _MOST_FLIPS else 0):
-
-            def flip(k: int = k) -> Sequence[Equation]:
-                return after(site.equation, lambda x: jnp.where(_index(x) == k, ~x, x))
-
-            yield EquationMutation(f"flipped {k}", phrase, 4, flip, False)
-    elif is_float_array(result) and site.name not in _MOVED:
-        phrase = f"giving 0 in some elements of {site.name}"
-        yield EquationMutation("0", phrase, 5, lambda: after(site.equation, lambda x: jnp.zeros_like(x)), literal=False)
-
-
-_MOVED = frozenset("broadcast_in_dim reshape squeeze transpose convert_element_type pjit jit cond while scan".split())
-
-
-def _index(x: Any) -> Any:
-    """Returns the flat index of each element, made without a constant array."""
-    flat = jnp.zeros(x.shape, jnp.int32)
-    for axis in range(x.ndim):
-        flat = flat * x.shape[axis] + jax.lax.broadcasted_iota(jnp.int32, x.shape, axis)
-    return flat
 
 
 INSERTIONS: tuple[EquationOperator, ...] = (masks, guards, rescales, shifts)

@@ -30,7 +30,6 @@ class Replay(Protocol):
     def is_wrong(self) -> bool: ...
     def attempt(self, patch: Any) -> Any: ...
     def is_right(self, run: Any) -> bool: ...
-    def is_right_by_element(self, patches: Sequence[Any]) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -168,8 +167,6 @@ def _is_right(replay: Replay, mutant: Mutant, patches: dict[int, list[Any]]) -> 
         except Exception:  # a mutant may be invalid
             return False
     ways = patches[key]
-    if mutant.by_element:
-        return not replay.is_wrong or (bool(ways) and replay.is_right_by_element(ways))
     if not ways or (len(ways) > 1 and not replay.is_wrong):
         return True
     runs = (replay.attempt(patch) for patch in ways)

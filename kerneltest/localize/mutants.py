@@ -27,7 +27,6 @@ class Mutant:
       literal: whether the source spells out at this place what is mutated, rather than naming it.
       patches: yields the patches that apply the mutation to the kernel, which may be traced for other lengths: one for
         each possible way, none if the mutation does not fit.
-      by_element: whether some elements may be right with one patch, and some with another or with none.
     """
 
     place: str
@@ -36,7 +35,6 @@ class Mutant:
     cost: int
     literal: bool
     patches: Callable[[Any], Iterator[Any]]
-    by_element: bool = False
 
 
 def generate_mutants(kernel: MutableKernel) -> list[Mutant]:

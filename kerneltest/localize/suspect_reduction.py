@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
 
 from kerneltest.backends.codegen.gpu_lowering import lower
@@ -91,7 +91,7 @@ def _reduce(
     case: AnyCase,
     record: Record,
     cases: Sequence[AnyCase],
-    findings: Collection[str],
+    findings: Set[str],
     cache: Cache,
     seconds: float,
 ) -> ReducedSuspect | None:
@@ -118,6 +118,8 @@ def _reduce(
             locate_fault, item.pairing, found.case, found.outcome, seconds=left, also=also, more=more
         )
         location = Guard(cache.process.internal_failures).collect("locating the fault", locate, None)
+        if location is not None and location.unexplained and findings.isdisjoint(location.unexplained):
+            location = None  # it repairs every finding, and yet not the kernel
     smallest = Reproducer(record.case, outcome.record, found.nontrivial, found.attempts, found.complete, location)
     left = seconds - (time.monotonic() - started)
     script = _reduced_script(item, found.case, cache, left) if record.verdict.kind is VerdictKind.BUILD else ""

@@ -1,6 +1,6 @@
 """What a search for mutants concludes from those that repair only some cases, with time for all mutants and without."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -29,9 +29,6 @@ class FakeReplay:
 
     def is_right(self, run: Any) -> bool:
         return run in self.repairs
-
-    def is_right_by_element(self, patches: Sequence[Any]) -> bool:
-        raise AssertionError
 
 
 def _mutant(line: int, name: str) -> Mutant:
