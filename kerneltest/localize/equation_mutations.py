@@ -10,6 +10,7 @@ import numpy as np
 from kerneltest.core.dtypes import is_float
 from kerneltest.localize.equation_edits import (
     Function,
+    before,
     common_floats,
     compute,
     dtype_of,
@@ -23,6 +24,7 @@ from kerneltest.localize.equation_edits import (
 )
 from kerneltest.localize.equation_sites import ScopedValue, Site
 from kerneltest.trace.jax_compat.jaxpr_types import Atom, Equation, Literal
+from kerneltest.trace.walk import primitive_name, scan_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,17 +223,35 @@ def exchanges(site: Site) -> Iterator[EquationMutation]:
 
 
 def loops(site: Site) -> Iterator[EquationMutation]:
-    """Yields loops with one iteration more or less at the end."""
-    if site.name == "scan" and not any(hasattr(v.aval, "inner_aval") for v in site.equation.outvars):
-        length, carried = site.equation.params["length"], len(site.equation.outvars)
-        if carried == site.equation.params.get("num_carry", carried):
-            for by, verb in ((1, "adding"), (-1, "removing")):
-                phrase = f"{verb} an iteration at the end of the loop"
+    """Yields loops with one iteration more or less at either end."""
+    if site.name != "scan" or any(hasattr(v.aval, "inner_aval") for v in site.equation.outvars):
+        return
+    length, (consts, carried) = site.equation.params["length"], scan_counts(site.equation.params)
+    if carried != len(site.equation.outvars):
+        return
+    counter = _counter(site.equation, consts)
+    for by, verb in ((1, "adding"), (-1, "removing")):
 
-                def make(by: int = by) -> Sequence[Equation]:
-                    return with_params(site.equation, length=max(length + by, 0))
+        def end(by: int = by) -> Sequence[Equation]:
+            return with_params(site.equation, length=max(length + by, 0))
 
-                yield EquationMutation(f"{by:+}", phrase, 0, make)
+        def start(by: int = by, counter: int = counter or 0) -> Sequence[Equation]:
+            *edits, loop = before(site.equation, counter, lambda i: i - jnp.asarray(by, i.dtype))
+            return [*edits, *with_params(loop, length=max(length + by, 0))]
+
+        yield EquationMutation(f"{by:+}", f"{verb} an iteration at the end of the loop", 0, end)
+        if counter is not None:
+            yield EquationMutation(f"start {by:+}", f"{verb} an iteration at the start of the loop", 0, start)
+
+
+def _counter(loop: Equation, consts: int) -> int | None:
+    """Returns the number of the operand with which a loop starts to count; None if it does not count."""
+    body = loop.params["jaxpr"].jaxpr
+    for number, (carried, result) in enumerate(zip(body.invars[consts:], body.outvars, strict=False)):
+        counts = (e for e in body.eqns if e.outvars[0] is result and primitive_name(e) == "add")
+        if any(e.invars[0] is carried and isinstance(e.invars[1], Literal) and e.invars[1].val == 1 for e in counts):
+            return consts + number
+    return None
 
 
 EQUATION_OPERATORS: tuple[EquationOperator, ...] = (

@@ -147,9 +147,7 @@ def _location(mutants: Sequence[Mutant]) -> FaultLocation:
     others = tuple(dict.fromkeys(mutant.place for mutant in mutants if mutant.place != best.place))
     # A named constant may be wrong at its definition; the same edit would repair it there.
     literal = all(mutant.literal for mutant in mutants)
-    return FaultLocation(
-        best.place, best.operation, f"{best.phrase} fixes the result", literal and not others, others
-    )
+    return FaultLocation(best.place, best.operation, f"{best.phrase} fixes the result", literal and not others, others)
 
 
 def _is_right(replay: Replay, mutant: Mutant, patches: dict[int, list[Any]]) -> bool:

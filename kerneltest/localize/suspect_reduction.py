@@ -23,6 +23,7 @@ from kerneltest.localize.fault_location import locate_fault
 from kerneltest.localize.mutable_kernel import MutableKernel
 from kerneltest.localize.reruns import depends_on_memory, depends_on_order
 from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.signatures import Signature
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.shrink.shrinker import minimize
 from kerneltest.trace.tracing import without_debugging
@@ -169,18 +170,24 @@ _DIAGNOSES = (depends_on_memory, depends_on_order, _offset_expression)
 
 
 def _similar_cases(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) -> list[AnyCase]:
-    """Returns a few failing and passing cases of the shortest signatures, each of another family or signature."""
+    """Returns a few failing and passing cases: the shortest ones of other families, and signatures up to the longest.
+
+    Short signatures alone could hide that a change repairs one of two bugs.
+    """
     rest = sorted(cases, key=_total_length)
     failing = [each for each in rest if each.id in findings and each.id != case.id]
-    chosen: dict[object, AnyCase] = {}
+    families: dict[str, AnyCase] = {}
+    signatures: dict[Signature, AnyCase] = {}
     for each in failing:
-        chosen.setdefault(each.family.name, each)
-        chosen.setdefault(each.signature, each)
+        families.setdefault(each.family.name, each)
+        signatures.setdefault(each.signature, each)
+    step = -(-len(signatures) // (_MOST_FAILING // 2)) or 1
+    spread = list(signatures.values())[::-step]
     passing: dict[str, AnyCase] = {}
     for each in rest:
         if each.id not in findings:
             passing.setdefault(each.family.name, each)
-    unique = {each.id: each for each in chosen.values()}
+    unique = {each.id: each for each in [*spread, *families.values()]}
     return [*list(unique.values())[:_MOST_FAILING], *list(passing.values())[:_MOST_PASSING]]
 
 

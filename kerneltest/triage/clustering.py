@@ -227,22 +227,20 @@ def split_by_experiment(
 ) -> list[FindingCluster]:
     """Splits a cluster if an edit that repairs its smallest case leaves other cases wrong.
 
-    A case that was not tried goes with the side that has its family, else its signature.
+    The case that the smallest one was made from is on the repaired side. One that was not tried goes with the side that
+    has its family, else its signature.
 
     Args:
       cluster: to split.
       known: the smallest cases that were found, by pairing, backend and case.
     """
-    births = [
-        found.fault
-        for record, _ in cluster.findings
-        if (found := known.get((record.pairing, record.backend, record.case))) is not None and found.fault is not None
-    ]
-    born = next((each for each in births if each.unexplained), None)
+    smallest = (known.get((record.pairing, record.backend, record.case)) for record, _ in cluster.findings)
+    births = ((each.origin, each.fault) for each in smallest if each is not None and each.fault is not None)
+    origin, born = next(((origin, fault) for origin, fault in births if fault.unexplained), ("", None))
     if born is None:
         return [cluster]
     sides = []
-    for ids in (born.explained, born.unexplained):
+    for ids in ((*born.explained, origin), tuple(each for each in born.unexplained if each != origin)):
         tried = [record for record, _ in cluster.findings if record.case in ids]
         sides.append((ids, {record.family for record in tried}, {record.signature for record in tried}))
     explained: list[Finding] = []

@@ -187,6 +187,8 @@ def is_same_bug(
 ) -> bool:
     """Returns whether two suspects have the same title, smallest case or line at fault, and come from the same tier.
 
+    They are two bugs if an edit that repairs one of them leaves the other wrong.
+
     What interpret mode shows is a bug of the kernel; what it ran and does not show may be another one of the lowering.
 
     Args:
@@ -195,6 +197,8 @@ def is_same_bug(
     """
     (one, title), (other, its_title) = entitled, other_entitled
     if one.level in BEFORE_VALUES or other.level in BEFORE_VALUES:
+        return False
+    if _is_left_wrong(one, other) or _is_left_wrong(other, one):
         return False
     if title == its_title:
         return True
@@ -208,6 +212,11 @@ def is_same_bug(
     if mine is None or its is None:
         return False
     return _inputs(mine.record) is not None and _inputs(mine.record) == _inputs(its.record)
+
+
+def _is_left_wrong(other: Suspect, one: Suspect) -> bool:
+    """Returns whether the edit that repairs one suspect was tried on cases of another, in vain."""
+    return one.fault is not None and any(record.case in one.fault.unexplained for record in other.findings)
 
 
 def _inputs(record: Record) -> tuple[str, str, Mapping[str, str]] | None:
