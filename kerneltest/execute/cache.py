@@ -234,11 +234,14 @@ class Cache:
 
         Remembers the case if so.
         """
-        place = backend.id, family
-        more = fraction > _MORE * self.largest_fraction.get(place, 0.0)
+        more = self.is_largest_use(backend, family, fraction)
         if more:
-            self.largest_fraction[place] = fraction
+            self.largest_fraction[backend.id, family] = fraction
         return more
+
+    def is_largest_use(self, backend: Backend, family: str, fraction: float) -> bool:
+        """Returns the same, without remembering the case."""
+        return fraction > _MORE * self.largest_fraction.get((backend.id, family), 0.0)
 
     @contextmanager
     def guard_evidence(self) -> Iterator[Guard]:

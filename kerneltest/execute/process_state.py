@@ -1,11 +1,32 @@
 """The state of a process that runs items."""
 
-from collections.abc import Callable, Collection
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from kerneltest.core.failures import Failure
 from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.records.journal import Journal
+
+if TYPE_CHECKING:
+    from kerneltest.execute.cache import Cache
+    from kerneltest.execute.item import Item
+    from kerneltest.plan.explicit import AnyCase
+    from kerneltest.records.schema import Record
+
+
+class CaseHelpers(Protocol):
+    """Other processes that judge cases of the running item."""
+
+    def arrange(self, item: Item, planned: Sequence[AnyCase]) -> list[AnyCase]:
+        """Returns the cases of a group in the order in which this process should come to them."""
+        ...
+
+    def find_pass(self, item: Item, case: AnyCase, cache: Cache) -> Record | None:
+        """Returns the record of a case that another process has seen pass; None if this one has to judge it."""
+        ...
 
 
 @dataclass(slots=True)
@@ -20,6 +41,7 @@ class ProcessState:
       budget: time budget of the current item; None for no limit.
       abort: ends this process with a message so that its supervisor can restart it; None if it has no supervisor.
       internal_failures: exceptions of kerneltest outside of a verdict, such as in the evidence of a finding.
+      helpers: processes that judge cases of the current item, too; None for none.
       device_lost: since when, or why, the device no longer responds; "" while it does.
     """
 
@@ -29,6 +51,7 @@ class ProcessState:
     budget: TimeBudget | None = None
     abort: Callable[[str], None] | None = None
     internal_failures: list[Failure] = field(default_factory=list)
+    helpers: CaseHelpers | None = None
     device_lost: str = ""
 
     def take_internal_failures(self) -> list[Failure]:

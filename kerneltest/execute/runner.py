@@ -4,6 +4,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from threadpoolctl import ThreadpoolController
@@ -95,9 +96,8 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
     cache.process.compiles_ahead = prior is None
     try:
         cache.process.journal.start(item.name)
-        blas = _thread_pools(len(sys.modules))
         retain_freed_memory()
-        with without_debugging(), show_warnings_once(), throttle_gc(), blas.limit(limits=1, user_api="blas"):
+        with without_debugging(), show_warnings_once(), throttle_gc(), blas_threads():
             yield from _run(item, cache, only, prior or PriorAttempts())
     except (KeyboardInterrupt, GeneratorExit):
         raise
@@ -107,6 +107,12 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
         cache.process.journal.stop()
     for failure in cache.process.take_internal_failures():
         yield Outcome(item.record(failure.verdict, failure.detail, family=ANY))
+
+
+def blas_threads() -> AbstractContextManager[object]:
+    """Returns a context in which BLAS runs single-threaded."""
+    context: AbstractContextManager[object] = _thread_pools(len(sys.modules)).limit(limits=1, user_api="blas")
+    return context
 
 
 @functools.lru_cache(maxsize=1)
@@ -138,6 +144,9 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         else:
             planned.append(case)
     ids = {case.id for case in planned}
+    helpers = cache.process.helpers
+    if helpers is not None:
+        planned = helpers.arrange(item, planned)
 
     def judge(case: AnyCase) -> Outcome:
         if case.id in ids:  # while a drawn case is shrunk, the journal keeps the planned one
@@ -145,6 +154,8 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         if cache.process.device_lost and item.backend.tier is Tier.DEVICE:
             reason = f"the device no longer responds, {cache.process.device_lost}"
             return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
+        if helpers is not None and (passed := helpers.find_pass(item, case, cache)) is not None:
+            return Outcome(passed)
         if budget is None:
             return run_case(item, case, cache)
         if reason := budget.skip_reason(case):

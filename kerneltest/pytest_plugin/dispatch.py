@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from kerneltest.execute.item import Item
     from kerneltest.execute.settings import RunSettings
     from kerneltest.pytest_plugin.collection import Collection
+    from kerneltest.pytest_plugin.helpers import Helpers
     from kerneltest.pytest_plugin.isolation import IsolatedWorker
     from kerneltest.pytest_plugin.result_reuse import ResultReuse
     from kerneltest.pytest_plugin.summary import Reporter
     from kerneltest.pytest_plugin.worker import ItemWorker
     from kerneltest.records.journal import Activity
 
+_MOST_HELPERS = 3
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NVIDIA, AMD and TPUs
 
 
@@ -67,6 +69,7 @@ class Dispatcher:
         self._shard, self._reuse, self._reporter = shard, reuse, reporter
         self._worker: ItemWorker | None = None
         self._isolated: IsolatedWorker | None = None
+        self._helpers: Helpers | None = None
 
     @cached_property
     def backends(self) -> tuple[Backend, ...]:
@@ -107,7 +110,7 @@ class Dispatcher:
 
             console = ConsoleCrashLog(self._reporter.console) if self._reporter is not None else None
             show_finding = FirstFindings(self._config).show
-            self._worker = ItemWorker(self.setup(self._shard), self._abandon, console, show_finding)
+            self._worker = ItemWorker(self.setup(self._shard), self._abandon, console, show_finding, self._helpers)
         return self._worker
 
     @property
@@ -146,16 +149,27 @@ class Dispatcher:
         return ItemRequest(item.name, command, seconds, is_retry, self._config.getoption("maxfail") == 1)
 
     def prestart(self) -> None:
-        """Starts the isolated process during collection if items are likely to need it and a processor is free."""
+        """Starts processes during collection, on processors that are free.
+
+        They are the isolated process, if items are likely to need it, and helpers of this process, if it has no others.
+        """
+        if self._config.option.collectonly or self._isolated is not None or self._helpers is not None:
+            return
         xdist_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
         has_idle_processor = (os.cpu_count() or 1) >= 2 * xdist_workers
-        if (
-            self._isolated is None
-            and has_idle_processor
-            and self._is_likely_to_isolate()
-            and not self._config.option.collectonly
-        ):
+        if has_idle_processor and self._is_likely_to_isolate():
             self.isolated_worker.start()
+        elif (number := self._number_of_helpers()) > 0:
+            from kerneltest.pytest_plugin.helpers import Helpers
+
+            self._helpers = Helpers(self.arguments, number)
+
+    def _number_of_helpers(self) -> int:
+        if self._shard != "main" or self.cluster is not None or self._settings.isolate == "always":
+            return 0
+        if self._settings.budget or self._config.getoption("usepdb", False):
+            return 0
+        return min((os.cpu_count() or 1) - 1, _MOST_HELPERS)
 
     def _is_likely_to_isolate(self) -> bool:
         if self._settings.isolate == "never" or self.cluster is not None:
@@ -201,6 +215,8 @@ class Dispatcher:
 
     def close(self) -> None:
         """Ends the processes."""
+        if self._helpers is not None:
+            self._helpers.close()
         if self._isolated is not None:
             self._isolated.close()
         if self._worker is not None:

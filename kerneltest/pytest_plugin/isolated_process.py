@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import os
-import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
-from typing import Any, Protocol
-
-import pytest
+from typing import Protocol
 
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_entry
 from kerneltest.pytest_plugin.crash_log import output_file
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
+from kerneltest.pytest_plugin.recollection import PROBLEMS, ItemsByName, collect, exit_with_parent
 from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.record_files import read_plan
 from kerneltest.records.run_plan import Plan
@@ -30,11 +26,7 @@ from kerneltest.records.sources import describe_pairing
 from kerneltest.trace.jax_environment import jax_environment, jax_settings
 
 PlannedParts = frozenset[tuple[str, str, str]]
-ItemsByName = Mapping[str, tuple[Item, ...]]
 
-# Options of the isolated collection, after those of the session.
-_ALWAYS = ("--collect-only", "-q", "--kt-report=", "--kt-shard=", "--kt-durations=", "--kt-isolate=never",
-           "--kt-ray=", "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
 _SAME_ON_ALL_MACHINES = ("jax", "jaxlib", "numpy", "machine")
 
 
@@ -123,7 +115,7 @@ def initialize(
     global _this
     parent = multiprocessing.parent_process()
     temporary = setup.folder if arguments.is_remote else None
-    threading.Thread(target=_exit_with, args=(parent, temporary), daemon=True).start()
+    threading.Thread(target=exit_with_parent, args=(parent, temporary), daemon=True).start()
     with suppress(OSError):  # Linux only
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     os.chdir(arguments.folder)
@@ -143,68 +135,17 @@ def run_item(request: ItemRequest, planned: PlannedParts) -> ItemResult:
     return _this.run(request, planned)
 
 
-def _exit_with(parent: Any, temporary: Path | None) -> None:
-    """Kills this process when its parent ends, and deletes its temporary folder."""
-    parent.join()
-    if temporary is not None:
-        rmtree(temporary, ignore_errors=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def collect(arguments: PytestArguments, file: Path | None = None) -> ItemsByName:
-    """Returns the items of a session, or of one of its files, by name.
-
-    Raises:
-      UncollectedError: pytest cannot collect them.
-    """
-    collector = _ItemCollector(file and file.resolve())
-    output = io.StringIO()
-    with redirect_stdout(output):
-        status = pytest.main([*arguments.words, *_ALWAYS], plugins=[collector])
-    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        subject = file or "the session"
-        raise UncollectedError(
-            f"{subject} cannot be re-collected in the isolated process:\n{output.getvalue().strip()}"
-        )
-    return collector.items
-
-
 def _absence(name: str, collected: ItemsByName) -> str:
     """Returns why an item was not collected again."""
     unavailable = collected.get(f"{name.rpartition('-')[0]}]")
     if unavailable:
         return f"{name} cannot run in the isolated process: {unavailable[0].backend.unavailable()}"
-    if problem := _problems.get(name.rpartition("[")[0]):
+    if problem := PROBLEMS.get(name.rpartition("[")[0]):
         return f"{name} cannot be planned in the isolated process: {problem}"
     return (
         f"{name} was not found when its file was re-collected in the isolated process. Test files must define the same "
         "tests on every import; otherwise use --kt-isolate never"
     )
-
-
-# From the names of pairings that the isolated process cannot test to the reasons.
-_problems: dict[str, str] = {}
-
-
-class _ItemCollector:
-    """A pytest plugin that collects one file, or all if that is None, and keeps the items."""
-
-    def __init__(self, file: Path | None) -> None:
-        self.file = file
-        self.items: dict[str, tuple[Item, ...]] = {}
-
-    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        path = collection_path.resolve()
-        return None if self.file is None or self.file.is_relative_to(path) else True
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            parts = tuple(getattr(item, "items", ()))
-            if parts and all(isinstance(part, Item) for part in parts):  # a `KernelItem`, imported twice perhaps
-                self.items[parts[0].name] = parts
-            elif problem := getattr(item, "problem", ""):  # an `UntestableItem`
-                _problems[item.nodeid] = problem
 
 
 def plan_differences(plan: Plan, parts: Sequence[Item], name: str) -> Iterator[str]:

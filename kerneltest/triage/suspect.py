@@ -187,7 +187,8 @@ def is_same_bug(
 ) -> bool:
     """Returns whether two suspects have the same title, smallest case or line at fault, and come from the same tier.
 
-    They are two bugs if an edit that repairs one of them leaves the other wrong.
+    They are two bugs if an edit that repairs one of them leaves the other wrong. If both are imprecise in the same
+    cases, such an edit fits by chance too often.
 
     What interpret mode shows is a bug of the kernel; what it ran and does not show may be another one of the lowering.
 
@@ -198,6 +199,8 @@ def is_same_bug(
     (one, title), (other, its_title) = entitled, other_entitled
     if one.level in BEFORE_VALUES or other.level in BEFORE_VALUES:
         return False
+    if title == its_title and one.level is Level.PRECISION:
+        return True
     if _is_left_wrong(one, other) or _is_left_wrong(other, one):
         return False
     if title == its_title:

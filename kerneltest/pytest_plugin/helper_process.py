@@ -1,0 +1,114 @@
+"""A helper process: it collects the items of the session again, and judges the cases that its owner sends it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import jax
+
+from kerneltest.core.runtime import retain_freed_memory, show_warnings_once, throttle_gc
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Item
+from kerneltest.execute.runner import blas_threads, run_case
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.pytest_plugin.crash_reports import UncollectedError
+from kerneltest.pytest_plugin.executor import PytestArguments
+from kerneltest.pytest_plugin.recollection import ItemsByName, collect, exit_with_parent
+from kerneltest.records.journal import Phase
+from kerneltest.records.schema import Record
+from kerneltest.trace.tracing import without_debugging
+
+
+class _Unlimited(dict[tuple[str, str], float]):
+    """Fractions of bounds of which none is the largest so far: only the owner knows them all."""
+
+    def get(self, key: object, default: object = None) -> float:  # type: ignore[override]
+        return float("inf")
+
+
+class JudgedCases(NamedTuple):
+    """What a helper found out.
+
+    Attributes:
+      passed: the records of the cases that passed. The owner judges all others itself.
+      counts: of traces, compilations and oracle evaluations.
+      seconds: in each phase.
+    """
+
+    passed: Sequence[Record]
+    counts: Mapping[str, int]
+    seconds: Mapping[Phase, float]
+
+
+@dataclass(slots=True)
+class _HelperProcess:
+    items: ItemsByName = field(default_factory=dict)
+    cache: Cache = field(default_factory=Cache)
+    cases: dict[tuple[str, str], Mapping[str, AnyCase]] = field(default_factory=dict)
+
+    def case(self, item: Item, case: str) -> AnyCase:
+        """Returns a case of an item by its id."""
+        key = item.name, item.group.name
+        if key not in self.cases:
+            self.cases = {key: {each.id: each for each in item.cases()}}
+        return self.cases[key][case]
+
+
+_this = _HelperProcess()
+
+
+def initialize(arguments: PytestArguments) -> None:
+    """Collects all items of the session. Nothing that they print is of interest: the owner has collected them, too."""
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=exit_with_parent, args=(parent,), daemon=True).start()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.chdir(arguments.folder)
+    jax.config.update("jax_platforms", "cpu")  # a GPU belongs to the owner
+    with suppress(UncollectedError):
+        _this.items = collect(arguments)
+
+
+def is_ready() -> bool:
+    """Returns whether there are items, once all are collected."""
+    return bool(_this.items)
+
+
+def judge_cases(name: str, group: str, ids: Sequence[str]) -> JudgedCases:
+    """Judges cases of one signature.
+
+    Args:
+      name: of the item.
+      group: the name of its group.
+      ids: of the cases.
+    """
+    item = next(part for part in _this.items[name] if part.group.name == group)
+    cache = _this.cache
+    cache.switch_to(item.pairing, item.dtype)
+    cache.largest_fraction, cache.evidence_seconds = _Unlimited(), 0.0
+    cases = [_this.case(item, each) for each in ids]
+    cache.group_cases = {cases[0].signature: cases}
+    journal = cache.process.journal
+    counts, seconds = Counter(journal.counts), dict(journal.spent)
+    journal.start(item.name)
+    retain_freed_memory()
+    with ExitStack() as stack:
+        for context in (without_debugging(), show_warnings_once(), throttle_gc(), blas_threads()):
+            stack.enter_context(context)
+        records = [run_case(item, case, cache).record for case in cases]
+    journal.stop()
+    cache.process.internal_failures.clear()  # the owner meets them, too
+    return JudgedCases(
+        [record for record in records if record.verdict is Verdict.PASS],
+        dict(journal.counts - counts),
+        {phase: spent - seconds.get(phase, 0.0) for phase, spent in journal.spent.items()},
+    )

@@ -1,0 +1,176 @@
+"""The helper processes of this one: idle processors judge cases of the running item ahead of their turn."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from pebble import ProcessFuture, ProcessPool
+
+from kerneltest.core.targets import Tier
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Item
+from kerneltest.execute.value_groups import ValueGroup
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.signatures import Signature
+from kerneltest.pytest_plugin.executor import PytestArguments
+from kerneltest.pytest_plugin.helper_process import JudgedCases, initialize, is_ready, judge_cases
+from kerneltest.records.schema import Record
+
+_PATIENCE = 20.0  # seconds for the cases of one signature; a helper that takes longer hangs
+_TIERS = (Tier.INTERPRET, Tier.SIMULATE)
+
+
+@dataclass(slots=True, eq=False)
+class _Chunk:
+    """The cases of one signature in one group.
+
+    Attributes:
+      item: their item.
+      ids: of the cases.
+      helper: the one that may judge them; None once this process must.
+      answer: what the helper answers; None as long as it was not asked.
+      passed: the records of those that passed, by case; None as long as the answer was not read.
+    """
+
+    item: Item
+    ids: list[str]
+    helper: _Helper | None
+    answer: ProcessFuture[JudgedCases] | None = None
+    passed: dict[str, Record] | None = None
+
+
+class _Helper:
+    """One helper process, which judges one chunk at a time, the last ones first."""
+
+    def __init__(self, arguments: PytestArguments) -> None:
+        self.queue: deque[_Chunk] = deque()
+        self._lock = threading.Lock()
+        self._is_idle, self._is_stopped = False, False
+        self._pool = ProcessPool(
+            max_workers=1, initializer=initialize, initargs=(arguments,), context=get_context("spawn")
+        )
+        self._pool.schedule(is_ready).add_done_callback(self._on_ready)
+
+    def _on_ready(self, ready: ProcessFuture[bool]) -> None:
+        with suppress(Exception):  # it could not start, so it stays busy
+            self._is_idle = ready.result()
+            self.ask()
+
+    def ask(self) -> None:
+        """Sends the next chunk if the process is idle."""
+        with self._lock:
+            if self._is_idle and self.queue and not self._is_stopped:
+                chunk = self.queue.pop()
+                self._is_idle = False
+                arguments = chunk.item.name, chunk.item.group.name, chunk.ids
+                chunk.answer = self._pool.schedule(judge_cases, args=arguments)
+                chunk.answer.add_done_callback(self._on_answer)
+
+    def _on_answer(self, _: object) -> None:
+        self._is_idle = True
+        self.ask()
+
+    def take(self, chunk: _Chunk) -> bool:
+        """Takes a chunk back; returns False if the process was asked already."""
+        with self._lock:
+            if chunk.answer is not None:
+                return False
+            with suppress(ValueError):
+                self.queue.remove(chunk)
+            return True
+
+    def stop(self) -> None:
+        """Ends the process at once."""
+        with self._lock:
+            self.queue.clear()
+            self._is_stopped = True
+        self._pool.stop()  # type: ignore[no-untyped-call]
+        self._pool.join()
+
+
+class Helpers:
+    """Helper processes, each of which may judge its share of the signatures of an item.
+
+    A helper's word counts for cases that pass; everything else this process judges itself. It takes over whatever no
+    helper has begun.
+    """
+
+    def __init__(self, arguments: PytestArguments, number: int) -> None:
+        """Starts the processes.
+
+        Args:
+          arguments: with which they collect the same items.
+          number: how many there are.
+        """
+        self._helpers = [_Helper(arguments) for _ in range(number)]
+        self._chunks: dict[tuple[str, Signature], _Chunk] = {}
+
+    def begin(self, parts: Sequence[Item]) -> None:
+        """Begins an item: distributes the cases of its groups."""
+        self.end()
+        if parts[0].backend.tier not in _TIERS or parts[0].backend.unavailable():
+            return
+        order: dict[Signature, int] = {}
+        for part in parts:
+            if not isinstance(part.group, ValueGroup):
+                continue
+            for case in part.cases():
+                turn = order.setdefault(case.signature, len(order)) % (len(self._helpers) + 1)
+                if turn:
+                    made = _Chunk(part, [], self._helpers[turn - 1])
+                    self._chunks.setdefault((part.group.name, case.signature), made).ids.append(case.id)
+        for helper in self._helpers:
+            helper.queue.extend(chunk for chunk in reversed(self._in_turn()) if chunk.helper is helper)
+            helper.ask()
+
+    def _in_turn(self) -> list[_Chunk]:
+        """Returns the chunks in the order in which helpers judge them: group by group, the last signatures first."""
+        groups: dict[str, list[_Chunk]] = {}
+        for (group, _), chunk in self._chunks.items():
+            groups.setdefault(group, []).append(chunk)
+        return [chunk for chunks in groups.values() for chunk in reversed(chunks)]
+
+    def arrange(self, item: Item, planned: Sequence[AnyCase]) -> list[AnyCase]:
+        """Returns the cases of a group with those last that a helper may judge meanwhile."""
+        return sorted(planned, key=lambda case: (item.group.name, case.signature) in self._chunks)
+
+    def find_pass(self, item: Item, case: AnyCase, cache: Cache) -> Record | None:
+        """Returns the record of a case that a helper has seen pass; None if this process has to judge it."""
+        chunk = self._chunks.get((item.group.name, case.signature))
+        if chunk is None or chunk.helper is None:
+            return None
+        if chunk.passed is None:
+            chunk.passed = self._await(chunk, chunk.helper, cache)
+        record = chunk.passed.get(case.id)
+        if record is None or cache.is_largest_use(item.backend, case.family.name, record.bound_fraction or 0.0):
+            return None
+        return record
+
+    def _await(self, chunk: _Chunk, helper: _Helper, cache: Cache) -> dict[str, Record]:
+        """Returns the records of a chunk, waiting for them if the helper was asked."""
+        if helper.take(chunk) or chunk.answer is None:
+            chunk.helper = None
+            return {}
+        try:
+            judged = chunk.answer.result(timeout=_PATIENCE)
+        except Exception:  # it crashed or hangs; if the kernel is to blame, this process will see that
+            helper.stop()
+            return {}
+        cache.process.journal.add(judged.counts, judged.seconds)
+        return {record.case: record for record in judged.passed}
+
+    def end(self) -> None:
+        """Ends the item."""
+        for helper in self._helpers:
+            helper.queue.clear()
+        self._chunks = {}
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for helper in self._helpers:
+            helper.stop()
