@@ -236,7 +236,11 @@ def loops(site: Site) -> Iterator[EquationMutation]:
             return with_params(site.equation, length=max(length + by, 0))
 
         def start(by: int = by, counter: int = counter or 0) -> Sequence[Equation]:
-            *edits, loop = before(site.equation, counter, lambda i: i - jnp.asarray(by, i.dtype))
+            first = site.operands[counter]
+            if isinstance(first, Literal):
+                *edits, loop = with_literal(site.equation, counter, int(first.val) - by)
+            else:
+                *edits, loop = before(site.equation, counter, lambda i: i - jnp.asarray(by, i.dtype))
             return [*edits, *with_params(loop, length=max(length + by, 0))]
 
         yield EquationMutation(f"{by:+}", f"{verb} an iteration at the end of the loop", 0, end)

@@ -49,10 +49,13 @@ def locate_fault(
     # What fails without lowering is sought without lowering first, but for the origins of NaN and infinities.
     is_interpreted = record.tier == Tier.INTERPRET and record.verdict is not Verdict.SPECIAL_MISMATCH
     searches = (_locate_in_equations, _locate_in_code) if is_interpreted else (_locate_in_code, _locate_in_equations)
-    partial = None
+    partial: FaultLocation | None = None
     for search, share in zip(searches, (_FIRST_SHARE, 1.0), strict=True):
         location = search(pairing, case, record.family, target, started + share * seconds, also, more)
-        if location is not None and not location.unexplained:
+        # What repairs only some cases in one way does not repair all of them in the other: those that it does not apply
+        # to, since their code differs, count as repaired.
+        is_same = partial is not None and location is not None and location.place == partial.place
+        if location is not None and not location.unexplained and not is_same:
             return location
         partial = partial or location
     return partial

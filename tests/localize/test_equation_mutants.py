@@ -57,6 +57,16 @@ def _rounded(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = total * total
 
 
+def _begun_late(x_ref: Any, o_ref: Any) -> None:
+    x = jnp.cumsum(x_ref[...], axis=1)
+    o_ref[...] = jax.lax.fori_loop(1, 4, lambda i, total: total + x * (i + 1), jnp.zeros_like(x))  # FAULT
+
+
+def _biased(x_ref: Any, o_ref: Any) -> None:
+    total = jnp.cumsum(x_ref[...], axis=1)
+    o_ref[...] = x_ref[...] / (total + 0.01)  # FAULT
+
+
 def _backward(x_ref: Any, g_ref: Any, o_ref: Any) -> None:
     o_ref[...] = g_ref[...] + 2.0 * x_ref[...]  # FAULT
 
@@ -83,7 +93,10 @@ ORACLES: dict[Any, Callable[[Any], Any]] = {
     _below_diagonal: lambda x: np.cumsum(np.where(np.tri(4, dtype=bool), x, 0), axis=1),
     _unguarded: _safe,
     _rounded: lambda x: np.cumsum(x, axis=1) ** 2,
+    _begun_late: lambda x: 10 * np.cumsum(x, axis=1),
+    _biased: _safe,
 }
+VALUES = {_unguarded: np.zeros((4, 4)), _biased: np.tri(4, 4, -1)}
 
 
 @pytest.mark.parametrize("options", [PLAIN, TPU], ids=["plain", "tpu"])
@@ -99,7 +112,7 @@ def test_the_faulty_line_is_named(body: Any, options: dict[str, Any]) -> None:
     def pairing(x: Any) -> Any:
         return oracle(x)
 
-    values = np.zeros((4, 4)) if body is _unguarded else np.arange(1.0, 17.0).reshape(4, 4) / 7
+    values = VALUES.get(body, np.arange(1.0, 17.0).reshape(4, 4) / 7)
     found = locate_case(pairing, make_case(pairing, {}, x=values), backend="interpret", family="normal")
     assert found is not None
     assert found.place == _fault(body)
