@@ -82,6 +82,11 @@ def show_warnings_once() -> Iterator[None]:
         yield
 
 
+def available_processors() -> int:
+    """Returns the number of processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextmanager
 def thread_stacks() -> Iterator[dict[int, FrameType]]:
     """Yields the innermost frame of each running thread, by thread id. Use frames and their `f_back` only inside.

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar, TypeVarTuple
 
+from kerneltest.core.runtime import available_processors
+
 _T = TypeVar("_T")
 _Arguments = TypeVarTuple("_Arguments")
 
@@ -14,7 +16,7 @@ _Arguments = TypeVarTuple("_Arguments")
 def compiler_threads() -> int:
     """Returns the number of concurrent compilations: xdist workers share the processors equally."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    return max(1, (os.cpu_count() or 1) // workers)
+    return max(1, available_processors() // workers)
 
 
 class CompilePool:

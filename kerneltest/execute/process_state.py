@@ -1,30 +1,28 @@
 """The state of a process that runs items."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from kerneltest.core.failures import Failure
 from kerneltest.execute.time_budget import TimeBudget
+from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Journal
-
-if TYPE_CHECKING:
-    from kerneltest.execute.cache import Cache
-    from kerneltest.execute.item import Item
-    from kerneltest.plan.explicit import AnyCase
-    from kerneltest.records.schema import Record
+from kerneltest.records.schema import Record
 
 
 class CaseHelpers(Protocol):
     """Other processes that judge cases of the running item."""
 
-    def arrange(self, item: Item, planned: Sequence[AnyCase]) -> list[AnyCase]:
+    def begin(self, parts: Sequence[Any], journal: Journal) -> None:
+        """Distributes the cases of an item's groups, () for none; the journal counts what the processes do."""
+        ...
+
+    def arrange(self, group: str, planned: Sequence[AnyCase]) -> Sequence[AnyCase]:
         """Returns the cases of a group in the order in which this process should come to them."""
         ...
 
-    def find_pass(self, item: Item, case: AnyCase, cache: Cache) -> Record | None:
+    def find_pass(self, group: str, case: AnyCase) -> Record | None:
         """Returns the record of a case that another process has seen pass; None if this one has to judge it."""
         ...
 

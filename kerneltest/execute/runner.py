@@ -146,7 +146,7 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
     ids = {case.id for case in planned}
     helpers = cache.process.helpers
     if helpers is not None:
-        planned = helpers.arrange(item, planned)
+        planned = list(helpers.arrange(item.group.name, planned))
 
     def judge(case: AnyCase) -> Outcome:
         if case.id in ids:  # while a drawn case is shrunk, the journal keeps the planned one
@@ -154,7 +154,8 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         if cache.process.device_lost and item.backend.tier is Tier.DEVICE:
             reason = f"the device no longer responds, {cache.process.device_lost}"
             return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
-        if helpers is not None and (passed := helpers.find_pass(item, case, cache)) is not None:
+        passed = helpers.find_pass(item.group.name, case) if helpers is not None else None
+        if passed is not None and not cache.is_largest_use(item.backend, passed.family, passed.bound_fraction or 0.0):
             return Outcome(passed)
         if budget is None:
             return run_case(item, case, cache)

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kerneltest.core.runtime import available_processors
 from kerneltest.core.targets import Tier
 from kerneltest.pytest_plugin.executor import Cluster, Executor, ItemRequest, PytestArguments, WorkerSetup
 
@@ -110,7 +111,8 @@ class Dispatcher:
 
             console = ConsoleCrashLog(self._reporter.console) if self._reporter is not None else None
             show_finding = FirstFindings(self._config).show
-            self._worker = ItemWorker(self.setup(self._shard), self._abandon, console, show_finding, self._helpers)
+            self._worker = ItemWorker(self.setup(self._shard), self._abandon, console, show_finding)
+            self._worker.cache.process.helpers = self._helpers
         return self._worker
 
     @property
@@ -156,7 +158,7 @@ class Dispatcher:
         if self._config.option.collectonly or self._isolated is not None or self._helpers is not None:
             return
         xdist_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-        has_idle_processor = (os.cpu_count() or 1) >= 2 * xdist_workers
+        has_idle_processor = available_processors() >= 2 * xdist_workers
         if has_idle_processor and self._is_likely_to_isolate():
             self.isolated_worker.start()
         elif (number := self._number_of_helpers()) > 0:
@@ -165,11 +167,11 @@ class Dispatcher:
             self._helpers = Helpers(self.arguments, number)
 
     def _number_of_helpers(self) -> int:
-        if self._shard != "main" or self.cluster is not None or self._settings.isolate == "always":
+        if self._shard != "main" or self.cluster is not None or self._settings.budget:
             return 0
-        if self._settings.budget or self._config.getoption("usepdb", False):
+        if self._settings.isolate != "device":  # the user chose the processes
             return 0
-        return min((os.cpu_count() or 1) - 1, _MOST_HELPERS)
+        return min(available_processors() - 1, _MOST_HELPERS)
 
     def _is_likely_to_isolate(self) -> bool:
         if self._settings.isolate == "never" or self.cluster is not None:

@@ -22,7 +22,6 @@ from kerneltest.plan.explicit import AnyCase
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import PytestArguments
 from kerneltest.pytest_plugin.recollection import ItemsByName, collect, exit_with_parent
-from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import without_debugging
 
@@ -30,12 +29,12 @@ from kerneltest.trace.tracing import without_debugging
 class _Unlimited(dict[tuple[str, str], float]):
     """Fractions of bounds of which none is the largest so far: only the owner knows them all."""
 
-    def get(self, key: object, default: object = None) -> float:  # type: ignore[override]
+    def get(self, key: object, default: object = None) -> float:
         return float("inf")
 
 
 class JudgedCases(NamedTuple):
-    """What a helper found out.
+    """The answer of a helper.
 
     Attributes:
       passed: the records of the cases that passed. The owner judges all others itself.
@@ -45,7 +44,7 @@ class JudgedCases(NamedTuple):
 
     passed: Sequence[Record]
     counts: Mapping[str, int]
-    seconds: Mapping[Phase, float]
+    seconds: Mapping[str, float]
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -12,13 +13,13 @@ from multiprocessing import get_context
 from pebble import ProcessFuture, ProcessPool
 
 from kerneltest.core.targets import Tier
-from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.value_groups import ValueGroup
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.pytest_plugin.executor import PytestArguments
 from kerneltest.pytest_plugin.helper_process import JudgedCases, initialize, is_ready, judge_cases
+from kerneltest.records.journal import Journal
 from kerneltest.records.schema import Record
 
 _PATIENCE = 20.0  # seconds for the cases of one signature; a helper that takes longer hangs
@@ -56,7 +57,7 @@ class _Helper:
         )
         self._pool.schedule(is_ready).add_done_callback(self._on_ready)
 
-    def _on_ready(self, ready: ProcessFuture[bool]) -> None:
+    def _on_ready(self, ready: Future[bool]) -> None:
         with suppress(Exception):  # it could not start, so it stays busy
             self._is_idle = ready.result()
             self.ask()
@@ -109,11 +110,15 @@ class Helpers:
         """
         self._helpers = [_Helper(arguments) for _ in range(number)]
         self._chunks: dict[tuple[str, Signature], _Chunk] = {}
+        self._journal = Journal()
 
-    def begin(self, parts: Sequence[Item]) -> None:
-        """Begins an item: distributes the cases of its groups."""
-        self.end()
-        if parts[0].backend.tier not in _TIERS or parts[0].backend.unavailable():
+    def begin(self, parts: Sequence[Item], journal: Journal) -> None:
+        """Distributes the cases of an item's groups, () for none; the journal counts what the processes do."""
+        self._journal = journal
+        for helper in self._helpers:
+            helper.queue.clear()
+        self._chunks = {}
+        if not parts or parts[0].backend.tier not in _TIERS or parts[0].backend.unavailable():
             return
         order: dict[Signature, int] = {}
         for part in parts:
@@ -135,23 +140,20 @@ class Helpers:
             groups.setdefault(group, []).append(chunk)
         return [chunk for chunks in groups.values() for chunk in reversed(chunks)]
 
-    def arrange(self, item: Item, planned: Sequence[AnyCase]) -> list[AnyCase]:
+    def arrange(self, group: str, planned: Sequence[AnyCase]) -> Sequence[AnyCase]:
         """Returns the cases of a group with those last that a helper may judge meanwhile."""
-        return sorted(planned, key=lambda case: (item.group.name, case.signature) in self._chunks)
+        return sorted(planned, key=lambda case: (group, case.signature) in self._chunks)
 
-    def find_pass(self, item: Item, case: AnyCase, cache: Cache) -> Record | None:
+    def find_pass(self, group: str, case: AnyCase) -> Record | None:
         """Returns the record of a case that a helper has seen pass; None if this process has to judge it."""
-        chunk = self._chunks.get((item.group.name, case.signature))
+        chunk = self._chunks.get((group, case.signature))
         if chunk is None or chunk.helper is None:
             return None
         if chunk.passed is None:
-            chunk.passed = self._await(chunk, chunk.helper, cache)
-        record = chunk.passed.get(case.id)
-        if record is None or cache.is_largest_use(item.backend, case.family.name, record.bound_fraction or 0.0):
-            return None
-        return record
+            chunk.passed = self._await(chunk, chunk.helper)
+        return chunk.passed.get(case.id)
 
-    def _await(self, chunk: _Chunk, helper: _Helper, cache: Cache) -> dict[str, Record]:
+    def _await(self, chunk: _Chunk, helper: _Helper) -> dict[str, Record]:
         """Returns the records of a chunk, waiting for them if the helper was asked."""
         if helper.take(chunk) or chunk.answer is None:
             chunk.helper = None
@@ -161,14 +163,8 @@ class Helpers:
         except Exception:  # it crashed or hangs; if the kernel is to blame, this process will see that
             helper.stop()
             return {}
-        cache.process.journal.add(judged.counts, judged.seconds)
+        self._journal.add(judged.counts, judged.seconds)
         return {record.case: record for record in judged.passed}
-
-    def end(self) -> None:
-        """Ends the item."""
-        for helper in self._helpers:
-            helper.queue.clear()
-        self._chunks = {}
 
     def close(self) -> None:
         """Ends the processes."""

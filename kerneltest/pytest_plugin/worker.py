@@ -24,7 +24,6 @@ from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.pytest_plugin.crash_log import CrashLog, CrashReason, FileCrashLog
 from kerneltest.pytest_plugin.crash_reports import device_is_lost, prior_attempts
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, WorkerSetup
-from kerneltest.pytest_plugin.helpers import Helpers
 from kerneltest.pytest_plugin.item_reuse import ItemReuse
 from kerneltest.pytest_plugin.suspect_tracker import SuspectTracker
 from kerneltest.pytest_plugin.watchdog import Watchdog, exit_with_report
@@ -57,7 +56,6 @@ class ItemWorker:
         before_exit: Callable[[Activity, Failure], None],
         console: CrashLog | None = None,
         on_finding: Callable[[str, str], None] = lambda item, finding: None,
-        helpers: Helpers | None = None,
     ) -> None:
         """Initialises the instance.
 
@@ -67,9 +65,8 @@ class ItemWorker:
           console: log in which to report why this process died; None if a supervisor reads a file instead and starts a
             replacement.
           on_finding: called with an item and its first finding in a line, as soon as that is judged.
-          helpers: processes that judge cases of the running item, too; None for none.
         """
-        self.setup, self._on_finding, self._helpers = setup, on_finding, helpers
+        self.setup, self._on_finding = setup, on_finding
         state = ProcessState(journal=Journal(setup.folder, setup.shard), planned=setup.planned)
         self.cache = Cache(process=state)
         self.judged_cases, self.is_shrinking = 0, False
@@ -105,11 +102,6 @@ class ItemWorker:
         self._patch.undo()
         if (log := self._log or self._console) is not None:
             log.close()
-
-    def _end_help(self) -> None:
-        self.cache.process.helpers = None
-        if self._helpers is not None:
-            self._helpers.end()
 
     @contextmanager
     def supervise(self) -> Iterator[None]:
@@ -156,11 +148,8 @@ class ItemWorker:
           request: which item, and how.
           on_case: called after each case, before that is recorded.
         """
-        try:
-            with self.supervise(), self.jax_settings():
-                result = self._run(parts, request, on_case)
-        finally:
-            self._end_help()
+        with self.supervise(), self.jax_settings():
+            result = self._run(parts, request, on_case)
         self.cache.process.journal.write_timings()
         return result
 
@@ -168,9 +157,8 @@ class ItemWorker:
         self.judged_cases, process = 0, self.cache.process
         process.budget = TimeBudget.of_groups(request.budget, ((part.group.name, part.cases()) for part in parts))
         before, records = prior_attempts(self.setup.folder, request.name, self.setup.shard, is_retry=request.is_retry)
-        if self._helpers is not None and before is None and process.budget is None:
-            self._helpers.begin(parts)
-            process.helpers = self._helpers
+        if process.helpers is not None:
+            process.helpers.begin(parts if before is None else (), process.journal)
         key = self._reuse.find_key(parts, self.cache) if before is None else ""  # a crash may be of tracing
         self._reuse.write_key(request.name, key)
         if key and (known := self._reuse.take_over(parts[0], request.name, key)) is not None:
@@ -193,7 +181,6 @@ class ItemWorker:
             if findings and request.stops_at_finding:
                 break
         suspects: Sequence[Suspect] = ()
-        self._end_help()
         if findings and not process.device_lost:
             guard = Guard(process.internal_failures)
             search = functools.partial(

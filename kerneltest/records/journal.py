@@ -101,7 +101,7 @@ class Journal:
             self.activity = replace(self.activity, phase=phase, concurrent_compiles=beside)
             self._write(_step(self.activity))
 
-    def add(self, counts: Mapping[str, int], seconds: Mapping[Phase, float]) -> None:
+    def add(self, counts: Mapping[str, int], seconds: Mapping[str, float]) -> None:
         """Adds what another process has done for this one."""
         self.counts.update(counts)
         for phase, spent in seconds.items():

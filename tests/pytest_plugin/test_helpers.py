@@ -20,13 +20,15 @@ from pathlib import Path
 
 SEEN = Path(__file__).with_name("seen")
 
-@kt.oracle_for(vector_add, x=kt.array("n", "float32"), y=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3, 5, 7))))
+FLOATS = kt.array("n", "float32")
+
+@kt.oracle_for(vector_add, x=FLOATS, y=FLOATS, dims=dict(n=kt.dim(values=(3, 5, 7))))
 def added(x, y):
     is_main = os.environ["MAIN"] == str(os.getpid())
     if not is_main:
         SEEN.touch()
         {trouble}
-    for _ in range(600 if os.cpu_count() > 1 else 0):
+    for _ in range(600 if len(os.sched_getaffinity(0)) > 1 else 0):
         if SEEN.exists():
             break
         time.sleep(0.05)
@@ -35,7 +37,7 @@ def added(x, y):
 CONFTEST = """
 import os
 os.environ.setdefault("MAIN", str(os.getpid()))
-os.cpu_count = lambda: {processors}
+os.sched_getaffinity = lambda _: range({processors})
 import kerneltest.pytest_plugin.helpers
 kerneltest.pytest_plugin.helpers._PATIENCE = 2.0
 """
