@@ -116,10 +116,12 @@ works. `python benchmarks/suspects.py` generates it.
 3. Findings are split in two if it takes two simple conditions to separate failing from passing signatures, and no
    property of the inputs separates them. They are also split if some signatures always fail and the others only
    sometimes, and if memory errors and wrong values occur at different signatures.
-4. The simulator runs the smallest case of a suspect again, with one operation changed at a time. A change that corrects
-   only some of the failing cases splits the suspect once more.
+4. The smallest case of a suspect runs again, with one operation changed at a time: of its jaxpr, which NumPy evaluates,
+   and of its lowered code in the simulator. A change that corrects all failing cases that are tried, and leaves all
+   others right, names a line. One that corrects only some of them names none, and splits the suspect once more.
 5. Suspects with the same title, the same smallest case or the same line at fault are merged, since a reader could not
-   tell them apart. Failures in interpret mode stay separate from those that only lowered code shows.
+   tell them apart, unless a change that corrects one of them leaves the other wrong. Failures in interpret mode stay
+   separate from those that only lowered code shows.
 
 The *right line* is a line that the edit touched, or the operation that produces its NaN. Two bugs count as *separated*
 if the cases of two suspects are closer to the cases that each bug fails by itself (Jaccard index). If one bug fails all
