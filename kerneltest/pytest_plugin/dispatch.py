@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kerneltest.pytest_plugin.worker import ItemWorker
     from kerneltest.records.journal import Activity
 
-_MOST_HELPERS = 3
+_MOST_HELPERS, _LEAST_CASES = 3, 1000  # fewer cases take less time than a helper needs to start
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NVIDIA, AMD and TPUs
 
 
@@ -151,27 +151,32 @@ class Dispatcher:
         return ItemRequest(item.name, command, seconds, is_retry, self._config.getoption("maxfail") == 1)
 
     def prestart(self) -> None:
-        """Starts processes during collection, on processors that are free.
-
-        They are the isolated process, if items are likely to need it, and helpers of this process, if it has no others.
-        """
-        if self._config.option.collectonly or self._isolated is not None or self._helpers is not None:
-            return
+        """Starts the isolated process during collection if items are likely to need it and a processor is free."""
         xdist_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
         has_idle_processor = available_processors() >= 2 * xdist_workers
-        if has_idle_processor and self._is_likely_to_isolate():
+        if (
+            self._isolated is None
+            and has_idle_processor
+            and self._is_likely_to_isolate()
+            and not self._config.option.collectonly
+        ):
             self.isolated_worker.start()
-        elif (number := self._number_of_helpers()) > 0:
-            from kerneltest.pytest_plugin.helpers import Helpers
 
+    def start_helpers(self, parts: Iterable[Item]) -> None:
+        """Starts helpers of this process if it has no other processes, processors are free, and the run is long enough.
+
+        Args:
+          parts: the groups of all items of the run.
+        """
+        number = min(available_processors() - 1, _MOST_HELPERS)
+        has_others = self._shard != "main" or self.cluster is not None or self._isolated is not None
+        # With another mode of isolation than the default, the user chose the processes.
+        if number < 1 or has_others or self._settings.isolate != "device" or self._settings.budget:
+            return
+        from kerneltest.pytest_plugin.helpers import TIERS, Helpers
+
+        if sum(sum(part.families().values()) for part in parts if part.backend.tier in TIERS) >= _LEAST_CASES:
             self._helpers = Helpers(self.arguments, number)
-
-    def _number_of_helpers(self) -> int:
-        if self._shard != "main" or self.cluster is not None or self._settings.budget:
-            return 0
-        if self._settings.isolate != "device":  # the user chose the processes
-            return 0
-        return min(available_processors() - 1, _MOST_HELPERS)
 
     def _is_likely_to_isolate(self) -> bool:
         if self._settings.isolate == "never" or self.cluster is not None:

@@ -23,7 +23,7 @@ from kerneltest.records.journal import Journal
 from kerneltest.records.schema import Record
 
 _PATIENCE = 20.0  # seconds for the cases of one signature; a helper that takes longer hangs
-_TIERS = (Tier.INTERPRET, Tier.SIMULATE)
+TIERS = (Tier.INTERPRET, Tier.SIMULATE)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +118,7 @@ class Helpers:
         for helper in self._helpers:
             helper.queue.clear()
         self._chunks = {}
-        if not parts or parts[0].backend.tier not in _TIERS or parts[0].backend.unavailable():
+        if not parts or parts[0].backend.tier not in TIERS or parts[0].backend.unavailable():
             return
         order: dict[Signature, int] = {}
         for part in parts:

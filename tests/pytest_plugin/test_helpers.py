@@ -38,7 +38,9 @@ CONFTEST = """
 import os
 os.environ.setdefault("MAIN", str(os.getpid()))
 os.sched_getaffinity = lambda _: range({processors})
+import kerneltest.pytest_plugin.dispatch
 import kerneltest.pytest_plugin.helpers
+kerneltest.pytest_plugin.dispatch._LEAST_CASES = 0
 kerneltest.pytest_plugin.helpers._PATIENCE = 2.0
 """
 
