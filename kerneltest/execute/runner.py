@@ -77,7 +77,7 @@ class PriorAttempts:
 
 
 def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | None = None) -> Iterator[Outcome]:
-    """Runs the cases of an item and yields their outcomes, in the plan's order.
+    """Runs the cases of an item and yields their outcomes, in the plan's order, those that helpers may judge last.
 
     If the backend is unavailable, yields one outcome for each family instead. With a time budget, runs the cases
     breadth first and leaves out those that no longer fit.
@@ -155,7 +155,7 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
             reason = f"the device no longer responds, {cache.process.device_lost}"
             return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
         passed = helpers.find_pass(item.group.name, case) if helpers is not None else None
-        if passed is not None and not cache.is_largest_use(item.backend, passed.family, passed.bound_fraction or 0.0):
+        if passed is not None and _is_believed(passed, item, case, cache):
             return Outcome(passed)
         if budget is None:
             return run_case(item, case, cache)
@@ -178,6 +178,17 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
     obsolete = obsolete_xfails(item.pairing.xfail, served, item.backend.id, item.dtype, item.group.name)
     for family, reason in obsolete.items():
         yield Outcome(item.record(Verdict.XPASS, reason, family=family))
+
+
+def _is_believed(passed: Record, item: Item, case: AnyCase, cache: Cache) -> bool:
+    """Returns whether the pass of a case in another process stands for this one.
+
+    It does not if the record lacks the parts of its bound, or if compiled code has contradicted the fast path here.
+    """
+    path = cache.fast_paths.get(item.backend.id)
+    if path is not None and path.is_contradicted(cache.trace_for(item.pairing, case.signature, item.backend)):
+        return False
+    return not cache.is_largest_use(item.backend, passed.family, passed.bound_fraction or 0.0)
 
 
 def _judge_all(

@@ -252,8 +252,9 @@ def _counter(loop: Equation, consts: int) -> int | None:
     """Returns the number of the operand with which a loop starts to count; None if it does not count."""
     body = loop.params["jaxpr"].jaxpr
     for number, (carried, result) in enumerate(zip(body.invars[consts:], body.outvars, strict=False)):
-        counts = (e for e in body.eqns if e.outvars[0] is result and primitive_name(e) == "add")
-        if any(e.invars[0] is carried and isinstance(e.invars[1], Literal) and e.invars[1].val == 1 for e in counts):
+        counts = (e for e in body.eqns if primitive_name(e) == "add" and e.outvars[0] is result)
+        added = [e.invars[1] for e in counts if e.invars[0] is carried and is_integer_array(carried)]
+        if any(isinstance(each, Literal) and each.val == 1 for each in added):
             return consts + number
     return None
 

@@ -119,8 +119,8 @@ def _reduce(
             locate_fault, item.pairing, found.case, found.outcome, seconds=left, also=also, more=more
         )
         location = Guard(cache.process.internal_failures).collect("locating the fault", locate, None)
-        if location is not None and location.unexplained and findings.isdisjoint(location.unexplained):
-            location = None  # it repairs every finding, and yet not the kernel
+        if location is not None and not {each.id for each in passing}.issuperset(location.unexplained):
+            location = None if findings.isdisjoint(location.unexplained) else location  # the kernel is still wrong
     smallest = Reproducer(record.case, outcome.record, found.nontrivial, found.attempts, found.complete, location)
     left = seconds - (time.monotonic() - started)
     script = _reduced_script(item, found.case, cache, left) if record.verdict.kind is VerdictKind.BUILD else ""

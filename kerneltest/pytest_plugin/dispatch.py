@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import sys
+import time
+import warnings
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from kerneltest.records.journal import Activity
 
 _MOST_HELPERS, _LEAST_CASES = 3, 1000  # fewer cases take less time than a helper needs to start
+_STARTED = time.time()  # before any module of the session is imported
+_PROGRAMS = ("pytest", "py.test", "pytest/__main__.py")
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NVIDIA, AMD and TPUs
 
 
@@ -162,21 +167,31 @@ class Dispatcher:
         ):
             self.isolated_worker.start()
 
-    def start_helpers(self, parts: Iterable[Item]) -> None:
+    def start_helpers(self, parts: Sequence[Item]) -> None:
         """Starts helpers of this process if it has no other processes, processors are free, and the run is long enough.
+
+        There are none where a driver of a GPU is installed, nor if another program has called pytest, since a new
+        process would run that program.
 
         Args:
           parts: the groups of all items of the run.
         """
         number = min(available_processors() - 1, _MOST_HELPERS)
         has_others = self._shard != "main" or self.cluster is not None or self._isolated is not None
+        is_pytest = getattr(sys.modules["__main__"], "__file__", "").endswith(_PROGRAMS)
+        if not is_pytest or any(Path(each).exists() for each in _DRIVERS):
+            return
         # With another mode of isolation than the default, the user chose the processes.
         if number < 1 or has_others or self._settings.isolate != "device" or self._settings.budget:
             return
         from kerneltest.pytest_plugin.helpers import TIERS, Helpers
 
-        if sum(sum(part.families().values()) for part in parts if part.backend.tier in TIERS) >= _LEAST_CASES:
-            self._helpers = Helpers(self.arguments, number)
+        if sum(sum(part.families().values()) for part in parts if part.backend.tier in TIERS) < _LEAST_CASES:
+            return
+        try:
+            self._helpers = Helpers(self.arguments, number, _STARTED)
+        except Exception as error:  # such as a limit of processes
+            warnings.warn(f"no helper processes: {error}", stacklevel=1)
 
     def _is_likely_to_isolate(self) -> bool:
         if self._settings.isolate == "never" or self.cluster is not None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
-
-import jax
 
 from kerneltest.core.runtime import retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.verdicts import Verdict
@@ -21,8 +21,10 @@ from kerneltest.execute.runner import blas_threads, run_case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import PytestArguments
-from kerneltest.pytest_plugin.recollection import ItemsByName, collect, exit_with_parent
+from kerneltest.pytest_plugin.recollection import ItemsByName, accept_being_killed, collect, exit_with_parent
 from kerneltest.records.schema import Record
+from kerneltest.records.sources import describe_pairing
+from kerneltest.trace.jax_environment import jax_settings
 from kerneltest.trace.tracing import without_debugging
 
 
@@ -71,26 +73,46 @@ def initialize(arguments: PytestArguments) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
+    accept_being_killed()
     os.chdir(arguments.folder)
-    jax.config.update("jax_platforms", "cpu")  # a GPU belongs to the owner
     with suppress(UncollectedError):
         _this.items = collect(arguments)
 
 
-def is_ready() -> bool:
-    """Returns whether there are items, once all are collected."""
-    return bool(_this.items)
+def is_ready(started: float) -> bool:
+    """Returns whether there are items, once all are collected, and no module was saved after the owner started.
+
+    Args:
+      started: when the owner did, in seconds since 1970.
+    """
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return bool(_this.items) and not any(_when_saved(file) >= started for file in files if file)
 
 
-def judge_cases(name: str, group: str, ids: Sequence[str]) -> JudgedCases:
+def _when_saved(file: str) -> float:
+    try:
+        return Path(file).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def describe(item: Item) -> str:
+    """Returns what the same cases of an item may be judged differently by: JAX's settings, and the declaration."""
+    return f"{jax_settings()} {describe_pairing(item.pairing)}"
+
+
+def judge_cases(name: str, group: str, ids: Sequence[str], description: str) -> JudgedCases:
     """Judges cases of one signature.
 
     Args:
       name: of the item.
       group: the name of its group.
       ids: of the cases.
+      description: of the item in the owner; if it is another one here, no case is judged.
     """
     item = next(part for part in _this.items[name] if part.group.name == group)
+    if describe(item) != description:
+        return JudgedCases((), {}, {})
     cache = _this.cache
     cache.switch_to(item.pairing, item.dtype)
     cache.largest_fraction, cache.evidence_seconds = _Unlimited(), 0.0
@@ -105,9 +127,9 @@ def judge_cases(name: str, group: str, ids: Sequence[str]) -> JudgedCases:
             stack.enter_context(context)
         records = [run_case(item, case, cache).record for case in cases]
     journal.stop()
-    cache.process.internal_failures.clear()  # the owner meets them, too
+    is_sound = not cache.process.take_internal_failures()  # the owner is to meet them, too
     return JudgedCases(
-        [record for record in records if record.verdict is Verdict.PASS],
+        [record for record in records if is_sound and record.verdict is Verdict.PASS],
         dict(journal.counts - counts),
         {phase: spent - seconds.get(phase, 0.0) for phase, spent in journal.spent.items()},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,11 +18,12 @@ from kerneltest.execute.value_groups import ValueGroup
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.pytest_plugin.executor import PytestArguments
-from kerneltest.pytest_plugin.helper_process import JudgedCases, initialize, is_ready, judge_cases
+from kerneltest.pytest_plugin.helper_process import JudgedCases, describe, initialize, is_ready, judge_cases
 from kerneltest.records.journal import Journal
 from kerneltest.records.schema import Record
 
 _PATIENCE = 20.0  # seconds for the cases of one signature; a helper that takes longer hangs
+_EVERY = 0.5  # seconds between two signs of life
 TIERS = (Tier.INTERPRET, Tier.SIMULATE)
 
 
@@ -48,33 +49,45 @@ class _Chunk:
 class _Helper:
     """One helper process, which judges one chunk at a time, the last ones first."""
 
-    def __init__(self, arguments: PytestArguments) -> None:
-        self.queue: deque[_Chunk] = deque()
-        self._lock = threading.Lock()
+    def __init__(self, arguments: PytestArguments, started: float) -> None:
+        self._lock = threading.RLock()  # a callback runs at once if its future is done already
+        self._queue: list[_Chunk] = []
+        self._description = ""
         self._is_idle, self._is_stopped = False, False
         self._pool = ProcessPool(
             max_workers=1, initializer=initialize, initargs=(arguments,), context=get_context("spawn")
         )
-        self._pool.schedule(is_ready).add_done_callback(self._on_ready)
+        self._pool.schedule(is_ready, args=(started,)).add_done_callback(self._on_ready)
 
     def _on_ready(self, ready: Future[bool]) -> None:
-        with suppress(Exception):  # it could not start, so it stays busy
+        with suppress(Exception), self._lock:  # it could not start, so it stays busy
             self._is_idle = ready.result()
-            self.ask()
+            self._ask()
 
-    def ask(self) -> None:
-        """Sends the next chunk if the process is idle."""
+    def begin(self, chunks: Sequence[_Chunk], description: str) -> None:
+        """Replaces the chunks to judge, the first of which is judged last."""
         with self._lock:
-            if self._is_idle and self.queue and not self._is_stopped:
-                chunk = self.queue.pop()
-                self._is_idle = False
-                arguments = chunk.item.name, chunk.item.group.name, chunk.ids
-                chunk.answer = self._pool.schedule(judge_cases, args=arguments)
-                chunk.answer.add_done_callback(self._on_answer)
+            self._queue, self._description = list(chunks), description
+            self._ask()
+
+    def _ask(self) -> None:
+        """Sends the next chunk if the process is idle."""
+        if not (self._is_idle and self._queue) or self._is_stopped:
+            return
+        chunk = self._queue.pop()
+        arguments = chunk.item.name, chunk.item.group.name, chunk.ids, self._description
+        try:
+            answer = self._pool.schedule(judge_cases, args=arguments)
+        except Exception:  # of a pool whose process has died
+            self._is_stopped = True
+            return
+        chunk.answer, self._is_idle = answer, False
+        answer.add_done_callback(self._on_answer)
 
     def _on_answer(self, _: object) -> None:
-        self._is_idle = True
-        self.ask()
+        with self._lock:
+            self._is_idle = True
+            self._ask()
 
     def take(self, chunk: _Chunk) -> bool:
         """Takes a chunk back; returns False if the process was asked already."""
@@ -82,16 +95,17 @@ class _Helper:
             if chunk.answer is not None:
                 return False
             with suppress(ValueError):
-                self.queue.remove(chunk)
+                self._queue.remove(chunk)
             return True
 
     def stop(self) -> None:
         """Ends the process at once."""
         with self._lock:
-            self.queue.clear()
+            self._queue.clear()
             self._is_stopped = True
-        self._pool.stop()  # type: ignore[no-untyped-call]
-        self._pool.join()
+        with suppress(Exception):  # whatever becomes of it, it ends with this process
+            self._pool.stop()  # type: ignore[no-untyped-call]
+            self._pool.join()
 
 
 class Helpers:
@@ -101,25 +115,25 @@ class Helpers:
     helper has begun.
     """
 
-    def __init__(self, arguments: PytestArguments, number: int) -> None:
+    def __init__(self, arguments: PytestArguments, number: int, started: float) -> None:
         """Starts the processes.
 
         Args:
           arguments: with which they collect the same items.
           number: how many there are.
+          started: when this process did, in seconds since 1970. A helper that finds a module saved since then judges
+            nothing, since this process may have imported another version.
         """
-        self._helpers = [_Helper(arguments) for _ in range(number)]
+        self._helpers = [_Helper(arguments, started) for _ in range(number)]
         self._chunks: dict[tuple[str, Signature], _Chunk] = {}
         self._journal = Journal()
 
     def begin(self, parts: Sequence[Item], journal: Journal) -> None:
         """Distributes the cases of an item's groups, () for none; the journal counts what the processes do."""
         self._journal = journal
-        for helper in self._helpers:
-            helper.queue.clear()
         self._chunks = {}
         if not parts or parts[0].backend.tier not in TIERS or parts[0].backend.unavailable():
-            return
+            parts = ()
         order: dict[Signature, int] = {}
         for part in parts:
             if not isinstance(part.group, ValueGroup):
@@ -129,9 +143,9 @@ class Helpers:
                 if turn:
                     made = _Chunk(part, [], self._helpers[turn - 1])
                     self._chunks.setdefault((part.group.name, case.signature), made).ids.append(case.id)
+        description = describe(parts[0]) if self._chunks else ""
         for helper in self._helpers:
-            helper.queue.extend(chunk for chunk in reversed(self._in_turn()) if chunk.helper is helper)
-            helper.ask()
+            helper.begin([chunk for chunk in reversed(self._in_turn()) if chunk.helper is helper], description)
 
     def _in_turn(self) -> list[_Chunk]:
         """Returns the chunks in the order in which helpers judge them: group by group, the last signatures first."""
@@ -159,12 +173,27 @@ class Helpers:
             chunk.helper = None
             return {}
         try:
-            judged = chunk.answer.result(timeout=_PATIENCE)
+            judged = self._wait(chunk.answer)
         except Exception:  # it crashed or hangs; if the kernel is to blame, this process will see that
             helper.stop()
             return {}
         self._journal.add(judged.counts, judged.seconds)
         return {record.case: record for record in judged.passed}
+
+    def _wait(self, answer: ProcessFuture[JudgedCases]) -> JudgedCases:
+        """Returns an answer, as long as it comes in time.
+
+        Raises:
+          TimeoutError: it does not.
+        """
+        ends = time.monotonic() + _PATIENCE
+        while True:
+            self._journal.keep_alive()  # the watchdog is not about helpers
+            try:
+                return answer.result(timeout=_EVERY)
+            except TimeoutError:
+                if time.monotonic() > ends:
+                    raise
 
     def close(self) -> None:
         """Ends the processes."""

@@ -195,7 +195,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     run.collection.select(part for part, _ in items)
     run.dispatcher.begin_run()
-    run.dispatcher.start_helpers(part for part, _ in items)
+    run.dispatcher.start_helpers([part for item in kernel_items for part in item.items])
     plan = build_plan(
         [each.plan for each in run.collection.unique_pairings()],
         [item for item, _ in items],

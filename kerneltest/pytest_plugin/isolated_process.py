@@ -18,7 +18,13 @@ from kerneltest.execute.planning import plan_entry
 from kerneltest.pytest_plugin.crash_log import output_file
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
-from kerneltest.pytest_plugin.recollection import PROBLEMS, ItemsByName, collect, exit_with_parent
+from kerneltest.pytest_plugin.recollection import (
+    PROBLEMS,
+    ItemsByName,
+    accept_being_killed,
+    collect,
+    exit_with_parent,
+)
 from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.record_files import read_plan
 from kerneltest.records.run_plan import Plan
@@ -116,8 +122,7 @@ def initialize(
     parent = multiprocessing.parent_process()
     temporary = setup.folder if arguments.is_remote else None
     threading.Thread(target=exit_with_parent, args=(parent, temporary), daemon=True).start()
-    with suppress(OSError):  # Linux only
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    accept_being_killed()
     os.chdir(arguments.folder)
     _this = _IsolatedProcess(setup, arguments, judged, ended)
     pid.value = os.getpid()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import signal
-from collections.abc import Mapping
-from contextlib import redirect_stdout
+from collections.abc import Generator, Mapping
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -19,7 +19,7 @@ from kerneltest.pytest_plugin.executor import PytestArguments
 
 ItemsByName = Mapping[str, tuple[Item, ...]]
 
-# Options of the isolated collection, after those of the session.
+# Options of the second collection, after those of the session.
 _ALWAYS = ("--collect-only", "-q", "--kt-report=", "--kt-shard=", "--kt-durations=", "--kt-isolate=never",
            "--kt-ray=", "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
 PROBLEMS: dict[str, str] = {}
@@ -34,6 +34,12 @@ def exit_with_parent(parent: Any, temporary: Path | None = None) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def accept_being_killed() -> None:
+    """Makes this process the first choice of the OOM killer."""
+    with suppress(OSError):  # Linux only
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
 def collect(arguments: PytestArguments, file: Path | None = None) -> ItemsByName:
     """Returns the items of a session, or of one of its files, by name.
 
@@ -46,9 +52,7 @@ def collect(arguments: PytestArguments, file: Path | None = None) -> ItemsByName
         status = pytest.main([*arguments.words, *_ALWAYS], plugins=[collector])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         subject = file or "the session"
-        raise UncollectedError(
-            f"{subject} cannot be re-collected in the isolated process:\n{output.getvalue().strip()}"
-        )
+        raise UncollectedError(f"{subject} cannot be re-collected in another process:\n{output.getvalue().strip()}")
     return collector.items
 
 
@@ -62,6 +66,12 @@ class _ItemCollector:
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         path = collection_path.resolve()
         return None if self.file is None or self.file.is_relative_to(path) else True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_cmdline_parse(self) -> Generator[None, pytest.Config, pytest.Config]:
+        config = yield
+        config.option.cacheclear, config.option.log_file = False, os.devnull  # these belong to the session
+        return config
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

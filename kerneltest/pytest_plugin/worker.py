@@ -157,8 +157,6 @@ class ItemWorker:
         self.judged_cases, process = 0, self.cache.process
         process.budget = TimeBudget.of_groups(request.budget, ((part.group.name, part.cases()) for part in parts))
         before, records = prior_attempts(self.setup.folder, request.name, self.setup.shard, is_retry=request.is_retry)
-        if process.helpers is not None:
-            process.helpers.begin(parts if before is None else (), process.journal)
         key = self._reuse.find_key(parts, self.cache) if before is None else ""  # a crash may be of tracing
         self._reuse.write_key(request.name, key)
         if key and (known := self._reuse.take_over(parts[0], request.name, key)) is not None:
@@ -170,6 +168,8 @@ class ItemWorker:
         self._kinds.clear()
         for record in records:
             self._add(record, findings)
+        if process.helpers is not None:
+            process.helpers.begin(parts if before is None else (), process.journal)
         for part, outcome in ((own, each) for own in parts for each in run_item(own, self.cache, prior=before)):
             on_case()
             record = self._write(part, outcome, findings)

@@ -101,6 +101,10 @@ class Journal:
             self.activity = replace(self.activity, phase=phase, concurrent_compiles=beside)
             self._write(_step(self.activity))
 
+    def keep_alive(self) -> None:
+        """Notes that the current step goes on."""
+        self._count()
+
     def add(self, counts: Mapping[str, int], seconds: Mapping[str, float]) -> None:
         """Adds what another process has done for this one."""
         self.counts.update(counts)

@@ -1,5 +1,6 @@
 """Helper processes judge cases of the running item. The records are the same, whatever becomes of a helper."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,55 +11,77 @@ from kerneltest.records.schema import Record
 from tests import forked
 from tests.plugins import PLUGINS
 
-# The main process waits in its first case until a helper has begun one. Only that one is in trouble.
+# Only a helper is in trouble.
 SUITE = """
 import os, time
-import numpy as np
 import kerneltest as kt
 from kernels.vector_add import vector_add
 from pathlib import Path
 
 SEEN = Path(__file__).with_name("seen")
-
 FLOATS = kt.array("n", "float32")
 
 @kt.oracle_for(vector_add, x=FLOATS, y=FLOATS, dims=dict(n=kt.dim(values=(3, 5, 7))))
 def added(x, y):
-    is_main = os.environ["MAIN"] == str(os.getpid())
-    if not is_main:
+    if os.environ["MAIN"] != str(os.getpid()):
         SEEN.touch()
         {trouble}
-    for _ in range(600 if len(os.sched_getaffinity(0)) > 1 else 0):
-        if SEEN.exists():
-            break
-        time.sleep(0.05)
+        return x + y
+    with SEEN.with_name("evaluated").open("a") as file:
+        file.write("x")
     return x + y
 """
+# The main process waits in the beginning until a helper has begun a case.
 CONFTEST = """
-import os
+import os, time
+from pathlib import Path
 os.environ.setdefault("MAIN", str(os.getpid()))
 os.sched_getaffinity = lambda _: range({processors})
-import kerneltest.pytest_plugin.dispatch
-import kerneltest.pytest_plugin.helpers
-kerneltest.pytest_plugin.dispatch._LEAST_CASES = 0
-kerneltest.pytest_plugin.helpers._PATIENCE = 2.0
+from kerneltest.pytest_plugin import dispatch, helpers
+dispatch._LEAST_CASES, dispatch._STARTED, helpers._PATIENCE = 0, {started}, 2.0
+
+begin = helpers.Helpers.begin
+
+def begin_and_wait(*arguments):
+    begin(*arguments)
+    ends = time.monotonic() + {patience}
+    while not Path(__file__).with_name("seen").exists() and time.monotonic() < ends:
+        time.sleep(0.05)
+
+helpers.Helpers.begin = begin_and_wait
+
+def pytest_runtest_setup():
+    import jax
+    jax.config.update("jax_default_matmul_precision", {precision!r})
 """
 
 
-def _run(folder: Path, processors: int, trouble: str = "pass") -> list[Record]:
+def _run(
+    folder: Path,
+    processors: int,
+    trouble: str = "pass",
+    *,
+    patience: float = 60,
+    started: float | None = None,
+    precision: str | None = None,
+) -> tuple[list[Record], int]:
+    """Returns the records of a run, and how often its main process evaluated the oracle."""
     folder.mkdir()
+    started = time.time() + 5 if started is None else started  # forked processes import kerneltest early
+    conftest = CONFTEST.format(processors=processors, started=started, precision=precision, patience=patience)
+    (folder / "conftest.py").write_text(conftest, encoding="utf-8")
     (folder / "test_suite.py").write_text(SUITE.format(trouble=trouble), encoding="utf-8")
-    (folder / "conftest.py").write_text(CONFTEST.format(processors=processors), encoding="utf-8")
     known = ("-p", "no:cacheprovider", "--kt-backends", "interpret", "--kt-depth", "quick", "--kt-report", "out")
     ended = forked.run(folder, "pytest", *PLUGINS, *known)
     assert ended.returncode == 0, ended.stdout
-    assert (folder / "seen").exists() is (processors > 1)
     records = sorted(read_records(folder / "out"), key=lambda record: (record.group, record.case))
-    return [replace(record, seconds=0.0, ulps=()) for record in records]
+    # The parts of a bound belong to the largest error so far, in the order of the cases.
+    records = [replace(record, seconds=0.0, ulps=(), error_budget=()) for record in records]
+    return records, len((folder / "evaluated").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Record], int]:
     return _run(tmp_path_factory.mktemp("alone") / "run", 1)
 
 
@@ -67,10 +90,19 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
     ["pass", "return x + y + 1", "raise ValueError", "os._exit(0)", "os.abort()", "time.sleep(1000)"],
     ids=["none", "a finding", "an exception", "an exit", "a crash", "a hang"],
 )
-def test_the_records_are_those_of_one_process(tmp_path: Path, alone: list[Record], trouble: str) -> None:
-    assert [_without_share(each) for each in _run(tmp_path / "run", 2, trouble)] == list(map(_without_share, alone))
+def test_the_records_are_those_of_one_process(tmp_path: Path, alone: tuple[list[Record], int], trouble: str) -> None:
+    records, evaluated = _run(tmp_path / "run", 2, trouble)
+    assert (tmp_path / "run" / "seen").exists()
+    assert records == alone[0]
+    assert trouble != "pass" or evaluated < alone[1]
 
 
-def _without_share(record: Record) -> Record:
-    """A record without the parts of its bound, which the largest errors so far have, in the order of the cases."""
-    return replace(record, error_budget=())
+@pytest.mark.parametrize(
+    "unlike", [dict(started=0.0), dict(precision="highest")], ids=["a module saved since", "another setting of JAX"]
+)
+def test_a_helper_that_may_see_another_kernel_judges_nothing(
+    tmp_path: Path, alone: tuple[list[Record], int], unlike: dict[str, float]
+) -> None:
+    records, evaluated = _run(tmp_path / "run", 2, patience=8, **unlike)
+    assert not (tmp_path / "run" / "seen").exists()
+    assert (records, evaluated) == alone
