@@ -18,7 +18,7 @@ class CaseHelpers(Protocol):
         """Distributes the cases of an item's groups, () for none; the journal counts what the processes do."""
         ...
 
-    def arrange(self, group: str, planned: Sequence[AnyCase]) -> Sequence[AnyCase]:
+    def arrange(self, group: str, planned: Sequence[AnyCase]) -> list[AnyCase]:
         """Returns the cases of a group in the order in which this process should come to them."""
         ...
 

@@ -146,7 +146,7 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
     ids = {case.id for case in planned}
     helpers = cache.process.helpers
     if helpers is not None:
-        planned = list(helpers.arrange(item.group.name, planned))
+        planned = helpers.arrange(item.group.name, planned)
 
     def judge(case: AnyCase) -> Outcome:
         if case.id in ids:  # while a drawn case is shrunk, the journal keeps the planned one

@@ -119,8 +119,9 @@ def _reduce(
             locate_fault, item.pairing, found.case, found.outcome, seconds=left, also=also, more=more
         )
         location = Guard(cache.process.internal_failures).collect("locating the fault", locate, None)
-        if location is not None and not {each.id for each in passing}.issuperset(location.unexplained):
-            location = None if findings.isdisjoint(location.unexplained) else location  # the kernel is still wrong
+        still_wrong = set(location.unexplained) if location is not None else set()
+        if findings.isdisjoint(still_wrong) and not still_wrong <= {each.id for each in passing}:
+            location = None  # it repairs every finding, and yet not the kernel
     smallest = Reproducer(record.case, outcome.record, found.nontrivial, found.attempts, found.complete, location)
     left = seconds - (time.monotonic() - started)
     script = _reduced_script(item, found.case, cache, left) if record.verdict.kind is VerdictKind.BUILD else ""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -21,7 +19,7 @@ from kerneltest.execute.runner import blas_threads, run_case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import PytestArguments
-from kerneltest.pytest_plugin.recollection import ItemsByName, accept_being_killed, collect, exit_with_parent
+from kerneltest.pytest_plugin.recollection import ItemsByName, collect, depend_on_parent
 from kerneltest.records.schema import Record
 from kerneltest.records.sources import describe_pairing
 from kerneltest.trace.jax_environment import jax_settings
@@ -68,12 +66,10 @@ _this = _HelperProcess()
 
 def initialize(arguments: PytestArguments) -> None:
     """Collects all items of the session. Nothing that they print is of interest: the owner has collected them, too."""
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=exit_with_parent, args=(parent,), daemon=True).start()
+    depend_on_parent()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    accept_being_killed()
     os.chdir(arguments.folder)
     with suppress(UncollectedError):
         _this.items = collect(arguments)

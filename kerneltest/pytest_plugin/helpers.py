@@ -47,7 +47,7 @@ class _Chunk:
 
 
 class _Helper:
-    """One helper process, which judges one chunk at a time, the last ones first."""
+    """One helper process, which judges one chunk at a time."""
 
     def __init__(self, arguments: PytestArguments, started: float) -> None:
         self._lock = threading.RLock()  # a callback runs at once if its future is done already
@@ -65,7 +65,7 @@ class _Helper:
             self._ask()
 
     def begin(self, chunks: Sequence[_Chunk], description: str) -> None:
-        """Replaces the chunks to judge, the first of which is judged last."""
+        """Replaces the chunks to judge, the last of which is judged first."""
         with self._lock:
             self._queue, self._description = list(chunks), description
             self._ask()
@@ -144,17 +144,11 @@ class Helpers:
                     made = _Chunk(part, [], self._helpers[turn - 1])
                     self._chunks.setdefault((part.group.name, case.signature), made).ids.append(case.id)
         description = describe(parts[0]) if self._chunks else ""
+        in_turn = [chunk for part in reversed(parts) for chunk in self._chunks.values() if chunk.item is part]
         for helper in self._helpers:
-            helper.begin([chunk for chunk in reversed(self._in_turn()) if chunk.helper is helper], description)
+            helper.begin([chunk for chunk in in_turn if chunk.helper is helper], description)
 
-    def _in_turn(self) -> list[_Chunk]:
-        """Returns the chunks in the order in which helpers judge them: group by group, the last signatures first."""
-        groups: dict[str, list[_Chunk]] = {}
-        for (group, _), chunk in self._chunks.items():
-            groups.setdefault(group, []).append(chunk)
-        return [chunk for chunks in groups.values() for chunk in reversed(chunks)]
-
-    def arrange(self, group: str, planned: Sequence[AnyCase]) -> Sequence[AnyCase]:
+    def arrange(self, group: str, planned: Sequence[AnyCase]) -> list[AnyCase]:
         """Returns the cases of a group with those last that a helper may judge meanwhile."""
         return sorted(planned, key=lambda case: (group, case.signature) in self._chunks)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,13 +16,7 @@ from kerneltest.execute.planning import plan_entry
 from kerneltest.pytest_plugin.crash_log import output_file
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
-from kerneltest.pytest_plugin.recollection import (
-    PROBLEMS,
-    ItemsByName,
-    accept_being_killed,
-    collect,
-    exit_with_parent,
-)
+from kerneltest.pytest_plugin.recollection import PROBLEMS, ItemsByName, collect, depend_on_parent
 from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.record_files import read_plan
 from kerneltest.records.run_plan import Plan
@@ -119,10 +111,7 @@ def initialize(
 ) -> None:
     """Initialises the isolated process: exits with the parent, is the OOM killer's first choice, publishes its pid."""
     global _this
-    parent = multiprocessing.parent_process()
-    temporary = setup.folder if arguments.is_remote else None
-    threading.Thread(target=exit_with_parent, args=(parent, temporary), daemon=True).start()
-    accept_being_killed()
+    depend_on_parent(setup.folder if arguments.is_remote else None)
     os.chdir(arguments.folder)
     _this = _IsolatedProcess(setup, arguments, judged, ended)
     pid.value = os.getpid()
