@@ -10,6 +10,7 @@ from kerneltest.declare.kinds.base import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.kernel_mutants import KernelMutant
+from kerneltest.extensions.mutation.score import count_disregarded
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 
 
@@ -76,7 +77,7 @@ def advise(
         trials = [session.judge(mutant) for mutant in left]
         killed = tuple(trial for trial in trials if trial.end is TrialEnd.KILLED)
         if killed:
-            found.append(Advice(option.text, killed, len(left), len(session.findings)))
+            found.append(Advice(option.text, killed, len(left), count_disregarded(trials)))
             left = [trial.mutant for trial in trials if trial.end is not TrialEnd.KILLED]
     return found
 

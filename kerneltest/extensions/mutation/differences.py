@@ -37,7 +37,7 @@ class SignatureCases:
     _is_evaluated: bool = False
 
     def differing(
-        self, plain: Cache, original: Traced, mutated: Cache, mutant: Traced
+        self, plain: Cache, original: Traced, mutated: Cache, mutant: Traced, *, with_wide: bool = True
     ) -> Iterator[tuple[tuple[Item, AnyCase], float | None]]:
         """Yields the cases in which a mutant's bits differ, first in its own dtypes and then without rounding.
 
@@ -46,6 +46,7 @@ class SignatureCases:
           original: the kernel.
           mutated: the mutant's cache.
           mutant: the mutant.
+          with_wide: whether to compare them without rounding too.
 
         Yields:
           A case with its item, and the largest difference relative to the largest result; None if that is unknown.
@@ -55,9 +56,10 @@ class SignatureCases:
             self._inputs = [np.stack(column) for column in columns]
         if not self._is_evaluated:
             self._is_evaluated = True
-            self._own, self._wide = _own(original, self._inputs), self._without_rounding(plain, original)
+            self._own = _own(original, self._inputs)
+            self._wide = self._without_rounding(plain, original) if with_wide else None
         seen: set[int] = set()
-        for before, is_own in ((self._own, True), (self._wide, False)):
+        for before, is_own in ((self._own, True), (self._wide, False))[: 1 + with_wide]:
             if before is None and seen:
                 continue
             outputs = _own(mutant, self._inputs) if is_own else self._without_rounding(mutated, mutant)

@@ -1,28 +1,27 @@
 """Runs the cases of a pairing on mutants of its kernel, until one finds the mutant."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from kerneltest.backends.registry import resolve
+from kerneltest.core.dtypes import is_float, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.group_names import GroupName
-from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.mutation.differences import SignatureCases
-from kerneltest.extensions.mutation.kernel_cases import VALUES, KernelCases, reads_indices
+from kerneltest.extensions.mutation.kernel_cases import VALUES, KernelCases
 from kerneltest.extensions.mutation.kernel_mutants import KernelMutant, find_mutants
 from kerneltest.extensions.mutation.mutant_tracer import EvaluatedInterpret, LocatedTraces, MutantTracer
 from kerneltest.extensions.mutation.operators import Operator
 from kerneltest.extensions.mutation.running_trial import RunningTrial
 from kerneltest.extensions.mutation.trial import Trial
 from kerneltest.plan.signatures import Signature, order_by_variety
-from kerneltest.trace.tracing import without_debugging
+from kerneltest.trace.tracing import Traced, without_debugging
 
 BACKENDS = "interpret,interpret-tpu,interpret-mosaic-gpu,simulate:sm_90"
 
@@ -83,12 +82,10 @@ class MutationSession:
 
     Attributes:
       pairing: whose kernel is mutated.
-      findings: messages of the cases with findings in the unchanged kernel, which are not used to judge mutants.
     """
 
     def __init__(self, items: Sequence[Item], judged: Cache | None = None) -> None:
         self.pairing = items[0].pairing.origin
-        self.findings: list[str] = []
         self._kills: Counter[tuple[Signature, str]] = Counter()
         self._parts: list[KernelCases] = []
         self._deeper: list[KernelCases] | None = None  # made on first use
@@ -100,16 +97,11 @@ class MutationSession:
                 self._add(replace(item, backend=EvaluatedInterpret("interpret")) if is_evaluated else item)
 
     def _add(self, item: Item) -> None:
-        """Runs an item of the kernel itself, and keeps its cases."""
+        """Keeps the cases of an item."""
         part = next((p for p in self._parts if (p.dtype, p.backend.id) == (item.dtype, item.backend.id)), None)
         if part is None:
             part = self._make_part(item)
             self._parts.append(part)
-        for outcome in run_item(item, part.cache):
-            record = outcome.record
-            if record.verdict.is_finding or record.verdict is Verdict.INTERNAL_ERROR:
-                part.known.add((item.group.name, record.case))
-                self.findings.append(f"{record.backend}, {record.family}, {record.signature}: {record.message}")
         for case in item.cases():
             if item.group.name in VALUES:
                 part.values.setdefault(case.signature, SignatureCases()).pairs.append((item, case))
@@ -126,19 +118,32 @@ class MutationSession:
             cache.expectations, cache.gradients = shared.cache.expectations, shared.cache.gradients
         elif self._judged is not None and self._judged.owner == owner:
             cache.expectations, cache.gradients = self._judged.expectations.copy(), self._judged.gradients
-        return KernelCases(item.dtype, item.backend, traces, cache, reads_indices(item.pairing))
+        return KernelCases(item.dtype, item.backend, traces, cache)
 
     def mutants(self, operators: Collection[Operator]) -> list[KernelMutant]:
         """Returns the mutants of the kernel and of the kernels that its gradient calls, ordered by place."""
         found: dict[KernelMutant, None] = {}
-        for part in self._parts:
-            signatures = {signature: traced for (signature, _), traced in part.traces.plain.items()}
-            telling, _ = order_by_variety(self.pairing, list(signatures))
-            traced = [signatures[signature] for signature in telling or signatures]
-            gradients = [t for (_, name), t in part.cache.variation_traces.items() if name == "gradient"]
-            for each in (*traced, *gradients):
-                found |= dict.fromkeys(find_mutants(each.jaxpr.jaxpr, operators))
+        with without_debugging():
+            for part in self._parts:
+                for traced in self._telling_traces(part):
+                    found |= dict.fromkeys(find_mutants(traced.jaxpr.jaxpr, operators))
         return sorted(found)
+
+    def _telling_traces(self, part: KernelCases) -> Iterator[Traced]:
+        """Yields traces of the kernel, and of its gradient, that together have all of its equations."""
+        planned = dict.fromkeys([*part.values, *(case.signature for _, case in part.others)])
+        telling, _ = order_by_variety(self.pairing, list(planned))
+        chosen = telling or list(planned)
+        for signature in chosen:
+            try:
+                yield part.cache.trace_for(self.pairing, signature, part.backend)
+            except Failure:  # told where its cases are judged
+                continue
+        gradients = [(item, case) for item, case in part.others if case.family.name == "gradient"]
+        for item, case in sorted(gradients, key=lambda pair: pair[1].signature not in chosen):
+            if case.signature in chosen or not part.cache.variation_traces:
+                part.has_finding(item, case)  # its trace is kept
+        yield from (traced for (_, name), traced in part.cache.variation_traces.items() if name == "gradient")
 
     def judge(self, mutant: KernelMutant) -> Trial:
         """Runs cases on a mutant until one finds it; those that found earlier mutants come first."""
@@ -160,9 +165,13 @@ class MutationSession:
                 return
 
     def _look_deeper(self, trial: RunningTrial) -> None:
-        """Looks for a case of the next depth in which a mutant's bits differ from the kernel's."""
+        """Looks for a case of the next depth in which a mutant's bits differ from the kernel's.
+
+        Without rounding, all dtypes compute the same, so only the first one is asked.
+        """
         if self._deeper is None:
             self._deeper = self._plan_deeper()
+        first = next((part for part in self._deeper if is_float(parse_dtype(part.dtype))), None)
         for part in self._deeper:
             tracer = MutantTracer(part.traces, trial.mutant)
             cache = Cache(tracer=tracer)
@@ -174,7 +183,9 @@ class MutationSession:
                 except Failure:
                     continue
                 if traced in tracer.changed:
-                    for (_, case), size in group.differing(part.cache, original, cache, traced):
+                    for (_, case), size in group.differing(
+                        part.cache, original, cache, traced, with_wide=part is first
+                    ):
                         if size is not None:
                             trial.deeper = f"by {size:.1e} of the largest one ({case.family.name}, {signature})"
                             return
@@ -188,7 +199,7 @@ class MutationSession:
         for item in plan.items:
             if item.group.name in VALUES and not item.backend.unavailable():
                 traces = LocatedTraces()
-                made = KernelCases(item.dtype, item.backend, traces, Cache(tracer=traces), reads_indices(item.pairing))
+                made = KernelCases(item.dtype, item.backend, traces, Cache(tracer=traces))
                 part = parts.setdefault(item.dtype, made)
                 for case in item.cases():
                     part.values.setdefault(case.signature, SignatureCases()).pairs.append((item, case))

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 
 from kerneltest.backends.base import Backend
-from kerneltest.core.dtypes import is_float, parse_dtype
 from kerneltest.core.group_names import GroupName
-from kerneltest.declare.pairing import Pairing
+from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
+from kerneltest.execute.runner import run_case
 from kerneltest.extensions.mutation.differences import SignatureCases
 from kerneltest.extensions.mutation.mutant_tracer import LocatedTraces
 from kerneltest.plan.explicit import AnyCase
@@ -24,22 +24,24 @@ class KernelCases:
       dtype, backend: the dtype and the backend of the cases.
       traces: the kernel's traces.
       cache: a cache with the oracle's results.
-      reads_indices: whether an argument holds integers or booleans, on which the addresses of accesses may depend.
       values: the cases of each signature that compare values of the kernel as it is called.
       others: all other cases, mainly those of invariants.
-      known: the group and id of the cases with findings in the unchanged kernel.
+      is_flagged: by group and id, whether a case has a finding in the unchanged kernel, as far as it was asked.
     """
 
     dtype: str
     backend: Backend
     traces: LocatedTraces
     cache: Cache
-    reads_indices: bool
     values: dict[Signature, SignatureCases] = field(default_factory=dict)
     others: list[tuple[Item, AnyCase]] = field(default_factory=list)
-    known: set[tuple[str, str]] = field(default_factory=set)
+    is_flagged: dict[tuple[str, str], bool] = field(default_factory=dict)
 
-
-def reads_indices(pairing: Pairing) -> bool:
-    """Returns whether an argument holds integers or booleans, on which the addresses of accesses may depend."""
-    return any(not is_float(parse_dtype(dtype)) for leaf in pairing.leaves.values() for dtype in leaf.dtypes)
+    def has_finding(self, item: Item, case: AnyCase) -> bool:
+        """Returns whether a case has a finding in the unchanged kernel, and thus says nothing about a mutant."""
+        key = item.group.name, case.id
+        if key not in self.is_flagged:
+            self.cache.group_cases = {}
+            verdict = run_case(item, case, self.cache).record.verdict
+            self.is_flagged[key] = verdict.is_finding or verdict is Verdict.INTERNAL_ERROR
+        return self.is_flagged[key]

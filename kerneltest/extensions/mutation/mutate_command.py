@@ -22,6 +22,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _mutate(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.judging import BACKENDS
     from kerneltest.extensions.mutation.mutation_run import MutationRun
+    from kerneltest.extensions.mutation.mutation_workers import MutationPool
     from kerneltest.extensions.mutation.operators import OPERATORS
     from kerneltest.reproduce.suite_import import SuiteImportError
 
@@ -37,11 +38,18 @@ def _mutate(chosen: argparse.Namespace) -> int:
         return refuse("mutate", ValueError(f"--jobs must be at least 1, not {chosen.jobs}"))
     if not chosen.pairings:
         return refuse("mutate", ValueError("name a test file, as in kerneltest mutate tests/test_softmax.py"))
-    run = MutationRun(
-        chosen.backends or BACKENDS, chosen.depth, operators, chosen.jobs, not chosen.no_advice, chosen.all, chosen.json
-    )
     try:
-        shares = [run.judge_place(place) for place in chosen.pairings]
+        with MutationPool(chosen.jobs) as pool:
+            run = MutationRun(
+                chosen.backends or BACKENDS,
+                chosen.depth,
+                operators,
+                pool,
+                not chosen.no_advice,
+                chosen.all,
+                chosen.json,
+            )
+            shares = [run.judge_place(place) for place in chosen.pairings]
     except (SuiteImportError, ValueError) as error:
         return refuse("mutate", error)
     return int(any(share is not None and share < chosen.least for each in shares for share in each))

@@ -9,8 +9,8 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.advice import advise
 from kerneltest.extensions.mutation.judging import UnfitPairingError
 from kerneltest.extensions.mutation.mutation_text import format_result, result_as_data
-from kerneltest.extensions.mutation.mutation_workers import Task, find_pairings, judge_mutants, open_session
-from kerneltest.extensions.mutation.score import count_ends
+from kerneltest.extensions.mutation.mutation_workers import MutationPool, Task, find_pairings, open_session
+from kerneltest.extensions.mutation.score import count_disregarded, count_ends
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 from kerneltest.records.strict_json import dumps
 from kerneltest.start.command_progress import CommandProgress
@@ -22,7 +22,7 @@ class MutationRun:
 
     Attributes:
       backends, depth, operators: as for `Task`.
-      jobs: number of processes.
+      pool: the processes that judge.
       with_advice: whether to look for declarations that find survivors.
       lists_all: whether to list all mutants rather than survivors.
       json: a file for the results, written after each pairing; None for none.
@@ -32,7 +32,7 @@ class MutationRun:
     backends: str
     depth: str
     operators: tuple[str, ...]
-    jobs: int
+    pool: MutationPool
     with_advice: bool
     lists_all: bool
     json: Path | None
@@ -60,7 +60,7 @@ class MutationRun:
 
     def _judge(self, task: Task, pairing: Pairing) -> dict[str, Any]:
         progress = CommandProgress()
-        progress.show(f"{task.pairing_id}: running the kernel itself")
+        progress.show(f"{task.pairing_id}: making mutants")
         try:
             session, mutants = open_session(task, pairing)
         except UnfitPairingError as error:
@@ -68,7 +68,7 @@ class MutationRun:
             print(f"{task.pairing_id}: no mutants: {error}")
             return {"pairing": task.pairing_id, "score": None, "problem": str(error)}
         found: dict[int, Trial] = {}
-        for number, trial in judge_mutants(task, session, mutants, self.jobs):
+        for number, trial in self.pool.judge(task, session, mutants):
             found[number] = trial
             done = f"{len(found)} of {len(mutants)} mutants"
             progress.show(f"{task.pairing_id}: {done}, {count_ends(list(found.values()))}")
@@ -80,8 +80,7 @@ class MutationRun:
         if self.with_advice and count_ends(trials).survived:
             advice = advise(pairing, task.pairing_id, task.depth, survivors, progress.show)
         progress.clear()
-        if session.findings:
-            count = len(session.findings)
-            print(f"{task.pairing_id}: the kernel itself has {count} findings; these cases judge no mutants")
+        if count := count_disregarded(trials):
+            print(f"{task.pairing_id}: {count} cases find the kernel itself; they judge no mutants")
         print("\n".join(format_result(task.pairing_id, trials, advice, all_of_them=self.lists_all)), flush=True)
         return result_as_data(task.pairing_id, trials, advice)

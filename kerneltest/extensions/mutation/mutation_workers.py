@@ -1,10 +1,12 @@
 """Judges the mutants of a pairing in processes of their own, each with its own session."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Self
 
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
@@ -13,6 +15,8 @@ from kerneltest.extensions.mutation.kernel_mutants import KernelMutant
 from kerneltest.extensions.mutation.operators import OPERATORS
 from kerneltest.extensions.mutation.trial import Trial
 from kerneltest.reproduce.suite_import import SuiteImportError, import_suite
+
+_CHUNK = 4  # mutants for a process at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +92,41 @@ def _judge(task: Task, numbers: Sequence[int]) -> list[tuple[int, Trial]]:
     return [(number, session.judge(mutants[number])) for number in numbers]
 
 
-def judge_mutants(
-    task: Task, session: MutationSession, mutants: Sequence[KernelMutant], jobs: int
-) -> Iterator[tuple[int, Trial]]:
-    """Yields the number of each mutant with its trial, as they end.
+class MutationPool:
+    """Processes that judge mutants beside this one, and are kept from one pairing to the next."""
 
-    Args:
-      task: the task of the mutants.
-      session: of this process, which judges them if there is a single job.
-      mutants: all mutants of the task.
-      jobs: number of processes.
-    """
-    if jobs == 1:
-        for number, mutant in enumerate(mutants):
-            yield number, session.judge(mutant)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        chunks = [range(start, min(start + 4, len(mutants))) for start in range(0, len(mutants), 4)]
-        for future in as_completed([pool.submit(_judge, task, list(chunk)) for chunk in chunks]):
-            yield from future.result()
+    def __init__(self, jobs: int) -> None:
+        """Prepares for `jobs` processes, of which this one is the first."""
+        self._others = jobs - 1
+        self._pool = ProcessPoolExecutor(self._others, mp_context=get_context("spawn")) if self._others else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def judge(
+        self, task: Task, session: MutationSession, mutants: Sequence[KernelMutant]
+    ) -> Iterator[tuple[int, Trial]]:
+        """Yields the number of each mutant with its trial, as they end.
+
+        This process judges one after another from the first on, the others a few at a time from the last on.
+
+        Args:
+          task: the task of the mutants.
+          session: of this process.
+          mutants: all mutants of the task.
+        """
+        left = deque(range(len(mutants)))
+        asked: set[Future[list[tuple[int, Trial]]]] = set()
+        while left or asked:
+            while self._pool is not None and len(asked) < self._others and len(left) > _CHUNK:
+                asked.add(self._pool.submit(_judge, task, [left.pop() for _ in range(_CHUNK)]))
+            if left:
+                number = left.popleft()
+                yield number, session.judge(mutants[number])
+            ended, asked = wait(asked, timeout=0 if left else None, return_when=FIRST_COMPLETED)
+            for future in ended:
+                yield from future.result()

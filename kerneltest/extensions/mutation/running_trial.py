@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kerneltest.core.dtypes import is_float, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict, VerdictKind
 from kerneltest.execute.cache import Cache
@@ -42,6 +43,7 @@ class RunningTrial:
       is_evaluated: whether its results were compared with the kernel's.
       is_unknown: whether they could not be compared in some case.
       deeper: where they differ at the next depth; "" if they do not, or if that is not known.
+      disregarded: the cases that find the mutant, but the unchanged kernel as well.
       started: when it began.
     """
 
@@ -56,6 +58,7 @@ class RunningTrial:
     is_evaluated: bool = False
     is_unknown: bool = False
     deeper: str = ""
+    disregarded: set[str] = field(default_factory=set)
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -90,7 +93,7 @@ class RunningTrial:
                 pairs = [pair for pair, _ in differing]
                 self.same.update(case.id for _, case in group.pairs)
                 self.same.difference_update(case.id for _, case in pairs)
-            elif not part.reads_indices:
+            elif not _reads_indices(signature):
                 same = [pair for pair in pairs if pair[1].id in self.same]
                 pairs = [pair for pair in pairs if pair[1].id not in self.same] + same[:_OF_THE_SAME]
             cache.group_cases = {signature: [case for _, case in pairs]}
@@ -112,41 +115,53 @@ class RunningTrial:
 
     def run(self, item: Item, case: AnyCase, part: KernelCases, cache: Cache) -> bool:
         """Runs a case; returns whether the trial is over."""
-        if (item.group.name, case.id) in part.known:
+        if part.is_flagged.get((item.group.name, case.id)):
             return False
         self.cases += 1
         record = run_case(item, case, cache).record
-        if record.verdict.kind in _KILLS or record.verdict in _ALSO_KILL:
+        is_kill = record.verdict.kind in _KILLS or record.verdict in _ALSO_KILL
+        is_problem = record.verdict.is_finding or record.verdict is Verdict.INTERNAL_ERROR
+        if (is_kill or is_problem) and part.has_finding(item, case):
+            self.disregarded.add(f"{part.backend.id}, {part.dtype}, {item.group.name}, {case.id}")
+            return False
+        if is_kill:
             self.kills[case.signature, case.family.name] += 1
             place = record.backend, part.dtype, record.group, record.family, record.signature
             self.kill = Kill(*place, str(record.verdict))
             return True
         self.passed = self.passed or record.verdict is Verdict.PASS
-        if record.verdict.is_finding or record.verdict is Verdict.INTERNAL_ERROR:
+        if is_problem:
             self.problem = record.message.partition("\n")[0]
             return True
         return False
 
     def end(self) -> Trial:
         """Returns the trial."""
+        end, note = self._conclude()
         seconds = time.perf_counter() - self.started
+        return Trial(self.mutant, end, self.kill, self.cases, seconds, note, tuple(sorted(self.disregarded)))
+
+    def _conclude(self) -> tuple[TrialEnd, str]:
+        """Returns how the trial ends, and a note about that."""
         if self.kill is not None:
-            return Trial(self.mutant, TrialEnd.KILLED, self.kill, self.cases, seconds)
+            return TrialEnd.KILLED, ""
         if self.problem or not self.passed:
-            note = self.problem or "none of its cases ran"
-            return Trial(self.mutant, TrialEnd.INVALID, None, self.cases, seconds, note)
+            return TrialEnd.INVALID, self.problem or "none of its cases ran"
         size, where = self.difference
-        end = TrialEnd.SURVIVED
         if where:
-            note = f"its results differ by up to {size:.1e} of the largest one ({where})"
-        elif self.deeper:
+            return TrialEnd.SURVIVED, f"its results differ by up to {size:.1e} of the largest one ({where})"
+        if self.deeper:
             note = f"its results differ in no planned case, but do at the next depth: {self.deeper}"
-        else:
-            is_known = self.is_evaluated and not self.is_unknown
-            end, note = (TrialEnd.EQUIVALENT if is_known else TrialEnd.UNDECIDED), ""
-        return Trial(self.mutant, end, None, self.cases, seconds, note)
+            return TrialEnd.SURVIVED, note
+        is_known = self.is_evaluated and not self.is_unknown
+        return (TrialEnd.EQUIVALENT if is_known else TrialEnd.UNDECIDED), ""
 
 
 def _size(signature: Signature) -> int:
     """Returns the product of a signature's lengths, an estimate of how long its cases take."""
     return math.prod(length for _, length in signature.dims)
+
+
+def _reads_indices(signature: Signature) -> bool:
+    """Returns whether an argument holds integers or booleans, on which the addresses of accesses may depend."""
+    return any(not is_float(parse_dtype(dtype)) for _, dtype in signature.dtypes)

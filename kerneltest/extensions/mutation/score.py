@@ -33,3 +33,8 @@ def score_of(pairing: str, trials: Sequence[Trial]) -> MutationScore:
 def kills_by(trials: Sequence[Trial], attribute: str) -> Counter[str]:
     """Returns the number of mutants that each backend, family or group (`attribute`) found first."""
     return Counter(str(getattr(trial.kill, attribute)) for trial in trials if trial.kill is not None)
+
+
+def count_disregarded(trials: Sequence[Trial]) -> int:
+    """Returns the number of cases that were disregarded because the unchanged kernel has a finding there."""
+    return len({case for trial in trials for case in trial.disregarded})

@@ -46,6 +46,7 @@ class Trial:
       cases: the number of cases that ran.
       seconds: the time that they took.
       note: why a mutant is invalid; where a survivor differs most.
+      disregarded: the cases that find it, but the unchanged kernel as well.
     """
 
     mutant: KernelMutant
@@ -54,3 +55,4 @@ class Trial:
     cases: int = 0
     seconds: float = 0.0
     note: str = ""
+    disregarded: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.access_regions import AccessRegion, locator
+from kerneltest.trace.batched_interpreter.array_accesses import broadcast_shape, check_room, positions
 from kerneltest.trace.batched_interpreter.batched_values import (
     BatchedRef,
     EquationFunction,
@@ -17,13 +18,7 @@ from kerneltest.trace.batched_interpreter.batched_values import (
     Value,
     is_promoting,
 )
-from kerneltest.trace.batched_interpreter.reference_rules import (
-    check_room,
-    operand_leaves,
-    positions,
-    read_region,
-    write_region,
-)
+from kerneltest.trace.batched_interpreter.reference_rules import operand_leaves, read_region, write_region
 from kerneltest.trace.jax_compat.jaxpr_types import Equation
 
 _UPDATES: Mapping[str, np.ufunc] = {
@@ -69,7 +64,9 @@ def _update_in_turn(
       update: combines what is there with a value.
     """
     at, inside = positions(memory.array, region)
-    inside = inside & chosen
+    whole = broadcast_shape((*at, chosen))
+    inside = np.broadcast_to(chosen if inside is None else inside & chosen, whole)
+    at = tuple(np.broadcast_to(each, whole) for each in at)
     check_room(memory, max(len(inside), len(values)))
     found = np.broadcast_to(before, inside.shape).copy()
     values = np.broadcast_to(values, inside.shape)

@@ -8,6 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.access_regions import AccessRegion, Locate, OperandLeaf, locator, locators
+from kerneltest.trace.batched_interpreter.array_accesses import check_room, gather, scatter
 from kerneltest.trace.batched_interpreter.batched_values import (
     BatchedRef,
     EquationFunction,
@@ -81,53 +82,6 @@ def _store(memory: BatchedRef, region: AccessRegion, values: Array, *, padded: b
         inside[...] = one[(slice(None), *map(slice, inside.shape[1:]))]
 
 
-def check_room(memory: BatchedRef, rows: int) -> None:
-    """Checks that each of the rows that write to a memory has its own.
-
-    Raises:
-      UnknownError: they share it.
-    """
-    if len(memory.array) < rows:
-        raise UnknownError("rows that write different values to memory that they share")
-
-
-def positions(memory: Array, region: AccessRegion) -> tuple[tuple[Array, ...], Array]:
-    """The positions of an access by arrays along each axis, rows included, and a mask of those inside the memory."""
-    shape = memory.shape[1:]
-    arrays = [np.asarray(each).astype(np.int64) for each in region.arrays]
-    arrays = [each.reshape(1) if not each.ndim else each for each in arrays]
-    most = max(each.ndim for each in arrays)
-    arrays = [each.reshape(len(each), *(1,) * (most - each.ndim), *each.shape[1:]) for each in arrays]
-    wrapped = [np.where(each < 0, each + n, each) for each, n in zip(arrays, shape, strict=True)]
-    whole = np.broadcast_shapes(*(each.shape for each in wrapped))
-    whole = (max(whole[0], len(memory)), *whole[1:])
-    inside = np.ones(whole, bool)
-    for each, n in zip(wrapped, shape, strict=True):
-        inside &= (each >= 0) & (each < n)
-    safe = [np.clip(each, 0, max(n - 1, 0)) for each, n in zip(wrapped, shape, strict=True)]
-    row = np.arange(len(memory)).reshape(-1, *(1,) * (most - 1))
-    return np.broadcast_arrays(row, *safe, inside)[:-1], inside
-
-
-def _gather(memory: Array, region: AccessRegion) -> Array:
-    at, inside = positions(memory, region)
-    if not memory.size:
-        return unwritten_memory(inside.shape, memory.dtype)
-    found = memory[at]
-    return found if inside.all() else np.where(inside, found, unwritten_memory((1,), memory.dtype))
-
-
-def _scatter(memory: BatchedRef, region: AccessRegion, values: Array, *, add: bool = False) -> None:
-    at, inside = positions(memory.array, region)
-    check_room(memory, max(len(inside), len(values)))
-    values = np.broadcast_to(values, inside.shape)
-    where = tuple(each[inside] for each in at)
-    if add:
-        np.add.at(memory.array, where, values[inside])
-    else:
-        memory.array[where] = values[inside]
-
-
 def _transforms(equation: Equation, operands: Sequence[OperandLeaf]) -> Any:
     return jax.tree.unflatten(equation.params["tree"], operands)
 
@@ -139,7 +93,7 @@ def operand_leaves(equation: Equation) -> list[OperandLeaf]:
 
 def read_region(memory: Array, region: AccessRegion, *, padded: bool = False) -> Array:
     """Reads a region in a copy. Slices are clamped so that they fit, or may overhang if the memory is `padded`."""
-    return _gather(memory, region) if region.arrays else _read_slice(memory, region, padded=padded)
+    return gather(memory, region) if region.arrays else _read_slice(memory, region, padded=padded)
 
 
 def write_region(memory: BatchedRef, region: AccessRegion, values: Array, *, padded: bool = False) -> None:
@@ -149,7 +103,7 @@ def write_region(memory: BatchedRef, region: AccessRegion, values: Array, *, pad
       UnknownError: rows write different values to memory that they share.
     """
     if region.arrays:
-        _scatter(memory, region, values)
+        scatter(memory, region, values)
     else:
         _store(memory, region, values, padded=padded)
 
@@ -206,7 +160,7 @@ def _addupdate(equation: Equation) -> EquationFunction:
         elif len(steps) > 1:
             raise UnknownError("a sum into positions of a part, which may repeat")
         else:
-            _scatter(memory, region, operands[1], add=True)
+            scatter(memory, region, operands[1], add=True)
         return ()
 
     return evaluate

@@ -14,7 +14,7 @@ from kerneltest.execute.runner import run_item
 from kerneltest.extensions.mutation.advice import advise
 from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.operators import OPERATORS
-from kerneltest.extensions.mutation.score import count_ends
+from kerneltest.extensions.mutation.score import count_disregarded, count_ends
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 from tests.extensions.mutation import weak_suite
 
@@ -23,8 +23,9 @@ BOTH = "interpret,simulate:sm_90"
 
 def _trials(name: str, backends: str = BOTH) -> list[Trial]:
     session = MutationSession(plan_items(getattr(weak_suite, name), name, backends))
-    assert not session.findings
-    return [session.judge(mutant) for mutant in session.mutants(OPERATORS.entries())]
+    trials = [session.judge(mutant) for mutant in session.mutants(OPERATORS.entries())]
+    assert not count_disregarded(trials)
+    return trials
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +91,28 @@ def test_the_oracle_is_not_asked_again_what_a_run_has_asked() -> None:
         asked.append(1)
         return (x + 1.0).sum()
 
+    def judge_all(session: MutationSession) -> int:
+        before = len(asked)
+        for mutant in session.mutants(OPERATORS.entries()):
+            session.judge(mutant)
+        return len(asked) - before
+
     items, cache = plan_items(counted, "counted", "interpret"), Cache()
     for item in items:
         list(run_item(item, cache))
-    in_run = len(asked)
-    MutationSession(items, cache)
-    shared = len(asked) - in_run
-    MutationSession(items)
-    assert shared < (len(asked) - in_run - shared) / 4
+    assert judge_all(MutationSession(items, cache)) < judge_all(MutationSession(items)) / 2
+
+
+def test_a_case_that_finds_the_kernel_itself_judges_no_mutants() -> None:
+    items = plan_items(weak_suite.mistaken, "mistaken", "interpret")
+    records = [outcome.record for item in items for outcome in run_item(item, Cache())]
+    found = {(record.family, record.signature) for record in records if record.verdict.is_finding}
+    session = MutationSession(items)
+    trials = [session.judge(mutant) for mutant in session.mutants(OPERATORS.entries())]
+    kills = {(trial.kill.family, trial.kill.signature) for trial in trials if trial.kill is not None}
+    assert count_disregarded(trials)
+    assert kills
+    assert not kills & found
 
 
 def test_a_pairing_for_other_backends_has_no_mutants() -> None:

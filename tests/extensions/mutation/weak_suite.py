@@ -56,3 +56,8 @@ def total(x: Any) -> Any:
 @kt.oracle_for(total, x=kt.array("n", "float32"))
 def scalar(x: Any) -> Any:
     return (x + 1.0).sum()
+
+
+@kt.oracle_for(guarded, x=kt.array("n", "float32"), dims=dict(n=kt.dim(block=BLOCK)))
+def mistaken(x: Any) -> Any:
+    return np.where(np.isnan(x), 0.0, np.maximum(x, -4.5) * 0.125 + 1.0)

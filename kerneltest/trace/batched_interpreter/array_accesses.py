@@ -1,0 +1,115 @@
+"""Accesses by arrays of positions along each axis. Positions outside the memory are as in Pallas' interpreter."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array
+from kerneltest.trace.batched_interpreter.access_regions import AccessRegion
+from kerneltest.trace.batched_interpreter.batched_values import BatchedRef, UnknownError, unwritten_memory
+
+
+def check_room(memory: BatchedRef, rows: int) -> None:
+    """Checks that each of the rows that write to a memory has its own.
+
+    Raises:
+      UnknownError: they share it.
+    """
+    if len(memory.array) < rows:
+        raise UnknownError("rows that write different values to memory that they share")
+
+
+def positions(memory: Array, region: AccessRegion) -> tuple[tuple[Array, ...], Array | None]:
+    """The positions of an access by arrays along each axis, rows first, and a mask of those inside the memory.
+
+    The arrays broadcast together. The mask is None if all positions are inside.
+    """
+    shape = memory.shape[1:]
+    arrays = _aligned_positions(region)
+    row = np.arange(len(memory)).reshape(-1, *(1,) * (arrays[0].ndim - 1))
+    inside: Array | None = None
+    found = [row]
+    for each, n in zip(arrays, shape, strict=True):
+        least, most = (int(each.min()), int(each.max())) if each.size else (0, 0)
+        at = np.where(each < 0, each + n, each) if least < 0 else each
+        if most >= n or least < -n:
+            here = (at >= 0) & (at < n)
+            inside = here if inside is None else inside & here
+            at = np.clip(at, 0, max(n - 1, 0))
+        found.append(at)
+    return tuple(found), inside
+
+
+def _aligned_positions(region: AccessRegion) -> list[Array]:
+    """The positions along each axis, with as many axes for each."""
+    arrays = [np.asarray(each).astype(np.int64, copy=False) for each in region.arrays]
+    arrays = [each.reshape(1) if not each.ndim else each for each in arrays]
+    most = max(each.ndim for each in arrays)
+    return [each.reshape(len(each), *(1,) * (most - each.ndim), *each.shape[1:]) for each in arrays]
+
+
+def _as_slices(region: AccessRegion, shape: Sequence[int]) -> tuple[slice, ...] | None:
+    """Returns slices of all rows with the same elements in the same order; None if there are none.
+
+    There are if the positions along each axis count up by one, each along an axis of its own, and all are inside.
+    """
+    last, found = 0, [slice(None)]
+    for each, n in zip(_aligned_positions(region), shape, strict=True):
+        flat = each.reshape(-1)
+        if not flat.size:
+            return None
+        start, end = int(flat[0]), int(flat[-1]) + 1
+        if start < 0 or end > n or end - start != flat.size:
+            return None
+        if flat.size > 1:
+            axis = each.shape.index(max(each.shape))
+            if each.shape[axis] != flat.size or axis <= last or (np.diff(flat) != 1).any():
+                return None
+            last = axis
+        found.append(slice(start, end))
+    return tuple(found)
+
+
+def broadcast_shape(at: Sequence[Array]) -> tuple[int, ...]:
+    """The shape of arrays that broadcast together."""
+    return np.broadcast_shapes(*(each.shape for each in at))
+
+
+def gather(memory: Array, region: AccessRegion) -> Array:
+    """Reads by arrays of positions; those outside read unwritten memory."""
+    slices = _as_slices(region, memory.shape[1:])
+    if slices is not None:
+        shape = broadcast_shape(_aligned_positions(region))
+        return memory[slices].reshape(len(memory), *shape[1:]).copy()
+    at, inside = positions(memory, region)
+    if not memory.size:
+        return unwritten_memory(broadcast_shape(at), memory.dtype)
+    found = memory[at]
+    return found if inside is None else np.where(inside, found, unwritten_memory((1,), memory.dtype))
+
+
+def scatter(memory: BatchedRef, region: AccessRegion, values: Array, *, add: bool = False) -> None:
+    """Writes by arrays of positions, or adds there; those outside are left out.
+
+    Raises:
+      UnknownError: as `check_room` does.
+    """
+    slices = None if add else _as_slices(region, memory.array.shape[1:])
+    if slices is not None:
+        check_room(memory, len(values))
+        part = memory.array[slices]
+        shape = broadcast_shape(_aligned_positions(region))
+        values = np.broadcast_to(values, (len(values), *shape[1:]))
+        part[...] = values.reshape(len(values), *part.shape[1:])
+        return
+    at, inside = positions(memory.array, region)
+    whole = broadcast_shape(at)
+    check_room(memory, max(whole[0], len(values)))
+    if inside is not None:
+        inside = np.broadcast_to(inside, whole)
+        values = np.broadcast_to(values, whole)[inside]
+        at = tuple(np.broadcast_to(each, whole)[inside] for each in at)
+    if add:
+        np.add.at(memory.array, at, values)
+    else:
+        memory.array[at] = values
