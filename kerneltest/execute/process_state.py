@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from kerneltest.core.failures import Failure
 from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Journal
 from kerneltest.records.schema import Record
 
@@ -20,6 +21,10 @@ class CaseHelpers(Protocol):
 
     def arrange(self, group: str, planned: Sequence[AnyCase]) -> list[AnyCase]:
         """Returns the cases of a group in the order in which this process should come to them."""
+        ...
+
+    def may_judge(self, group: str, signature: Signature) -> bool:
+        """Returns whether another process may judge the cases of a signature."""
         ...
 
     def find_pass(self, group: str, case: AnyCase) -> Record | None:

@@ -41,16 +41,22 @@ _SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # estimated for one run
 
 
 def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
-    """Starts concurrent compilations of the first signature, and of every other one that needs a compiler."""
+    """Starts concurrent compilations of the first signature, and of every other one that needs a compiler.
+
+    Those that helpers may judge are compiled there.
+    """
     cache.group_cases.clear()
     for case in planned:
         cache.group_cases.setdefault(case.signature, []).append(case)
     begun: set[Signature] = set()
+    helpers = cache.process.helpers
     for case in planned if cache.process.compiles_ahead else ():
         place = (item.backend.id, item.dtype, item.group.name, case.family.name)
         if case.signature in begun or quarantine_reason(item.pairing.xfail, place, str(case.signature)):
             continue
         begun.add(case.signature)
+        if helpers is not None and helpers.may_judge(item.group.name, case.signature):
+            continue
         cache.begin_case(item.name, case)
         try:
             traced = cache.trace_for(item.pairing, case.signature, item.backend)

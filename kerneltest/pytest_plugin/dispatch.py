@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from kerneltest.core.runtime import available_processors
 from kerneltest.core.targets import Tier
 from kerneltest.pytest_plugin.executor import Cluster, Executor, ItemRequest, PytestArguments, WorkerSetup
+from kerneltest.pytest_plugin.helper_start import CPU_TIERS, start_helpers
 
 if TYPE_CHECKING:
     import pytest
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kerneltest.pytest_plugin.worker import ItemWorker
     from kerneltest.records.journal import Activity
 
-_MOST_HELPERS, _LEAST_CASES = 3, 1000  # fewer cases take less time than a helper needs to start
 _STARTED = time.time()  # before any module of the session is imported
 _PROGRAMS = ("pytest", "py.test", "pytest/__main__.py")
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NVIDIA, AMD and TPUs
@@ -176,22 +175,17 @@ class Dispatcher:
         Args:
           parts: the groups of all items of the run.
         """
-        number = min(available_processors() - 1, _MOST_HELPERS)
         has_others = self._shard != "main" or self.cluster is not None or self._isolated is not None
         is_pytest = getattr(sys.modules["__main__"], "__file__", "").endswith(_PROGRAMS)
         if not is_pytest or any(Path(each).exists() for each in _DRIVERS):
             return
         # With another mode of isolation than the default, the user chose the processes.
-        if number < 1 or has_others or self._settings.isolate != "device" or self._settings.budget:
+        if has_others or self._settings.isolate != "device" or self._settings.budget:
             return
-        from kerneltest.pytest_plugin.helpers import TIERS, Helpers
+        from kerneltest.pytest_plugin.helper_process import HelperSetup
 
-        if sum(sum(part.families().values()) for part in parts if part.backend.tier in TIERS) < _LEAST_CASES:
-            return
-        try:
-            self._helpers = Helpers(self.arguments, number, _STARTED)
-        except Exception as error:  # such as a limit of processes
-            warnings.warn(f"no helper processes: {error}", stacklevel=1)
+        setup = HelperSetup(self.arguments, _STARTED, self._reuse.cache_folder)
+        self._helpers = start_helpers(setup, parts, CPU_TIERS)
 
     def _is_likely_to_isolate(self) -> bool:
         if self._settings.isolate == "never" or self.cluster is not None:

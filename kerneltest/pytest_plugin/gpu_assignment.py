@@ -49,6 +49,22 @@ def assign_gpus(workers: int, environment: Mapping[str, str] | None = None) -> l
     return assignments
 
 
+def free_gpu_memory() -> float:
+    """Returns the GiB that are free on the first of NVIDIA's GPUs that this process may use.
+
+    It is 0 if there is none, if it is unknown, or if only a single process may use the GPU.
+    """
+    visible = _visible(os.environ)
+    number = visible[0].get("CUDA_VISIBLE_DEVICES", "") if visible else ""
+    fields = ("nvidia-smi", "--query-gpu=memory.free,compute_mode", "--format=csv,noheader,nounits", "-i", number)
+    try:
+        output = subprocess.run(fields, capture_output=True, text=True, timeout=30, check=True).stdout
+        megabytes, mode = output.strip().split(", ")
+        return int(megabytes) / 1024 if mode == "Default" else 0.0
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return 0.0
+
+
 def _visible(known: Mapping[str, str]) -> list[dict[str, str]]:
     """Returns, for each GPU that the caller may use, the variables that hide all others."""
     if nvidia := _select(known.get("CUDA_VISIBLE_DEVICES"), _nvidia()):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from kerneltest.backends.disk_cache import disk_cache
 from kerneltest.core.runtime import retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
@@ -33,6 +34,22 @@ class _Unlimited(dict[tuple[str, str], float]):
         return float("inf")
 
 
+@dataclass(frozen=True, slots=True)
+class HelperSetup:
+    """The setup of a helper process.
+
+    Attributes:
+      arguments: with which it collects the same items as its owner.
+      started: when its owner did, in seconds since 1970. A helper that finds a module saved since then judges nothing,
+        since its owner may have imported another version.
+      executables: folder that keeps executables between runs; None to keep none.
+    """
+
+    arguments: PytestArguments
+    started: float
+    executables: Path | None = None
+
+
 class JudgedCases(NamedTuple):
     """The answer of a helper.
 
@@ -49,6 +66,7 @@ class JudgedCases(NamedTuple):
 
 @dataclass(slots=True)
 class _HelperProcess:
+    setup: HelperSetup | None = None
     items: ItemsByName = field(default_factory=dict)
     cache: Cache = field(default_factory=Cache)
     cases: dict[tuple[str, str], Mapping[str, AnyCase]] = field(default_factory=dict)
@@ -64,25 +82,25 @@ class _HelperProcess:
 _this = _HelperProcess()
 
 
-def initialize(arguments: PytestArguments) -> None:
+def initialize(setup: HelperSetup) -> None:
     """Collects all items of the session. Nothing that they print is of interest: the owner has collected them, too."""
     depend_on_parent()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    os.chdir(arguments.folder)
+    os.chdir(setup.arguments.folder)
+    # The owner has most of a GPU's memory. JAX reads this when it first uses the GPU.
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    _this.setup = setup
     with suppress(UncollectedError):
-        _this.items = collect(arguments)
+        _this.items = collect(setup.arguments)
 
 
-def is_ready(started: float) -> bool:
-    """Returns whether there are items, once all are collected, and no module was saved after the owner started.
-
-    Args:
-      started: when the owner did, in seconds since 1970.
-    """
+def is_ready() -> bool:
+    """Returns whether there are items, once all are collected, and no module was saved after the owner started."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return bool(_this.items) and not any(_when_saved(file) >= started for file in files if file)
+    is_new = _this.setup is None or any(_when_saved(file) >= _this.setup.started for file in files if file)
+    return bool(_this.items) and not is_new
 
 
 def _when_saved(file: str) -> float:
@@ -121,6 +139,8 @@ def judge_cases(name: str, group: str, ids: Sequence[str], description: str) -> 
     with ExitStack() as stack:
         for context in (without_debugging(), show_warnings_once(), throttle_gc(), blas_threads()):
             stack.enter_context(context)
+        if _this.setup is not None and _this.setup.executables is not None:
+            stack.enter_context(disk_cache(_this.setup.executables))
         records = [run_case(item, case, cache).record for case in cases]
     journal.stop()
     is_sound = not cache.process.take_internal_failures()  # the owner is to meet them, too

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,14 +17,19 @@ from kerneltest.execute.item import Item
 from kerneltest.execute.value_groups import ValueGroup
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.pytest_plugin.executor import PytestArguments
-from kerneltest.pytest_plugin.helper_process import JudgedCases, describe, initialize, is_ready, judge_cases
+from kerneltest.pytest_plugin.helper_process import (
+    HelperSetup,
+    JudgedCases,
+    describe,
+    initialize,
+    is_ready,
+    judge_cases,
+)
 from kerneltest.records.journal import Journal
 from kerneltest.records.schema import Record
 
 _PATIENCE = 20.0  # seconds for the cases of one signature; a helper that takes longer hangs
 _EVERY = 0.5  # seconds between two signs of life
-TIERS = (Tier.INTERPRET, Tier.SIMULATE)
 
 
 @dataclass(slots=True, eq=False)
@@ -49,15 +54,13 @@ class _Chunk:
 class _Helper:
     """One helper process, which judges one chunk at a time."""
 
-    def __init__(self, arguments: PytestArguments, started: float) -> None:
+    def __init__(self, setup: HelperSetup) -> None:
         self._lock = threading.RLock()  # a callback runs at once if its future is done already
         self._queue: list[_Chunk] = []
         self._description = ""
         self._is_idle, self._is_stopped = False, False
-        self._pool = ProcessPool(
-            max_workers=1, initializer=initialize, initargs=(arguments,), context=get_context("spawn")
-        )
-        self._pool.schedule(is_ready, args=(started,)).add_done_callback(self._on_ready)
+        self._pool = ProcessPool(max_workers=1, initializer=initialize, initargs=(setup,), context=get_context("spawn"))
+        self._pool.schedule(is_ready).add_done_callback(self._on_ready)
 
     def _on_ready(self, ready: Future[bool]) -> None:
         with suppress(Exception), self._lock:  # it could not start, so it stays busy
@@ -115,16 +118,16 @@ class Helpers:
     helper has begun.
     """
 
-    def __init__(self, arguments: PytestArguments, number: int, started: float) -> None:
+    def __init__(self, setup: HelperSetup, number: int, tiers: Collection[Tier]) -> None:
         """Starts the processes.
 
         Args:
-          arguments: with which they collect the same items.
+          setup: of each.
           number: how many there are.
-          started: when this process did, in seconds since 1970. A helper that finds a module saved since then judges
-            nothing, since this process may have imported another version.
+          tiers: of the backends whose cases they may judge.
         """
-        self._helpers = [_Helper(arguments, started) for _ in range(number)]
+        self._tiers = tiers
+        self._helpers = [_Helper(setup) for _ in range(number)]
         self._chunks: dict[tuple[str, Signature], _Chunk] = {}
         self._journal = Journal()
 
@@ -132,7 +135,7 @@ class Helpers:
         """Distributes the cases of an item's groups, () for none; the journal counts what the processes do."""
         self._journal = journal
         self._chunks = {}
-        if not parts or parts[0].backend.tier not in TIERS or parts[0].backend.unavailable():
+        if not parts or parts[0].backend.tier not in self._tiers or parts[0].backend.unavailable():
             parts = ()
         order: dict[Signature, int] = {}
         for part in parts:
@@ -151,6 +154,11 @@ class Helpers:
     def arrange(self, group: str, planned: Sequence[AnyCase]) -> list[AnyCase]:
         """Returns the cases of a group with those last that a helper may judge meanwhile."""
         return sorted(planned, key=lambda case: (group, case.signature) in self._chunks)
+
+    def may_judge(self, group: str, signature: Signature) -> bool:
+        """Returns whether a helper may judge the cases of a signature."""
+        chunk = self._chunks.get((group, signature))
+        return chunk is not None and chunk.helper is not None
 
     def find_pass(self, group: str, case: AnyCase) -> Record | None:
         """Returns the record of a case that a helper has seen pass; None if this process has to judge it."""

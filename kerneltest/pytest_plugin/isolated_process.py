@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 import time
@@ -16,6 +17,9 @@ from kerneltest.execute.planning import plan_entry
 from kerneltest.pytest_plugin.crash_log import output_file
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
+from kerneltest.pytest_plugin.helper_process import HelperSetup
+from kerneltest.pytest_plugin.helper_start import DEVICE_TIERS, start_helpers
+from kerneltest.pytest_plugin.helpers import Helpers
 from kerneltest.pytest_plugin.recollection import PROBLEMS, ItemsByName, collect, depend_on_parent
 from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.record_files import read_plan
@@ -25,6 +29,7 @@ from kerneltest.trace.jax_environment import jax_environment, jax_settings
 
 PlannedParts = frozenset[tuple[str, str, str]]
 
+_STARTED = time.time()  # before any module of the session is imported
 _SAME_ON_ALL_MACHINES = ("jax", "jaxlib", "numpy", "machine")
 
 
@@ -61,11 +66,21 @@ class _IsolatedProcess:
         if self._worker is None:
             self._redirect_output()
             self._worker = ItemWorker(replace(self._setup, planned=planned), lambda activity, failure: None)
+            self._worker.cache.process.helpers = self._start_helpers()
         parts = self._parts(request.name)
         try:
             return self._worker.run(parts, request, self._count_case)
         finally:
             self.ended.value = int(time.time())
+
+    def _start_helpers(self) -> Helpers | None:
+        """Starts helpers for the cases on a GPU; none once an isolated process has died."""
+        settings, arguments = self._setup.settings, self._arguments
+        if self._setup.shard != "main.1" or arguments.is_remote or settings.isolate != "device" or settings.budget:
+            return None
+        multiprocessing.current_process().daemon = False  # the pool made it one, and daemons may not start processes
+        parts = [part for own in self._ahead.values() for part in own]
+        return start_helpers(HelperSetup(arguments, _STARTED, self._setup.executables), parts, DEVICE_TIERS)
 
     def _count_case(self) -> None:
         self.judged.value += 1

@@ -13,17 +13,19 @@ from tests.plugins import PLUGINS
 
 # Only a helper is in trouble.
 SUITE = """
-import os, time
+import multiprocessing, os, time
 import kerneltest as kt
 from kernels.vector_add import vector_add
 from pathlib import Path
 
 SEEN = Path(__file__).with_name("seen")
+PARENT = multiprocessing.parent_process()
+GENERATION = 0 if PARENT is None else 1 if str(PARENT.pid) == os.environ["MAIN"] else 2
 FLOATS = kt.array("n", "float32")
 
 @kt.oracle_for(vector_add, x=FLOATS, y=FLOATS, dims=dict(n=kt.dim(values=(3, 5, 7))))
 def added(x, y):
-    if os.environ["MAIN"] != str(os.getpid()):
+    if GENERATION == {helper}:
         SEEN.touch()
         {trouble}
         return x + y
@@ -37,8 +39,9 @@ import os, time
 from pathlib import Path
 os.environ.setdefault("MAIN", str(os.getpid()))
 os.sched_getaffinity = lambda _: range({processors})
-from kerneltest.pytest_plugin import dispatch, helpers
-dispatch._LEAST_CASES, dispatch._STARTED, helpers._PATIENCE = 0, {started}, 2.0
+from kerneltest.pytest_plugin import dispatch, helper_start, helpers, isolated_process
+helper_start._LEAST_CASES, helpers._PATIENCE = 0, 2.0
+dispatch._STARTED = isolated_process._STARTED = {started}
 
 begin = helpers.Helpers.begin
 
@@ -54,6 +57,21 @@ def pytest_runtest_setup():
     import jax
     jax.config.update("jax_default_matmul_precision", {precision!r})
 """
+# A device, whose cases run in the isolated process.
+DEVICE = """
+import kerneltest as kt
+from kerneltest.backends.interpret import Interpret
+
+@kt.backend("pretended")
+class Pretended(Interpret):
+    tier = kt.Tier.DEVICE
+
+    def __init__(self):
+        pass
+
+dispatch._DRIVERS = (__file__,)
+helper_start.free_gpu_memory = lambda: {memory}
+"""
 
 
 def _run(
@@ -64,14 +82,19 @@ def _run(
     patience: float = 60,
     started: float | None = None,
     precision: str | None = None,
+    gpu_memory: float | None = None,
 ) -> tuple[list[Record], int]:
-    """Returns the records of a run, and how often its main process evaluated the oracle."""
+    """Returns the records of a run, and how often the owner of helpers evaluated the oracle."""
     folder.mkdir()
     started = time.time() + 5 if started is None else started  # forked processes import kerneltest early
     conftest = CONFTEST.format(processors=processors, started=started, precision=precision, patience=patience)
+    backend, helper = "interpret", 1
+    if gpu_memory is not None:
+        backend, helper = "pretended", 2
+        conftest += DEVICE.format(memory=gpu_memory)
     (folder / "conftest.py").write_text(conftest, encoding="utf-8")
-    (folder / "test_suite.py").write_text(SUITE.format(trouble=trouble), encoding="utf-8")
-    known = ("-p", "no:cacheprovider", "--kt-backends", "interpret", "--kt-depth", "quick", "--kt-report", "out")
+    (folder / "test_suite.py").write_text(SUITE.format(trouble=trouble, helper=helper), encoding="utf-8")
+    known = ("-p", "no:cacheprovider", "--kt-backends", backend, "--kt-depth", "quick", "--kt-report", "out")
     ended = forked.run(folder, "pytest", *PLUGINS, *known)
     assert ended.returncode == 0, ended.stdout
     records = sorted(read_records(folder / "out"), key=lambda record: (record.group, record.case))
@@ -106,3 +129,20 @@ def test_a_helper_that_may_see_another_kernel_judges_nothing(
     records, evaluated = _run(tmp_path / "run", 2, patience=8, **unlike)
     assert not (tmp_path / "run" / "seen").exists()
     assert (records, evaluated) == alone
+
+
+def test_the_isolated_process_has_helpers_if_the_gpu_has_memory_for_them(
+    tmp_path: Path, alone: tuple[list[Record], int]
+) -> None:
+    def as_alone(records: list[Record]) -> list[Record]:
+        return [
+            replace(record, backend=own.backend, item=own.item, tier=own.tier)
+            for record, own in zip(records, alone[0], strict=True)
+        ]
+
+    with_memory, evaluated = _run(tmp_path / "with", 4, gpu_memory=4.0)
+    assert (tmp_path / "with" / "seen").exists()
+    without, evaluated_alone = _run(tmp_path / "without", 4, gpu_memory=2.0, patience=1)
+    assert not (tmp_path / "without" / "seen").exists()
+    assert as_alone(with_memory) == as_alone(without)
+    assert evaluated < evaluated_alone

@@ -1,12 +1,27 @@
 """Accesses by arrays of positions along each axis. Positions outside the memory are as in Pallas' interpreter."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.access_regions import AccessRegion
 from kerneltest.trace.batched_interpreter.batched_values import BatchedRef, UnknownError, unwritten_memory
+
+
+class _Slices(NamedTuple):
+    """Slices that an access by arrays amounts to.
+
+    Attributes:
+      inside: those of the memory, rows included.
+      lengths: what the access covers along each axis of the memory, also outside of it.
+      shape: of the access's result, without rows.
+    """
+
+    inside: tuple[slice, ...]
+    lengths: tuple[int, ...]
+    shape: tuple[int, ...]
 
 
 def check_room(memory: BatchedRef, rows: int) -> None:
@@ -48,26 +63,29 @@ def _aligned_positions(region: AccessRegion) -> list[Array]:
     return [each.reshape(len(each), *(1,) * (most - each.ndim), *each.shape[1:]) for each in arrays]
 
 
-def _as_slices(region: AccessRegion, shape: Sequence[int]) -> tuple[slice, ...] | None:
+def _as_slices(region: AccessRegion, shape: Sequence[int]) -> _Slices | None:
     """Returns slices of all rows with the same elements in the same order; None if there are none.
 
-    There are if the positions along each axis count up by one, each along an axis of its own, and all are inside.
+    There are if the positions along each axis count up by one from at least 0, each along an axis of its own.
     """
-    last, found = 0, [slice(None)]
-    for each, n in zip(_aligned_positions(region), shape, strict=True):
+    last = 0
+    found, lengths = [slice(None)], []
+    arrays = _aligned_positions(region)
+    for each, n in zip(arrays, shape, strict=True):
         flat = each.reshape(-1)
         if not flat.size:
             return None
         start, end = int(flat[0]), int(flat[-1]) + 1
-        if start < 0 or end > n or end - start != flat.size:
+        if start < 0 or end - start != flat.size:
             return None
         if flat.size > 1:
             axis = each.shape.index(max(each.shape))
             if each.shape[axis] != flat.size or axis <= last or (np.diff(flat) != 1).any():
                 return None
             last = axis
-        found.append(slice(start, end))
-    return tuple(found)
+        found.append(slice(start, min(end, n)))
+        lengths.append(flat.size)
+    return _Slices(tuple(found), tuple(lengths), broadcast_shape(arrays)[1:])
 
 
 def broadcast_shape(at: Sequence[Array]) -> tuple[int, ...]:
@@ -79,8 +97,12 @@ def gather(memory: Array, region: AccessRegion) -> Array:
     """Reads by arrays of positions; those outside read unwritten memory."""
     slices = _as_slices(region, memory.shape[1:])
     if slices is not None:
-        shape = broadcast_shape(_aligned_positions(region))
-        return memory[slices].reshape(len(memory), *shape[1:]).copy()
+        inside = memory[slices.inside]
+        if inside.shape[1:] == slices.lengths:
+            return inside.reshape(len(memory), *slices.shape).copy()
+        whole = unwritten_memory((len(memory), *slices.lengths), memory.dtype)
+        whole[tuple(map(slice, inside.shape))] = inside
+        return whole.reshape(len(memory), *slices.shape)
     at, inside = positions(memory, region)
     if not memory.size:
         return unwritten_memory(broadcast_shape(at), memory.dtype)
@@ -97,10 +119,9 @@ def scatter(memory: BatchedRef, region: AccessRegion, values: Array, *, add: boo
     slices = None if add else _as_slices(region, memory.array.shape[1:])
     if slices is not None:
         check_room(memory, len(values))
-        part = memory.array[slices]
-        shape = broadcast_shape(_aligned_positions(region))
-        values = np.broadcast_to(values, (len(values), *shape[1:]))
-        part[...] = values.reshape(len(values), *part.shape[1:])
+        part = memory.array[slices.inside]
+        values = np.broadcast_to(values, (len(values), *slices.shape)).reshape(len(values), *slices.lengths)
+        part[...] = values[(slice(None), *map(slice, part.shape[1:]))]
         return
     at, inside = positions(memory.array, region)
     whole = broadcast_shape(at)
