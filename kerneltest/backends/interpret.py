@@ -109,13 +109,21 @@ class NumpyEvaluation:
     def precision(self) -> Precision:
         return self.traced.adapt_precision(XLA_CPU)
 
-    def run(self, leaves: Sequence[Array]) -> Outputs:
+    def check_blocks(self, leaves: Sequence[Array]) -> None:
+        """Checks that the blocks that prefetched scalars choose lie inside their arrays.
+
+        Raises:
+          Failure: `out_of_bounds`: one does not.
+        """
         _check_blocks(self.prefetching, leaves)
+
+    def run(self, leaves: Sequence[Array]) -> Outputs:
+        self.check_blocks(leaves)
         return tuple(output[0] for output in self.rows([leaf[None] for leaf in leaves]))
 
     def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
         for leaves in cases:
-            _check_blocks(self.prefetching, leaves)
+            self.check_blocks(leaves)
         outputs = self.rows([np.stack(column) for column in zip(*cases, strict=True)])
         return [tuple(output[row] for output in outputs) for row in range(len(cases))]
 

@@ -84,8 +84,10 @@ class SignatureCases:
 def _own(traced: Traced, inputs: Sequence[Array]) -> _Outputs:
     try:
         evaluation = evaluate(traced)
-        if not isinstance(evaluation, NumpyEvaluation) or evaluation.prefetching:
+        if not isinstance(evaluation, NumpyEvaluation):
             return None
+        for leaves in zip(*inputs, strict=True):
+            evaluation.check_blocks(leaves)
         return list(evaluation.rows(inputs))
     except Failure:
         return None

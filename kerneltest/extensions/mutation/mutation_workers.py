@@ -1,22 +1,24 @@
 """Judges the mutants of a pairing in processes of their own, each with its own session."""
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Self
+
+from pebble import ProcessExpired, ProcessPool
 
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.judging import MutationSession, plan_items
 from kerneltest.extensions.mutation.kernel_mutants import KernelMutant
 from kerneltest.extensions.mutation.operators import OPERATORS
-from kerneltest.extensions.mutation.trial import Trial
+from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 from kerneltest.reproduce.suite_import import SuiteImportError, import_suite
 
 _CHUNK = 4  # mutants for a process at once
+_ENDED = "it ended the process in which it ran"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,40 +95,44 @@ def _judge(task: Task, numbers: Sequence[int]) -> list[tuple[int, Trial]]:
 
 
 class MutationPool:
-    """Processes that judge mutants beside this one, and are kept from one pairing to the next."""
+    """Processes that judge mutants, kept from one pairing to the next; this one if there is a single job."""
 
     def __init__(self, jobs: int) -> None:
-        """Prepares for `jobs` processes, of which this one is the first."""
-        self._others = jobs - 1
-        self._pool = ProcessPoolExecutor(self._others, mp_context=get_context("spawn")) if self._others else None
+        """Prepares for `jobs` processes, which start once there is something to judge."""
+        self._pool = ProcessPool(max_workers=jobs, context=get_context("spawn")) if jobs > 1 else None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.stop()  # type: ignore[no-untyped-call]
+            self._pool.join()
 
     def judge(
         self, task: Task, session: MutationSession, mutants: Sequence[KernelMutant]
     ) -> Iterator[tuple[int, Trial]]:
         """Yields the number of each mutant with its trial, as they end.
 
-        This process judges one after another from the first on, the others a few at a time from the last on.
-
         Args:
           task: the task of the mutants.
           session: of this process.
           mutants: all mutants of the task.
         """
-        left = deque(range(len(mutants)))
-        asked: set[Future[list[tuple[int, Trial]]]] = set()
-        while left or asked:
-            while self._pool is not None and len(asked) < self._others and len(left) > _CHUNK:
-                asked.add(self._pool.submit(_judge, task, [left.pop() for _ in range(_CHUNK)]))
-            if left:
-                number = left.popleft()
-                yield number, session.judge(mutants[number])
-            ended, asked = wait(asked, timeout=0 if left else None, return_when=FIRST_COMPLETED)
-            for future in ended:
-                yield from future.result()
+        if self._pool is None:
+            for number, mutant in enumerate(mutants):
+                yield number, session.judge(mutant)
+            return
+        numbers = range(len(mutants))
+        chunks = [numbers[start : start + _CHUNK] for start in numbers[::_CHUNK]]
+        asked = {self._pool.schedule(_judge, args=(task, chunk)): chunk for chunk in chunks}
+        while asked:
+            for future in as_completed(list(asked)):
+                chunk = asked.pop(future)
+                try:
+                    yield from future.result()
+                except ProcessExpired:  # by one of them; alone, each shows whether it did
+                    if len(chunk) == 1:
+                        yield chunk[0], Trial(mutants[chunk[0]], TrialEnd.KILLED, note=_ENDED)
+                    else:
+                        asked |= {self._pool.schedule(_judge, args=(task, [each])): [each] for each in chunk}

@@ -42,10 +42,10 @@ class Trial:
     Attributes:
       mutant: the mutant.
       end: how it ended.
-      kill: the first finding; None unless it was killed.
+      kill: the first finding; None unless a case found it.
       cases: the number of cases that ran.
       seconds: the time that they took.
-      note: why a mutant is invalid; where a survivor differs most.
+      note: why a mutant is invalid; where a survivor differs most; that a mutant ended its process.
       disregarded: the cases that find it, but the unchanged kernel as well.
     """
 

@@ -110,7 +110,7 @@ def pallas_call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
             single = [evaluate([_row(x, row) for x in operands]) for row in range(rows)]
             return [np.concatenate(column) for column in zip(*single, strict=True)]
         lengths = iter(int(bound[0]) for bound in shared[:bounds])
-        grid = tuple(length if isinstance(length, int) else next(lengths) for length in mapping.grid)
+        grid = tuple(length if isinstance(length, int) else max(next(lengths), 0) for length in mapping.grid)
         prefetched = [BatchedRef(x) for x in shared[bounds:]]
         arrays = [
             layout.pad(array) for layout, array in zip(layouts[:inputs], operands[bounds + scalars :], strict=True)

@@ -160,3 +160,29 @@ def test_the_operators_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(OPERATORS.entries())
     assert any(line.startswith("mask-dropped") and line.endswith("is forgotten") for line in lines)
+
+
+DIES = """
+import os
+from kerneltest.extensions.mutation.operators import EquationChange, mutation_operator
+
+@mutation_operator()
+def dies(equation):
+    '''It ends the process.'''
+    if equation.primitive.name == "reduce_sum":
+        yield EquationChange("an exit", lambda: os._exit(1))
+"""
+
+
+def test_a_mutant_that_ends_its_process_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OPERATORS, "_registered", dict(OPERATORS._registered))
+    suite = Path(weak_suite.__file__).read_text(encoding="utf-8") + DIES
+    (tmp_path / "test_dying.py").write_text(suite, encoding="utf-8")
+    place = f"{tmp_path / 'test_dying.py'}::scalar"
+    assert main(["mutate", place, "--backends", "interpret", "--jobs", "2", "--all"]) == 0
+    said = capsys.readouterr().out
+    assert "killed: an exit (dies, column" in said
+    assert "it ended the process in which it ran" in said
+    assert said.count("killed:") > 5
