@@ -147,7 +147,8 @@ def seconds(folder: Path, file: str, arguments: tuple[str, ...], status: int, *,
     Raises:
       RuntimeError: it did not exit with this status.
     """
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "JAX_PLATFORMS": "cpu"}
+    paths = os.pathsep.join([str(ROOT), str(folder), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if not writes_bytecode:
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
