@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import is_float, parse_dtype
+from kerneltest.core.dtypes import is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.group_names import GroupName
 from kerneltest.declare.pairing import Pairing
@@ -171,7 +171,7 @@ class MutationSession:
         """
         if self._deeper is None:
             self._deeper = self._plan_deeper()
-        first = next((part for part in self._deeper if is_float(parse_dtype(part.dtype))), None)
+        first: KernelCases | None = None  # of floats
         for part in self._deeper:
             tracer = MutantTracer(part.traces, trial.mutant)
             cache = Cache(tracer=tracer)
@@ -182,6 +182,8 @@ class MutationSession:
                     traced = tracer.trace(item.pairing, signature, item.backend.platform)
                 except Failure:
                     continue
+                if first is None and any(is_float(leaf.dtype) for leaf in original.inputs):
+                    first = part
                 if traced in tracer.changed:
                     for (_, case), size in group.differing(
                         part.cache, original, cache, traced, with_wide=part is first

@@ -22,7 +22,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _mutate(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.judging import BACKENDS
     from kerneltest.extensions.mutation.mutation_run import MutationRun
-    from kerneltest.extensions.mutation.mutation_workers import MutationPool
+    from kerneltest.extensions.mutation.mutation_workers import MutationPool, find_pairings
     from kerneltest.extensions.mutation.operators import OPERATORS
     from kerneltest.reproduce.suite_import import SuiteImportError
 
@@ -30,28 +30,22 @@ def _mutate(chosen: argparse.Namespace) -> int:
         for operator in OPERATORS.entries():
             print(f"{operator.name:26} {operator.bug}")
         return 0
-    names = {operator.name for operator in OPERATORS.entries()}
-    operators = tuple(filter(None, chosen.operators.split(",")))
-    if unknown := sorted(set(operators) - names):
-        return refuse("mutate", ValueError(f"no operator is called {unknown[0]}; --list shows them"))
     if chosen.jobs < 1:
         return refuse("mutate", ValueError(f"--jobs must be at least 1, not {chosen.jobs}"))
     if not chosen.pairings:
         return refuse("mutate", ValueError("name a test file, as in kerneltest mutate tests/test_softmax.py"))
     try:
-        with MutationPool(chosen.jobs) as pool:
-            run = MutationRun(
-                chosen.backends or BACKENDS,
-                chosen.depth,
-                operators,
-                pool,
-                not chosen.no_advice,
-                chosen.all,
-                chosen.json,
-            )
-            shares = [run.judge_place(place) for place in chosen.pairings]
+        pairings = [find_pairings(place) for place in chosen.pairings]
     except (SuiteImportError, ValueError) as error:
         return refuse("mutate", error)
+    names = {operator.name for operator in OPERATORS.entries()}  # a conftest may have added some
+    operators = tuple(filter(None, chosen.operators.split(",")))
+    if unknown := sorted(set(operators) - names):
+        return refuse("mutate", ValueError(f"no operator is called {unknown[0]}; --list shows them"))
+    backends, advises = chosen.backends or BACKENDS, not chosen.no_advice
+    with MutationPool(chosen.jobs) as pool:
+        run = MutationRun(backends, chosen.depth, operators, pool, advises, chosen.all, chosen.json)
+        shares = [run.judge_pairings(each) for each in pairings]
     return int(any(share is not None and share < chosen.least for each in shares for share in each))
 
 

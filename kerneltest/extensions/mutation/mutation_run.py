@@ -1,6 +1,6 @@
 """A run of `kerneltest mutate`: the pairings of test files one after another, with progress and results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.advice import advise
 from kerneltest.extensions.mutation.judging import UnfitPairingError
 from kerneltest.extensions.mutation.mutation_text import format_result, result_as_data
-from kerneltest.extensions.mutation.mutation_workers import MutationPool, Task, find_pairings, open_session
+from kerneltest.extensions.mutation.mutation_workers import MutationPool, Task, open_session
 from kerneltest.extensions.mutation.score import count_disregarded, count_ends
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 from kerneltest.records.strict_json import dumps
@@ -38,18 +38,14 @@ class MutationRun:
     json: Path | None
     results: list[dict[str, Any]] = field(default_factory=list)
 
-    def judge_place(self, place: str) -> Sequence[float | None]:
-        """Judges the pairings of a test file, or the one that `FILE::NAME` names, and prints the results.
+    def judge_pairings(self, pairings: Mapping[str, Pairing]) -> Sequence[float | None]:
+        """Judges pairings, by node id, and prints the results.
 
         Returns:
           Their scores; None for one without mutants.
-
-        Raises:
-          SuiteImportError: the file cannot be imported.
-          ValueError: it has no pairing of that name.
         """
         scores = []
-        for pairing_id, pairing in find_pairings(place).items():
+        for pairing_id, pairing in pairings.items():
             file, _, name = pairing_id.partition("::")
             task = Task(Path(file), name, self.backends, self.depth, self.operators)
             self.results.append(self._judge(task, pairing))

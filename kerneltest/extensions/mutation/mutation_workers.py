@@ -1,7 +1,7 @@
 """Judges the mutants of a pairing in processes of their own, each with its own session."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -124,8 +124,9 @@ class MutationPool:
                 yield number, session.judge(mutant)
             return
         numbers = range(len(mutants))
-        chunks = [numbers[start : start + _CHUNK] for start in numbers[::_CHUNK]]
-        asked = {self._pool.schedule(_judge, args=(task, chunk)): chunk for chunk in chunks}
+        chunks = [list(numbers[start : start + _CHUNK]) for start in numbers[::_CHUNK]]
+        asked: dict[Future[list[tuple[int, Trial]]], list[int]] = {}
+        asked |= {self._pool.schedule(_judge, args=(task, chunk)): chunk for chunk in chunks}
         while asked:
             for future in as_completed(list(asked)):
                 chunk = asked.pop(future)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kerneltest.core.dtypes import is_float, parse_dtype
+from kerneltest.core.dtypes import is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict, VerdictKind
 from kerneltest.execute.cache import Cache
@@ -18,6 +18,7 @@ from kerneltest.extensions.mutation.mutant_tracer import EvaluatedInterpret, Mut
 from kerneltest.extensions.mutation.trial import Kill, Trial, TrialEnd
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
+from kerneltest.trace.tracing import Traced
 
 _KILLS = frozenset({VerdictKind.VALUES, VerdictKind.MEMORY})
 _ALSO_KILL = frozenset({Verdict.HANG, Verdict.CRASH})
@@ -93,7 +94,7 @@ class RunningTrial:
                 pairs = [pair for pair, _ in differing]
                 self.same.update(case.id for _, case in group.pairs)
                 self.same.difference_update(case.id for _, case in pairs)
-            elif not _reads_indices(signature):
+            elif not _reads_indices(traced):
                 same = [pair for pair in pairs if pair[1].id in self.same]
                 pairs = [pair for pair in pairs if pair[1].id not in self.same] + same[:_OF_THE_SAME]
             cache.group_cases = {signature: [case for _, case in pairs]}
@@ -162,6 +163,6 @@ def _size(signature: Signature) -> int:
     return math.prod(length for _, length in signature.dims)
 
 
-def _reads_indices(signature: Signature) -> bool:
+def _reads_indices(traced: Traced) -> bool:
     """Returns whether an argument holds integers or booleans, on which the addresses of accesses may depend."""
-    return any(not is_float(parse_dtype(dtype)) for _, dtype in signature.dtypes)
+    return any(not is_float(leaf.dtype) for leaf in traced.inputs)

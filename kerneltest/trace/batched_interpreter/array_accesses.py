@@ -97,11 +97,11 @@ def gather(memory: Array, region: AccessRegion) -> Array:
     """Reads by arrays of positions; those outside read unwritten memory."""
     slices = _as_slices(region, memory.shape[1:])
     if slices is not None:
-        inside = memory[slices.inside]
-        if inside.shape[1:] == slices.lengths:
-            return inside.reshape(len(memory), *slices.shape).copy()
+        part = memory[slices.inside]
+        if part.shape[1:] == slices.lengths:
+            return part.reshape(len(memory), *slices.shape).copy()
         whole = unwritten_memory((len(memory), *slices.lengths), memory.dtype)
-        whole[tuple(map(slice, inside.shape))] = inside
+        whole[tuple(map(slice, part.shape))] = part
         return whole.reshape(len(memory), *slices.shape)
     at, inside = positions(memory, region)
     if not memory.size:
@@ -127,9 +127,9 @@ def scatter(memory: BatchedRef, region: AccessRegion, values: Array, *, add: boo
     whole = broadcast_shape(at)
     check_room(memory, max(whole[0], len(values)))
     if inside is not None:
-        inside = np.broadcast_to(inside, whole)
-        values = np.broadcast_to(values, whole)[inside]
-        at = tuple(np.broadcast_to(each, whole)[inside] for each in at)
+        chosen = np.broadcast_to(inside, whole)
+        values = np.broadcast_to(values, whole)[chosen]
+        at = tuple(np.broadcast_to(each, whole)[chosen] for each in at)
     if add:
         np.add.at(memory.array, at, values)
     else:

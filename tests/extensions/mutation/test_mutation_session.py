@@ -18,6 +18,7 @@ from kerneltest.extensions.mutation.score import count_disregarded, count_ends
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 from tests.extensions.mutation import weak_suite
 
+SUITES = Path(__file__).parents[3] / "suites"
 BOTH = "interpret,simulate:sm_90"
 
 
@@ -143,9 +144,12 @@ def test_the_command_prints_survivors_and_writes_all(tmp_path: Path, capsys: pyt
     ("arguments", "words"),
     [
         ([], "name a test file"),
-        (["x.py", "--operators", "none-such"], "no operator is called none-such; --list shows them"),
+        (
+            [f"{SUITES / 'test_iota.py'}", "--operators", "none-such"],
+            "no operator is called none-such; --list shows them",
+        ),
         (["x.py", "--jobs", "0"], "--jobs must be at least 1, not 0"),
-        ([f"{Path(__file__).parents[3] / 'suites' / 'test_iota.py'}::nothing"], "has no pairing nothing; it has"),
+        ([f"{SUITES / 'test_iota.py'}::nothing"], "has no pairing nothing; it has"),
     ],
 )
 def test_a_call_that_makes_no_sense_is_refused(
@@ -162,6 +166,7 @@ def test_the_operators_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert any(line.startswith("mask-dropped") and line.endswith("is forgotten") for line in lines)
 
 
+OF_THIS = "dies,constant-by-a-lot"
 DIES = """
 import os
 from kerneltest.extensions.mutation.operators import EquationChange, mutation_operator
@@ -181,8 +186,8 @@ def test_a_mutant_that_ends_its_process_is_found(
     suite = Path(weak_suite.__file__).read_text(encoding="utf-8") + DIES
     (tmp_path / "test_dying.py").write_text(suite, encoding="utf-8")
     place = f"{tmp_path / 'test_dying.py'}::scalar"
-    assert main(["mutate", place, "--backends", "interpret", "--jobs", "2", "--all"]) == 0
+    assert main(["mutate", place, "--backends", "interpret", "--jobs", "2", "--all", "--operators", OF_THIS]) == 0
     said = capsys.readouterr().out
     assert "killed: an exit (dies, column" in said
     assert "it ended the process in which it ran" in said
-    assert said.count("killed:") > 5
+    assert said.count("killed:") > 1
