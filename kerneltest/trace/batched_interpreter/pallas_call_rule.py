@@ -111,6 +111,8 @@ def pallas_call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
             return [np.concatenate(column) for column in zip(*single, strict=True)]
         lengths = iter(int(bound[0]) for bound in shared[:bounds])
         grid = tuple(length if isinstance(length, int) else max(next(lengths), 0) for length in mapping.grid)
+        if math.prod(grid) > _MOST:
+            raise UnknownError("too many programs")
         prefetched = [BatchedRef(x) for x in shared[bounds:]]
         arrays = [
             layout.pad(array) for layout, array in zip(layouts[:inputs], operands[bounds + scalars :], strict=True)
