@@ -147,7 +147,7 @@ def seconds(folder: Path, file: str, arguments: tuple[str, ...], status: int, *,
     Raises:
       RuntimeError: it did not exit with this status.
     """
-    paths = os.pathsep.join([str(ROOT), str(folder), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join(filter(None, (str(ROOT), str(folder), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if not writes_bytecode:

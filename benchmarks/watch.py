@@ -24,7 +24,7 @@ TIERS = {"interpret": INTERPRET, "all tiers": ()}
 def measure(sample: Sample, folder: Path, options: tuple[str, ...], edits: int) -> dict[str, list[float]]:
     """Returns the seconds of each edit, by what they led to."""
     sample.write(folder, has_bug=False)
-    paths = os.pathsep.join([str(ROOT), str(folder), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join(filter(None, (str(ROOT), str(folder), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "kerneltest", "watch", f"test_{sample.name}.py", "-x", "--kt-depth", "quick"]
     found: defaultdict[str, list[float]] = defaultdict(list)
     with subprocess.Popen(

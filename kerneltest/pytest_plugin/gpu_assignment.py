@@ -49,20 +49,24 @@ def assign_gpus(workers: int, environment: Mapping[str, str] | None = None) -> l
     return assignments
 
 
-def free_gpu_memory() -> float:
-    """Returns the GiB that are free on the first of NVIDIA's GPUs that this process may use.
+def gpu_memory() -> tuple[float, float]:
+    """Returns the GiB of the first of NVIDIA's GPUs that this process may use: those that are free, and all.
 
-    It is 0 if there is none, if it is unknown, or if only a single process may use the GPU.
+    They are 0 if there is no such GPU, if they are unknown, or if other processes must not share it: a single process
+    may use it, or a server does so for several (MPS), where one that fails ends the others.
     """
     visible = _visible(os.environ)
     number = visible[0].get("CUDA_VISIBLE_DEVICES", "") if visible else ""
-    fields = ("nvidia-smi", "--query-gpu=memory.free,compute_mode", "--format=csv,noheader,nounits", "-i", number)
+    if not number or Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")).exists():
+        return 0.0, 0.0
+    fields = "--query-gpu=memory.free,memory.total,compute_mode"
+    command = ("nvidia-smi", fields, "--format=csv,noheader,nounits", "-i", number)
     try:
-        output = subprocess.run(fields, capture_output=True, text=True, timeout=30, check=True).stdout
-        megabytes, mode = output.strip().split(", ")
-        return int(megabytes) / 1024 if mode == "Default" else 0.0
+        output = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+        free, total, mode = output.strip().split(", ")
+        return (int(free) / 1024, int(total) / 1024) if mode == "Default" else (0.0, 0.0)
     except (OSError, ValueError, subprocess.SubprocessError):
-        return 0.0
+        return 0.0, 0.0
 
 
 def _visible(known: Mapping[str, str]) -> list[dict[str, str]]:

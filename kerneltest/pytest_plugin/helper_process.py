@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kerneltest.backends.disk_cache import disk_cache
+from kerneltest.core.processes import depend_on_parent
 from kerneltest.core.runtime import retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
@@ -20,7 +21,7 @@ from kerneltest.execute.runner import blas_threads, run_case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import PytestArguments
-from kerneltest.pytest_plugin.recollection import ItemsByName, collect, depend_on_parent
+from kerneltest.pytest_plugin.recollection import ItemsByName, collect
 from kerneltest.records.schema import Record
 from kerneltest.records.sources import describe_pairing
 from kerneltest.trace.jax_environment import jax_settings
@@ -43,11 +44,13 @@ class HelperSetup:
       started: when its owner did, in seconds since 1970. A helper that finds a module saved since then judges nothing,
         since its owner may have imported another version.
       executables: folder that keeps executables between runs; None to keep none.
+      gpu_fraction: the share of a GPU's memory that JAX may take there; 0 for its default.
     """
 
     arguments: PytestArguments
     started: float
     executables: Path | None = None
+    gpu_fraction: float = 0.0
 
 
 class JudgedCases(NamedTuple):
@@ -89,8 +92,11 @@ def initialize(setup: HelperSetup) -> None:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     os.chdir(setup.arguments.folder)
-    # The owner has most of a GPU's memory. JAX reads this when it first uses the GPU.
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    if setup.gpu_fraction:  # which JAX reads when it first uses the GPU
+        os.environ |= {
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{setup.gpu_fraction:.4f}",
+        }
     _this.setup = setup
     with suppress(UncollectedError):
         _this.items = collect(setup.arguments)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import psutil
-
+from kerneltest.core.processes import free_memory
 from kerneltest.core.runtime import available_processors
 from kerneltest.core.targets import Tier
-from kerneltest.pytest_plugin.gpu_assignment import free_gpu_memory
+from kerneltest.pytest_plugin.gpu_assignment import gpu_memory
 
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
@@ -22,8 +22,9 @@ CPU_TIERS, DEVICE_TIERS = (Tier.INTERPRET, Tier.SIMULATE), (Tier.DEVICE,)
 _LEAST_CASES = 1000  # fewer take less time than a helper needs to start
 _MOST = 3
 _MOST_ON_DEVICE = 7  # a GPU is idle for most of a run, so that several processes can share it
-_GPU_MEMORY = 3.0  # GiB for each of them: its context and the arrays of ordinary cases
-_MEMORY = 4 * 2**30  # bytes of the host for each of them, most of it libraries of CUDA
+_GPU_MEMORY = 3.0  # GiB for each of them, which JAX's pool may not exceed
+_OWN_GPU_MEMORY = 8.0  # GiB that stay free for this process
+_MEMORY = 4 * 2**30  # bytes of the host for each of them, and for this process: most of it libraries of CUDA
 
 
 def start_helpers(setup: HelperSetup, parts: Sequence[Item], tiers: Collection[Tier]) -> Helpers | None:
@@ -39,10 +40,12 @@ def start_helpers(setup: HelperSetup, parts: Sequence[Item], tiers: Collection[T
     if number < 1 or sum(sum(part.families().values()) for part in own) < _LEAST_CASES:
         return None
     if tiers == DEVICE_TIERS:
-        room = min(free_gpu_memory() / _GPU_MEMORY, psutil.virtual_memory().available / _MEMORY)
+        free, total = gpu_memory()
+        room = min((free - _OWN_GPU_MEMORY) / _GPU_MEMORY, free_memory() / _MEMORY - 1)
         number = min(available_processors() - 1, _MOST_ON_DEVICE, int(room))
         if number < 1:
             return None
+        setup = replace(setup, gpu_fraction=_GPU_MEMORY / total)
     from kerneltest.pytest_plugin.helpers import Helpers
 
     try:

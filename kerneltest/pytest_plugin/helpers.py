@@ -58,14 +58,19 @@ class _Helper:
         self._lock = threading.RLock()  # a callback runs at once if its future is done already
         self._queue: list[_Chunk] = []
         self._description = ""
-        self._is_idle, self._is_stopped = False, False
+        self._is_idle, self._is_stopped, self._is_ready = False, False, False
         self._pool = ProcessPool(max_workers=1, initializer=initialize, initargs=(setup,), context=get_context("spawn"))
         self._pool.schedule(is_ready).add_done_callback(self._on_ready)
 
     def _on_ready(self, ready: Future[bool]) -> None:
         with suppress(Exception), self._lock:  # it could not start, so it stays busy
-            self._is_idle = ready.result()
+            self._is_ready = self._is_idle = ready.result()
             self._ask()
+
+    @property
+    def is_usable(self) -> bool:
+        """True once it may judge cases, until it is stopped."""
+        return self._is_ready and not self._is_stopped
 
     def begin(self, chunks: Sequence[_Chunk], description: str) -> None:
         """Replaces the chunks to judge, the last of which is judged first."""
@@ -156,9 +161,9 @@ class Helpers:
         return sorted(planned, key=lambda case: (group, case.signature) in self._chunks)
 
     def may_judge(self, group: str, signature: Signature) -> bool:
-        """Returns whether a helper may judge the cases of a signature."""
+        """Returns whether a helper that is ready may judge the cases of a signature."""
         chunk = self._chunks.get((group, signature))
-        return chunk is not None and chunk.helper is not None
+        return chunk is not None and chunk.helper is not None and chunk.helper.is_usable
 
     def find_pass(self, group: str, case: AnyCase) -> Record | None:
         """Returns the record of a case that a helper has seen pass; None if this process has to judge it."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from kerneltest.core.processes import depend_on_parent
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_entry
 from kerneltest.pytest_plugin.crash_log import output_file
@@ -20,7 +21,7 @@ from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArg
 from kerneltest.pytest_plugin.helper_process import HelperSetup
 from kerneltest.pytest_plugin.helper_start import DEVICE_TIERS, start_helpers
 from kerneltest.pytest_plugin.helpers import Helpers
-from kerneltest.pytest_plugin.recollection import PROBLEMS, ItemsByName, collect, depend_on_parent
+from kerneltest.pytest_plugin.recollection import PROBLEMS, ItemsByName, collect
 from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.record_files import read_plan
 from kerneltest.records.run_plan import Plan
@@ -78,9 +79,12 @@ class _IsolatedProcess:
         settings, arguments = self._setup.settings, self._arguments
         if self._setup.shard != "main.1" or arguments.is_remote or settings.isolate != "device" or settings.budget:
             return None
-        multiprocessing.current_process().daemon = False  # the pool made it one, and daemons may not start processes
         parts = [part for own in self._ahead.values() for part in own]
-        return start_helpers(HelperSetup(arguments, _STARTED, self._setup.executables), parts, DEVICE_TIERS)
+        this = multiprocessing.current_process()
+        this.daemon = False  # the pool made it one, and daemons may not start processes
+        helpers = start_helpers(HelperSetup(arguments, _STARTED, self._setup.executables), parts, DEVICE_TIERS)
+        this.daemon = helpers is None
+        return helpers
 
     def _count_case(self) -> None:
         self.judged.value += 1

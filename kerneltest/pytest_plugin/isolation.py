@@ -12,12 +12,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import get_context
-from pathlib import Path
 
 import psutil
 import pytest
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
+from kerneltest.core.processes import free_memory
 from kerneltest.execute.item import Item
 from kerneltest.pytest_plugin import crash_reports, watchdog
 from kerneltest.pytest_plugin.crash_log import (
@@ -36,11 +36,6 @@ _EVERY = 0.25  # seconds between two checks
 _IN_TRANSIT = 3  # seconds for a result, or for the news of an exit, to arrive
 _MAX_STARTS = 2  # of a process that dies before it has begun a case
 _SPAWN = get_context("spawn")  # JAX's threads do not survive a fork
-_CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
-_LIMITS = (  # its limit and its usage; the second pair is that of cgroups v1
-    ("memory.max", "memory.current"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-)
 
 
 class _DiedError(Exception):
@@ -265,15 +260,3 @@ def _describe_exit(status: int) -> str:
         except ValueError:
             return f"killed by signal {-status}"
     return f"it exited with status {status}"
-
-
-def free_memory(control_group: Path = _CONTROL_GROUP) -> int:
-    """Returns the bytes that a process could still allocate: on this machine, or in its container if that has fewer."""
-    free = int(psutil.virtual_memory().available)
-    for names in _LIMITS:
-        try:
-            limit, usage = ((control_group / name).read_text(encoding="ascii").strip() for name in names)
-            free = min(free, int(limit) - int(usage))
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-    return max(free, 0)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import io
-import multiprocessing
 import os
-import signal
-import threading
 from collections.abc import Generator, Mapping
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from pathlib import Path
-from shutil import rmtree
-from typing import Any
 
 import pytest
 
@@ -26,24 +21,6 @@ _ALWAYS = ("--collect-only", "-q", "--kt-report=", "--kt-shard=", "--kt-duration
            "--kt-ray=", "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
 PROBLEMS: dict[str, str] = {}
 """From the names of pairings that this process cannot test to the reasons."""
-
-
-def depend_on_parent(temporary: Path | None = None) -> None:
-    """Has this process end with its parent, and before it if memory runs out.
-
-    Args:
-      temporary: folder to delete then.
-    """
-    threading.Thread(target=_exit_with, args=(multiprocessing.parent_process(), temporary), daemon=True).start()
-    with suppress(OSError):  # Linux only
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-
-
-def _exit_with(parent: Any, temporary: Path | None) -> None:
-    parent.join()
-    if temporary is not None:
-        rmtree(temporary, ignore_errors=True)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def collect(arguments: PytestArguments, file: Path | None = None) -> ItemsByName:

@@ -70,7 +70,8 @@ class Pretended(Interpret):
         pass
 
 dispatch._DRIVERS = (__file__,)
-helper_start.free_gpu_memory = lambda: {memory}
+helper_start.gpu_memory = lambda: ({memory}, 80.0)
+helper_start.free_memory = lambda: 8.5 * 2**30
 """
 
 
@@ -140,9 +141,9 @@ def test_the_isolated_process_has_helpers_if_the_gpu_has_memory_for_them(
             for record, own in zip(records, alone[0], strict=True)
         ]
 
-    with_memory, evaluated = _run(tmp_path / "with", 4, gpu_memory=4.0)
+    with_memory, evaluated = _run(tmp_path / "with", 4, gpu_memory=11.5)
     assert (tmp_path / "with" / "seen").exists()
-    without, evaluated_alone = _run(tmp_path / "without", 4, gpu_memory=2.0, patience=1)
+    without, evaluated_alone = _run(tmp_path / "without", 4, gpu_memory=10.5, patience=1)
     assert not (tmp_path / "without" / "seen").exists()
     assert as_alone(with_memory) == as_alone(without)
     assert evaluated < evaluated_alone

@@ -125,6 +125,18 @@ def _positions(x: Any, o: Any) -> None:
     o[...] = x[(2 * jnp.arange(4)) % 3, :]
 
 
+def _tiles(x: Any, o: Any) -> None:
+    rows = pl.program_id(0) * 4 + jnp.arange(4)[:, None]
+    at = rows, pl.program_id(1) * 4 + jnp.arange(4)[None, :]
+    mask = rows < x.shape[0] - 1
+    plgpu.store(o.at[at], plgpu.load(x.at[at], mask=mask, other=7.0), mask=mask)
+
+
+def _repeats(x: Any, o: Any) -> None:
+    first, second = (jax.lax.broadcasted_iota(jnp.int32, (2, 3), axis) for axis in (0, 1))
+    o[((first + second) % 2).T] = x[...].T
+
+
 def _unwritten(x: Any, o: Any) -> None:
     @pl.when(pl.program_id(0) > 0)
     def _() -> None:
@@ -190,6 +202,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "past the end": (blocked(_double, blocks=pl.BlockSpec((4,), lambda i: (i + 1,)), shape=(8,), grid=(3,)), ((8,),)),
     "masked": (whole(_loads, 10, grid=(3,)), ((10,),)),
     "positions beyond": (whole(_loads_beyond, 10, grid=(4,)), ((10,),)),
+    "tiles that overhang": (whole(_tiles, 10, 6, grid=(3, 2)), ((10, 6),)),
+    "repeated positions": (whole(_repeats, 3), ((2, 3),)),
     "slices beyond": (
         lambda x: pl.pallas_call(_slices_beyond, out_shape=_out(8), grid=(2,), out_specs=ROW)(x),
         ((6,),),
@@ -283,8 +297,9 @@ def _counted(x: Any, o: Any) -> None:
     o[...] = x[...] * pl.num_programs(0)
 
 
-def test_rows_may_have_other_numbers_of_programs() -> None:
-    counts = np.array([2, 0, 3], np.int32)
+@pytest.mark.parametrize("least", [0, -1])
+def test_rows_may_have_other_numbers_of_programs(least: int) -> None:
+    counts = np.array([2, least, 3], np.int32)
     values = _values(((3, 4),))
     spec = pl.BlockSpec((1, 4), lambda i: (i, 0))
 

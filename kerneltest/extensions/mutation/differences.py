@@ -35,6 +35,7 @@ class SignatureCases:
     _own: _Outputs = None
     _wide: _Outputs = None
     _is_evaluated: bool = False
+    _is_widened: bool = False
 
     def differing(
         self, plain: Cache, original: Traced, mutated: Cache, mutant: Traced, *, with_wide: bool = True
@@ -55,9 +56,9 @@ class SignatureCases:
             columns = zip(*(kernel_inputs(item, case, plain) for item, case in self.pairs), strict=True)
             self._inputs = [np.stack(column) for column in columns]
         if not self._is_evaluated:
-            self._is_evaluated = True
-            self._own = _own(original, self._inputs)
-            self._wide = self._without_rounding(plain, original) if with_wide else None
+            self._is_evaluated, self._own = True, _own(original, self._inputs)
+        if with_wide and not self._is_widened:
+            self._is_widened, self._wide = True, self._without_rounding(plain, original)
         seen: set[int] = set()
         for before, is_own in ((self._own, True), (self._wide, False))[: 1 + with_wide]:
             if before is None and seen:

@@ -131,19 +131,32 @@ class MutationSession:
 
     def _telling_traces(self, part: KernelCases) -> Iterator[Traced]:
         """Yields traces of the kernel, and of its gradient, that together have all of its equations."""
-        planned = dict.fromkeys([*part.values, *(case.signature for _, case in part.others)])
-        telling, _ = order_by_variety(self.pairing, list(planned))
-        chosen = telling or list(planned)
-        for signature in chosen:
-            try:
-                yield part.cache.trace_for(self.pairing, signature, part.backend)
-            except Failure:  # told where its cases are judged
-                continue
+        pairings = {group.pairs[0][1].signature: group.pairs[0][0].pairing for group in part.values.values()}
+        pairings |= {case.signature: item.pairing for item, case in part.others}
+        traced: dict[Signature, Traced] = {}
+        chosen: Sequence[Signature] = ()
+        while pairings:
+            chosen = order_by_variety(self.pairing, list(pairings))[0] or list(pairings)
+            for signature in chosen:
+                try:
+                    traced[signature] = part.cache.trace_for(pairings[signature], signature, part.backend)
+                except Failure:  # told where its cases are judged
+                    del pairings[signature]
+            if all(signature in traced for signature in chosen):
+                break
+        yield from (traced[signature] for signature in chosen if signature in traced)
         gradients = [(item, case) for item, case in part.others if case.family.name == "gradient"]
         for item, case in sorted(gradients, key=lambda pair: pair[1].signature not in chosen):
             if case.signature in chosen or not part.cache.variation_traces:
                 part.has_finding(item, case)  # its trace is kept
         yield from (traced for (_, name), traced in part.cache.variation_traces.items() if name == "gradient")
+
+    def run_kernel(self) -> None:
+        """Runs all cases on the unchanged kernel."""
+        for part in self._parts:
+            cases = [*(pair for group in part.values.values() for pair in group.pairs), *part.others]
+            for item, case in cases:
+                part.has_finding(item, case)
 
     def judge(self, mutant: KernelMutant) -> Trial:
         """Runs cases on a mutant until one finds it; those that found earlier mutants come first."""
@@ -182,11 +195,11 @@ class MutationSession:
                     traced = tracer.trace(item.pairing, signature, item.backend.platform)
                 except Failure:
                     continue
-                if first is None and any(is_float(leaf.dtype) for leaf in original.inputs):
-                    first = part
                 if traced in tracer.changed:
+                    if first is None and any(is_float(leaf.dtype) for leaf in original.inputs):
+                        first = part
                     for (_, case), size in group.differing(
-                        part.cache, original, cache, traced, with_wide=part is first
+                        part.cache, original, cache, traced, with_wide=first in (None, part)
                     ):
                         if size is not None:
                             trial.deeper = f"by {size:.1e} of the largest one ({case.family.name}, {signature})"

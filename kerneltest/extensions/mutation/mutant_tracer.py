@@ -116,7 +116,7 @@ def mutate_trace(traced: Traced, jaxpr: ClosedJaxpr) -> Traced:
 
 
 class _UncheckedPath(NumpyPath):
-    """Evaluations whose results are final; those of the kernel itself were checked when it ran."""
+    """Evaluations whose results are final, for a mutant and for the kernel that it is compared with."""
 
     def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> NumpyExecutable | None:
         return self.prepare_unchecked(traced)

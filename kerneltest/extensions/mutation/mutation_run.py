@@ -9,7 +9,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.advice import advise
 from kerneltest.extensions.mutation.judging import UnfitPairingError
 from kerneltest.extensions.mutation.mutation_text import format_result, result_as_data
-from kerneltest.extensions.mutation.mutation_workers import MutationPool, Task, open_session
+from kerneltest.extensions.mutation.mutation_workers import MutationPool, Task
 from kerneltest.extensions.mutation.score import count_disregarded, count_ends
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 from kerneltest.records.strict_json import dumps
@@ -58,13 +58,13 @@ class MutationRun:
         progress = CommandProgress()
         progress.show(f"{task.pairing_id}: making mutants")
         try:
-            session, mutants = open_session(task, pairing)
+            mutants = self.pool.open(task, pairing)
         except UnfitPairingError as error:
             progress.clear()
             print(f"{task.pairing_id}: no mutants: {error}")
             return {"pairing": task.pairing_id, "score": None, "problem": str(error)}
         found: dict[int, Trial] = {}
-        for number, trial in self.pool.judge(task, session, mutants):
+        for number, trial in self.pool.judge(task, mutants):
             found[number] = trial
             done = f"{len(found)} of {len(mutants)} mutants"
             progress.show(f"{task.pairing_id}: {done}, {count_ends(list(found.values()))}")

@@ -1,5 +1,7 @@
 """Judges the mutants of a pairing in processes of their own, each with its own session."""
 
+import os
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
@@ -9,16 +11,16 @@ from typing import Self
 
 from pebble import ProcessExpired, ProcessPool
 
+from kerneltest.core.processes import depend_on_parent
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.mutation.judging import MutationSession, plan_items
+from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.kernel_mutants import KernelMutant
 from kerneltest.extensions.mutation.operators import OPERATORS
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 from kerneltest.reproduce.suite_import import SuiteImportError, import_suite
 
 _CHUNK = 4  # mutants for a process at once
-_ENDED = "it ended the process in which it ran"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +88,28 @@ def open_session(task: Task, pairing: Pairing) -> tuple[MutationSession, list[Ke
 _SESSIONS: dict[Task, tuple[MutationSession, list[KernelMutant]]] = {}  # of a worker
 
 
-def _judge(task: Task, numbers: Sequence[int]) -> list[tuple[int, Trial]]:
+def _initialize() -> None:
+    """Has a worker end with the command, and never with status 0, which its pool would ignore."""
+    depend_on_parent()
+    leave = os._exit
+    os._exit = lambda status: leave(status or 1)
+
+
+def _open(task: Task) -> list[KernelMutant]:
     if task not in _SESSIONS:
         _SESSIONS.clear()
         _SESSIONS[task] = open_session(task, import_pairings(task.suite)[task.name])
-    session, mutants = _SESSIONS[task]
-    return [(number, session.judge(mutants[number])) for number in numbers]
+    return _SESSIONS[task][1]
+
+
+def _judge(task: Task, numbers: Sequence[int]) -> list[tuple[int, Trial]]:
+    mutants = _open(task)
+    return [(number, _SESSIONS[task][0].judge(mutants[number])) for number in numbers]
+
+
+def _run_kernel(task: Task) -> None:
+    _open(task)
+    _SESSIONS[task][0].run_kernel()
 
 
 class MutationPool:
@@ -99,7 +117,9 @@ class MutationPool:
 
     def __init__(self, jobs: int) -> None:
         """Prepares for `jobs` processes, which start once there is something to judge."""
-        self._pool = ProcessPool(max_workers=jobs, context=get_context("spawn")) if jobs > 1 else None
+        self._jobs = jobs
+        self._pool = ProcessPool(jobs, initializer=_initialize, context=get_context("spawn")) if jobs > 1 else None
+        self._session: MutationSession | None = None  # of this process
 
     def __enter__(self) -> Self:
         return self
@@ -109,31 +129,59 @@ class MutationPool:
             self._pool.stop()  # type: ignore[no-untyped-call]
             self._pool.join()
 
-    def judge(
-        self, task: Task, session: MutationSession, mutants: Sequence[KernelMutant]
-    ) -> Iterator[tuple[int, Trial]]:
+    def open(self, task: Task, pairing: Pairing) -> Sequence[KernelMutant]:
+        """Returns the mutants of a pairing.
+
+        Raises:
+          UnfitPairingError: as `plan_items` does, or the kernel ends the process that makes them.
+        """
+        if self._pool is None:
+            self._session, mutants = open_session(task, pairing)
+            return mutants
+        opened = [self._pool.schedule(_open, args=(task,)) for _ in range(self._jobs)]
+        try:
+            found: Sequence[KernelMutant] = opened[0].result()
+        except ProcessExpired as expired:
+            raise UnfitPairingError(f"the kernel itself ends its process ({expired})") from expired
+        return found
+
+    def judge(self, task: Task, mutants: Sequence[KernelMutant]) -> Iterator[tuple[int, Trial]]:
         """Yields the number of each mutant with its trial, as they end.
 
         Args:
-          task: the task of the mutants.
-          session: of this process.
-          mutants: all mutants of the task.
+          task: the task that was opened last.
+          mutants: all of its mutants.
         """
         if self._pool is None:
+            assert self._session is not None
             for number, mutant in enumerate(mutants):
-                yield number, session.judge(mutant)
+                yield number, self._session.judge(mutant)
             return
         numbers = range(len(mutants))
         chunks = [list(numbers[start : start + _CHUNK]) for start in numbers[::_CHUNK]]
         asked: dict[Future[list[tuple[int, Trial]]], list[int]] = {}
         asked |= {self._pool.schedule(_judge, args=(task, chunk)): chunk for chunk in chunks}
+        problem: str | None = None  # of the kernel itself; None as long as nobody asked
         while asked:
             for future in as_completed(list(asked)):
                 chunk = asked.pop(future)
                 try:
                     yield from future.result()
-                except ProcessExpired:  # by one of them; alone, each shows whether it did
-                    if len(chunk) == 1:
-                        yield chunk[0], Trial(mutants[chunk[0]], TrialEnd.KILLED, note=_ENDED)
-                    else:
+                except ProcessExpired as expired:  # by one of them; alone, each shows whether it did
+                    if len(chunk) > 1:
                         asked |= {self._pool.schedule(_judge, args=(task, [each])): [each] for each in chunk}
+                        continue
+                    problem = self._kernel_problem(task) if problem is None else problem
+                    was_killed = expired.exitcode == -signal.SIGKILL
+                    note = problem or ("its process was killed; has memory run out?" if was_killed else "")
+                    end = TrialEnd.INVALID if note else TrialEnd.KILLED
+                    yield chunk[0], Trial(mutants[chunk[0]], end, note=note or "it ended the process in which it ran")
+
+    def _kernel_problem(self, task: Task) -> str:
+        """Returns that the unchanged kernel ends its process; "" if it does not."""
+        assert self._pool is not None
+        try:
+            self._pool.schedule(_run_kernel, args=(task,)).result()
+        except ProcessExpired:
+            return "the kernel itself ends the process in which it runs"
+        return ""

@@ -44,7 +44,7 @@ class RunningTrial:
       is_evaluated: whether its results were compared with the kernel's.
       is_unknown: whether they could not be compared in some case.
       deeper: where they differ at the next depth; "" if they do not, or if that is not known.
-      disregarded: the cases that find the mutant, but the unchanged kernel as well.
+      disregarded: the cases that find the unchanged kernel as well.
       started: when it began.
     """
 
@@ -116,19 +116,21 @@ class RunningTrial:
 
     def run(self, item: Item, case: AnyCase, part: KernelCases, cache: Cache) -> bool:
         """Runs a case; returns whether the trial is over."""
+        place = f"{part.backend.id}, {part.dtype}, {item.group.name}, {case.id}"
         if part.is_flagged.get((item.group.name, case.id)):
+            self.disregarded.add(place)
             return False
         self.cases += 1
         record = run_case(item, case, cache).record
         is_kill = record.verdict.kind in _KILLS or record.verdict in _ALSO_KILL
         is_problem = record.verdict.is_finding or record.verdict is Verdict.INTERNAL_ERROR
         if (is_kill or is_problem) and part.has_finding(item, case):
-            self.disregarded.add(f"{part.backend.id}, {part.dtype}, {item.group.name}, {case.id}")
+            self.disregarded.add(place)
             return False
         if is_kill:
             self.kills[case.signature, case.family.name] += 1
-            place = record.backend, part.dtype, record.group, record.family, record.signature
-            self.kill = Kill(*place, str(record.verdict))
+            names = record.backend, part.dtype, record.group, record.family, record.signature
+            self.kill = Kill(*names, str(record.verdict))
             return True
         self.passed = self.passed or record.verdict is Verdict.PASS
         if is_problem:

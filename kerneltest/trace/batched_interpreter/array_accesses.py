@@ -126,10 +126,12 @@ def scatter(memory: BatchedRef, region: AccessRegion, values: Array, *, add: boo
     at, inside = positions(memory.array, region)
     whole = broadcast_shape(at)
     check_room(memory, max(whole[0], len(values)))
+    # Of equal positions, the last one in this order counts. NumPy may visit arrays of several axes in another.
+    values = np.broadcast_to(values, whole).ravel()
+    at = tuple(np.broadcast_to(each, whole).ravel() for each in at)
     if inside is not None:
-        chosen = np.broadcast_to(inside, whole)
-        values = np.broadcast_to(values, whole)[chosen]
-        at = tuple(np.broadcast_to(each, whole)[chosen] for each in at)
+        chosen = np.broadcast_to(inside, whole).ravel()
+        values, at = values[chosen], tuple(each[chosen] for each in at)
     if add:
         np.add.at(memory.array, at, values)
     else:

@@ -25,6 +25,7 @@ from kerneltest.trace.jax_compat.jaxpr_types import BlockMapping, DType, Equatio
 from kerneltest.trace.rewrite import is_plain_call
 
 _MOST = 2**13  # programs that run in reasonable time
+_MOST_POSSIBLE = 2**20  # those of a grid that is known only when it runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def pallas_call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
             return [np.concatenate(column) for column in zip(*single, strict=True)]
         lengths = iter(int(bound[0]) for bound in shared[:bounds])
         grid = tuple(length if isinstance(length, int) else max(next(lengths), 0) for length in mapping.grid)
-        if math.prod(grid) > _MOST:
+        if math.prod(grid) > _MOST_POSSIBLE:
             raise UnknownError("too many programs")
         prefetched = [BatchedRef(x) for x in shared[bounds:]]
         arrays = [

@@ -166,8 +166,7 @@ def test_the_operators_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert any(line.startswith("mask-dropped") and line.endswith("is forgotten") for line in lines)
 
 
-OF_THIS = "dies,constant-by-a-lot"
-DIES = """
+DYING = """
 import os
 from kerneltest.extensions.mutation.operators import EquationChange, mutation_operator
 
@@ -175,19 +174,40 @@ from kerneltest.extensions.mutation.operators import EquationChange, mutation_op
 def dies(equation):
     '''It ends the process.'''
     if equation.primitive.name == "reduce_sum":
-        yield EquationChange("an exit", lambda: os._exit(1))
+        yield EquationChange("an exit", lambda: os._exit({status}))
+
+@kt.oracle_for(total, x=kt.array("n", "float32"))
+def dying(x):
+    if {itself} and (np.abs(x) > 1e30).any():
+        os._exit(1)
+    return (x + 1.0).sum()
 """
 
 
-def test_a_mutant_that_ends_its_process_is_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("status", "itself", "end", "why"),
+    [
+        (1, False, "killed", "it ended the process in which it ran"),
+        (0, False, "killed", "it ended the process in which it ran"),
+        (1, True, "invalid", "the kernel itself ends the process in which it runs"),
+    ],
+)
+def test_a_mutant_that_ends_its_process_is_found_unless_the_kernel_does_so(
+    status: int,
+    itself: bool,
+    end: str,
+    why: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(OPERATORS, "_registered", dict(OPERATORS._registered))
-    suite = Path(weak_suite.__file__).read_text(encoding="utf-8") + DIES
-    (tmp_path / "test_dying.py").write_text(suite, encoding="utf-8")
-    place = f"{tmp_path / 'test_dying.py'}::scalar"
-    assert main(["mutate", place, "--backends", "interpret", "--jobs", "2", "--all", "--operators", OF_THIS]) == 0
+    suite = Path(weak_suite.__file__).read_text(encoding="utf-8") + DYING.format(status=status, itself=itself)
+    file = tmp_path / f"test_dying_{status}_{itself}.py"  # each is imported under its own name
+    file.write_text(suite, encoding="utf-8")
+    options = ("--backends", "interpret", "--jobs", "2", "--all", "--operators", "dies,constant-by-a-lot")
+    assert main(["mutate", f"{file}::dying", *options]) == 0
     said = capsys.readouterr().out
-    assert "killed: an exit (dies, column" in said
-    assert "it ended the process in which it ran" in said
-    assert said.count("killed:") > 1
+    assert f"{end}: an exit (dies, column" in said
+    assert why in said
+    assert "killed: " in said
