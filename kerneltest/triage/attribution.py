@@ -68,7 +68,15 @@ def attributions(records: Sequence[Record]) -> Mapping[FindingKey, Attribution]:
         for record in same_case.values()
         if _is_attributable(record)
     }
-    return {key: each for key, each in found.items() if each is not None}
+    # A kernel that leaves its arrays reads other values there than interpret mode gives it.
+    overruns = {(record.pairing, record.backend) for record in records if record.verdict.kind is VerdictKind.MEMORY}
+    return {
+        (pairing, case, backend): Attribution(Blame.KERNEL_MEMORY)
+        if each.blame is Blame.LOWERING and (pairing, backend) in overruns
+        else each
+        for (pairing, case, backend), each in found.items()
+        if each is not None
+    }
 
 
 def _is_attributable(record: Record) -> bool:

@@ -130,6 +130,23 @@ def test_a_lowering_is_blamed_only_for_what_rounding_does_not_explain(
     assert (blamed is not None) is bool(words)
 
 
+@pytest.mark.parametrize(
+    ("backend", "verdict", "words"),
+    [
+        ("simulate:sm_90", "out_of_bounds", "the kernel; interpret mode cannot see it"),
+        ("simulate:gfx942", "out_of_bounds", AGREES),
+        ("simulate:sm_90", "pass", AGREES),
+    ],
+)
+def test_a_kernel_that_leaves_its_arrays_elsewhere_is_blamed_for_wrong_values(
+    backend: str, verdict: str, words: str
+) -> None:
+    apart = Evidence(actual=2.0, expected=1.0, bound=0.1)
+    found = case(backend="simulate:sm_90", verdict="mismatch", evidence=apart)
+    records = [case(backend="interpret", verdict="pass"), found, case(backend=backend, verdict=verdict, case="other")]
+    assert attributions(records)[found.pairing, found.case, found.backend].text() == words
+
+
 def _relu(x: jax.Array) -> jax.Array:
     return elementwise(lambda v: jnp.maximum(v, 0), x)
 
