@@ -1,4 +1,4 @@
-"""Seconds from a save to the verdict under `kerneltest watch`: `python benchmarks/watch.py FOLDER`.
+"""Seconds from a save to the verdict under `kerneltest watch`: `python -m benchmarks.watch FOLDER`.
 
 The files are those of `save_loop.py`. Each is saved so many times, in turn with its bug and without. `finding` is the
 time to the first finding on the terminal, for edits with the bug; `end` is the time to the end of the run, which `-x`
