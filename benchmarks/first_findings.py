@@ -7,7 +7,6 @@ second eighth, on a machine that runs several. FOLDER gets `first_findings-PART.
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.save_loop import ROOT, SAMPLES, seconds
+from benchmarks.save_loop import SAMPLES, environment_with, seconds
 from benchmarks.variants import VARIANTS
 
 FILE = "from benchmarks.variants import VARIANTS\n\nbroken = VARIANTS[{}].broken()\n"
@@ -27,14 +26,13 @@ def first_finding(folder: Path, number: int) -> float:
     """Returns the seconds to the first finding in a variant; infinite without one."""
     (folder / "test_broken.py").write_text(FILE.format(number), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", "-p", "no:randomly", "-x"]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     started = time.perf_counter()
     with subprocess.Popen(
         [*command, "test_broken.py"],
         cwd=folder,
-        env={**environment, "JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1"},
+        env={**environment_with(folder), "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # of what the end interrupts
+        stderr=subprocess.DEVNULL,  # warnings of processes that the kill interrupts
         text=True,
     ) as process:
         assert process.stdout is not None

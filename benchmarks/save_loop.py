@@ -141,14 +141,19 @@ SAMPLES = (
 )
 
 
+def environment_with(folder: Path) -> dict[str, str]:
+    """The environment variables of a command that imports kerneltest from here and modules from a folder, on a CPU."""
+    paths = os.pathsep.join(filter(None, (str(ROOT), str(folder), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
+
+
 def seconds(folder: Path, file: str, arguments: tuple[str, ...], status: int, *, writes_bytecode: bool) -> float:
     """Wall time of pytest on a file.
 
     Raises:
       RuntimeError: it did not exit with this status.
     """
-    paths = os.pathsep.join(filter(None, (str(ROOT), str(folder), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
+    environment = environment_with(folder)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if not writes_bytecode:
         environment["PYTHONDONTWRITEBYTECODE"] = "1"

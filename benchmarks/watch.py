@@ -15,7 +15,7 @@ from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.save_loop import INTERPRET, ROOT, SAMPLES, Sample
+from benchmarks.save_loop import INTERPRET, SAMPLES, Sample, environment_with
 
 QUIET = 0.5  # seconds between a verdict and the next save
 TIERS = {"interpret": INTERPRET, "all tiers": ()}
@@ -24,13 +24,12 @@ TIERS = {"interpret": INTERPRET, "all tiers": ()}
 def measure(sample: Sample, folder: Path, options: tuple[str, ...], edits: int) -> dict[str, list[float]]:
     """Returns the seconds of each edit, by what they led to."""
     sample.write(folder, has_bug=False)
-    paths = os.pathsep.join(filter(None, (str(ROOT), str(folder), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "kerneltest", "watch", f"test_{sample.name}.py", "-x", "--kt-depth", "quick"]
     found: defaultdict[str, list[float]] = defaultdict(list)
     with subprocess.Popen(
         [*command, *options],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"},
+        env=environment_with(folder),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

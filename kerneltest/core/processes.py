@@ -1,4 +1,4 @@
-"""The memory that processes of this machine may take, and the life of those that belong to another one."""
+"""The memory that a process may still allocate, and processes that exit with their parent."""
 
 import multiprocessing
 import os

@@ -95,7 +95,7 @@ class TwoQuestions:
             if own is not None:
                 with suppress(WrongOutputError):
                     return self._compare(own.admit(claim), with_evidence=False)
-        if not with_evidence:  # nobody asks for a cause
+        if not with_evidence:  # the cause is evidence, too
             raise WrongOutputError
         cause = self._find_cause(claim, formula, own)
         return self._compare(replace(claim, cause=cause), with_evidence=with_evidence)

@@ -43,7 +43,7 @@ _SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # estimated for one run
 def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
     """Starts concurrent compilations of the first signature, and of every other one that needs a compiler.
 
-    Those that helpers may judge are compiled there.
+    Signatures that helpers may judge are compiled in the helpers.
     """
     cache.group_cases.clear()
     for case in planned:

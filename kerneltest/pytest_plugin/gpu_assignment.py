@@ -50,10 +50,10 @@ def assign_gpus(workers: int, environment: Mapping[str, str] | None = None) -> l
 
 
 def gpu_memory() -> tuple[float, float]:
-    """Returns the GiB of the first of NVIDIA's GPUs that this process may use: those that are free, and all.
+    """Returns the free and the total memory, in GiB, of the first NVIDIA GPU that this process may use.
 
-    They are 0 if there is no such GPU, if they are unknown, or if other processes must not share it: a single process
-    may use it, or a server does so for several (MPS), where one that fails ends the others.
+    Both are 0 if there is no such GPU, if its memory is unknown, or if processes should not share it: because it is in
+    exclusive mode, or because it runs MPS, where a fault in one process ends the others.
     """
     visible = _visible(os.environ)
     number = visible[0].get("CUDA_VISIBLE_DEVICES", "") if visible else ""

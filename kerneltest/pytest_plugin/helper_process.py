@@ -40,11 +40,11 @@ class HelperSetup:
     """The setup of a helper process.
 
     Attributes:
-      arguments: with which it collects the same items as its owner.
-      started: when its owner did, in seconds since 1970. A helper that finds a module saved since then judges nothing,
-        since its owner may have imported another version.
+      arguments: of pytest, to collect the same items as the owner.
+      started: when the owner did, in seconds since 1970. A helper that finds a module saved since then judges nothing,
+        since the owner may have imported another version.
       executables: folder that keeps executables between runs; None to keep none.
-      gpu_fraction: the share of a GPU's memory that JAX may take there; 0 for its default.
+      gpu_fraction: the share of a GPU's memory that JAX may allocate in the helper; 0 for JAX's default.
     """
 
     arguments: PytestArguments
@@ -69,7 +69,7 @@ class JudgedCases(NamedTuple):
 
 @dataclass(slots=True)
 class _HelperProcess:
-    setup: HelperSetup | None = None
+    executables: Path | None = None
     items: ItemsByName = field(default_factory=dict)
     cache: Cache = field(default_factory=Cache)
     cases: dict[tuple[str, str], Mapping[str, AnyCase]] = field(default_factory=dict)
@@ -97,16 +97,19 @@ def initialize(setup: HelperSetup) -> None:
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
             "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{setup.gpu_fraction:.4f}",
         }
-    _this.setup = setup
+    _this.executables = setup.executables
     with suppress(UncollectedError):
         _this.items = collect(setup.arguments)
 
 
-def is_ready() -> bool:
-    """Returns whether there are items, once all are collected, and no module was saved after the owner started."""
+def is_ready(started: float) -> bool:
+    """Returns whether there are items, once all are collected, and no module was saved after the owner started.
+
+    Args:
+      started: when the owner did, in seconds since 1970.
+    """
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    is_new = _this.setup is None or any(_when_saved(file) >= _this.setup.started for file in files if file)
-    return bool(_this.items) and not is_new
+    return bool(_this.items) and not any(_when_saved(file) >= started for file in files if file)
 
 
 def _when_saved(file: str) -> float:
@@ -145,8 +148,8 @@ def judge_cases(name: str, group: str, ids: Sequence[str], description: str) -> 
     with ExitStack() as stack:
         for context in (without_debugging(), show_warnings_once(), throttle_gc(), blas_threads()):
             stack.enter_context(context)
-        if _this.setup is not None and _this.setup.executables is not None:
-            stack.enter_context(disk_cache(_this.setup.executables))
+        if _this.executables is not None:
+            stack.enter_context(disk_cache(_this.executables))
         records = [run_case(item, case, cache).record for case in cases]
     journal.stop()
     is_sound = not cache.process.take_internal_failures()  # the owner is to meet them, too

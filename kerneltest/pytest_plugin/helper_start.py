@@ -1,4 +1,4 @@
-"""Decides whether a process has helpers, and how many."""
+"""Decides how many helpers a process starts, if any."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ CPU_TIERS, DEVICE_TIERS = (Tier.INTERPRET, Tier.SIMULATE), (Tier.DEVICE,)
 _LEAST_CASES = 1000  # fewer take less time than a helper needs to start
 _MOST = 3
 _MOST_ON_DEVICE = 7  # a GPU is idle for most of a run, so that several processes can share it
-_GPU_MEMORY = 3.0  # GiB for each of them, which JAX's pool may not exceed
-_OWN_GPU_MEMORY = 8.0  # GiB that stay free for this process
-_MEMORY = 4 * 2**30  # bytes of the host for each of them, and for this process: most of it libraries of CUDA
+_GPU_MEMORY = 3.0  # GiB that JAX may allocate in each of them
+_OWN_GPU_MEMORY = 8.0  # GiB that are left to this process
+_MEMORY = 4 * 2**30  # bytes of main memory for each of these processes; CUDA's libraries take most of it
 
 
 def start_helpers(setup: HelperSetup, parts: Sequence[Item], tiers: Collection[Tier]) -> Helpers | None:

@@ -60,7 +60,7 @@ class _Helper:
         self._description = ""
         self._is_idle, self._is_stopped, self._is_ready = False, False, False
         self._pool = ProcessPool(max_workers=1, initializer=initialize, initargs=(setup,), context=get_context("spawn"))
-        self._pool.schedule(is_ready).add_done_callback(self._on_ready)
+        self._pool.schedule(is_ready, args=(setup.started,)).add_done_callback(self._on_ready)
 
     def _on_ready(self, ready: Future[bool]) -> None:
         with suppress(Exception), self._lock:  # it could not start, so it stays busy
@@ -69,7 +69,7 @@ class _Helper:
 
     @property
     def is_usable(self) -> bool:
-        """True once it may judge cases, until it is stopped."""
+        """True if its process is ready to judge cases and was not stopped."""
         return self._is_ready and not self._is_stopped
 
     def begin(self, chunks: Sequence[_Chunk], description: str) -> None:

@@ -75,7 +75,7 @@ class _IsolatedProcess:
             self.ended.value = int(time.time())
 
     def _start_helpers(self) -> Helpers | None:
-        """Starts helpers for the cases on a GPU; none once an isolated process has died."""
+        """Starts helpers for the cases on a GPU, unless this process replaces one that died."""
         settings, arguments = self._setup.settings, self._arguments
         if self._setup.shard != "main.1" or arguments.is_remote or settings.isolate != "device" or settings.budget:
             return None

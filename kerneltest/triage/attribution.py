@@ -68,7 +68,7 @@ def attributions(records: Sequence[Record]) -> Mapping[FindingKey, Attribution]:
         for record in same_case.values()
         if _is_attributable(record)
     }
-    # A kernel that leaves its arrays reads other values there than interpret mode gives it.
+    # A kernel that reads out of bounds gets other values there than in interpret mode.
     overruns = {(record.pairing, record.backend) for record in records if record.verdict.kind is VerdictKind.MEMORY}
     return {
         (pairing, case, backend): Attribution(Blame.KERNEL_MEMORY)

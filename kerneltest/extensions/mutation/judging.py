@@ -180,11 +180,11 @@ class MutationSession:
     def _look_deeper(self, trial: RunningTrial) -> None:
         """Looks for a case of the next depth in which a mutant's bits differ from the kernel's.
 
-        Without rounding, all dtypes compute the same, so only the first one is asked.
+        Without rounding, all dtypes compute the same, so only the first float dtype is compared that way.
         """
         if self._deeper is None:
             self._deeper = self._plan_deeper()
-        first: KernelCases | None = None  # of floats
+        first: KernelCases | None = None  # that has float arguments
         for part in self._deeper:
             tracer = MutantTracer(part.traces, trial.mutant)
             cache = Cache(tracer=tracer)
@@ -199,7 +199,7 @@ class MutationSession:
                     if first is None and any(is_float(leaf.dtype) for leaf in original.inputs):
                         first = part
                     for (_, case), size in group.differing(
-                        part.cache, original, cache, traced, with_wide=first in (None, part)
+                        part.cache, original, cache, traced, with_wide=first is None or first is part
                     ):
                         if size is not None:
                             trial.deeper = f"by {size:.1e} of the largest one ({case.family.name}, {signature})"

@@ -26,7 +26,7 @@ class KernelCases:
       cache: a cache with the oracle's results.
       values: the cases of each signature that compare values of the kernel as it is called.
       others: all other cases, mainly those of invariants.
-      is_flagged: by group and id, whether a case has a finding in the unchanged kernel, as far as it was asked.
+      findings: by group and id, whether a case has a finding in the unchanged kernel, if it has run there.
     """
 
     dtype: str
@@ -35,13 +35,13 @@ class KernelCases:
     cache: Cache
     values: dict[Signature, SignatureCases] = field(default_factory=dict)
     others: list[tuple[Item, AnyCase]] = field(default_factory=list)
-    is_flagged: dict[tuple[str, str], bool] = field(default_factory=dict)
+    findings: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def has_finding(self, item: Item, case: AnyCase) -> bool:
         """Returns whether a case has a finding in the unchanged kernel, and thus says nothing about a mutant."""
         key = item.group.name, case.id
-        if key not in self.is_flagged:
+        if key not in self.findings:
             self.cache.group_cases = {}
             verdict = run_case(item, case, self.cache).record.verdict
-            self.is_flagged[key] = verdict.is_finding or verdict is Verdict.INTERNAL_ERROR
-        return self.is_flagged[key]
+            self.findings[key] = verdict.is_finding or verdict is Verdict.INTERNAL_ERROR
+        return self.findings[key]

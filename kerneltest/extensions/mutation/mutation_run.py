@@ -77,6 +77,6 @@ class MutationRun:
             advice = advise(pairing, task.pairing_id, task.depth, survivors, progress.show)
         progress.clear()
         if count := count_disregarded(trials):
-            print(f"{task.pairing_id}: {count} cases find the kernel itself; they judge no mutants")
+            print(f"{task.pairing_id}: {count} cases have a finding in the unchanged kernel; they judge no mutants")
         print("\n".join(format_result(task.pairing_id, trials, advice, all_of_them=self.lists_all)), flush=True)
         return result_as_data(task.pairing_id, trials, advice)

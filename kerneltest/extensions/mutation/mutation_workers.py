@@ -21,6 +21,8 @@ from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 from kerneltest.reproduce.suite_import import SuiteImportError, import_suite
 
 _CHUNK = 4  # mutants for a process at once
+_ENDED = "it ended the process in which it ran"
+_KILLED = "its process was killed, perhaps because memory ran out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ _SESSIONS: dict[Task, tuple[MutationSession, list[KernelMutant]]] = {}  # of a w
 
 
 def _initialize() -> None:
-    """Has a worker end with the command, and never with status 0, which its pool would ignore."""
+    """Makes a worker exit with the command, and never with status 0, which its pool would not notice."""
     depend_on_parent()
     leave = os._exit
     os._exit = lambda status: leave(status or 1)
@@ -113,7 +115,7 @@ def _run_kernel(task: Task) -> None:
 
 
 class MutationPool:
-    """Processes that judge mutants, kept from one pairing to the next; this one if there is a single job."""
+    """Worker processes that judge mutants, kept from one pairing to the next. With a single job, this process does."""
 
     def __init__(self, jobs: int) -> None:
         """Prepares for `jobs` processes, which start once there is something to judge."""
@@ -161,24 +163,27 @@ class MutationPool:
         chunks = [list(numbers[start : start + _CHUNK]) for start in numbers[::_CHUNK]]
         asked: dict[Future[list[tuple[int, Trial]]], list[int]] = {}
         asked |= {self._pool.schedule(_judge, args=(task, chunk)): chunk for chunk in chunks}
-        problem: str | None = None  # of the kernel itself; None as long as nobody asked
+        kernel_problem: str | None = None  # None until the unchanged kernel has run
         while asked:
             for future in as_completed(list(asked)):
                 chunk = asked.pop(future)
                 try:
                     yield from future.result()
-                except ProcessExpired as expired:  # by one of them; alone, each shows whether it did
+                except ProcessExpired as expired:  # one of them ended it: judge each by itself
                     if len(chunk) > 1:
                         asked |= {self._pool.schedule(_judge, args=(task, [each])): [each] for each in chunk}
                         continue
-                    problem = self._kernel_problem(task) if problem is None else problem
+                    if kernel_problem is None:
+                        kernel_problem = self._find_kernel_problem(task)
                     was_killed = expired.exitcode == -signal.SIGKILL
-                    note = problem or ("its process was killed; has memory run out?" if was_killed else "")
+                    note = kernel_problem or (
+                        "its process was killed, perhaps because memory ran out" if was_killed else ""
+                    )
                     end = TrialEnd.INVALID if note else TrialEnd.KILLED
-                    yield chunk[0], Trial(mutants[chunk[0]], end, note=note or "it ended the process in which it ran")
+                    yield chunk[0], Trial(mutants[chunk[0]], end, note=note or _ENDED)
 
-    def _kernel_problem(self, task: Task) -> str:
-        """Returns that the unchanged kernel ends its process; "" if it does not."""
+    def _find_kernel_problem(self, task: Task) -> str:
+        """Runs all cases on the unchanged kernel; returns a message if it ends its process, and "" otherwise."""
         assert self._pool is not None
         try:
             self._pool.schedule(_run_kernel, args=(task,)).result()

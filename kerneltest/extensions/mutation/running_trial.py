@@ -44,7 +44,7 @@ class RunningTrial:
       is_evaluated: whether its results were compared with the kernel's.
       is_unknown: whether they could not be compared in some case.
       deeper: where they differ at the next depth; "" if they do not, or if that is not known.
-      disregarded: the cases that find the unchanged kernel as well.
+      disregarded: the cases that have a finding in the unchanged kernel.
       started: when it began.
     """
 
@@ -117,7 +117,7 @@ class RunningTrial:
     def run(self, item: Item, case: AnyCase, part: KernelCases, cache: Cache) -> bool:
         """Runs a case; returns whether the trial is over."""
         place = f"{part.backend.id}, {part.dtype}, {item.group.name}, {case.id}"
-        if part.is_flagged.get((item.group.name, case.id)):
+        if part.findings.get((item.group.name, case.id)):
             self.disregarded.add(place)
             return False
         self.cases += 1

@@ -46,7 +46,7 @@ class Trial:
       cases: the number of cases that ran.
       seconds: the time that they took.
       note: why a mutant is invalid; where a survivor differs most; that a mutant ended its process.
-      disregarded: the cases that find the unchanged kernel as well, and judge no mutant.
+      disregarded: the cases that have a finding in the unchanged kernel, and therefore judge no mutant.
     """
 
     mutant: KernelMutant

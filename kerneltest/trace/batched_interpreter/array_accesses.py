@@ -14,9 +14,9 @@ class _Slices(NamedTuple):
     """Slices that an access by arrays amounts to.
 
     Attributes:
-      inside: those of the memory, rows included.
-      lengths: what the access covers along each axis of the memory, also outside of it.
-      shape: of the access's result, without rows.
+      inside: the slices, cut off at the memory's end; the first one is that of all rows.
+      lengths: the number of positions along each axis of the memory, inside and beyond its end.
+      shape: the shape of the access's result, without rows.
     """
 
     inside: tuple[slice, ...]
@@ -34,13 +34,17 @@ def check_room(memory: BatchedRef, rows: int) -> None:
         raise UnknownError("rows that write different values to memory that they share")
 
 
-def positions(memory: Array, region: AccessRegion) -> tuple[tuple[Array, ...], Array | None]:
-    """The positions of an access by arrays along each axis, rows first, and a mask of those inside the memory.
+def positions(memory: Array, arrays: Sequence[Array]) -> tuple[tuple[Array, ...], Array | None]:
+    """The positions of an access along each axis, rows first, and a mask of those inside the memory.
 
-    The arrays broadcast together. The mask is None if all positions are inside.
+    Args:
+      memory: that is accessed.
+      arrays: the access's positions, as `aligned_positions` returns them.
+
+    Returns:
+      Arrays that broadcast together, and the mask; None if all positions are inside.
     """
     shape = memory.shape[1:]
-    arrays = _aligned_positions(region)
     row = np.arange(len(memory)).reshape(-1, *(1,) * (arrays[0].ndim - 1))
     inside: Array | None = None
     found = [row]
@@ -55,22 +59,21 @@ def positions(memory: Array, region: AccessRegion) -> tuple[tuple[Array, ...], A
     return tuple(found), inside
 
 
-def _aligned_positions(region: AccessRegion) -> list[Array]:
-    """The positions along each axis, with as many axes for each."""
+def aligned_positions(region: AccessRegion) -> list[Array]:
+    """The positions of an access by arrays along each axis of the memory, in arrays of the same rank."""
     arrays = [np.asarray(each).astype(np.int64, copy=False) for each in region.arrays]
     arrays = [each.reshape(1) if not each.ndim else each for each in arrays]
     most = max(each.ndim for each in arrays)
     return [each.reshape(len(each), *(1,) * (most - each.ndim), *each.shape[1:]) for each in arrays]
 
 
-def _as_slices(region: AccessRegion, shape: Sequence[int]) -> _Slices | None:
-    """Returns slices of all rows with the same elements in the same order; None if there are none.
+def _as_slices(arrays: Sequence[Array], shape: Sequence[int]) -> _Slices | None:
+    """Returns slices of all rows with the same elements in the same order; None if no slices have them.
 
-    There are if the positions along each axis count up by one from at least 0, each along an axis of its own.
+    Slices have them if the positions along each axis count up by one from at least 0, each along an axis of its own.
     """
     last = 0
     found, lengths = [slice(None)], []
-    arrays = _aligned_positions(region)
     for each, n in zip(arrays, shape, strict=True):
         flat = each.reshape(-1)
         if not flat.size:
@@ -85,17 +88,13 @@ def _as_slices(region: AccessRegion, shape: Sequence[int]) -> _Slices | None:
             last = axis
         found.append(slice(start, min(end, n)))
         lengths.append(flat.size)
-    return _Slices(tuple(found), tuple(lengths), broadcast_shape(arrays)[1:])
-
-
-def broadcast_shape(at: Sequence[Array]) -> tuple[int, ...]:
-    """The shape of arrays that broadcast together."""
-    return np.broadcast_shapes(*(each.shape for each in at))
+    return _Slices(tuple(found), tuple(lengths), np.broadcast(*arrays).shape[1:])
 
 
 def gather(memory: Array, region: AccessRegion) -> Array:
     """Reads by arrays of positions; those outside read unwritten memory."""
-    slices = _as_slices(region, memory.shape[1:])
+    arrays = aligned_positions(region)
+    slices = _as_slices(arrays, memory.shape[1:])
     if slices is not None:
         part = memory[slices.inside]
         if part.shape[1:] == slices.lengths:
@@ -103,9 +102,9 @@ def gather(memory: Array, region: AccessRegion) -> Array:
         whole = unwritten_memory((len(memory), *slices.lengths), memory.dtype)
         whole[tuple(map(slice, part.shape))] = part
         return whole.reshape(len(memory), *slices.shape)
-    at, inside = positions(memory, region)
+    at, inside = positions(memory, arrays)
     if not memory.size:
-        return unwritten_memory(broadcast_shape(at), memory.dtype)
+        return unwritten_memory(np.broadcast(*at).shape, memory.dtype)
     found = memory[at]
     return found if inside is None else np.where(inside, found, unwritten_memory((1,), memory.dtype))
 
@@ -116,15 +115,16 @@ def scatter(memory: BatchedRef, region: AccessRegion, values: Array, *, add: boo
     Raises:
       UnknownError: as `check_room` does.
     """
-    slices = None if add else _as_slices(region, memory.array.shape[1:])
+    arrays = aligned_positions(region)
+    slices = None if add else _as_slices(arrays, memory.array.shape[1:])
     if slices is not None:
         check_room(memory, len(values))
         part = memory.array[slices.inside]
         values = np.broadcast_to(values, (len(values), *slices.shape)).reshape(len(values), *slices.lengths)
         part[...] = values[(slice(None), *map(slice, part.shape[1:]))]
         return
-    at, inside = positions(memory.array, region)
-    whole = broadcast_shape(at)
+    at, inside = positions(memory.array, arrays)
+    whole = np.broadcast(*at).shape
     check_room(memory, max(whole[0], len(values)))
     # Of equal positions, the last one in this order counts. NumPy may visit arrays of several axes in another.
     values = np.broadcast_to(values, whole).ravel()

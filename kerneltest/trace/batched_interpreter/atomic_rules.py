@@ -10,7 +10,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.access_regions import AccessRegion, locator
-from kerneltest.trace.batched_interpreter.array_accesses import broadcast_shape, check_room, positions
+from kerneltest.trace.batched_interpreter.array_accesses import aligned_positions, check_room, positions
 from kerneltest.trace.batched_interpreter.batched_values import (
     BatchedRef,
     EquationFunction,
@@ -63,8 +63,8 @@ def _update_in_turn(
       chosen: the lanes that do so.
       update: combines what is there with a value.
     """
-    at, inside = positions(memory.array, region)
-    whole = broadcast_shape((*at, chosen))
+    at, inside = positions(memory.array, aligned_positions(region))
+    whole = np.broadcast(*at, chosen).shape
     inside = np.broadcast_to(chosen if inside is None else inside & chosen, whole)
     at = tuple(np.broadcast_to(each, whole) for each in at)
     check_room(memory, max(len(inside), len(values)))
