@@ -118,7 +118,7 @@ def test_an_interrupt_takes_the_line_away(tmp_path: Path) -> None:
 
 
 def test_under_xdist_there_is_one_line_for_all_workers(tmp_path: Path) -> None:
-    seen = _watch(tmp_path, *BACKENDS, "-n", "2")
+    seen = _watch(tmp_path, *BACKENDS, "-n", "2", suite=SLOWLY_COMPILED + RIGHT)
     assert len(seen.live) > 3
     assert any(" and 1 more" in line for line in seen.live)
     assert not re.search(r"\d cases\b", seen.end)
