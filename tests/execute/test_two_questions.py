@@ -95,6 +95,13 @@ def _by_lerp(x: Any) -> Any:
     return x[:, ::-1] + jnp.float32(0.25) * (x - x[:, ::-1])
 
 
+def _mean_of_first(x: Any, xp: Any = np, sign: float = 1.0) -> Any:
+    """The softmax mean of the first eight columns: to the others, a finite least number is added."""
+    logits = x + sign * xp.where(xp.arange(COLUMNS) < 8, 0.0, -0.7 * np.finfo(np.float32).max)
+    weights = xp.exp(logits - logits.max(axis=1, keepdims=True))
+    return (weights * x).sum(axis=1, keepdims=True) / weights.sum(axis=1, keepdims=True) + 0 * x
+
+
 def _doubled_exp(x: Any) -> Any:
     return 2 * np.exp(x)
 
@@ -215,6 +222,15 @@ def test_a_bug_below_rounding_is_told_with_its_size() -> None:
     assert 1e-8 < detail.cause.size < 1.01e-7
     assert detail.text().startswith("without rounding: ")
     assert "it computes something else: off by " in detail.text()
+
+
+def test_a_formula_that_40_bits_do_not_decide_admits_no_wrong_values() -> None:
+    # Beside 2e38 nothing is left of a logit: in 40 bits each sample has the mean of other columns.
+    right = _check(_rows(lambda x: _mean_of_first(x, jnp)), _mean_of_first, "float32")
+    assert right.ok
+    wrong = _check(_rows(lambda x: _mean_of_first(x, jnp, -1.0)), _mean_of_first, "float32")
+    passed = {each.family for each in wrong.records if not each.verdict.is_finding}
+    assert passed == {"ones", "constant", "constant_rows"}
 
 
 def test_every_case_says_whether_the_formula_was_asked() -> None:
