@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kerneltest.core.failures import Failure
 from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Journal
-from kerneltest.records.schema import Record
+
+if TYPE_CHECKING:
+    from kerneltest.execute.item import Outcome
 
 
 class CaseHelpers(Protocol):
@@ -27,8 +29,12 @@ class CaseHelpers(Protocol):
         """Returns whether another process may judge the cases of a signature."""
         ...
 
-    def find_pass(self, group: str, case: AnyCase) -> Record | None:
-        """Returns the record of a case that another process has seen pass; None if this one has to judge it."""
+    def find_outcome(self, group: str, case: AnyCase) -> "Outcome | None":
+        """Returns what another process has found for a case; None if this one has to judge it."""
+        ...
+
+    def compare(self, group: str, case: AnyCase, outcome: "Outcome") -> None:
+        """Learns what this process has found for a case, from which it follows whether to believe the others."""
         ...
 
 

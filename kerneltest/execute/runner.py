@@ -154,9 +154,13 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         if cache.process.device_lost and item.backend.tier is Tier.DEVICE:
             reason = f"the device no longer responds, {cache.process.device_lost}"
             return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
-        passed = helpers.find_pass(item.group.name, case) if helpers is not None else None
-        if passed is not None and _is_believed(passed, item, case, cache):
-            return Outcome(passed)
+        if helpers is not None:
+            found = helpers.find_outcome(item.group.name, case)
+            if found is not None and _is_believed(found.record, item, case, cache):
+                return found
+            outcome = run_case(item, case, cache)
+            helpers.compare(item.group.name, case, outcome)
+            return outcome
         if budget is None:
             return run_case(item, case, cache)
         if reason := budget.skip_reason(case):
@@ -180,15 +184,16 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         yield Outcome(item.record(Verdict.XPASS, reason, family=family))
 
 
-def _is_believed(passed: Record, item: Item, case: AnyCase, cache: Cache) -> bool:
-    """Returns whether the pass of a case in another process stands for this one.
+def _is_believed(record: Record, item: Item, case: AnyCase, cache: Cache) -> bool:
+    """Returns whether the record of a case in another process stands for this one.
 
-    It does not if the record lacks the parts of its bound, or if compiled code has contradicted the fast path here.
+    It does not if it is a pass that lacks the parts of its bound, or if compiled code has contradicted the fast path.
     """
     path = cache.fast_paths.get(item.backend.id)
     if path is not None and path.is_contradicted(cache.trace_for(item.pairing, case.signature, item.backend)):
         return False
-    return not cache.is_largest_use(item.backend, passed.family, passed.bound_fraction or 0.0)
+    uses_most = cache.is_largest_use(item.backend, record.family, record.bound_fraction or 0.0)
+    return record.verdict is not Verdict.PASS or not uses_most
 
 
 def _judge_all(

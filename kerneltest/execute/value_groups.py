@@ -18,14 +18,14 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.applicability import reaches_kernel
 from kerneltest.execute.batching import expect_batch, kernel_inputs, may_queue, run_batched
 from kerneltest.execute.cache import REPEATED, Cache
-from kerneltest.execute.fast_path import checked_executable, covers, outcome_if_pass, run_on_fast_path
+from kerneltest.execute.compile_ahead import prepare_ahead, prepare_next
+from kerneltest.execute.fast_path import checked_executable, outcome_if_pass, run_on_fast_path
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance
 from kerneltest.execute.result_dtypes import check_result_dtypes, undeclared_narrow_dtype
 from kerneltest.execute.time_budget import new_coverage
 from kerneltest.execute.two_questions import TwoQuestions
 from kerneltest.execute.verdict_digests import digest_kernel, digest_texts, digest_values
-from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
@@ -38,36 +38,6 @@ from kerneltest.trace.tracing import Traced, trace
 
 _COARSE = 0.1  # relative error that a useful bound does not admit
 _SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # estimated for one run of a long signature, at most
-
-
-def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
-    """Starts concurrent compilations of the first signature, and of every other one that needs a compiler.
-
-    Signatures that helpers may judge are compiled in the helpers.
-    """
-    cache.group_cases.clear()
-    for case in planned:
-        cache.group_cases.setdefault(case.signature, []).append(case)
-    begun: set[Signature] = set()
-    helpers = cache.process.helpers
-    for case in planned if cache.process.compiles_ahead else ():
-        place = (item.backend.id, item.dtype, item.group.name, case.family.name)
-        if case.signature in begun or quarantine_reason(item.pairing.xfail, place, str(case.signature)):
-            continue
-        begun.add(case.signature)
-        if helpers is not None and helpers.may_judge(item.group.name, case.signature):
-            continue
-        cache.begin_case(item.name, case)
-        try:
-            traced = cache.trace_for(item.pairing, case.signature, item.backend)
-            cache.enter_phase(Phase.COMPILING)
-            first = case.signature == planned[0].signature
-            if first or item.depth == "deep" or not covers(item.backend, cache, traced):
-                cache.prepare(item.backend, traced)
-        except Failure:
-            pass  # reported when the case is judged
-        if (budget := cache.process.budget) is not None and not budget.note_prepared(case.signature):
-            break
 
 
 def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
@@ -126,6 +96,8 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     if again is not None and pairing.reproducible:
         _check_repeated(outputs, again, expectation.defined)
     outcome = judge(outputs, executable.precision)
+    if outcome.record.verdict.is_finding and case in cache.group_cases.get(case.signature, ()):
+        prepare_next(item, case, cache)
     if again is not None and not pairing.reproducible and outcome.record.verdict is Verdict.PASS:
         outcome = judge(again, executable.precision)
     if outcome.record.verdict is Verdict.PASS:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kerneltest.core.runtime import available_processors
 from kerneltest.core.targets import Tier
 from kerneltest.pytest_plugin.executor import Cluster, Executor, ItemRequest, PytestArguments, WorkerSetup
-from kerneltest.pytest_plugin.helper_start import CPU_TIERS, start_helpers
+from kerneltest.pytest_plugin.helper_start import CPU_TIERS, are_worthwhile, fork_helpers, start_helpers
 
 if TYPE_CHECKING:
     import pytest
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kerneltest.execute.item import Item
     from kerneltest.execute.settings import RunSettings
     from kerneltest.pytest_plugin.collection import Collection
+    from kerneltest.pytest_plugin.helper_process import HelperSetup
     from kerneltest.pytest_plugin.helpers import Helpers
     from kerneltest.pytest_plugin.isolation import IsolatedWorker
     from kerneltest.pytest_plugin.result_reuse import ResultReuse
@@ -166,26 +167,40 @@ class Dispatcher:
         ):
             self.isolated_worker.start()
 
-    def start_helpers(self, parts: Sequence[Item]) -> None:
-        """Starts helpers of this process if it has no other processes, processors are free, and the run is long enough.
+    def fork_helpers(self) -> None:
+        """Forks helpers of this process, which must not have used a device of JAX yet, if it may have any."""
+        has_tiers = any(backend.tier in CPU_TIERS for backend in self.backends)
+        if has_tiers and self._may_have_helpers() and not self._config.option.collectonly:
+            self._helpers = fork_helpers(self._helper_setup())
 
-        There are none where a driver of a GPU is installed, nor if another program has called pytest, since a new
-        process would run that program.
+    def start_helpers(self, parts: Sequence[Item]) -> None:
+        """Keeps helpers, or starts some if none could be forked, if the run is long enough.
+
+        A new process would run the program that has called pytest, so there are none if that is another one.
 
         Args:
           parts: the groups of all items of the run.
         """
+        if self._helpers is not None:
+            if not (self._may_have_helpers() and are_worthwhile(parts, CPU_TIERS, forked=True)):
+                self._helpers.close()
+                self._helpers = None
+        elif getattr(sys.modules["__main__"], "__file__", "").endswith(_PROGRAMS) and self._may_have_helpers():
+            self._helpers = start_helpers(self._helper_setup(), parts, CPU_TIERS)
+
+    def _may_have_helpers(self) -> bool:
+        """Returns whether this process has no other processes and no driver of a GPU, which may be used already.
+
+        With another mode of isolation than the default, the user chose the processes.
+        """
         has_others = self._shard != "main" or self.cluster is not None or self._isolated is not None
-        is_pytest = getattr(sys.modules["__main__"], "__file__", "").endswith(_PROGRAMS)
-        if not is_pytest or any(Path(each).exists() for each in _DRIVERS):
-            return
-        # With another mode of isolation than the default, the user chose the processes.
-        if has_others or self._settings.isolate != "device" or self._settings.budget:
-            return
+        has_driver = any(Path(each).exists() for each in _DRIVERS)
+        return not (has_others or has_driver or self._settings.isolate != "device" or self._settings.budget)
+
+    def _helper_setup(self) -> HelperSetup:
         from kerneltest.pytest_plugin.helper_process import HelperSetup
 
-        setup = HelperSetup(self.arguments, _STARTED, self._reuse.cache_folder)
-        self._helpers = start_helpers(setup, parts, CPU_TIERS)
+        return HelperSetup(self.arguments, _STARTED, self._reuse.cache_folder)
 
     def _is_likely_to_isolate(self) -> bool:
         if self._settings.isolate == "never" or self.cluster is not None:

@@ -16,13 +16,12 @@ from kerneltest.core.processes import depend_on_parent
 from kerneltest.core.runtime import retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.item import Item
+from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.runner import blas_threads, run_case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import PytestArguments
 from kerneltest.pytest_plugin.recollection import ItemsByName, collect
-from kerneltest.records.schema import Record
 from kerneltest.records.sources import describe_pairing
 from kerneltest.trace.jax_environment import jax_settings
 from kerneltest.trace.tracing import without_debugging
@@ -57,12 +56,12 @@ class JudgedCases(NamedTuple):
     """The answer of a helper.
 
     Attributes:
-      passed: the records of the cases that passed. The owner judges all others itself.
+      outcomes: of the cases that passed, and of those with wrong values. The owner judges all others itself.
       counts: of traces, compilations and oracle evaluations.
       seconds: in each phase.
     """
 
-    passed: Sequence[Record]
+    outcomes: Sequence[Outcome]
     counts: Mapping[str, int]
     seconds: Mapping[str, float]
 
@@ -91,6 +90,7 @@ def initialize(setup: HelperSetup) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
+    sys.stdout = sys.stderr = open(nowhere, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # to the end
     os.chdir(setup.arguments.folder)
     if setup.gpu_fraction:  # which JAX reads when it first uses the GPU
         os.environ |= {
@@ -138,7 +138,7 @@ def judge_cases(name: str, group: str, ids: Sequence[str], description: str) -> 
         return JudgedCases((), {}, {})
     cache = _this.cache
     cache.switch_to(item.pairing, item.dtype)
-    cache.largest_fraction, cache.evidence_seconds = _Unlimited(), 0.0
+    cache.largest_fraction = _Unlimited()
     cases = [_this.case(item, each) for each in ids]
     cache.group_cases = {cases[0].signature: cases}
     journal = cache.process.journal
@@ -150,11 +150,11 @@ def judge_cases(name: str, group: str, ids: Sequence[str], description: str) -> 
             stack.enter_context(context)
         if _this.executables is not None:
             stack.enter_context(disk_cache(_this.executables))
-        records = [run_case(item, case, cache).record for case in cases]
+        outcomes = [run_case(item, case, cache) for case in cases]
     journal.stop()
     is_sound = not cache.process.take_internal_failures()  # the owner is to meet them, too
     return JudgedCases(
-        [record for record in records if is_sound and record.verdict is Verdict.PASS],
+        [each for each in outcomes if is_sound and (each.comparison or each.record.verdict is Verdict.PASS)],
         dict(journal.counts - counts),
         {phase: spent - seconds.get(phase, 0.0) for phase, spent in journal.spent.items()},
     )

@@ -19,12 +19,38 @@ if TYPE_CHECKING:
 
 CPU_TIERS, DEVICE_TIERS = (Tier.INTERPRET, Tier.SIMULATE), (Tier.DEVICE,)
 
-_LEAST_CASES = 1000  # fewer take less time than a helper needs to start
+_LEAST_CASES, _LEAST_CASES_FORKED = 1000, 100  # fewer take less time than a helper needs to start
 _MOST = 3
 _MOST_ON_DEVICE = 7  # a GPU is idle for most of a run, so that several processes can share it
 _GPU_MEMORY = 3.0  # GiB that JAX may allocate in each of them
 _OWN_GPU_MEMORY = 8.0  # GiB that are left to this process
 _MEMORY = 4 * 2**30  # bytes of main memory for each of these processes; CUDA's libraries take most of it
+
+
+def fork_helpers(setup: HelperSetup) -> Helpers | None:
+    """Forks helpers of this process if processors are free. They collect while this process does.
+
+    Args:
+      setup: of the helpers.
+    """
+    from kerneltest.trace.jax_compat.threads import import_interpreters, may_fork
+
+    if not may_fork():
+        return None
+    import_interpreters()
+    return _start(setup, _free_processors(), CPU_TIERS, "fork")
+
+
+def are_worthwhile(parts: Sequence[Item], tiers: Collection[Tier], *, forked: bool) -> bool:
+    """Returns whether a run is long enough for helpers.
+
+    Args:
+      parts: the groups of all items of the run.
+      tiers: of the backends whose cases they may judge.
+      forked: whether they were forked.
+    """
+    own = [part for part in parts if part.backend.tier in tiers and not part.backend.unavailable()]
+    return sum(sum(part.families().values()) for part in own) >= (_LEAST_CASES_FORKED if forked else _LEAST_CASES)
 
 
 def start_helpers(setup: HelperSetup, parts: Sequence[Item], tiers: Collection[Tier]) -> Helpers | None:
@@ -35,21 +61,28 @@ def start_helpers(setup: HelperSetup, parts: Sequence[Item], tiers: Collection[T
       parts: the groups of all items of the run.
       tiers: of the backends whose cases they may judge.
     """
-    number = min(available_processors() - 1, _MOST)
-    own = [part for part in parts if part.backend.tier in tiers and not part.backend.unavailable()]
-    if number < 1 or sum(sum(part.families().values()) for part in own) < _LEAST_CASES:
+    number = _free_processors()
+    if number < 1 or not are_worthwhile(parts, tiers, forked=False):
         return None
     if tiers == DEVICE_TIERS:
         free, total = gpu_memory()
         room = min((free - _OWN_GPU_MEMORY) / _GPU_MEMORY, free_memory() / _MEMORY - 1)
         number = min(available_processors() - 1, _MOST_ON_DEVICE, int(room))
-        if number < 1:
-            return None
         setup = replace(setup, gpu_fraction=_GPU_MEMORY / total)
+    return _start(setup, number, tiers, "spawn")
+
+
+def _free_processors() -> int:
+    return min(available_processors() - 1, _MOST)
+
+
+def _start(setup: HelperSetup, number: int, tiers: Collection[Tier], method: str) -> Helpers | None:
+    if number < 1:
+        return None
     from kerneltest.pytest_plugin.helpers import Helpers
 
     try:
-        return Helpers(setup, number, tiers)
+        return Helpers(setup, number, tiers, method)
     except Exception as error:  # such as a limit of processes
         warnings.warn(f"no helper processes: {error}", stacklevel=1)
         return None

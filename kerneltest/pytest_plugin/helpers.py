@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Collection, Sequence
-from concurrent.futures import Future
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
-
-from pebble import ProcessFuture, ProcessPool
+from multiprocessing import active_children, get_context
 
 from kerneltest.core.targets import Tier
-from kerneltest.execute.item import Item
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.value_groups import ValueGroup
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
@@ -26,7 +26,6 @@ from kerneltest.pytest_plugin.helper_process import (
     judge_cases,
 )
 from kerneltest.records.journal import Journal
-from kerneltest.records.schema import Record
 
 _PATIENCE = 20.0  # seconds for the cases of one signature; a helper that takes longer hangs
 _EVERY = 0.5  # seconds between two signs of life
@@ -41,26 +40,31 @@ class _Chunk:
       ids: of the cases.
       helper: the one that may judge them; None once this process must.
       answer: what the helper answers; None as long as it was not asked.
-      passed: the records of those that passed, by case; None as long as the answer was not read.
+      outcomes: what it has found, by case; None as long as the answer was not read.
     """
 
     item: Item
     ids: list[str]
     helper: _Helper | None
-    answer: ProcessFuture[JudgedCases] | None = None
-    passed: dict[str, Record] | None = None
+    answer: Future[JudgedCases] | None = None
+    outcomes: dict[str, Outcome] | None = None
 
 
 class _Helper:
     """One helper process, which judges one chunk at a time."""
 
-    def __init__(self, setup: HelperSetup) -> None:
+    def __init__(self, setup: HelperSetup, method: str) -> None:
         self._lock = threading.RLock()  # a callback runs at once if its future is done already
         self._queue: list[_Chunk] = []
         self._description = ""
         self._is_idle, self._is_stopped, self._is_ready = False, False, False
-        self._pool = ProcessPool(max_workers=1, initializer=initialize, initargs=(setup,), context=get_context("spawn"))
-        self._pool.schedule(is_ready, args=(setup.started,)).add_done_callback(self._on_ready)
+        self._pool = ProcessPoolExecutor(1, get_context(method), initialize, (setup,))
+        others = active_children()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # other threads hold no lock that a helper needs
+            ready = self._pool.submit(is_ready, setup.started)
+        (self._process,) = (each for each in active_children() if each not in others)
+        ready.add_done_callback(self._on_ready)
 
     def _on_ready(self, ready: Future[bool]) -> None:
         with suppress(Exception), self._lock:  # it could not start, so it stays busy
@@ -85,15 +89,17 @@ class _Helper:
         chunk = self._queue.pop()
         arguments = chunk.item.name, chunk.item.group.name, chunk.ids, self._description
         try:
-            answer = self._pool.schedule(judge_cases, args=arguments)
+            answer = self._pool.submit(judge_cases, *arguments)
         except Exception:  # of a pool whose process has died
             self._is_stopped = True
             return
         chunk.answer, self._is_idle = answer, False
         answer.add_done_callback(self._on_answer)
 
-    def _on_answer(self, _: object) -> None:
+    def _on_answer(self, answer: Future[JudgedCases]) -> None:
         with self._lock:
+            # A pool whose process has died waits for ever if it is asked from here.
+            self._is_stopped |= answer.cancelled() or isinstance(answer.exception(), BrokenExecutor)
             self._is_idle = True
             self._ask()
 
@@ -112,34 +118,35 @@ class _Helper:
             self._queue.clear()
             self._is_stopped = True
         with suppress(Exception):  # whatever becomes of it, it ends with this process
-            self._pool.stop()  # type: ignore[no-untyped-call]
-            self._pool.join()
+            self._process.kill()
+            self._pool.shutdown(cancel_futures=True)
 
 
 class Helpers:
     """Helper processes, each of which may judge its share of the signatures of an item.
 
-    A helper's word counts for cases that pass; everything else this process judges itself. It takes over whatever no
-    helper has begun.
+    A helper's word counts for cases that pass, and for wrong values once this process has found them in one of its cases
+    as well. Everything else this process judges itself, and whatever no helper has begun.
     """
 
-    def __init__(self, setup: HelperSetup, number: int, tiers: Collection[Tier]) -> None:
+    def __init__(self, setup: HelperSetup, number: int, tiers: Collection[Tier], method: str) -> None:
         """Starts the processes.
 
         Args:
           setup: of each.
           number: how many there are.
           tiers: of the backends whose cases they may judge.
+          method: of `multiprocessing`: `fork` or `spawn`.
         """
         self._tiers = tiers
-        self._helpers = [_Helper(setup) for _ in range(number)]
+        self._helpers = [_Helper(setup, method) for _ in range(number)]
         self._chunks: dict[tuple[str, Signature], _Chunk] = {}
+        self._agreed: dict[_Helper, bool] = {}  # whether this process has found the same wrong values
         self._journal = Journal()
 
     def begin(self, parts: Sequence[Item], journal: Journal) -> None:
         """Distributes the cases of an item's groups, () for none; the journal counts what the processes do."""
-        self._journal = journal
-        self._chunks = {}
+        self._journal, self._chunks, self._agreed = journal, {}, {}
         if not parts or parts[0].backend.tier not in self._tiers or parts[0].backend.unavailable():
             parts = ()
         order: dict[Signature, int] = {}
@@ -165,17 +172,32 @@ class Helpers:
         chunk = self._chunks.get((group, signature))
         return chunk is not None and chunk.helper is not None and chunk.helper.is_usable
 
-    def find_pass(self, group: str, case: AnyCase) -> Record | None:
-        """Returns the record of a case that a helper has seen pass; None if this process has to judge it."""
+    def find_outcome(self, group: str, case: AnyCase) -> Outcome | None:
+        """Returns what a helper has found for a case; None if this process has to judge it.
+
+        It judges itself the first case in which a helper finds wrong values, and believes the helper if it agrees.
+        """
         chunk = self._chunks.get((group, case.signature))
         if chunk is None or chunk.helper is None:
             return None
-        if chunk.passed is None:
-            chunk.passed = self._await(chunk, chunk.helper)
-        return chunk.passed.get(case.id)
+        if chunk.outcomes is None:
+            chunk.outcomes = self._await(chunk, chunk.helper)
+        outcome = chunk.outcomes.get(case.id)
+        if outcome is None or outcome.record.verdict is Verdict.PASS or self._agreed.get(chunk.helper):
+            return outcome
+        return None
 
-    def _await(self, chunk: _Chunk, helper: _Helper) -> dict[str, Record]:
-        """Returns the records of a chunk, waiting for them if the helper was asked."""
+    def compare(self, group: str, case: AnyCase, outcome: Outcome) -> None:
+        """Learns what this process has found for a case."""
+        chunk = self._chunks.get((group, case.signature))
+        if chunk is None or chunk.helper is None or not chunk.outcomes or case.id not in chunk.outcomes:
+            return
+        verdict, own = chunk.outcomes[case.id].record.verdict, outcome.record.verdict
+        if verdict is not Verdict.PASS or own is not Verdict.PASS:
+            self._agreed[chunk.helper] = self._agreed.get(chunk.helper, True) and verdict is own
+
+    def _await(self, chunk: _Chunk, helper: _Helper) -> dict[str, Outcome]:
+        """Returns the outcomes of a chunk, waiting for them if the helper was asked."""
         if helper.take(chunk) or chunk.answer is None:
             chunk.helper = None
             return {}
@@ -185,9 +207,9 @@ class Helpers:
             helper.stop()
             return {}
         self._journal.add(judged.counts, judged.seconds)
-        return {record.case: record for record in judged.passed}
+        return {each.record.case: each for each in judged.outcomes}
 
-    def _wait(self, answer: ProcessFuture[JudgedCases]) -> JudgedCases:
+    def _wait(self, answer: Future[JudgedCases]) -> JudgedCases:
         """Returns an answer, as long as it comes in time.
 
         Raises:

@@ -133,6 +133,7 @@ def pytest_pycollect_makeitem(
 
     if not run.collection.pairings:
         gc.freeze()  # imported modules are permanent; rescanning them costs about 10 % of a run
+        run.dispatcher.fork_helpers()
     run.dispatcher.prestart()
     others: list[pytest.Item | pytest.Collector] = []
     parts: dict[str, list[Item]] = {}

@@ -17,8 +17,10 @@ from kerneltest.pytest_plugin.executor import PytestArguments
 ItemsByName = Mapping[str, tuple[Item, ...]]
 
 # Options of the second collection, after those of the session.
-_ALWAYS = ("--collect-only", "-q", "--kt-report=", "--kt-shard=", "--kt-durations=", "--kt-isolate=never",
-           "--kt-ray=", "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
+_ALWAYS = (
+    "--collect-only", "-q", "--no-summary", "--kt-report=", "--kt-shard=", "--kt-durations=", "--kt-isolate=never",
+    "--kt-ray=", "-W", "ignore::pytest.PytestAssertRewriteWarning",
+)  # fmt: skip
 PROBLEMS: dict[str, str] = {}
 """From the names of pairings that this process cannot test to the reasons."""
 

@@ -1,0 +1,60 @@
+"""Compilations that are started before a case needs them."""
+
+import itertools
+from collections.abc import Sequence
+from contextlib import suppress
+
+from kerneltest.core.failures import Failure
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.fast_path import covers
+from kerneltest.execute.item import Item
+from kerneltest.execute.xfails import quarantine_reason
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.signatures import Signature
+from kerneltest.records.journal import Phase
+
+
+def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
+    """Starts concurrent compilations of the first signature, and of every other one that needs a compiler.
+
+    Signatures that helpers may judge are compiled in the helpers.
+    """
+    cache.group_cases.clear()
+    for case in planned:
+        cache.group_cases.setdefault(case.signature, []).append(case)
+    begun: set[Signature] = set()
+    helpers = cache.process.helpers
+    for case in planned if cache.process.compiles_ahead else ():
+        if case.signature in begun or _is_quarantined(item, case):
+            continue
+        begun.add(case.signature)
+        if helpers is not None and helpers.may_judge(item.group.name, case.signature):
+            continue
+        cache.begin_case(item.name, case)
+        with suppress(Failure):  # reported when the case is judged
+            traced = cache.trace_for(item.pairing, case.signature, item.backend)
+            cache.enter_phase(Phase.COMPILING)
+            first = case.signature == planned[0].signature
+            if first or item.depth == "deep" or not covers(item.backend, cache, traced):
+                cache.prepare(item.backend, traced)
+        if (budget := cache.process.budget) is not None and not budget.note_prepared(case.signature):
+            break
+
+
+def prepare_next(item: Item, case: AnyCase, cache: Cache) -> None:
+    """Starts to compile the signature after that of a wrong case, which is probably wrong, too."""
+    if not cache.process.compiles_ahead or cache.process.budget is not None:
+        return
+    left = itertools.dropwhile(case.signature.__ne__, cache.group_cases)
+    later = next((cache.group_cases[each][0] for each in itertools.islice(left, 1, None)), None)
+    if later is None or _is_quarantined(item, later):
+        return
+    cache.begin_case(item.name, later)
+    with suppress(Failure):  # reported when the case is judged
+        cache.prepare(item.backend, cache.trace_for(item.pairing, later.signature, item.backend))
+    cache.begin_case(item.name, case)
+
+
+def _is_quarantined(item: Item, case: AnyCase) -> bool:
+    place = (item.backend.id, item.dtype, item.group.name, case.family.name)
+    return bool(quarantine_reason(item.pairing.xfail, place, str(case.signature)))
