@@ -1,4 +1,4 @@
-"""The state of the running interpreter: freed memory, garbage collection, warnings, and the stacks of its threads."""
+"""The state of the running interpreter: memory, garbage collection, warnings, threads of BLAS, stacks of threads."""
 
 import ctypes
 import functools
@@ -8,9 +8,11 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
+
+from threadpoolctl import ThreadpoolController
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's <malloc.h>
 
@@ -102,3 +104,15 @@ def thread_stacks() -> Iterator[dict[int, FrameType]]:
         finally:
             if collects:
                 gc.enable()
+
+
+def blas_threads() -> AbstractContextManager[object]:
+    """Returns a context in which BLAS runs single-threaded."""
+    context: AbstractContextManager[object] = _thread_pools(len(sys.modules)).limit(limits=1, user_api="blas")
+    return context
+
+
+@functools.lru_cache(maxsize=1)
+def _thread_pools(modules: int) -> ThreadpoolController:
+    """Returns the controller of loaded BLAS libraries; `modules` is a key, since each imported module may load more."""
+    return ThreadpoolController()

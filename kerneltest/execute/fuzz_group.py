@@ -12,9 +12,9 @@ from kerneltest.core.group_names import GroupName
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.compile_ahead import prepare_ahead
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.strategies import import_hypothesis, strategy_for
-from kerneltest.execute.compile_ahead import prepare_ahead
 from kerneltest.execute.value_groups import judge_values
 from kerneltest.execute.verdict_digests import digest_values
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase, ExplicitCase, signature_pool

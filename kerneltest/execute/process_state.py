@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from kerneltest.core.failures import Failure
 from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Journal
-
-if TYPE_CHECKING:
-    from kerneltest.execute.item import Outcome
 
 
 class CaseHelpers(Protocol):
@@ -29,12 +26,12 @@ class CaseHelpers(Protocol):
         """Returns whether another process may judge the cases of a signature."""
         ...
 
-    def find_outcome(self, group: str, case: AnyCase) -> "Outcome | None":
-        """Returns what another process has found for a case; None if this one has to judge it."""
+    def find_outcome(self, group: str, case: AnyCase) -> Any:
+        """Returns the outcome of a case in another process; None if this one has to judge it."""
         ...
 
-    def compare(self, group: str, case: AnyCase, outcome: "Outcome") -> None:
-        """Learns what this process has found for a case, from which it follows whether to believe the others."""
+    def compare(self, group: str, case: AnyCase, outcome: Any) -> None:
+        """Learns the outcome of a case in this process, which decides whether to believe the others."""
         ...
 
 

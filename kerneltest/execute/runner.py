@@ -1,19 +1,14 @@
 """The execution of an item: its cases one after another, with declared xfails applied to each outcome."""
 
-import functools
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-
-from threadpoolctl import ThreadpoolController
 
 from kerneltest.core.blame import assign_blame
 from kerneltest.core.details import Unavailable
 from kerneltest.core.failures import Failure, iter_causes
 from kerneltest.core.group_names import GroupName
-from kerneltest.core.runtime import retain_freed_memory, show_warnings_once, throttle_gc
+from kerneltest.core.runtime import blas_threads, retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
@@ -109,18 +104,6 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
         yield Outcome(item.record(failure.verdict, failure.detail, family=ANY))
 
 
-def blas_threads() -> AbstractContextManager[object]:
-    """Returns a context in which BLAS runs single-threaded."""
-    context: AbstractContextManager[object] = _thread_pools(len(sys.modules)).limit(limits=1, user_api="blas")
-    return context
-
-
-@functools.lru_cache(maxsize=1)
-def _thread_pools(modules: int) -> ThreadpoolController:
-    """Returns the controller of loaded BLAS libraries; `modules` is a key, since each imported module may load more."""
-    return ThreadpoolController()
-
-
 def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[Outcome]:
     reason = item.backend.unavailable()
     if reason:
@@ -155,7 +138,7 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
             reason = f"the device no longer responds, {cache.process.device_lost}"
             return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
         if helpers is not None:
-            found = helpers.find_outcome(item.group.name, case)
+            found: Outcome | None = helpers.find_outcome(item.group.name, case)
             if found is not None and _is_believed(found.record, item, case, cache):
                 return found
             outcome = run_case(item, case, cache)

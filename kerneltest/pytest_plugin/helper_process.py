@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from kerneltest.backends.disk_cache import disk_cache
 from kerneltest.core.processes import depend_on_parent
-from kerneltest.core.runtime import retain_freed_memory, show_warnings_once, throttle_gc
+from kerneltest.core.runtime import blas_threads, retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
-from kerneltest.execute.runner import blas_threads, run_case
+from kerneltest.execute.runner import run_case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import PytestArguments

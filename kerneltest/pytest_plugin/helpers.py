@@ -125,8 +125,8 @@ class _Helper:
 class Helpers:
     """Helper processes, each of which may judge its share of the signatures of an item.
 
-    A helper's word counts for cases that pass, and for wrong values once this process has found them in one of its cases
-    as well. Everything else this process judges itself, and whatever no helper has begun.
+    A helper's word counts for cases that pass, and for wrong values once this process has found them in one of its
+    cases as well. Everything else this process judges itself, and whatever no helper has begun.
     """
 
     def __init__(self, setup: HelperSetup, number: int, tiers: Collection[Tier], method: str) -> None:

@@ -1,9 +1,12 @@
-"""What a fork of this process finds: JAX's modules, and none of its threads."""
+"""A fork of a process finds JAX's modules, and none of its threads."""
 
+import importlib
 import sys
 from contextlib import suppress
 
 from jax._src import xla_bridge
+
+_INTERPRETERS = ("mosaic", "mosaic_gpu")
 
 
 def may_fork() -> bool:
@@ -13,7 +16,6 @@ def may_fork() -> bool:
 
 def import_interpreters() -> None:
     """Imports what JAX imports when it first interprets a Pallas kernel, so that a fork has it."""
-    with suppress(ImportError):  # as JAX does itself
-        from jax._src.pallas.mosaic.interpret import interpret_pallas_call as of_tpus  # noqa: F401
-    with suppress(ImportError):
-        from jax._src.pallas.mosaic_gpu.interpret import interpret_pallas_call as of_gpus  # noqa: F401
+    for dialect in _INTERPRETERS:
+        with suppress(ImportError):  # as JAX does itself
+            importlib.import_module(f"jax._src.pallas.{dialect}.interpret.interpret_pallas_call")
