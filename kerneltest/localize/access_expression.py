@@ -54,9 +54,14 @@ def _mask(listing: Listing, op: Operation) -> str:
 
 def _expression(listing: Listing, value: int) -> Expression:
     """Returns the expression of a value: its number if it is a constant."""
+    if value in listing.body.arguments:
+        return listing.names[listing.body.arguments.index(value)]
     op = _producer(listing, value)
     if op is None:
         return "i"  # the index of a loop
+    if op.name == "tt.load":
+        buffer, offset = _pointer(listing, op.operands[0])
+        return f"{buffer}[{offset}]"
     if op.name == "arith.constant":
         number = op.attributes["value"]
         return int(number) if not hasattr(number, "shape") or not number.shape else "?"

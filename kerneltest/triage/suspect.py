@@ -13,6 +13,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.records.evidence import EVERY_ELEMENT
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.triage.attribution import DROPS_NAN, drops_nan
+from kerneltest.triage.finding_cluster import is_memory
 from kerneltest.triage.predicates import Condition
 from kerneltest.triage.symptoms import OF_ROUNDING, SLIGHT, Effect, Level, formula_error, symptom
 
@@ -149,7 +150,8 @@ class Suspect:
     @property
     def title(self) -> str:
         """The suspect in one line."""
-        pattern = "" if self.everywhere and self.pattern == EVERY_ELEMENT else self.pattern
+        says_no_more = self.pattern == EVERY_ELEMENT and (self.everywhere or is_memory(self.example))
+        pattern = "" if says_no_more else self.pattern
         what = f"{self.headline}, {pattern}," if pattern else self.headline
         return f"{what} where {self.condition}" if self.condition else what.rstrip(",")
 

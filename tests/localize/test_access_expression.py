@@ -1,7 +1,12 @@
 """The offsets of accesses, as the lowered code computes them."""
 
-import pytest
+from typing import Any
 
+import jax
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
 from kerneltest.core.targets import TARGETS
 from kerneltest.localize.access_expression import describe_offset
 from kerneltest.localize.listing import Listing
@@ -49,3 +54,26 @@ def test_offsets_in_a_loop_have_strides_and_a_turn() -> None:
     load = describe_offset(listing, _places(listing, "tt.load")[0], "x_ref")
     assert "i * 32 + arange(32)" in load
     assert "* 100" in load
+
+
+def _gather(x: jax.Array, at: jax.Array) -> jax.Array:
+    def body(x_ref: Any, at_ref: Any, o_ref: Any) -> None:
+        o_ref[0] = x_ref[at_ref[pl.program_id(0)]]
+
+    result: jax.Array = pl.pallas_call(
+        body,
+        grid=at.shape,
+        in_specs=[pl.BlockSpec(x.shape, lambda i: (0,)), pl.BlockSpec(at.shape, lambda i: (0,))],
+        out_specs=pl.BlockSpec((1,), lambda i: (i,)),
+        out_shape=jax.ShapeDtypeStruct(at.shape, x.dtype),
+    )(x, at)
+    return result
+
+
+def test_an_offset_that_is_loaded_names_its_array() -> None:
+    pairing = kt.oracle_for(_gather, x=kt.array("n", "float32"), at=kt.indices("m", into="n"))(lambda x, at: x[at])
+    signature = Signature((("n", 8), ("m", 4)), (("x", "float32"), ("at", "int32")), (), "float32")
+    listing = MutableKernel(trace(pairing, signature), TARGETS["sm_90"], {"n": 8, "m": 4}).calls[0].listing
+    said = [describe_offset(listing, place, "x_ref") for place in _places(listing, "tt.load")]
+    assert "at_ref[program_id(0)]" in " ".join(said)
+    assert "addptr" not in " ".join(said)

@@ -8,7 +8,7 @@ import pytest
 
 from kerneltest.core.details import Access, Detail, MemoryFault, Mismatch, Nondeterministic, Race, Visit
 from kerneltest.core.details.wrong_values import ErrorCause, MismatchCause
-from kerneltest.records.evidence import Evidence
+from kerneltest.records.evidence import Evidence, Pattern, PatternKind
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.report.text.suspect_text import format_suspect
 from kerneltest.triage.suspects import find_suspects
@@ -41,6 +41,7 @@ def _wrong(got: float, wanted: float = 1.0, off: float | None = None) -> tuple[s
     return "mismatch", detail, Evidence(index=(0,), actual=got, expected=wanted, wrong_blocks=(1, 1))
 
 
+EVERYWHERE = (*_wrong(3.0)[:2], replace(_wrong(3.0)[2], pattern=Pattern(PatternKind.EVERYWHERE)))
 RACE = "race", Race("k", "o_ref", "[0]", ()), Evidence()
 CHANGES = "nondeterministic", Nondeterministic("output 0", (0,), "1", "2", 1, 4), Evidence()
 OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), "x_ref", "[9]", "a load"), Evidence()
@@ -58,6 +59,10 @@ OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), 
         ({"simulate:sm_90": lambda n, family: OUTSIDE if n % 16 else None,
           "cuda": lambda n, family: _wrong(3.0) if n in (17, 33) else None},
          ["an access out of bounds: load of x_ref where n is not a multiple of its block, 16"]),
+        # that every element is wrong says nothing of where the access is
+        ({"simulate:sm_90": lambda n, family: OUTSIDE if n % 16 else None,
+          "cuda": lambda n, family: EVERYWHERE if n in (17, 33) else None},
+         ["an access out of bounds: load of x_ref where n is not a multiple of its block, 16"]),
         # an interpreter that pads arrays shows another bug, unless it is wrong in the same signatures
         ({"simulate:sm_90": lambda n, family: OUTSIDE if n % 16 else None,
           "interpret": lambda n, family: _wrong(3.0) if n > 32 else None},
@@ -73,8 +78,8 @@ OUTSIDE = "out_of_bounds", MemoryFault("k", Visit(Access.LOAD, (0,), "k.py:7"), 
         ({"interpret": lambda n, family: _wrong(3.0, off=0.5) if family != "nan_first" else _wrong(0.0, float("nan"))},
          ["wrong values: the oracle and every backend differ"]),
     ],
-    ids=["race and device", "race and nondeterminism", "out of bounds and device", "two bugs", "nearly right",
-         "nearly right and NaN", "wrong and NaN"],
+    ids=["race and device", "race and nondeterminism", "out of bounds and device", "every element", "two bugs",
+         "nearly right", "nearly right and NaN", "wrong and NaN"],
 )  # fmt: skip
 def test_a_bug_that_shows_in_several_ways_is_one_suspect(runs: dict[str, Fails], titles: list[str]) -> None:
     records = [record for backend, fails in runs.items() for record in _run(backend, fails)]
