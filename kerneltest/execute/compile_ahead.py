@@ -45,13 +45,17 @@ def prepare_next(item: Item, case: AnyCase, cache: Cache) -> None:
     """Starts to compile the signature after that of a wrong case, which is probably wrong, too."""
     if not cache.process.compiles_ahead or cache.process.budget is not None:
         return
-    left = itertools.dropwhile(case.signature.__ne__, cache.group_cases)
-    later = next((cache.group_cases[each][0] for each in itertools.islice(left, 1, None)), None)
+    helpers = cache.process.helpers
+    left = itertools.islice(itertools.dropwhile(case.signature.__ne__, cache.group_cases), 1, None)
+    own = (each for each in left if helpers is None or not helpers.may_judge(item.group.name, each))
+    later = next((cache.group_cases[each][0] for each in own), None)
     if later is None or _is_quarantined(item, later):
         return
     cache.begin_case(item.name, later)
-    with suppress(Failure):  # reported when the case is judged
-        cache.prepare(item.backend, cache.trace_for(item.pairing, later.signature, item.backend))
+    with suppress(Exception):  # it comes again when the case is judged
+        traced = cache.trace_for(item.pairing, later.signature, item.backend)
+        cache.enter_phase(Phase.COMPILING)
+        cache.prepare(item.backend, traced)
     cache.begin_case(item.name, case)
 
 

@@ -15,7 +15,6 @@ from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_float, p
 from kerneltest.core.precision import FLOAT32
 from kerneltest.declare.built_in_models import Rounding
 from kerneltest.declare.error_model import Tolerance
-from kerneltest.execute.formula_check import FORMULA_ARITHMETIC, movement
 from kerneltest.execute.output_comparison import CallOutputs
 from kerneltest.judge.compare import Comparison
 from kerneltest.numerics.rounding_bounds import bound_from_spread
@@ -35,7 +34,6 @@ _BACKWARD_STABLE = 4.0  # the largest error / bound by rounded inputs: Welford's
 _UNSTABLE_SLACK = 4.0  # of the oracle's bound: what an unstable formula may lose in fact
 
 _FLOAT64 = float_format(np.dtype(np.float64))
-_SATURATED = 2.0**-8  # 40 bits instead of 24 leave 2^-16 of a formula's movement, unless rounding decides the result
 _DIGIT = 10.0  # a value of which the oracle keeps a digit is so many times as large as its bound
 _BY_OWN_FORMULA = ", or the rounding of the kernel's own formula"
 
@@ -103,9 +101,9 @@ def own_rounding(
         size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
         own.append(np.maximum(bound, moved + float_format(output.dtype).ulp(size + moved) / 2))
         most = np.maximum(bound, most)
-        unstable, stable = own[-1] > MOST_UNSTABLE * most, _UNSTABLE_SLACK * most
-        if unstable.any():
-            unstable &= (size > _DIGIT * most) | _is_saturated(sample(FORMULA_ARITHMETIC), number, own[-1])
+        # Where the oracle itself keeps no digit, none can be lost.
+        unstable = (own[-1] > MOST_UNSTABLE * most) & (size > _DIGIT * most)
+        stable = _UNSTABLE_SLACK * most
         if unstable.any() and (perturbed := sample(_rounded_inputs(fmt))):
             by_inputs = _moved(perturbed[number][0], perturbed[number], fmt)
             stable = np.maximum(stable, _BACKWARD_STABLE * by_inputs)
@@ -117,14 +115,6 @@ def _moved(exact: Array, samples: Array, fmt: FloatFormat) -> Array:
     """Returns the bound that samples make around exact values."""
     spread = spread_of(np.concatenate([exact[None], samples[1:].astype(np.float64)]))
     return np.where(spread.lost, 0.0, bound_from_spread(exact, spread, fmt.unit_roundoff))
-
-
-def _is_saturated(samples: Sequence[Array], number: int, bound: Array) -> Array:
-    """Returns where an output moves in samples of 40 bits nearly as much as a bound, which is of coarser ones.
-
-    Where the oracle keeps no digit, the kernel need not, but this is no rounding: it takes another result at random.
-    """
-    return movement(samples[number]) > _SATURATED * bound if samples else np.zeros(bound.shape, bool)
 
 
 def _rounded_inputs(fmt: FloatFormat) -> SampleArithmetic:

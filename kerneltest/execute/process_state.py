@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Journal
+from kerneltest.records.schema import Record
 
 
 class CaseHelpers(Protocol):
@@ -26,12 +28,12 @@ class CaseHelpers(Protocol):
         """Returns whether another process may judge the cases of a signature."""
         ...
 
-    def find_outcome(self, group: str, case: AnyCase) -> Any:
-        """Returns the outcome of a case in another process; None if this one has to judge it."""
+    def find_record(self, group: str, case: AnyCase) -> Record | None:
+        """Returns the record of a case that another process has judged; None if this one has to judge it."""
         ...
 
-    def compare(self, group: str, case: AnyCase, outcome: Any) -> None:
-        """Learns the outcome of a case in this process, which decides whether to believe the others."""
+    def compare(self, group: str, case: AnyCase, verdict: Verdict) -> None:
+        """Learns the verdict of this process, which decides whether to believe the others."""
         ...
 
 

@@ -1,11 +1,12 @@
 """The execution of an item: its cases one after another, with declared xfails applied to each outcome."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.blame import assign_blame
 from kerneltest.core.details import Unavailable
+from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, iter_causes
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.runtime import blas_threads, retain_freed_memory, show_warnings_once, throttle_gc
@@ -138,11 +139,11 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
             reason = f"the device no longer responds, {cache.process.device_lost}"
             return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
         if helpers is not None:
-            found: Outcome | None = helpers.find_outcome(item.group.name, case)
-            if found is not None and _is_believed(found.record, item, case, cache):
-                return found
+            found = helpers.find_record(item.group.name, case)
+            if found is not None and _is_believed(found, item, case, cache):
+                return Outcome(found, _arguments(item, case, cache) if found.verdict.is_finding else None)
             outcome = run_case(item, case, cache)
-            helpers.compare(item.group.name, case, outcome)
+            helpers.compare(item.group.name, case, outcome.record.verdict)
             return outcome
         if budget is None:
             return run_case(item, case, cache)
@@ -278,10 +279,14 @@ def _failure_outcome(item: Item, case: AnyCase, cache: Cache, failure: Failure, 
     record = item.record(failure.verdict, failure.detail, case=case)
     if not failure.verdict.is_finding or not fillable:
         return Outcome(record)
-    record = replace(record, evidence=Evidence(stderr=failure.stderr))
+    return Outcome(replace(record, evidence=Evidence(stderr=failure.stderr)), _arguments(item, case, cache))
+
+
+def _arguments(item: Item, case: AnyCase, cache: Cache) -> Mapping[str, Array] | None:
+    """Returns a case's array arguments by path; None if they cannot be filled, which the case itself tells."""
     try:
-        return Outcome(record, item.group.arguments(item, case, cache))
+        return item.group.arguments(item, case, cache)
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException:  # the failure itself says so
-        return Outcome(record)
+    except BaseException:
+        return None

@@ -10,14 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kerneltest.core.runtime import available_processors
 from kerneltest.core.targets import Tier
 from kerneltest.pytest_plugin.executor import Cluster, Executor, ItemRequest, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.helper_start import CPU_TIERS, are_worthwhile, fork_helpers, start_helpers
 
 if TYPE_CHECKING:
-    import pytest
-
     from kerneltest.backends.base import Backend
     from kerneltest.core.failures import Failure
     from kerneltest.execute.item import Item
@@ -31,9 +31,17 @@ if TYPE_CHECKING:
     from kerneltest.pytest_plugin.worker import ItemWorker
     from kerneltest.records.journal import Activity
 
-_STARTED = time.time()  # before any module of the session is imported
+STARTED = pytest.StashKey[float]()
+"""When a session started, before it imported any module, in seconds since 1970."""
+
+_IMPORTED = time.time()
 _PROGRAMS = ("pytest", "py.test", "pytest/__main__.py")
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NVIDIA, AMD and TPUs
+
+
+def when_started(config: pytest.Config) -> float:
+    """Returns when a session started, in seconds since 1970."""
+    return config.stash.get(STARTED, _IMPORTED)
 
 
 class Dispatcher:
@@ -169,9 +177,8 @@ class Dispatcher:
 
     def fork_helpers(self) -> None:
         """Forks helpers of this process, which must not have used a device of JAX yet, if it may have any."""
-        has_tiers = any(backend.tier in CPU_TIERS for backend in self.backends)
-        if has_tiers and self._may_have_helpers() and not self._config.option.collectonly:
-            self._helpers = fork_helpers(self._helper_setup())
+        if self._helpers is None and self._may_have_helpers():
+            self._helpers = fork_helpers(self._helper_setup(), self.backends)
 
     def start_helpers(self, parts: Sequence[Item]) -> None:
         """Keeps helpers, or starts some if none could be forked, if the run is long enough.
@@ -183,24 +190,25 @@ class Dispatcher:
         """
         if self._helpers is not None:
             if not (self._may_have_helpers() and are_worthwhile(parts, CPU_TIERS, forked=True)):
-                self._helpers.close()
+                self._helpers.dismiss()
                 self._helpers = None
         elif getattr(sys.modules["__main__"], "__file__", "").endswith(_PROGRAMS) and self._may_have_helpers():
             self._helpers = start_helpers(self._helper_setup(), parts, CPU_TIERS)
 
     def _may_have_helpers(self) -> bool:
-        """Returns whether this process has no other processes and no driver of a GPU, which may be used already.
+        """Returns whether nothing speaks against helpers: other processes, a time budget, the driver of a GPU.
 
         With another mode of isolation than the default, the user chose the processes.
         """
-        has_others = self._shard != "main" or self.cluster is not None or self._isolated is not None
+        settings, is_alone = self._settings, self._shard == "main" and self.cluster is None and self._isolated is None
         has_driver = any(Path(each).exists() for each in _DRIVERS)
-        return not (has_others or has_driver or self._settings.isolate != "device" or self._settings.budget)
+        runs = not (self._config.option.collectonly or settings.budget)
+        return is_alone and runs and settings.isolate == "device" and not has_driver
 
     def _helper_setup(self) -> HelperSetup:
         from kerneltest.pytest_plugin.helper_process import HelperSetup
 
-        return HelperSetup(self.arguments, _STARTED, self._reuse.cache_folder)
+        return HelperSetup(self.arguments, when_started(self._config), self._reuse.cache_folder)
 
     def _is_likely_to_isolate(self) -> bool:
         if self._settings.isolate == "never" or self.cluster is not None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,9 +26,12 @@ from kerneltest.plan.explicit import AnyCase
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import PytestArguments
 from kerneltest.pytest_plugin.recollection import ItemsByName, collect
+from kerneltest.records.schema import Record
 from kerneltest.records.sources import describe_pairing
 from kerneltest.trace.jax_environment import jax_settings
 from kerneltest.trace.tracing import without_debugging
+
+_EVIDENCE_SECONDS = 10.0  # for all findings of a pairing: less than the owner's patience
 
 
 class _Unlimited(dict[tuple[str, str], float]):
@@ -56,12 +63,12 @@ class JudgedCases(NamedTuple):
     """The answer of a helper.
 
     Attributes:
-      outcomes: of the cases that passed, and of those with wrong values. The owner judges all others itself.
+      records: of the cases that passed, and of those with wrong values. The owner judges all others itself.
       counts: of traces, compilations and oracle evaluations.
       seconds: in each phase.
     """
 
-    outcomes: Sequence[Outcome]
+    records: Sequence[Record]
     counts: Mapping[str, int]
     seconds: Mapping[str, float]
 
@@ -84,13 +91,30 @@ class _HelperProcess:
 _this = _HelperProcess()
 
 
-def initialize(setup: HelperSetup) -> None:
-    """Collects all items of the session. Nothing that they print is of interest: the owner has collected them, too."""
+def serve(connection: Connection, setup: HelperSetup) -> None:
+    """Collects all items of the session, and then judges the cases that the owner sends.
+
+    Args:
+      connection: to the owner. It first gets whether this process can judge cases, and then a `JudgedCases` for the
+        arguments of each call of `judge_cases`, until None comes in their place.
+      setup: of this process.
+    """
+    _initialize(setup)
+    with suppress(EOFError, OSError):  # the owner has ended
+        connection.send(_is_ready(setup.started))
+        while (asked := connection.recv()) is not None:
+            connection.send(judge_cases(*asked))
+
+
+def _initialize(setup: HelperSetup) -> None:
+    """Collects all items. Nothing that they print is of interest: the owner has collected them, too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner ends this process
     depend_on_parent()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     sys.stdout = sys.stderr = open(nowhere, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # to the end
+    logging.getLogger().handlers.clear()  # of the owner's pytest, if this process was forked
     os.chdir(setup.arguments.folder)
     if setup.gpu_fraction:  # which JAX reads when it first uses the GPU
         os.environ |= {
@@ -98,11 +122,12 @@ def initialize(setup: HelperSetup) -> None:
             "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{setup.gpu_fraction:.4f}",
         }
     _this.executables = setup.executables
+    words = (*setup.arguments.words, "--no-summary")  # for which plugins import more
     with suppress(UncollectedError):
-        _this.items = collect(setup.arguments)
+        _this.items = collect(replace(setup.arguments, words=words))
 
 
-def is_ready(started: float) -> bool:
+def _is_ready(started: float) -> bool:
     """Returns whether there are items, once all are collected, and no module was saved after the owner started.
 
     Args:
@@ -120,8 +145,8 @@ def _when_saved(file: str) -> float:
 
 
 def describe(item: Item) -> str:
-    """Returns what the same cases of an item may be judged differently by: JAX's settings, and the declaration."""
-    return f"{jax_settings()} {describe_pairing(item.pairing)}"
+    """Returns a digest of what the verdicts of an item depend on besides its code: JAX's settings, the declaration."""
+    return hashlib.sha256(f"{jax_settings()} {describe_pairing(item.pairing)}".encode()).hexdigest()
 
 
 def judge_cases(name: str, group: str, ids: Sequence[str], description: str) -> JudgedCases:
@@ -139,6 +164,7 @@ def judge_cases(name: str, group: str, ids: Sequence[str], description: str) -> 
     cache = _this.cache
     cache.switch_to(item.pairing, item.dtype)
     cache.largest_fraction = _Unlimited()
+    cache.evidence_seconds = min(cache.evidence_seconds, _EVIDENCE_SECONDS)
     cases = [_this.case(item, each) for each in ids]
     cache.group_cases = {cases[0].signature: cases}
     journal = cache.process.journal
@@ -150,11 +176,16 @@ def judge_cases(name: str, group: str, ids: Sequence[str], description: str) -> 
             stack.enter_context(context)
         if _this.executables is not None:
             stack.enter_context(disk_cache(_this.executables))
-        outcomes = [run_case(item, case, cache) for case in cases]
+        records = list(filter(None, (_record_of(run_case(item, case, cache)) for case in cases)))
     journal.stop()
     is_sound = not cache.process.take_internal_failures()  # the owner is to meet them, too
     return JudgedCases(
-        [each for each in outcomes if is_sound and (each.comparison or each.record.verdict is Verdict.PASS)],
+        records if is_sound else (),
         dict(journal.counts - counts),
         {phase: spent - seconds.get(phase, 0.0) for phase, spent in journal.spent.items()},
     )
+
+
+def _record_of(outcome: Outcome) -> Record | None:
+    """Returns the record of a case that passed or has wrong values; None for any other."""
+    return outcome.record if outcome.comparison is not None or outcome.record.verdict is Verdict.PASS else None

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
-from kerneltest.core.processes import free_memory
+from kerneltest.core.processes import free_memory, reads_files
 from kerneltest.core.runtime import available_processors
 from kerneltest.core.targets import Tier
 from kerneltest.pytest_plugin.gpu_assignment import gpu_memory
 
 if TYPE_CHECKING:
+    from multiprocessing.context import ForkContext, SpawnContext
+
+    from kerneltest.backends.base import Backend
     from kerneltest.execute.item import Item
     from kerneltest.pytest_plugin.helper_process import HelperSetup
     from kerneltest.pytest_plugin.helpers import Helpers
@@ -27,18 +31,23 @@ _OWN_GPU_MEMORY = 8.0  # GiB that are left to this process
 _MEMORY = 4 * 2**30  # bytes of main memory for each of these processes; CUDA's libraries take most of it
 
 
-def fork_helpers(setup: HelperSetup) -> Helpers | None:
+def fork_helpers(setup: HelperSetup, backends: Iterable[Backend]) -> Helpers | None:
     """Forks helpers of this process if processors are free. They collect while this process does.
 
     Args:
       setup: of the helpers.
+      backends: of the run.
     """
-    from kerneltest.trace.jax_compat.threads import import_interpreters, may_fork
-
-    if not may_fork():
+    number = _free_processors()
+    if number < 1 or not any(backend.tier in CPU_TIERS for backend in backends):
         return None
-    import_interpreters()
-    return _start(setup, _free_processors(), CPU_TIERS, "fork")
+    from kerneltest.trace.jax_compat.forking import import_interpreters, may_fork
+
+    if not may_fork() or reads_files():
+        return None
+    if any(backend.tier is Tier.INTERPRET for backend in backends):
+        import_interpreters()
+    return _start(setup, number, CPU_TIERS, get_context("fork"))
 
 
 def are_worthwhile(parts: Sequence[Item], tiers: Collection[Tier], *, forked: bool) -> bool:
@@ -69,20 +78,22 @@ def start_helpers(setup: HelperSetup, parts: Sequence[Item], tiers: Collection[T
         room = min((free - _OWN_GPU_MEMORY) / _GPU_MEMORY, free_memory() / _MEMORY - 1)
         number = min(available_processors() - 1, _MOST_ON_DEVICE, int(room))
         setup = replace(setup, gpu_fraction=_GPU_MEMORY / total)
-    return _start(setup, number, tiers, "spawn")
+    return _start(setup, number, tiers, get_context("spawn"))
 
 
 def _free_processors() -> int:
     return min(available_processors() - 1, _MOST)
 
 
-def _start(setup: HelperSetup, number: int, tiers: Collection[Tier], method: str) -> Helpers | None:
+def _start(
+    setup: HelperSetup, number: int, tiers: Collection[Tier], context: ForkContext | SpawnContext
+) -> Helpers | None:
     if number < 1:
         return None
     from kerneltest.pytest_plugin.helpers import Helpers
 
     try:
-        return Helpers(setup, number, tiers, method)
+        return Helpers(setup, number, tiers, context)
     except Exception as error:  # such as a limit of processes
         warnings.warn(f"no helper processes: {error}", stacklevel=1)
         return None

@@ -6,26 +6,23 @@ import threading
 import time
 import warnings
 from collections.abc import Collection, Sequence
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context
+from typing import TYPE_CHECKING
 
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.item import Item
 from kerneltest.execute.value_groups import ValueGroup
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.pytest_plugin.helper_process import (
-    HelperSetup,
-    JudgedCases,
-    describe,
-    initialize,
-    is_ready,
-    judge_cases,
-)
+from kerneltest.pytest_plugin.helper_process import HelperSetup, JudgedCases, describe, serve
 from kerneltest.records.journal import Journal
+from kerneltest.records.schema import Record
+
+if TYPE_CHECKING:  # Windows has no fork
+    from multiprocessing.context import ForkContext, SpawnContext
 
 _PATIENCE = 20.0  # seconds for the cases of one signature; a helper that takes longer hangs
 _EVERY = 0.5  # seconds between two signs of life
@@ -40,36 +37,56 @@ class _Chunk:
       ids: of the cases.
       helper: the one that may judge them; None once this process must.
       answer: what the helper answers; None as long as it was not asked.
-      outcomes: what it has found, by case; None as long as the answer was not read.
+      records: what it has found, by case; None as long as the answer was not read.
     """
 
     item: Item
     ids: list[str]
     helper: _Helper | None
     answer: Future[JudgedCases] | None = None
-    outcomes: dict[str, Outcome] | None = None
+    records: dict[str, Record] | None = None
 
 
 class _Helper:
-    """One helper process, which judges one chunk at a time."""
+    """One helper process, which judges one chunk at a time.
 
-    def __init__(self, setup: HelperSetup, method: str) -> None:
-        self._lock = threading.RLock()  # a callback runs at once if its future is done already
+    It is no pool of `concurrent.futures`, since that waits for ever if its process is killed while it answers.
+    """
+
+    def __init__(self, setup: HelperSetup, context: ForkContext | SpawnContext) -> None:
+        self._lock = threading.Lock()
         self._queue: list[_Chunk] = []
+        self._asked: Future[JudgedCases] | None = None
         self._description = ""
-        self._is_idle, self._is_stopped, self._is_ready = False, False, False
-        self._pool = ProcessPoolExecutor(1, get_context(method), initialize, (setup,))
-        others = active_children()
+        self._is_stopped, self._is_ready = False, False
+        self._connection, its_own = context.Pipe()
+        self._process = context.Process(target=serve, args=(its_own, setup), daemon=True)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # other threads hold no lock that a helper needs
-            ready = self._pool.submit(is_ready, setup.started)
-        (self._process,) = (each for each in active_children() if each not in others)
-        ready.add_done_callback(self._on_ready)
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside other threads
+            self._process.start()
+        its_own.close()  # so that the end of the process is the end of the connection
 
-    def _on_ready(self, ready: Future[bool]) -> None:
-        with suppress(Exception), self._lock:  # it could not start, so it stays busy
-            self._is_ready = self._is_idle = ready.result()
-            self._ask()
+    def listen(self) -> None:
+        """Begins to read what the process answers, in a thread, which a later fork would lack."""
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        with suppress(Exception):  # the process has ended
+            is_ready = self._connection.recv()
+            with self._lock:
+                self._is_ready = is_ready
+                self._ask()
+            while True:
+                judged = self._connection.recv()
+                with self._lock:
+                    answered, self._asked = self._asked, None
+                    self._ask()
+                if answered is not None:
+                    answered.set_result(judged)
+        with self._lock:
+            self._is_stopped = True
+            if self._asked is not None:
+                self._asked.set_exception(EOFError("the helper has ended"))
 
     @property
     def is_usable(self) -> bool:
@@ -84,24 +101,15 @@ class _Helper:
 
     def _ask(self) -> None:
         """Sends the next chunk if the process is idle."""
-        if not (self._is_idle and self._queue) or self._is_stopped:
+        if not (self.is_usable and self._queue) or self._asked is not None:
             return
         chunk = self._queue.pop()
-        arguments = chunk.item.name, chunk.item.group.name, chunk.ids, self._description
         try:
-            answer = self._pool.submit(judge_cases, *arguments)
-        except Exception:  # of a pool whose process has died
+            self._connection.send((chunk.item.name, chunk.item.group.name, chunk.ids, self._description))
+        except OSError:  # the process has ended
             self._is_stopped = True
             return
-        chunk.answer, self._is_idle = answer, False
-        answer.add_done_callback(self._on_answer)
-
-    def _on_answer(self, answer: Future[JudgedCases]) -> None:
-        with self._lock:
-            # A pool whose process has died waits for ever if it is asked from here.
-            self._is_stopped |= answer.cancelled() or isinstance(answer.exception(), BrokenExecutor)
-            self._is_idle = True
-            self._ask()
+        self._asked = chunk.answer = Future()
 
     def take(self, chunk: _Chunk) -> bool:
         """Takes a chunk back; returns False if the process was asked already."""
@@ -112,14 +120,19 @@ class _Helper:
                 self._queue.remove(chunk)
             return True
 
+    def dismiss(self) -> None:
+        """Lets the process end once it has collected, before it judges anything."""
+        with self._lock, suppress(OSError):
+            self._is_stopped = True
+            self._connection.send(None)
+
     def stop(self) -> None:
         """Ends the process at once."""
         with self._lock:
             self._queue.clear()
             self._is_stopped = True
-        with suppress(Exception):  # whatever becomes of it, it ends with this process
-            self._process.kill()
-            self._pool.shutdown(cancel_futures=True)
+        self._process.kill()
+        self._process.join()
 
 
 class Helpers:
@@ -129,24 +142,37 @@ class Helpers:
     cases as well. Everything else this process judges itself, and whatever no helper has begun.
     """
 
-    def __init__(self, setup: HelperSetup, number: int, tiers: Collection[Tier], method: str) -> None:
+    def __init__(
+        self, setup: HelperSetup, number: int, tiers: Collection[Tier], context: ForkContext | SpawnContext
+    ) -> None:
         """Starts the processes.
 
         Args:
           setup: of each.
           number: how many there are.
           tiers: of the backends whose cases they may judge.
-          method: of `multiprocessing`: `fork` or `spawn`.
+          context: of `multiprocessing`, which forks or spawns them.
         """
         self._tiers = tiers
-        self._helpers = [_Helper(setup, method) for _ in range(number)]
+        self._helpers: list[_Helper] = []
+        try:
+            for _ in range(number):
+                self._helpers.append(_Helper(setup, context))
+        except BaseException:
+            self.close()
+            raise
+        for helper in self._helpers:
+            helper.listen()
         self._chunks: dict[tuple[str, Signature], _Chunk] = {}
-        self._agreed: dict[_Helper, bool] = {}  # whether this process has found the same wrong values
+        self._agreed: set[tuple[_Helper, Verdict]] = set()  # what this process has found as well
+        self._contradicted: set[_Helper] = set()
         self._journal = Journal()
 
     def begin(self, parts: Sequence[Item], journal: Journal) -> None:
         """Distributes the cases of an item's groups, () for none; the journal counts what the processes do."""
-        self._journal, self._chunks, self._agreed = journal, {}, {}
+        self._journal, self._chunks = journal, {}
+        self._agreed.clear()
+        self._contradicted.clear()
         if not parts or parts[0].backend.tier not in self._tiers or parts[0].backend.unavailable():
             parts = ()
         order: dict[Signature, int] = {}
@@ -172,32 +198,33 @@ class Helpers:
         chunk = self._chunks.get((group, signature))
         return chunk is not None and chunk.helper is not None and chunk.helper.is_usable
 
-    def find_outcome(self, group: str, case: AnyCase) -> Outcome | None:
+    def find_record(self, group: str, case: AnyCase) -> Record | None:
         """Returns what a helper has found for a case; None if this process has to judge it.
 
         It judges itself the first case in which a helper finds wrong values, and believes the helper if it agrees.
         """
         chunk = self._chunks.get((group, case.signature))
-        if chunk is None or chunk.helper is None:
+        if chunk is None or chunk.helper is None or chunk.helper in self._contradicted:
             return None
-        if chunk.outcomes is None:
-            chunk.outcomes = self._await(chunk, chunk.helper)
-        outcome = chunk.outcomes.get(case.id)
-        if outcome is None or outcome.record.verdict is Verdict.PASS or self._agreed.get(chunk.helper):
-            return outcome
+        if chunk.records is None:
+            chunk.records = self._await(chunk, chunk.helper)
+        record = chunk.records.get(case.id)
+        if record is None or record.verdict is Verdict.PASS or (chunk.helper, record.verdict) in self._agreed:
+            return record
         return None
 
-    def compare(self, group: str, case: AnyCase, outcome: Outcome) -> None:
-        """Learns what this process has found for a case."""
+    def compare(self, group: str, case: AnyCase, verdict: Verdict) -> None:
+        """Learns the verdict of this process: a helper that it contradicts is not believed any more."""
         chunk = self._chunks.get((group, case.signature))
-        if chunk is None or chunk.helper is None or not chunk.outcomes or case.id not in chunk.outcomes:
+        if chunk is None or chunk.helper is None or not chunk.records or case.id not in chunk.records:
             return
-        verdict, own = chunk.outcomes[case.id].record.verdict, outcome.record.verdict
-        if verdict is not Verdict.PASS or own is not Verdict.PASS:
-            self._agreed[chunk.helper] = self._agreed.get(chunk.helper, True) and verdict is own
+        if chunk.records[case.id].verdict is verdict:
+            self._agreed.add((chunk.helper, verdict))
+        else:
+            self._contradicted.add(chunk.helper)
 
-    def _await(self, chunk: _Chunk, helper: _Helper) -> dict[str, Outcome]:
-        """Returns the outcomes of a chunk, waiting for them if the helper was asked."""
+    def _await(self, chunk: _Chunk, helper: _Helper) -> dict[str, Record]:
+        """Returns the records of a chunk, waiting for them if the helper was asked."""
         if helper.take(chunk) or chunk.answer is None:
             chunk.helper = None
             return {}
@@ -207,7 +234,7 @@ class Helpers:
             helper.stop()
             return {}
         self._journal.add(judged.counts, judged.seconds)
-        return {each.record.case: each for each in judged.outcomes}
+        return {record.case: record for record in judged.records}
 
     def _wait(self, answer: Future[JudgedCases]) -> JudgedCases:
         """Returns an answer, as long as it comes in time.
@@ -223,6 +250,11 @@ class Helpers:
             except TimeoutError:
                 if time.monotonic() > ends:
                     raise
+
+    def dismiss(self) -> None:
+        """Lets the processes end, as there is too little to judge."""
+        for helper in self._helpers:
+            helper.dismiss()
 
     def close(self) -> None:
         """Ends the processes."""

@@ -18,7 +18,7 @@ ItemsByName = Mapping[str, tuple[Item, ...]]
 
 # Options of the second collection, after those of the session.
 _ALWAYS = (
-    "--collect-only", "-q", "--no-summary", "--kt-report=", "--kt-shard=", "--kt-durations=", "--kt-isolate=never",
+    "--collect-only", "-q", "--kt-report=", "--kt-shard=", "--kt-durations=", "--kt-isolate=never",
     "--kt-ray=", "-W", "ignore::pytest.PytestAssertRewriteWarning",
 )  # fmt: skip
 PROBLEMS: dict[str, str] = {}

@@ -43,7 +43,8 @@ from kerneltest.pytest_plugin import dispatch, helper_start, helpers, isolated_p
 helper_start._LEAST_CASES = helper_start._LEAST_CASES_FORKED = 0
 helpers._PATIENCE = 2.0
 {more}
-dispatch._STARTED = isolated_process._STARTED = {started}
+dispatch.when_started = lambda config: {started}
+isolated_process._STARTED = {started}
 
 begin = helpers.Helpers.begin
 
