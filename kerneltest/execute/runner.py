@@ -1,5 +1,6 @@
 """The execution of an item: its cases one after another, with declared xfails applied to each outcome."""
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -171,10 +172,17 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
 def _is_believed(record: Record, item: Item, case: AnyCase, cache: Cache) -> bool:
     """Returns whether the record of a case in another process stands for this one.
 
-    It does not if it is a pass that lacks the parts of its bound, or if compiled code has contradicted the fast path.
+    It does not if it took longer than one step may, if it is a pass that lacks the parts of its bound, or if compiled
+    code has contradicted the fast path.
     """
     path = cache.fast_paths.get(item.backend.id)
-    if path is not None and path.is_contradicted(cache.trace_for(item.pairing, case.signature, item.backend)):
+    try:
+        contradicted = path is not None and path.is_contradicted(
+            cache.trace_for(item.pairing, case.signature, item.backend)
+        )
+    except Failure:  # this process is to meet it in the case
+        return False
+    if contradicted or record.seconds > (item.settings.timeout or math.inf):
         return False
     uses_most = cache.is_largest_use(item.backend, record.family, record.bound_fraction or 0.0)
     return record.verdict is not Verdict.PASS or not uses_most

@@ -84,6 +84,7 @@ class Dispatcher:
         self._worker: ItemWorker | None = None
         self._isolated: IsolatedWorker | None = None
         self._helpers: Helpers | None = None
+        self._has_tried_to_fork = False
 
     @cached_property
     def backends(self) -> tuple[Backend, ...]:
@@ -177,20 +178,21 @@ class Dispatcher:
 
     def fork_helpers(self) -> None:
         """Forks helpers of this process, which must not have used a device of JAX yet, if it may have any."""
-        if self._helpers is None and self._may_have_helpers():
+        if not self._has_tried_to_fork and self._may_have_helpers():
+            self._has_tried_to_fork = True
             self._helpers = fork_helpers(self._helper_setup(), self.backends)
 
     def start_helpers(self, parts: Sequence[Item]) -> None:
         """Keeps helpers, or starts some if none could be forked, if the run is long enough.
 
-        A new process would run the program that has called pytest, so there are none if that is another one.
+        A spawned process imports `__main__` again, so none is spawned unless that is pytest.
 
         Args:
           parts: the groups of all items of the run.
         """
         if self._helpers is not None:
             if not (self._may_have_helpers() and are_worthwhile(parts, CPU_TIERS, forked=True)):
-                self._helpers.dismiss()
+                self._helpers.close()
                 self._helpers = None
         elif getattr(sys.modules["__main__"], "__file__", "").endswith(_PROGRAMS) and self._may_have_helpers():
             self._helpers = start_helpers(self._helper_setup(), parts, CPU_TIERS)

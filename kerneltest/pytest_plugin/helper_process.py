@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import pdb
 import signal
 import sys
 from collections import Counter
@@ -73,41 +74,47 @@ class JudgedCases(NamedTuple):
     seconds: Mapping[str, float]
 
 
-@dataclass(slots=True)
-class _HelperProcess:
-    executables: Path | None = None
-    items: ItemsByName = field(default_factory=dict)
-    cache: Cache = field(default_factory=Cache)
-    cases: dict[tuple[str, str], Mapping[str, AnyCase]] = field(default_factory=dict)
+class Question(NamedTuple):
+    """A question of the owner.
 
-    def case(self, item: Item, case: str) -> AnyCase:
-        """Returns a case of an item by its id."""
-        key = item.name, item.group.name
-        if key not in self.cases:
-            self.cases = {key: {each.id: each for each in item.cases()}}
-        return self.cases[key][case]
+    Attributes:
+      item: the name of an item.
+      group: the name of one of its groups.
+      ids: of cases of one signature.
+      description: of the item in the owner; if it is another one here, no case is judged.
+    """
 
-
-_this = _HelperProcess()
+    item: str
+    group: str
+    ids: Sequence[str]
+    description: str
 
 
 def serve(connection: Connection, setup: HelperSetup) -> None:
     """Collects all items of the session, and then judges the cases that the owner sends.
 
     Args:
-      connection: to the owner. It first gets whether this process can judge cases, and then a `JudgedCases` for the
-        arguments of each call of `judge_cases`, until None comes in their place.
+      connection: to the owner. It gets True once this process can judge cases, and then a `JudgedCases` for each
+        `Question`.
       setup: of this process.
     """
-    _initialize(setup)
+    _separate(setup)
+    words = (*setup.arguments.words, "--no-summary")  # for which plugins import more
+    items: ItemsByName = {}
+    with suppress(UncollectedError):
+        items = collect(replace(setup.arguments, words=words))
+    if not items or _was_any_module_saved(setup.started):
+        return
+    sys.breakpointhook = pdb.set_trace = _refuse_debugger  # the owner's terminal is not for this process
+    judge = _Judge(items, setup.executables)
     with suppress(EOFError, OSError):  # the owner has ended
-        connection.send(_is_ready(setup.started))
-        while (asked := connection.recv()) is not None:
-            connection.send(judge_cases(*asked))
+        connection.send(True)
+        while True:
+            connection.send(judge.answer(connection.recv()))
 
 
-def _initialize(setup: HelperSetup) -> None:
-    """Collects all items. Nothing that they print is of interest: the owner has collected them, too."""
+def _separate(setup: HelperSetup) -> None:
+    """Separates this process from its owner: signals, output, log files, and the memory of a GPU."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner ends this process
     depend_on_parent()
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -121,20 +128,17 @@ def _initialize(setup: HelperSetup) -> None:
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
             "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{setup.gpu_fraction:.4f}",
         }
-    _this.executables = setup.executables
-    words = (*setup.arguments.words, "--no-summary")  # for which plugins import more
-    with suppress(UncollectedError):
-        _this.items = collect(replace(setup.arguments, words=words))
 
 
-def _is_ready(started: float) -> bool:
-    """Returns whether there are items, once all are collected, and no module was saved after the owner started.
+def _refuse_debugger(*_: object, **__: object) -> None:
+    """Raises, so that the owner judges the case, and stops there itself."""
+    raise RuntimeError("a helper process has no debugger")
 
-    Args:
-      started: when the owner did, in seconds since 1970.
-    """
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return bool(_this.items) and not any(_when_saved(file) >= started for file in files if file)
+
+def _was_any_module_saved(since: float) -> bool:
+    """Returns whether the owner may have imported another version of a module; `since` is in seconds since 1970."""
+    files = (getattr(module, "__dict__", {}).get("__file__") for module in list(sys.modules.values()))
+    return any(_when_saved(file) >= since for file in files if file)
 
 
 def _when_saved(file: str) -> float:
@@ -149,43 +153,52 @@ def describe(item: Item) -> str:
     return hashlib.sha256(f"{jax_settings()} {describe_pairing(item.pairing)}".encode()).hexdigest()
 
 
-def judge_cases(name: str, group: str, ids: Sequence[str], description: str) -> JudgedCases:
-    """Judges cases of one signature.
+@dataclass(slots=True)
+class _Judge:
+    """Judges cases of the session's items."""
 
-    Args:
-      name: of the item.
-      group: the name of its group.
-      ids: of the cases.
-      description: of the item in the owner; if it is another one here, no case is judged.
-    """
-    item = next(part for part in _this.items[name] if part.group.name == group)
-    if describe(item) != description:
-        return JudgedCases((), {}, {})
-    cache = _this.cache
-    cache.switch_to(item.pairing, item.dtype)
-    cache.largest_fraction = _Unlimited()
-    cache.evidence_seconds = min(cache.evidence_seconds, _EVIDENCE_SECONDS)
-    cases = [_this.case(item, each) for each in ids]
-    cache.group_cases = {cases[0].signature: cases}
-    journal = cache.process.journal
-    counts, seconds = Counter(journal.counts), dict(journal.spent)
-    journal.start(item.name)
-    retain_freed_memory()
-    with ExitStack() as stack:
-        for context in (without_debugging(), show_warnings_once(), throttle_gc(), blas_threads()):
-            stack.enter_context(context)
-        if _this.executables is not None:
-            stack.enter_context(disk_cache(_this.executables))
-        records = list(filter(None, (_record_of(run_case(item, case, cache)) for case in cases)))
-    journal.stop()
-    is_sound = not cache.process.take_internal_failures()  # the owner is to meet them, too
-    return JudgedCases(
-        records if is_sound else (),
-        dict(journal.counts - counts),
-        {phase: spent - seconds.get(phase, 0.0) for phase, spent in journal.spent.items()},
-    )
+    items: ItemsByName
+    executables: Path | None
+    cache: Cache = field(default_factory=Cache)
+    cases: dict[tuple[str, str], Mapping[str, AnyCase]] = field(default_factory=dict)
+
+    def answer(self, asked: Question) -> JudgedCases:
+        """Judges the cases of a question."""
+        item = next((part for part in self.items.get(asked.item, ()) if part.group.name == asked.group), None)
+        if item is None or describe(item) != asked.description:
+            return JudgedCases((), {}, {})
+        cache = self.cache
+        cache.switch_to(item.pairing, item.dtype)
+        cache.largest_fraction = _Unlimited()
+        cache.evidence_seconds = min(cache.evidence_seconds, _EVIDENCE_SECONDS)
+        cases = [self._case(item, each) for each in asked.ids]
+        cache.group_cases = {cases[0].signature: cases}
+        journal = cache.process.journal
+        counts, seconds = Counter(journal.counts), dict(journal.spent)
+        journal.start(item.name)
+        retain_freed_memory()
+        with ExitStack() as stack:
+            for context in (without_debugging(), show_warnings_once(), throttle_gc(), blas_threads()):
+                stack.enter_context(context)
+            if self.executables is not None:
+                stack.enter_context(disk_cache(self.executables))
+            records = list(filter(None, (_record_of(run_case(item, case, cache)) for case in cases)))
+        journal.stop()
+        is_sound = not cache.process.take_internal_failures()  # the owner is to meet them, too
+        return JudgedCases(
+            records if is_sound else (),
+            dict(journal.counts - counts),
+            {phase: spent - seconds.get(phase, 0.0) for phase, spent in journal.spent.items()},
+        )
+
+    def _case(self, item: Item, case: str) -> AnyCase:
+        key = item.name, item.group.name
+        if key not in self.cases:
+            self.cases = {key: {each.id: each for each in item.cases()}}
+        return self.cases[key][case]
 
 
 def _record_of(outcome: Outcome) -> Record | None:
     """Returns the record of a case that passed or has wrong values; None for any other."""
-    return outcome.record if outcome.comparison is not None or outcome.record.verdict is Verdict.PASS else None
+    verdict = outcome.record.verdict
+    return outcome.record if verdict is Verdict.PASS or (outcome.comparison and verdict.is_finding) else None

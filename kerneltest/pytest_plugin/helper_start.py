@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
@@ -92,8 +92,6 @@ def _start(
         return None
     from kerneltest.pytest_plugin.helpers import Helpers
 
-    try:
+    with suppress(Exception):  # such as a limit of processes: the run takes longer
         return Helpers(setup, number, tiers, context)
-    except Exception as error:  # such as a limit of processes
-        warnings.warn(f"no helper processes: {error}", stacklevel=1)
-        return None
+    return None

@@ -1,4 +1,4 @@
-"""The helper processes of this one: idle processors judge cases of the running item ahead of their turn."""
+"""The helper processes of this process: idle processors judge cases of the running item ahead of their turn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from kerneltest.core.targets import Tier
@@ -17,14 +18,14 @@ from kerneltest.execute.item import Item
 from kerneltest.execute.value_groups import ValueGroup
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.pytest_plugin.helper_process import HelperSetup, JudgedCases, describe, serve
+from kerneltest.pytest_plugin.helper_process import HelperSetup, JudgedCases, Question, describe, serve
 from kerneltest.records.journal import Journal
 from kerneltest.records.schema import Record
 
 if TYPE_CHECKING:  # Windows has no fork
     from multiprocessing.context import ForkContext, SpawnContext
 
-_PATIENCE = 20.0  # seconds for the cases of one signature; a helper that takes longer hangs
+_PATIENCE = 20.0  # seconds that this process waits for the cases of one signature; then the helper is taken to hang
 _EVERY = 0.5  # seconds between two signs of life
 
 
@@ -34,31 +35,32 @@ class _Chunk:
 
     Attributes:
       item: their item.
+      helper: the one that may judge them.
       ids: of the cases.
-      helper: the one that may judge them; None once this process must.
-      answer: what the helper answers; None as long as it was not asked.
-      records: what it has found, by case; None as long as the answer was not read.
+      answer: what the helper answers; cancelled once this process judges the cases.
+      records: what the helper has found, by case; None as long as the answer was not read.
     """
 
     item: Item
-    ids: list[str]
-    helper: _Helper | None
-    answer: Future[JudgedCases] | None = None
+    helper: _Helper
+    ids: list[str] = field(default_factory=list)
+    answer: Future[JudgedCases] = field(default_factory=Future)
     records: dict[str, Record] | None = None
 
 
 class _Helper:
     """One helper process, which judges one chunk at a time.
 
-    It is no pool of `concurrent.futures`, since that waits for ever if its process is killed while it answers.
+    It is no pool of `concurrent.futures`, since that waits forever if its process is killed while it answers.
+
+    Attributes:
+      is_usable: whether the process has collected and was not stopped.
     """
 
     def __init__(self, setup: HelperSetup, context: ForkContext | SpawnContext) -> None:
-        self._lock = threading.Lock()
-        self._queue: list[_Chunk] = []
-        self._asked: Future[JudgedCases] | None = None
-        self._description = ""
-        self._is_stopped, self._is_ready = False, False
+        self.is_usable = False
+        self._chunks: Sequence[_Chunk] = ()
+        self._waiting: SimpleQueue[tuple[Future[JudgedCases], Question] | None] = SimpleQueue()
         self._connection, its_own = context.Pipe()
         self._process = context.Process(target=serve, args=(its_own, setup), daemon=True)
         with warnings.catch_warnings():
@@ -67,70 +69,38 @@ class _Helper:
         its_own.close()  # so that the end of the process is the end of the connection
 
     def listen(self) -> None:
-        """Begins to read what the process answers, in a thread, which a later fork would lack."""
-        threading.Thread(target=self._listen, daemon=True).start()
+        """Begins to exchange chunks for answers in a thread, which a later fork would lack."""
+        threading.Thread(target=self._exchange, daemon=True).start()
 
-    def _listen(self) -> None:
-        with suppress(Exception):  # the process has ended
-            is_ready = self._connection.recv()
-            with self._lock:
-                self._is_ready = is_ready
-                self._ask()
-            while True:
-                judged = self._connection.recv()
-                with self._lock:
-                    answered, self._asked = self._asked, None
-                    self._ask()
-                if answered is not None:
-                    answered.set_result(judged)
-        with self._lock:
-            self._is_stopped = True
-            if self._asked is not None:
-                self._asked.set_exception(EOFError("the helper has ended"))
-
-    @property
-    def is_usable(self) -> bool:
-        """True if its process is ready to judge cases and was not stopped."""
-        return self._is_ready and not self._is_stopped
+    def _exchange(self) -> None:
+        with suppress(EOFError, OSError):  # the process has ended
+            self.is_usable = self._connection.recv()
+            while (waiting := self._waiting.get()) is not None:
+                answer, question = waiting
+                if not answer.set_running_or_notify_cancel():
+                    continue
+                try:
+                    self._connection.send(question)
+                    answer.set_result(self._connection.recv())
+                except Exception as error:
+                    answer.set_exception(error)
+                    break
+        self.is_usable = False
 
     def begin(self, chunks: Sequence[_Chunk], description: str) -> None:
-        """Replaces the chunks to judge, the last of which is judged first."""
-        with self._lock:
-            self._queue, self._description = list(chunks), description
-            self._ask()
-
-    def _ask(self) -> None:
-        """Sends the next chunk if the process is idle."""
-        if not (self.is_usable and self._queue) or self._asked is not None:
-            return
-        chunk = self._queue.pop()
-        try:
-            self._connection.send((chunk.item.name, chunk.item.group.name, chunk.ids, self._description))
-        except OSError:  # the process has ended
-            self._is_stopped = True
-            return
-        self._asked = chunk.answer = Future()
-
-    def take(self, chunk: _Chunk) -> bool:
-        """Takes a chunk back; returns False if the process was asked already."""
-        with self._lock:
-            if chunk.answer is not None:
-                return False
-            with suppress(ValueError):
-                self._queue.remove(chunk)
-            return True
-
-    def dismiss(self) -> None:
-        """Lets the process end once it has collected, before it judges anything."""
-        with self._lock, suppress(OSError):
-            self._is_stopped = True
-            self._connection.send(None)
+        """Replaces the chunks to judge, the first of which is judged first."""
+        for chunk in self._chunks:
+            chunk.answer.cancel()
+        self._chunks = chunks
+        for chunk in chunks:
+            question = Question(chunk.item.name, chunk.item.group.name, chunk.ids, description)
+            self._waiting.put((chunk.answer, question))
 
     def stop(self) -> None:
         """Ends the process at once."""
-        with self._lock:
-            self._queue.clear()
-            self._is_stopped = True
+        self.is_usable = False
+        self.begin((), "")
+        self._waiting.put(None)
         self._process.kill()
         self._process.join()
 
@@ -165,14 +135,12 @@ class Helpers:
             helper.listen()
         self._chunks: dict[tuple[str, Signature], _Chunk] = {}
         self._agreed: set[tuple[_Helper, Verdict]] = set()  # what this process has found as well
-        self._contradicted: set[_Helper] = set()
         self._journal = Journal()
 
     def begin(self, parts: Sequence[Item], journal: Journal) -> None:
         """Distributes the cases of an item's groups, () for none; the journal counts what the processes do."""
         self._journal, self._chunks = journal, {}
         self._agreed.clear()
-        self._contradicted.clear()
         if not parts or parts[0].backend.tier not in self._tiers or parts[0].backend.unavailable():
             parts = ()
         order: dict[Signature, int] = {}
@@ -182,12 +150,11 @@ class Helpers:
             for case in part.cases():
                 turn = order.setdefault(case.signature, len(order)) % (len(self._helpers) + 1)
                 if turn:
-                    made = _Chunk(part, [], self._helpers[turn - 1])
+                    made = _Chunk(part, self._helpers[turn - 1])
                     self._chunks.setdefault((part.group.name, case.signature), made).ids.append(case.id)
         description = describe(parts[0]) if self._chunks else ""
-        in_turn = [chunk for part in reversed(parts) for chunk in self._chunks.values() if chunk.item is part]
         for helper in self._helpers:
-            helper.begin([chunk for chunk in in_turn if chunk.helper is helper], description)
+            helper.begin([chunk for chunk in self._chunks.values() if chunk.helper is helper], description)
 
     def arrange(self, group: str, planned: Sequence[AnyCase]) -> list[AnyCase]:
         """Returns the cases of a group with those last that a helper may judge meanwhile."""
@@ -196,7 +163,7 @@ class Helpers:
     def may_judge(self, group: str, signature: Signature) -> bool:
         """Returns whether a helper that is ready may judge the cases of a signature."""
         chunk = self._chunks.get((group, signature))
-        return chunk is not None and chunk.helper is not None and chunk.helper.is_usable
+        return chunk is not None and chunk.helper.is_usable and not chunk.answer.cancelled()
 
     def find_record(self, group: str, case: AnyCase) -> Record | None:
         """Returns what a helper has found for a case; None if this process has to judge it.
@@ -204,34 +171,35 @@ class Helpers:
         It judges itself the first case in which a helper finds wrong values, and believes the helper if it agrees.
         """
         chunk = self._chunks.get((group, case.signature))
-        if chunk is None or chunk.helper is None or chunk.helper in self._contradicted:
+        if chunk is None:
             return None
         if chunk.records is None:
-            chunk.records = self._await(chunk, chunk.helper)
-        record = chunk.records.get(case.id)
+            chunk.records = self._await(chunk)
+        record = chunk.records.get(case.id) if chunk.helper.is_usable else None
         if record is None or record.verdict is Verdict.PASS or (chunk.helper, record.verdict) in self._agreed:
             return record
         return None
 
     def compare(self, group: str, case: AnyCase, verdict: Verdict) -> None:
-        """Learns the verdict of this process: a helper that it contradicts is not believed any more."""
+        """Learns the verdict of this process, which ends a helper that it contradicts."""
         chunk = self._chunks.get((group, case.signature))
-        if chunk is None or chunk.helper is None or not chunk.records or case.id not in chunk.records:
+        if chunk is None or not chunk.records or case.id not in chunk.records:
             return
         if chunk.records[case.id].verdict is verdict:
             self._agreed.add((chunk.helper, verdict))
         else:
-            self._contradicted.add(chunk.helper)
+            chunk.helper.stop()
 
-    def _await(self, chunk: _Chunk, helper: _Helper) -> dict[str, Record]:
-        """Returns the records of a chunk, waiting for them if the helper was asked."""
-        if helper.take(chunk) or chunk.answer is None:
-            chunk.helper = None
+    def _await(self, chunk: _Chunk) -> dict[str, Record]:
+        """Returns the records of a chunk, waiting for them if the helper was asked; otherwise takes the chunk back."""
+        if chunk.answer.cancel():
             return {}
         try:
             judged = self._wait(chunk.answer)
-        except Exception:  # it crashed or hangs; if the kernel is to blame, this process will see that
-            helper.stop()
+        except TimeoutError:  # what hangs in one of them hangs in the others
+            self.close()
+            return {}
+        except Exception:  # it crashed; if the kernel is to blame, this process will see that
             return {}
         self._journal.add(judged.counts, judged.seconds)
         return {record.case: record for record in judged.records}
@@ -250,11 +218,6 @@ class Helpers:
             except TimeoutError:
                 if time.monotonic() > ends:
                     raise
-
-    def dismiss(self) -> None:
-        """Lets the processes end, as there is too little to judge."""
-        for helper in self._helpers:
-            helper.dismiss()
 
     def close(self) -> None:
         """Ends the processes."""

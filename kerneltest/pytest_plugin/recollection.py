@@ -21,6 +21,7 @@ _ALWAYS = (
     "--collect-only", "-q", "--kt-report=", "--kt-shard=", "--kt-durations=", "--kt-isolate=never",
     "--kt-ray=", "-W", "ignore::pytest.PytestAssertRewriteWarning",
 )  # fmt: skip
+_WRITE_THE_CACHE = ("lfplugin", "nfplugin", "stepwiseplugin")  # at their end, which may be after the session's
 PROBLEMS: dict[str, str] = {}
 """From the names of pairings that this process cannot test to the reasons."""
 
@@ -60,9 +61,12 @@ class _ItemCollector:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for name in _WRITE_THE_CACHE:
+            if (plugin := session.config.pluginmanager.getplugin(name)) is not None:
+                session.config.pluginmanager.unregister(plugin)
         for item in session.items:
             parts = tuple(getattr(item, "items", ()))
             if parts and all(isinstance(part, Item) for part in parts):  # a `KernelItem`, imported twice perhaps
-                self.items[parts[0].name] = parts
+                self.items.setdefault(parts[0].name, parts)  # the item of its mutants comes after it
             elif problem := getattr(item, "problem", ""):  # an `UntestableItem`
                 PROBLEMS[item.nodeid] = problem

@@ -180,6 +180,8 @@ class ItemWorker:
             self._check_device(record)
             if findings and request.stops_at_finding:
                 break
+        if process.helpers is not None:
+            process.helpers.begin((), process.journal)
         suspects: Sequence[Suspect] = ()
         if findings and not process.device_lost:
             guard = Guard(process.internal_failures)

@@ -1,9 +1,11 @@
-"""Helper processes judge cases of the running item. The records are the same, whatever becomes of a helper."""
+"""Helper processes judge cases of the running item. The verdicts are the same, whatever becomes of a helper."""
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from kerneltest.records.record_files import read_records
@@ -26,7 +28,7 @@ def added(x, y):
     parent = multiprocessing.parent_process()
     generation = 0 if parent is None else 1 if str(parent.pid) == os.environ["MAIN"] else 2
     if generation == {helper}:
-        SEEN.touch()
+        SEEN.write_text(str(os.getpid()))
         {trouble}
         return {result}
     with SEEN.with_name("evaluated").open("a") as file:
@@ -105,6 +107,9 @@ def _run(
     known = ("-p", "no:cacheprovider", "--kt-backends", backend, "--kt-depth", "quick", "--kt-report", "out")
     ended = forked.run(folder, "pytest", *PLUGINS, *known)
     assert ended.returncode == (result != "x + y"), ended.stdout
+    if (seen := folder / "seen").exists():
+        with suppress(psutil.NoSuchProcess):  # no helper is left
+            psutil.Process(int(seen.read_text(encoding="utf-8"))).wait(timeout=10)
     records = sorted(read_records(folder / "out"), key=lambda record: (record.group, record.case))
     # The parts of a bound belong to the largest error so far, in the order of the cases.
     records = [replace(record, seconds=0.0, ulps=(), error_budget=()) for record in records]
@@ -124,8 +129,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Record], int]:
 
 @pytest.mark.parametrize(
     "trouble",
-    ["pass", "return x + y + 1", "raise ValueError", "os._exit(0)", "os.abort()", "time.sleep(1000)"],
-    ids=["none", "a finding", "an exception", "an exit", "a crash", "a hang"],
+    ["pass", "return x + y + 1", "raise ValueError", "os._exit(0)", "os.abort()", "time.sleep(1000)", "breakpoint()"],
+    ids=["none", "a finding", "an exception", "an exit", "a crash", "a hang", "a debugger"],
 )
 def test_the_records_are_those_of_one_process(tmp_path: Path, alone: tuple[list[Record], int], trouble: str) -> None:
     records, evaluated = _run(tmp_path / "run", 2, trouble)
