@@ -28,7 +28,8 @@ def added(x, y):
     parent = multiprocessing.parent_process()
     generation = 0 if parent is None else 1 if str(parent.pid) == os.environ["MAIN"] else 2
     if generation == {helper}:
-        SEEN.write_text(str(os.getpid()))
+        if not SEEN.exists():  # it may be killed while it writes
+            SEEN.write_text(str(os.getpid()))
         {trouble}
         return {result}
     with SEEN.with_name("evaluated").open("a") as file:
