@@ -44,6 +44,10 @@ def when_started(config: pytest.Config) -> float:
     return config.stash.get(STARTED, _IMPORTED)
 
 
+def _is_pytest() -> bool:
+    return getattr(sys.modules["__main__"], "__file__", "").endswith(_PROGRAMS)
+
+
 class Dispatcher:
     """The executors of this process: itself, the isolated process that it supervises, and a cluster.
 
@@ -194,7 +198,7 @@ class Dispatcher:
             if not (self._may_have_helpers() and are_worthwhile(parts, CPU_TIERS, forked=True)):
                 self._helpers.close()
                 self._helpers = None
-        elif getattr(sys.modules["__main__"], "__file__", "").endswith(_PROGRAMS) and self._may_have_helpers():
+        elif parts and _is_pytest() and self._may_have_helpers():
             self._helpers = start_helpers(self._helper_setup(), parts, CPU_TIERS)
 
     def _may_have_helpers(self) -> bool:
