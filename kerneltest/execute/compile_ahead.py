@@ -45,6 +45,8 @@ def prepare_next(item: Item, case: AnyCase, cache: Cache) -> None:
     """Starts to compile the signature after that of a wrong case, which is probably wrong, too."""
     if not cache.process.compiles_ahead or cache.process.budget is not None:
         return
+    if case not in cache.group_cases.get(case.signature, ()):  # drawn, not planned
+        return
     helpers = cache.process.helpers
     left = itertools.islice(itertools.dropwhile(case.signature.__ne__, cache.group_cases), 1, None)
     own = (each for each in left if helpers is None or not helpers.may_judge(item.group.name, each))
@@ -52,7 +54,7 @@ def prepare_next(item: Item, case: AnyCase, cache: Cache) -> None:
     if later is None or _is_quarantined(item, later):
         return
     cache.begin_case(item.name, later)
-    with suppress(Exception):  # it comes again when the case is judged
+    with suppress(Exception):  # raised again when the case is judged
         traced = cache.trace_for(item.pairing, later.signature, item.backend)
         cache.enter_phase(Phase.COMPILING)
         cache.prepare(item.backend, traced)

@@ -33,7 +33,7 @@ class CaseHelpers(Protocol):
         ...
 
     def compare(self, group: str, case: AnyCase, verdict: Verdict) -> None:
-        """Learns the verdict of this process, which decides whether to believe the others."""
+        """Compares the verdict of this process with another's, which is believed only if they agree."""
         ...
 
 

@@ -96,7 +96,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     if again is not None and pairing.reproducible:
         _check_repeated(outputs, again, expectation.defined)
     outcome = judge(outputs, executable.precision)
-    if outcome.record.verdict.is_finding and case in cache.group_cases.get(case.signature, ()):
+    if outcome.record.verdict.is_finding:
         prepare_next(item, case, cache)
     if again is not None and not pairing.reproducible and outcome.record.verdict is Verdict.PASS:
         outcome = judge(again, executable.precision)

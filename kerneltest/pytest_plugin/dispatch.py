@@ -181,7 +181,7 @@ class Dispatcher:
             self.isolated_worker.start()
 
     def fork_helpers(self) -> None:
-        """Forks helpers of this process, which must not have used a device of JAX yet, if it may have any."""
+        """Forks helpers if this process may have any. Must run before JAX uses a device."""
         if not self._has_tried_to_fork and self._may_have_helpers():
             self._has_tried_to_fork = True
             self._helpers = fork_helpers(self._helper_setup(), self.backends)

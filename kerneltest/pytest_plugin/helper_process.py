@@ -81,7 +81,7 @@ class Question(NamedTuple):
       item: the name of an item.
       group: the name of one of its groups.
       ids: of cases of one signature.
-      description: of the item in the owner; if it is another one here, no case is judged.
+      description: of the item in the owner, by `describe`. If it differs here, no case is judged.
     """
 
     item: str
@@ -105,7 +105,7 @@ def serve(connection: Connection, setup: HelperSetup) -> None:
         items = collect(replace(setup.arguments, words=words))
     if not items or _was_any_module_saved(setup.started):
         return
-    sys.breakpointhook = pdb.set_trace = _refuse_debugger  # the owner's terminal is not for this process
+    sys.breakpointhook = pdb.set_trace = _refuse_debugger  # the terminal belongs to the owner
     judge = _Judge(items, setup.executables)
     with suppress(EOFError, OSError):  # the owner has ended
         connection.send(True)

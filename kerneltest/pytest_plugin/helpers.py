@@ -1,4 +1,4 @@
-"""The helper processes of this process: idle processors judge cases of the running item ahead of their turn."""
+"""Helper processes: idle processors judge cases of the running item ahead of their turn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kerneltest.records.schema import Record
 if TYPE_CHECKING:  # Windows has no fork
     from multiprocessing.context import ForkContext, SpawnContext
 
-_PATIENCE = 20.0  # seconds that this process waits for the cases of one signature; then the helper is taken to hang
+_PATIENCE = 20.0  # seconds to wait for the cases of one signature before the helper counts as hanging
 _EVERY = 0.5  # seconds between two signs of life
 
 
@@ -51,7 +51,7 @@ class _Chunk:
 class _Helper:
     """One helper process, which judges one chunk at a time.
 
-    It is no pool of `concurrent.futures`, since that waits forever if its process is killed while it answers.
+    This is not a `ProcessPoolExecutor`, which hangs if its process is killed in the middle of an answer.
 
     Attributes:
       is_usable: whether the process has collected and was not stopped.
@@ -66,10 +66,10 @@ class _Helper:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside other threads
             self._process.start()
-        its_own.close()  # so that the end of the process is the end of the connection
+        its_own.close()  # so that the connection ends when the process does
 
     def listen(self) -> None:
-        """Begins to exchange chunks for answers in a thread, which a later fork would lack."""
+        """Starts the thread that sends chunks and receives answers. All helpers must be forked before."""
         threading.Thread(target=self._exchange, daemon=True).start()
 
     def _exchange(self) -> None:
@@ -181,7 +181,7 @@ class Helpers:
         return None
 
     def compare(self, group: str, case: AnyCase, verdict: Verdict) -> None:
-        """Learns the verdict of this process, which ends a helper that it contradicts."""
+        """Compares the verdict of this process with a helper's, and stops the helper if they differ."""
         chunk = self._chunks.get((group, case.signature))
         if chunk is None or not chunk.records or case.id not in chunk.records:
             return
@@ -196,7 +196,7 @@ class Helpers:
             return {}
         try:
             judged = self._wait(chunk.answer)
-        except TimeoutError:  # what hangs in one of them hangs in the others
+        except TimeoutError:  # the other helpers probably hang, too
             self.close()
             return {}
         except Exception:  # it crashed; if the kernel is to blame, this process will see that

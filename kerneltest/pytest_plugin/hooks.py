@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    early_config.stash[STARTED] = time.time()  # a process of `kerneltest watch` has imported this module long before
+    early_config.stash[STARTED] = time.time()  # under `watch`, this module was imported long ago
 
 
 @pytest.hookimpl(trylast=True)  # once there is a terminal reporter

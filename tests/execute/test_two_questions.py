@@ -96,7 +96,7 @@ def _by_lerp(x: Any) -> Any:
 
 
 def _mean_of_first(x: Any, xp: Any = np, sign: float = 1.0) -> Any:
-    """The softmax mean of the first eight columns: to the others, a finite least number is added."""
+    """The softmax mean of the first eight columns; the others get a large negative bias."""
     logits = x + sign * xp.where(xp.arange(COLUMNS) < 8, 0.0, -0.7 * np.finfo(np.float32).max)
     weights = xp.exp(logits - logits.max(axis=1, keepdims=True))
     return (weights * x).sum(axis=1, keepdims=True) / weights.sum(axis=1, keepdims=True) + 0 * x
@@ -225,12 +225,12 @@ def test_a_bug_below_rounding_is_told_with_its_size() -> None:
 
 
 def test_a_formula_that_40_bits_do_not_decide_admits_no_wrong_values() -> None:
-    # Beside 2e38 nothing is left of a logit: in 40 bits each sample has the mean of other columns.
+    # Adding 2e38 loses the logit, so each 40-bit sample averages different columns.
     right = _check(_rows(lambda x: _mean_of_first(x, jnp)), _mean_of_first, "float32")
     assert right.ok
     wrong = _check(_rows(lambda x: _mean_of_first(x, jnp, -1.0)), _mean_of_first, "float32")
     passed = {each.family for each in wrong.records if not each.verdict.is_finding}
-    assert passed == {"ones", "constant", "constant_rows", "one_hot_per_tile"}  # 0 is expected of the last
+    assert passed == {"ones", "constant", "constant_rows", "one_hot_per_tile"}  # the last one expects 0
 
 
 def test_every_case_says_whether_the_formula_was_asked() -> None:

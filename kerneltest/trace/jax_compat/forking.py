@@ -1,4 +1,4 @@
-"""A fork of a process finds JAX's modules, and none of its threads."""
+"""Forking a process that has imported JAX: the fork inherits JAX's modules, but not its threads."""
 
 import importlib
 import sys
