@@ -14,6 +14,7 @@ from kerneltest.pytest_plugin.sharding import COSTS, Part
 if TYPE_CHECKING:
     from kerneltest.records.run_plan import Plan
 
+_ANOTHER_GPU = 0.1  # of the cost of a simulation: the next ones of the part mostly run the same code
 _MIN_QUEUE = 2  # queued items per worker; xdist starts an item only once the next one is queued
 
 
@@ -21,20 +22,22 @@ class PartScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
     """xdist's `load` scheduling in units of parts: a pairing in one dtype, on all backends.
 
     The most expensive part goes first, so that workers finish at about the same time. A part of more than twice a
-    worker's share of the remaining cost is cut to that share, since an idle worker costs more than repeated traces.
-    Other tests and unavailable backends come last, as xdist distributes them.
+    worker's share of the remaining cost is cut to about that share, since an idle worker costs more than repeated
+    traces; its items are in the order of their tiers, so that what shares lowered code is not cut. Other tests and
+    unavailable backends come last, as xdist distributes them.
     """
 
     _costs: Mapping[int, tuple[Part, float]] = {}  # of items with a cost, by their index in the collection
-    _ranks: Mapping[Part, tuple[float, int]] = {}
+    _ranks: Mapping[int, tuple[float, int, int]] = {}  # of the same items
 
     def schedule(self) -> None:
         run = self.config.stash[RUN]
         if self.collection is None and run.plan.is_written:  # all workers have collected
             from kerneltest.records.record_files import read_plan
 
-            self._costs = item_costs(read_plan(run.folder.path), next(iter(self.node2collection.values())))
-            self._ranks = rank_parts(self._costs)
+            plan, names = read_plan(run.folder.path), next(iter(self.node2collection.values()))
+            self._costs = item_costs(plan, names)
+            self._ranks = rank_items(plan, names, self._costs)
         super().schedule()
 
     def _send_tests(self, node: Any, num: int) -> None:
@@ -46,9 +49,8 @@ class PartScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
             minimum = min(num, _MIN_QUEUE - queued)  # with fewer, it would wait for ever if no more items follow
             super()._send_tests(node, max(minimum, chunk_size(pending, len(self.node2pending), minimum)))
 
-    def _rank(self, index: int) -> tuple[float, int, int]:
-        known = self._costs.get(index)
-        return (*(self._ranks[known[0]] if known else (0.0, 0)), index)
+    def _rank(self, index: int) -> tuple[float, int, int, int]:
+        return *self._ranks.get(index, (0.0, 0, 0)), index
 
 
 def item_costs(plan: Plan, names: Sequence[str]) -> dict[int, tuple[Part, float]]:
@@ -57,20 +59,32 @@ def item_costs(plan: Plan, names: Sequence[str]) -> dict[int, tuple[Part, float]
 
     costs: defaultdict[str, float] = defaultdict(float)
     parts: dict[str, Part] = {}
+    simulated: dict[tuple[Part, str], str] = {}  # the first GPU of each part and group
     for each in plan.items:
         if each.group != ANY:
-            costs[each.item] += COSTS[each.tier] * sum(each.families.values())
-            parts[each.item] = each.pairing, each.dtype
+            part = parts[each.item] = each.pairing, each.dtype
+            cost = COSTS[each.tier] * sum(each.families.values())
+            if each.tier == "simulate" and simulated.setdefault((part, each.group), each.backend) != each.backend:
+                cost *= _ANOTHER_GPU
+            costs[each.item] += cost
     return {index: (parts[name], costs[name]) for index, name in enumerate(names) if name in parts}
 
 
-def rank_parts(costs: Mapping[int, tuple[Part, float]]) -> dict[Part, tuple[float, int]]:
-    """Returns the sort key of each part: the most expensive first, equal ones in the order of collection."""
-    ranks: dict[Part, tuple[float, int]] = {}
+def rank_items(
+    plan: Plan, names: Sequence[str], costs: Mapping[int, tuple[Part, float]]
+) -> dict[int, tuple[float, int, int]]:
+    """Returns the sort key of each item with a cost, by its index in `names`.
+
+    The most expensive part comes first, equal ones in the order of collection. Its items are in the order of their
+    tiers.
+    """
+    tiers = {each.item: list(COSTS).index(each.tier) for each in plan.items}
+    totals: defaultdict[Part, float] = defaultdict(float)
+    first: dict[Part, int] = {}
     for index, (part, cost) in costs.items():
-        total, first = ranks.get(part, (0.0, index))
-        ranks[part] = total - cost, first
-    return ranks
+        totals[part] += cost
+        first.setdefault(part, index)
+    return {index: (-totals[part], first[part], tiers[names[index]]) for index, (part, _) in costs.items()}
 
 
 def chunk_size(pending: Sequence[tuple[Part, float]], workers: int, minimum: int) -> int:
@@ -91,7 +105,7 @@ def chunk_size(pending: Sequence[tuple[Part, float]], workers: int, minimum: int
             continue
         total = 0.0
         for cost in first_part:
-            total, count = total + cost, count + 1
-            if total >= share:
+            if total and total + cost - share > share - total:  # with the item, it is farther from the share
                 break
+            total, count = total + cost, count + 1
     return count

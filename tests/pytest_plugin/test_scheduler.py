@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kerneltest.pytest_plugin.pytest_run import RUN
-from kerneltest.pytest_plugin.scheduler import PartScheduling, chunk_size, item_costs, rank_parts
+from kerneltest.pytest_plugin.scheduler import PartScheduling, chunk_size, item_costs, rank_items
 from kerneltest.records.record_files import read_plan, read_records
 from tests.pytest_plugin.test_plugin import _pytest
 from tests.written import absent, case, write_run
@@ -77,7 +77,8 @@ def test_the_costliest_part_goes_first_and_what_is_absent_has_no_cost(tmp_path: 
         absent(item=f"{place}p[cuda]", backend="cuda"),
     )
     plan = read_plan(folder)
-    named = ["test_x.py::test_plain", f"{place}q[interpret-int8]", *dict.fromkeys(item.item for item in plan.items)]
+    named = ["test_x.py::test_plain", f"{place}q[interpret-int8]", *(each.item for each in plan.items)]
+    named = [*dict.fromkeys(named)]
     known = item_costs(plan, named)
     assert {named[number]: cost for number, (_, cost) in known.items()} == {
         f"{place}p[interpret-float32]": 1.0,
@@ -85,12 +86,24 @@ def test_the_costliest_part_goes_first_and_what_is_absent_has_no_cost(tmp_path: 
         f"{place}p[interpret-int8]": 1.0,
         f"{place}q[interpret-int8]": 1.0,
     }
-    order = rank_parts(known)
-    assert sorted(order, key=lambda part: order[part]) == [
-        (f"{place}p", "float32"),
-        (f"{place}q", "int8"),
-        (f"{place}p", "int8"),
+    order = rank_items(plan, named, known)
+    assert [named[number].removeprefix(place) for number in sorted(order, key=lambda number: order[number])] == [
+        "p[interpret-float32]",
+        "p[lower:sm_90-float32]",
+        "q[interpret-int8]",
+        "p[interpret-int8]",
     ]
+
+
+def test_a_part_that_is_cut_keeps_simulations_together(tmp_path: Path) -> None:
+    backends = ["simulate:gfx942", "lower:sm_90", "simulate:sm_90", "interpret"]  # in the order of pytest-randomly
+    made = [case(item=f"t.py::p[{each}-float32]", backend=each, case=f"c{n}") for each in backends for n in range(100)]
+    plan = read_plan(write_run(tmp_path / "out", *made))
+    names = [f"t.py::p[{each}-float32]" for each in backends]
+    costs = item_costs(plan, names)
+    order = sorted(costs, key=rank_items(plan, names, costs).__getitem__)
+    assert [backends[number] for number in order] == ["interpret", "lower:sm_90", "simulate:gfx942", "simulate:sm_90"]
+    assert [costs[number][1] for number in order] == [100.0, 400.0, 150.0, 15.0]
 
 
 A, B, C = ("a", "float32"), ("b", "float32"), ("c", "float32")
@@ -102,6 +115,7 @@ A, B, C = ("a", "float32"), ("b", "float32"), ("c", "float32")
         ([(A, 2.0), (A, 1.0), (A, 1.0), (B, 4.0)], 2, 1, 3),  # a whole part
         ([(A, 2.0), (B, 2.0), (B, 1.0), (C, 1.0)], 2, 2, 3),  # two, where one item is too few
         ([(A, 2.0), (A, 1.0), (A, 1.0)], 2, 1, 1),  # the last is cut to a worker's share
+        ([(A, 1.0), (A, 0.5), (A, 2.0), (A, 0.5)], 2, 1, 2),  # or to what is closest to it
         ([(A, 1.0)] * 8 + [(B, 1.0)] * 8, 8, 1, 2),  # more workers than parts
         ([(A, 1.0)], 2, 2, 1),
         ([], 2, 2, 0),
