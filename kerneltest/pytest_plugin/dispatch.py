@@ -199,7 +199,7 @@ class Dispatcher:
                 self._helpers.close()
                 self._helpers = None
         elif parts and _is_pytest() and self._may_have_helpers():
-            self._helpers = start_helpers(self._helper_setup(), parts, CPU_TIERS)
+            self._helpers = start_helpers(self._helper_setup(), parts)
 
     def _may_have_helpers(self) -> bool:
         """Returns whether nothing speaks against helpers: other processes, a time budget, the driver of a GPU.

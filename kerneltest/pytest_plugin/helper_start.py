@@ -50,6 +50,22 @@ def fork_helpers(setup: HelperSetup, backends: Iterable[Backend]) -> Helpers | N
     return _start(setup, number, CPU_TIERS, get_context("fork"))
 
 
+def fork_device_helpers(setup: HelperSetup) -> Helpers | None:
+    """Forks helpers of this process that share its GPU, if processors and the GPU's memory are free.
+
+    Args:
+      setup: of the helpers.
+    """
+    from kerneltest.trace.jax_compat.forking import may_fork
+
+    free, total = gpu_memory()
+    room = min((free - _OWN_GPU_MEMORY) / _GPU_MEMORY, free_memory() / _MEMORY - 1)
+    number = min(available_processors() - 1, _MOST_ON_DEVICE, int(room))
+    if number < 1 or not may_fork() or reads_files():
+        return None
+    return _start(replace(setup, gpu_fraction=_GPU_MEMORY / total), number, DEVICE_TIERS, get_context("fork"))
+
+
 def are_worthwhile(parts: Sequence[Item], tiers: Collection[Tier], *, forked: bool) -> bool:
     """Returns whether a run is long enough for helpers.
 
@@ -62,23 +78,17 @@ def are_worthwhile(parts: Sequence[Item], tiers: Collection[Tier], *, forked: bo
     return sum(sum(part.families().values()) for part in own) >= (_LEAST_CASES_FORKED if forked else _LEAST_CASES)
 
 
-def start_helpers(setup: HelperSetup, parts: Sequence[Item], tiers: Collection[Tier]) -> Helpers | None:
-    """Starts helpers of this process if processors, and memory of the GPU, are free and the run is long enough.
+def start_helpers(setup: HelperSetup, parts: Sequence[Item]) -> Helpers | None:
+    """Starts helpers of this process, which is not forked, if processors are free and the run is long enough.
 
     Args:
       setup: of the helpers.
       parts: the groups of all items of the run.
-      tiers: of the backends whose cases they may judge.
     """
     number = _free_processors()
-    if number < 1 or not are_worthwhile(parts, tiers, forked=False):
+    if number < 1 or not are_worthwhile(parts, CPU_TIERS, forked=False):
         return None
-    if tiers == DEVICE_TIERS:
-        free, total = gpu_memory()
-        room = min((free - _OWN_GPU_MEMORY) / _GPU_MEMORY, free_memory() / _MEMORY - 1)
-        number = min(available_processors() - 1, _MOST_ON_DEVICE, int(room))
-        setup = replace(setup, gpu_fraction=_GPU_MEMORY / total)
-    return _start(setup, number, tiers, get_context("spawn"))
+    return _start(setup, number, CPU_TIERS, get_context("spawn"))
 
 
 def _free_processors() -> int:
@@ -88,8 +98,6 @@ def _free_processors() -> int:
 def _start(
     setup: HelperSetup, number: int, tiers: Collection[Tier], context: ForkContext | SpawnContext
 ) -> Helpers | None:
-    if number < 1:
-        return None
     from kerneltest.pytest_plugin.helpers import Helpers
 
     with suppress(Exception):  # such as a limit of processes: the run takes longer

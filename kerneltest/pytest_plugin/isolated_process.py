@@ -19,7 +19,7 @@ from kerneltest.pytest_plugin.crash_log import output_file
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.helper_process import HelperSetup
-from kerneltest.pytest_plugin.helper_start import DEVICE_TIERS, start_helpers
+from kerneltest.pytest_plugin.helper_start import DEVICE_TIERS, are_worthwhile, fork_device_helpers
 from kerneltest.pytest_plugin.helpers import Helpers
 from kerneltest.pytest_plugin.recollection import PROBLEMS, ItemsByName, collect
 from kerneltest.pytest_plugin.worker import ItemWorker
@@ -56,9 +56,11 @@ class _IsolatedProcess:
         self._worker: ItemWorker | None = None
         self._items: dict[Path, ItemsByName] = {}
         self._ahead: ItemsByName = {}
+        self._helpers: Helpers | None = None
 
     def collect_ahead(self) -> None:
-        """Collects all items of the session."""
+        """Forks helpers, which it may do before it uses the GPU, and collects all items of the session."""
+        self._helpers = self._fork_helpers()
         with suppress(UncollectedError):  # reported when an item is missing
             self._ahead = collect(self._arguments)
 
@@ -67,24 +69,31 @@ class _IsolatedProcess:
         if self._worker is None:
             self._redirect_output()
             self._worker = ItemWorker(replace(self._setup, planned=planned), lambda activity, failure: None)
-            self._worker.cache.process.helpers = self._start_helpers()
+            self._keep_helpers()
+            self._worker.cache.process.helpers = self._helpers
         parts = self._parts(request.name)
         try:
             return self._worker.run(parts, request, self._count_case)
         finally:
             self.ended.value = int(time.time())
 
-    def _start_helpers(self) -> Helpers | None:
-        """Starts helpers for the cases on a GPU, unless this process replaces one that died."""
+    def _fork_helpers(self) -> Helpers | None:
+        """Forks helpers for the cases on a GPU, unless this process replaces one that died."""
         settings, arguments = self._setup.settings, self._arguments
         if self._setup.shard != "main.1" or arguments.is_remote or settings.isolate != "device" or settings.budget:
             return None
-        parts = [part for own in self._ahead.values() for part in own]
         this = multiprocessing.current_process()
         this.daemon = False  # the pool made it one, and daemons may not start processes
-        helpers = start_helpers(HelperSetup(arguments, _STARTED, self._setup.executables), parts, DEVICE_TIERS)
+        helpers = fork_device_helpers(HelperSetup(arguments, _STARTED, self._setup.executables))
         this.daemon = helpers is None
         return helpers
+
+    def _keep_helpers(self) -> None:
+        """Keeps the helpers if the run is long enough for them."""
+        parts = [part for own in self._ahead.values() for part in own]
+        if self._helpers is not None and not are_worthwhile(parts, DEVICE_TIERS, forked=True):
+            self._helpers.close()
+            self._helpers = None
 
     def _count_case(self) -> None:
         self.judged.value += 1
