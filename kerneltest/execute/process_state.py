@@ -1,6 +1,6 @@
 """The state of a process that runs items."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,10 +14,17 @@ from kerneltest.records.schema import Record
 
 
 class CaseHelpers(Protocol):
-    """Other processes that judge cases of the running item."""
+    """Other processes that judge cases of the running item, and of the next ones."""
 
-    def begin(self, parts: Sequence[Any], journal: Journal) -> None:
-        """Distributes the cases of an item's groups, () for none; the journal counts what the processes do."""
+    def begin(self, parts: Sequence[Any], following: Iterable[str], journal: Journal) -> None:
+        """Distributes the cases of an item's groups, () for none, and of the items that follow, by their names.
+
+        The journal counts what the processes do.
+        """
+        ...
+
+    def end(self) -> None:
+        """Ends the item."""
         ...
 
     def arrange(self, group: str, planned: Sequence[AnyCase]) -> list[AnyCase]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -151,13 +151,14 @@ class Dispatcher:
         isolate = self._settings.isolate
         return self.isolated_worker if isolate == "always" or (isolate == "device" and is_device) else self.worker
 
-    def request(self, item: Item, node_id: str, *, is_retry: bool) -> ItemRequest:
+    def request(self, item: Item, node_id: str, *, is_retry: bool, following: tuple[str, ...] = ()) -> ItemRequest:
         """Returns the request to run a pytest item.
 
         Args:
           item: one of its groups.
           node_id: of the pytest item.
           is_retry: whether it was begun before.
+          following: the names of some of the next items.
         """
         from kerneltest.report.rerun_commands import pytest_command
 
@@ -166,7 +167,8 @@ class Dispatcher:
         command = pytest_command(self._settings, item.backend.id, f"{path}::{name}")
         budget = self._settings.budget
         seconds = self._collection.share_of(budget, item) if budget else 0.0
-        return ItemRequest(item.name, command, seconds, is_retry, self._config.getoption("maxfail") == 1)
+        stops = self._config.getoption("maxfail") == 1
+        return ItemRequest(item.name, command, seconds, is_retry, stops, following)
 
     def prestart(self) -> None:
         """Starts the isolated process during collection if items are likely to need it and a processor is free."""
@@ -186,20 +188,23 @@ class Dispatcher:
             self._has_tried_to_fork = True
             self._helpers = fork_helpers(self._helper_setup(), self.backends)
 
-    def start_helpers(self, parts: Sequence[Item]) -> None:
+    def start_helpers(self, items: Mapping[str, Sequence[Item]]) -> None:
         """Keeps helpers, or starts some if none could be forked, if the run is long enough.
 
         A spawned process imports `__main__` again, so none is spawned unless that is pytest.
 
         Args:
-          parts: the groups of all items of the run.
+          items: the groups of each item of the run, by its name.
         """
+        parts = [part for own in items.values() for part in own]
         if self._helpers is not None:
             if not (self._may_have_helpers() and are_worthwhile(parts, CPU_TIERS, forked=True)):
                 self._helpers.close()
                 self._helpers = None
         elif parts and _is_pytest() and self._may_have_helpers():
             self._helpers = start_helpers(self._helper_setup(), parts)
+        if self._helpers is not None:
+            self._helpers.items = items
 
     def _may_have_helpers(self) -> bool:
         """Returns whether nothing speaks against helpers: other processes, a time budget, the driver of a GPU.

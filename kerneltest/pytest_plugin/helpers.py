@@ -1,11 +1,12 @@
-"""Helper processes: idle processors judge cases of the running item ahead of their turn."""
+"""Helper processes: idle processors judge cases of the running item, and of the next ones, ahead of their turn."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # Windows has no fork
 
 _PATIENCE = 20.0  # seconds to wait for the cases of one signature before the helper counts as hanging
 _EVERY = 0.5  # seconds between two signs of life
+_AHEAD = 3  # items after the running one: a kernel that takes long to compile is begun before it is waited for
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +37,7 @@ class _Chunk:
 
     Attributes:
       item: their item.
+      signature: of the cases.
       helper: the one that may judge them.
       ids: of the cases.
       answer: what the helper answers; cancelled once this process judges the cases.
@@ -42,10 +45,29 @@ class _Chunk:
     """
 
     item: Item
+    signature: Signature
     helper: _Helper
     ids: list[str] = field(default_factory=list)
     answer: Future[JudgedCases] = field(default_factory=Future)
     records: dict[str, Record] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What helpers may judge of an item.
+
+    Attributes:
+      description: of the item, by `describe`, when it was sent to them.
+      chunks: by group and signature.
+    """
+
+    description: str = ""
+    chunks: Mapping[tuple[str, Signature], _Chunk] = field(default_factory=dict)
+
+    def cancel(self) -> None:
+        """Has helpers judge nothing that they have not begun."""
+        for chunk in self.chunks.values():
+            chunk.answer.cancel()
 
 
 class _Helper:
@@ -59,7 +81,6 @@ class _Helper:
 
     def __init__(self, setup: HelperSetup, context: ForkContext | SpawnContext) -> None:
         self.is_usable = False
-        self._chunks: Sequence[_Chunk] = ()
         self._waiting: SimpleQueue[tuple[Future[JudgedCases], Question] | None] = SimpleQueue()
         self._connection, its_own = context.Pipe()
         self._process = context.Process(target=serve, args=(its_own, setup), daemon=True)
@@ -87,19 +108,13 @@ class _Helper:
                     break
         self.is_usable = False
 
-    def begin(self, chunks: Sequence[_Chunk], description: str) -> None:
-        """Replaces the chunks to judge, the first of which is judged first."""
-        for chunk in self._chunks:
-            chunk.answer.cancel()
-        self._chunks = chunks
-        for chunk in chunks:
-            question = Question(chunk.item.name, chunk.item.group.name, chunk.ids, description)
-            self._waiting.put((chunk.answer, question))
+    def ask(self, chunk: _Chunk, description: str) -> None:
+        """Has the process judge a chunk after those that it was asked to judge before."""
+        self._waiting.put((chunk.answer, Question(chunk.item.name, chunk.item.group.name, chunk.ids, description)))
 
     def stop(self) -> None:
         """Ends the process at once."""
         self.is_usable = False
-        self.begin((), "")
         self._waiting.put(None)
         self._process.kill()
         self._process.join()
@@ -108,9 +123,16 @@ class _Helper:
 class Helpers:
     """Helper processes, each of which may judge its share of the signatures of an item.
 
+    This process judges the first signature, and a helper the last, with which it begins: the longest ones come last.
+
     A helper's word counts for cases that pass, and for wrong values once this process has found them in one of its
     cases as well. Everything else this process judges itself, and whatever no helper has begun.
+
+    Attributes:
+      items: the groups of each item of the run, by its name.
     """
+
+    items: Mapping[str, Sequence[Item]]
 
     def __init__(
         self, setup: HelperSetup, number: int, tiers: Collection[Tier], context: ForkContext | SpawnContext
@@ -123,7 +145,7 @@ class Helpers:
           tiers: of the backends whose cases they may judge.
           context: of `multiprocessing`, which forks or spawns them.
         """
-        self._tiers = tiers
+        self.items, self._tiers = {}, tiers
         self._helpers: list[_Helper] = []
         try:
             for _ in range(number):
@@ -133,36 +155,65 @@ class Helpers:
             raise
         for helper in self._helpers:
             helper.listen()
-        self._chunks: dict[tuple[str, Signature], _Chunk] = {}
+        self._shares: dict[str, _Share] = {}  # of the running item and of the next ones, by name
+        self._running = _Share()
         self._agreed: set[tuple[_Helper, Verdict]] = set()  # what this process has found as well
         self._journal = Journal()
 
-    def begin(self, parts: Sequence[Item], journal: Journal) -> None:
-        """Distributes the cases of an item's groups, () for none; the journal counts what the processes do."""
-        self._journal, self._chunks = journal, {}
+    def begin(self, parts: Sequence[Item], following: Iterable[str], journal: Journal) -> None:
+        """Begins an item.
+
+        Args:
+          parts: its groups; () for an item that helpers must not judge.
+          following: the names of the items that this process is to run after it.
+          journal: counts what the processes do.
+        """
+        self._journal = journal
         self._agreed.clear()
-        if not parts or parts[0].backend.tier not in self._tiers or parts[0].backend.unavailable():
-            parts = ()
-        order: dict[Signature, int] = {}
-        for part in parts:
-            if not isinstance(part.group, ValueGroup):
-                continue
-            for case in part.cases():
-                turn = order.setdefault(case.signature, len(order)) % (len(self._helpers) + 1)
-                if turn:
-                    made = _Chunk(part, self._helpers[turn - 1])
-                    self._chunks.setdefault((part.group.name, case.signature), made).ids.append(case.id)
-        description = describe(parts[0]) if self._chunks else ""
-        for helper in self._helpers:
-            helper.begin([chunk for chunk in self._chunks.values() if chunk.helper is helper], description)
+        upcoming = [parts, *(self.items.get(name, ()) for name in following)]
+        served = {each[0].name: each for each in upcoming if each and self._serves(each[0])}
+        known, self._shares = self._shares, {}
+        for name, groups in itertools.islice(served.items(), _AHEAD + 1):
+            description = describe(groups[0])
+            share = known.get(name)
+            if share is not None and share.description == description:
+                self._shares[name] = known.pop(name)
+            else:
+                self._shares[name] = self._ask(groups, description)
+        for share in known.values():
+            share.cancel()
+        self._running = self._shares.get(parts[0].name, _Share()) if parts else _Share()
+
+    def _serves(self, item: Item) -> bool:
+        return item.backend.tier in self._tiers and not item.backend.unavailable()
+
+    def _ask(self, parts: Sequence[Item], description: str) -> _Share:
+        """Distributes the cases of an item."""
+        cases = [(part, case) for part in parts if isinstance(part.group, ValueGroup) for case in part.cases()]
+        order = {each: place for place, each in enumerate(dict.fromkeys(case.signature for _, case in cases))}
+        last = len(order) - 1
+        chunks: dict[tuple[str, Signature], _Chunk] = {}
+        for part, case in cases:
+            place = order[case.signature]
+            if turn := place % (len(self._helpers) + 1) or int(0 < place == last):
+                made = _Chunk(part, case.signature, self._helpers[turn - 1])
+                chunks.setdefault((part.group.name, case.signature), made).ids.append(case.id)
+        for chunk in sorted(chunks.values(), key=lambda chunk: -order[chunk.signature]):
+            chunk.helper.ask(chunk, description)
+        return _Share(description, chunks)
+
+    def end(self) -> None:
+        """Ends the item: helpers go on with the next ones."""
+        self._running.cancel()
+        self._running = _Share()
 
     def arrange(self, group: str, planned: Sequence[AnyCase]) -> list[AnyCase]:
         """Returns the cases of a group with those last that a helper may judge meanwhile."""
-        return sorted(planned, key=lambda case: (group, case.signature) in self._chunks)
+        return sorted(planned, key=lambda case: (group, case.signature) in self._running.chunks)
 
     def may_judge(self, group: str, signature: Signature) -> bool:
         """Returns whether a helper that is ready may judge the cases of a signature."""
-        chunk = self._chunks.get((group, signature))
+        chunk = self._running.chunks.get((group, signature))
         return chunk is not None and chunk.helper.is_usable and not chunk.answer.cancelled()
 
     def find_record(self, group: str, case: AnyCase) -> Record | None:
@@ -170,7 +221,7 @@ class Helpers:
 
         It judges itself the first case in which a helper finds wrong values, and believes the helper if it agrees.
         """
-        chunk = self._chunks.get((group, case.signature))
+        chunk = self._running.chunks.get((group, case.signature))
         if chunk is None:
             return None
         if chunk.records is None:
@@ -182,7 +233,7 @@ class Helpers:
 
     def compare(self, group: str, case: AnyCase, verdict: Verdict) -> None:
         """Compares the verdict of this process with a helper's, and stops the helper if they differ."""
-        chunk = self._chunks.get((group, case.signature))
+        chunk = self._running.chunks.get((group, case.signature))
         if chunk is None or not chunk.records or case.id not in chunk.records:
             return
         if chunk.records[case.id].verdict is verdict:
@@ -221,5 +272,7 @@ class Helpers:
 
     def close(self) -> None:
         """Ends the processes."""
+        for share in self._shares.values():
+            share.cancel()
         for helper in self._helpers:
             helper.stop()

@@ -190,7 +190,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     incremental: IncrementalPlugin | None = session.config.pluginmanager.getplugin(_INCREMENTAL)
     if incremental is not None:
         incremental.send_to_controller()
-    run.dispatcher.start_helpers([part for item in kernel_items for part in item.items])
+    run.dispatcher.start_helpers({item.item.name: item.items for item in kernel_items})
     problems = tuple(run.collection.problems(whole_folders=collects_whole_folders(session.config)))
     has_idle_pairing = any(not each.plan.items for each in run.collection.pairings)
     if not (items or has_idle_pairing or problems) or session.config.option.collectonly:

@@ -90,8 +90,10 @@ class _IsolatedProcess:
 
     def _keep_helpers(self) -> None:
         """Keeps the helpers if the run is long enough for them."""
-        parts = [part for own in self._ahead.values() for part in own]
-        if self._helpers is not None and not are_worthwhile(parts, DEVICE_TIERS, forked=True):
+        if self._helpers is None:
+            return
+        self._helpers.items = self._ahead
+        if not are_worthwhile([part for own in self._ahead.values() for part in own], DEVICE_TIERS, forked=True):
             self._helpers.close()
             self._helpers = None
 

@@ -169,7 +169,7 @@ class ItemWorker:
         for record in records:
             self._add(record, findings)
         if process.helpers is not None:
-            process.helpers.begin(parts if before is None else (), process.journal)
+            process.helpers.begin(parts if before is None else (), request.following, process.journal)
         for part, outcome in ((own, each) for own in parts for each in run_item(own, self.cache, prior=before)):
             on_case()
             record = self._write(part, outcome, findings)
@@ -181,7 +181,7 @@ class ItemWorker:
             if findings and request.stops_at_finding:
                 break
         if process.helpers is not None:
-            process.helpers.begin((), process.journal)
+            process.helpers.end()
         suspects: Sequence[Suspect] = ()
         if findings and not process.device_lost:
             guard = Guard(process.internal_failures)

@@ -22,8 +22,10 @@ from pathlib import Path
 
 SEEN = Path(__file__).with_name("seen")
 FLOATS = kt.array("n", "float32")
+DECLARED = dict(x=FLOATS, y=FLOATS, dims=dict(n=kt.dim(values=(3, 5, 7))))
+{before}
 
-@kt.oracle_for(vector_add, x=FLOATS, y=FLOATS, dims=dict(n=kt.dim(values=(3, 5, 7))))
+@kt.oracle_for(vector_add, **DECLARED)
 def added(x, y):
     parent = multiprocessing.parent_process()
     generation = 0 if parent is None else 1 if str(parent.pid) == os.environ["MAIN"] else 2
@@ -54,8 +56,11 @@ begin = helpers.Helpers.begin
 def begin_and_wait(*arguments):
     begin(*arguments)
     ends = time.monotonic() + {patience}
-    while not Path(__file__).with_name("seen").exists() and time.monotonic() < ends:
+    seen = Path(__file__).with_name("seen")
+    while not seen.exists() and time.monotonic() < ends:
         time.sleep(0.05)
+    with seen.with_name("begun").open("a") as file:
+        print(seen.exists(), file=file)
 
 helpers.Helpers.begin = begin_and_wait
 
@@ -65,6 +70,7 @@ def pytest_runtest_setup():
 """
 # A device, whose cases run in the isolated process.
 DEVICE = """
+os.environ["PYTHONPATH"] = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
 import kerneltest as kt
 from kerneltest.backends.interpret import Interpret
 
@@ -76,8 +82,15 @@ class Pretended(Interpret):
         pass
 
 dispatch._DRIVERS = (__file__,)
-helper_start.gpu_memory = lambda: ({memory}, 80.0)
-helper_start.free_memory = lambda: 8.5 * 2**30
+"""
+# Python imports it when the isolated process starts, which forks its helpers before it collects.
+SITE = """
+import os, sys
+if any("spawn_main" in word for word in sys.orig_argv):
+    os.sched_getaffinity = lambda _: range({processors})
+    from kerneltest.pytest_plugin import helper_start
+    helper_start.gpu_memory = lambda: ({memory}, 80.0)
+    helper_start.free_memory = lambda: 8.5 * 2**30
 """
 
 
@@ -92,6 +105,7 @@ def _run(
     gpu_memory: float | None = None,
     more: str = "",
     result: str = "x + y",
+    before: str = "",
 ) -> tuple[list[Record], int]:
     """Returns the records of a run, and how often the owner of helpers evaluated the oracle."""
     folder.mkdir()
@@ -102,11 +116,15 @@ def _run(
     backend, helper = "interpret", 1
     if gpu_memory is not None:
         backend, helper = "pretended", 2
-        conftest += DEVICE.format(memory=gpu_memory)
+        conftest += DEVICE
+        site = SITE.format(processors=processors, memory=gpu_memory)
+        (folder / "sitecustomize.py").write_text(site, encoding="utf-8")
     (folder / "conftest.py").write_text(conftest, encoding="utf-8")
-    (folder / "test_suite.py").write_text(SUITE.format(trouble=trouble, helper=helper, result=result), encoding="utf-8")
+    suite = SUITE.format(trouble=trouble, helper=helper, result=result, before=before)
+    (folder / "test_suite.py").write_text(suite, encoding="utf-8")
     known = ("-p", "no:cacheprovider", "--kt-backends", backend, "--kt-depth", "quick", "--kt-report", "out")
-    ended = forked.run(folder, "pytest", *PLUGINS, *known)
+    run = forked.run if gpu_memory is None else forked.fresh
+    ended = run(folder, "pytest", *PLUGINS, *known)
     assert ended.returncode == (result != "x + y"), ended.stdout
     if (seen := folder / "seen").exists():
         with suppress(psutil.NoSuchProcess):  # no helper is left
@@ -146,6 +164,13 @@ def test_wrong_values_that_a_helper_finds_count_once_its_owner_has_found_them_to
     assert sum(record.verdict.is_finding for record in records) > 100
     assert _without_files(records) == _without_files(alone)
     assert evaluated < 0.9 * evaluated_alone
+
+
+def test_helpers_go_on_with_the_next_item(tmp_path: Path) -> None:
+    before = "first = kt.oracle_for(vector_add, **DECLARED)(lambda x, y: x + y)"
+    _run(tmp_path / "run", 2, patience=30, before=before)
+    begun = (tmp_path / "run" / "begun").read_text(encoding="utf-8").split()
+    assert begun == ["True", "True"]  # the second was begun while its owner waited in the first
 
 
 @pytest.mark.parametrize("trouble", ["pass", "os.abort()"], ids=["none", "a crash"])
