@@ -1,6 +1,6 @@
 """The state of a process that runs items."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,8 +23,8 @@ class CaseHelpers(Protocol):
         """
         ...
 
-    def end(self) -> None:
-        """Ends the item."""
+    def end(self) -> Mapping[tuple[str, str], str]:
+        """Ends the item. Returns the digests of cases that other processes have judged, by group and case."""
         ...
 
     def arrange(self, group: str, planned: Sequence[AnyCase]) -> list[AnyCase]:

@@ -1,6 +1,5 @@
 """The execution of an item: its cases one after another, with declared xfails applied to each outcome."""
 
-import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from kerneltest.core.group_names import GroupName
 from kerneltest.core.runtime import blas_threads, retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.believed_records import believed_record
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.time_budget import breadth_first
@@ -140,8 +140,8 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
             reason = f"the device no longer responds, {cache.process.device_lost}"
             return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
         if helpers is not None:
-            found = helpers.find_record(item.group.name, case)
-            if found is not None and _is_believed(found, item, case, cache):
+            found = believed_record(helpers.find_record(item.group.name, case), item, case, cache)
+            if found is not None:
                 return Outcome(found, _arguments(item, case, cache) if found.verdict.is_finding else None)
             outcome = run_case(item, case, cache)
             helpers.compare(item.group.name, case, outcome.record.verdict)
@@ -167,25 +167,6 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
     obsolete = obsolete_xfails(item.pairing.xfail, served, item.backend.id, item.dtype, item.group.name)
     for family, reason in obsolete.items():
         yield Outcome(item.record(Verdict.XPASS, reason, family=family))
-
-
-def _is_believed(record: Record, item: Item, case: AnyCase, cache: Cache) -> bool:
-    """Returns whether the record of a case in another process stands for this one.
-
-    It does not if it took longer than one step may, if it is a pass that lacks the parts of its bound, or if compiled
-    code has contradicted the fast path.
-    """
-    path = cache.fast_paths.get(item.backend.id)
-    try:
-        contradicted = path is not None and path.is_contradicted(
-            cache.trace_for(item.pairing, case.signature, item.backend)
-        )
-    except Failure:  # this process is to meet it in the case
-        return False
-    if contradicted or record.seconds > (item.settings.timeout or math.inf):
-        return False
-    uses_most = cache.is_largest_use(item.backend, record.family, record.bound_fraction or 0.0)
-    return record.verdict is not Verdict.PASS or not uses_most
 
 
 def _judge_all(

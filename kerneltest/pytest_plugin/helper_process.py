@@ -23,6 +23,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.runner import run_case
+from kerneltest.execute.value_groups import ValueGroup
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import PytestArguments
@@ -67,11 +68,13 @@ class JudgedCases(NamedTuple):
       records: of the cases that passed, and of those with wrong values. The owner judges all others itself.
       counts: of traces, compilations and oracle evaluations.
       seconds: in each phase.
+      digests: of what the verdicts follow from, by case, where the owner asked for them.
     """
 
     records: Sequence[Record]
     counts: Mapping[str, int]
     seconds: Mapping[str, float]
+    digests: Mapping[str, str]
 
 
 class Question(NamedTuple):
@@ -82,12 +85,14 @@ class Question(NamedTuple):
       group: the name of one of its groups.
       ids: of cases of one signature.
       description: of the item in the owner, by `describe`. If it differs here, no case is judged.
+      needs_digests: whether the owner needs digests of the cases for the item's key.
     """
 
     item: str
     group: str
     ids: Sequence[str]
     description: str
+    needs_digests: bool
 
 
 def serve(connection: Connection, setup: HelperSetup) -> None:
@@ -166,10 +171,10 @@ class _Judge:
         """Judges the cases of a question."""
         item = next((part for part in self.items.get(asked.item, ()) if part.group.name == asked.group), None)
         if item is None or describe(item) != asked.description:
-            return JudgedCases((), {}, {})
+            return JudgedCases((), {}, {}, {})
         cache = self.cache
         cache.switch_to(item.pairing, item.dtype)
-        cache.largest_fraction = _Unlimited()
+        cache.largest_fraction = _Unlimited() if isinstance(item.group, ValueGroup) else {}
         cache.evidence_seconds = min(cache.evidence_seconds, _EVIDENCE_SECONDS)
         cases = [self._case(item, each) for each in asked.ids]
         cache.group_cases = {cases[0].signature: cases}
@@ -183,12 +188,17 @@ class _Judge:
             if self.executables is not None:
                 stack.enter_context(disk_cache(self.executables))
             records = list(filter(None, (_record_of(run_case(item, case, cache)) for case in cases)))
+            digests = {}
+            for case in cases if asked.needs_digests else ():
+                with suppress(Exception):  # the owner is to meet it, too
+                    digests[case.id] = item.group.case_digest(item, case, cache)
         journal.stop()
-        is_sound = not cache.process.take_internal_failures()  # the owner is to meet them, too
+        is_sound = not cache.process.take_internal_failures()  # the same
         return JudgedCases(
             records if is_sound else (),
             dict(journal.counts - counts),
             {phase: spent - seconds.get(phase, 0.0) for phase, spent in journal.spent.items()},
+            digests,
         )
 
     def _case(self, item: Item, case: str) -> AnyCase:

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item
 from kerneltest.execute.value_groups import ValueGroup
 from kerneltest.plan.explicit import AnyCase
@@ -26,6 +28,8 @@ from kerneltest.records.schema import Record
 if TYPE_CHECKING:  # Windows has no fork
     from multiprocessing.context import ForkContext, SpawnContext
 
+_Key = tuple[str, Signature | str]
+
 _PATIENCE = 20.0  # seconds to wait for the cases of one signature before the helper counts as hanging
 _EVERY = 0.5  # seconds between two signs of life
 _AHEAD = 3  # items after the running one: a kernel that takes long to compile is begun before it is waited for
@@ -33,11 +37,10 @@ _AHEAD = 3  # items after the running one: a kernel that takes long to compile i
 
 @dataclass(slots=True, eq=False)
 class _Chunk:
-    """The cases of one signature in one group.
+    """The cases of one signature in one group of values, or a case of another group.
 
     Attributes:
       item: their item.
-      signature: of the cases.
       helper: the one that may judge them.
       ids: of the cases.
       answer: what the helper answers; cancelled once this process judges the cases.
@@ -45,7 +48,6 @@ class _Chunk:
     """
 
     item: Item
-    signature: Signature
     helper: _Helper
     ids: list[str] = field(default_factory=list)
     answer: Future[JudgedCases] = field(default_factory=Future)
@@ -58,11 +60,13 @@ class _Share:
 
     Attributes:
       description: of the item, by `describe`, when it was sent to them.
-      chunks: by group and signature.
+      chunks: by group, and signature or case.
+      digests: of the cases that they have judged, by group and case.
     """
 
     description: str = ""
-    chunks: Mapping[tuple[str, Signature], _Chunk] = field(default_factory=dict)
+    chunks: Mapping[_Key, _Chunk] = field(default_factory=dict)
+    digests: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def cancel(self) -> None:
         """Has helpers judge nothing that they have not begun."""
@@ -110,7 +114,10 @@ class _Helper:
 
     def ask(self, chunk: _Chunk, description: str) -> None:
         """Has the process judge a chunk after those that it was asked to judge before."""
-        self._waiting.put((chunk.answer, Question(chunk.item.name, chunk.item.group.name, chunk.ids, description)))
+        item = chunk.item
+        needs_digests = item.backend.tier is Tier.DEVICE
+        question = Question(item.name, item.group.name, chunk.ids, description, needs_digests)
+        self._waiting.put((chunk.answer, question))
 
     def stop(self) -> None:
         """Ends the process at once."""
@@ -121,7 +128,7 @@ class _Helper:
 
 
 class Helpers:
-    """Helper processes, each of which may judge its share of the signatures of an item.
+    """Helper processes, each of which may judge its share of the signatures and of the invariants of an item.
 
     This process judges the first signature, and a helper the last, with which it begins: the longest ones come last.
 
@@ -176,10 +183,8 @@ class Helpers:
         for name, groups in itertools.islice(served.items(), _AHEAD + 1):
             description = describe(groups[0])
             share = known.get(name)
-            if share is not None and share.description == description:
-                self._shares[name] = known.pop(name)
-            else:
-                self._shares[name] = self._ask(groups, description)
+            is_known = share is not None and share.description == description
+            self._shares[name] = known.pop(name) if is_known else self._ask(groups, description)
         for share in known.values():
             share.cancel()
         self._running = self._shares.get(parts[0].name, _Share()) if parts else _Share()
@@ -188,28 +193,36 @@ class Helpers:
         return item.backend.tier in self._tiers and not item.backend.unavailable()
 
     def _ask(self, parts: Sequence[Item], description: str) -> _Share:
-        """Distributes the cases of an item."""
-        cases = [(part, case) for part in parts if isinstance(part.group, ValueGroup) for case in part.cases()]
-        order = {each: place for place, each in enumerate(dict.fromkeys(case.signature for _, case in cases))}
-        last = len(order) - 1
-        chunks: dict[tuple[str, Signature], _Chunk] = {}
-        for part, case in cases:
-            place = order[case.signature]
-            if turn := place % (len(self._helpers) + 1) or int(0 < place == last):
-                made = _Chunk(part, case.signature, self._helpers[turn - 1])
-                chunks.setdefault((part.group.name, case.signature), made).ids.append(case.id)
-        for chunk in sorted(chunks.values(), key=lambda chunk: -order[chunk.signature]):
+        """Distributes an item's cases: those of a signature together, since it is traced for them; invariants alone."""
+        values = [(part, case) for part in parts if isinstance(part.group, ValueGroup) for case in part.cases()]
+        others = [(part, case) for part in parts if isinstance(part.group, InvariantGroup) for case in part.cases()]
+        chunks: dict[_Key, _Chunk] = {}
+        signatures = [*dict.fromkeys(case.signature for _, case in values)]
+        for place in reversed(range(len(signatures))):
+            own = [(part, case) for part, case in values if case.signature == signatures[place]]
+            self._add(chunks, own, place, len(signatures))
+        for place, each in enumerate(others):
+            self._add(chunks, [each], place, len(others))
+        for chunk in chunks.values():
             chunk.helper.ask(chunk, description)
         return _Share(description, chunks)
 
-    def end(self) -> None:
-        """Ends the item: helpers go on with the next ones."""
-        self._running.cancel()
-        self._running = _Share()
+    def _add(self, chunks: dict[_Key, _Chunk], cases: Iterable[tuple[Item, AnyCase]], place: int, places: int) -> None:
+        """Adds the cases of a place to the chunks of the helper whose turn it is, if any."""
+        turn = place % (len(self._helpers) + 1) or int(0 < place == places - 1)
+        for part, case in cases if turn else ():
+            made = _Chunk(part, self._helpers[turn - 1])
+            chunks.setdefault(_key(part.group.name, case), made).ids.append(case.id)
+
+    def end(self) -> Mapping[tuple[str, str], str]:
+        """Ends the item, whose cases helpers judge no longer. Returns the digests of those that they have judged."""
+        ended, self._running = self._running, _Share()
+        ended.cancel()
+        return ended.digests
 
     def arrange(self, group: str, planned: Sequence[AnyCase]) -> list[AnyCase]:
         """Returns the cases of a group with those last that a helper may judge meanwhile."""
-        return sorted(planned, key=lambda case: (group, case.signature) in self._running.chunks)
+        return sorted(planned, key=lambda case: _key(group, case) in self._running.chunks)
 
     def may_judge(self, group: str, signature: Signature) -> bool:
         """Returns whether a helper that is ready may judge the cases of a signature."""
@@ -221,7 +234,7 @@ class Helpers:
 
         It judges itself the first case in which a helper finds wrong values, and believes the helper if it agrees.
         """
-        chunk = self._running.chunks.get((group, case.signature))
+        chunk = self._running.chunks.get(_key(group, case))
         if chunk is None:
             return None
         if chunk.records is None:
@@ -233,7 +246,7 @@ class Helpers:
 
     def compare(self, group: str, case: AnyCase, verdict: Verdict) -> None:
         """Compares the verdict of this process with a helper's, and stops the helper if they differ."""
-        chunk = self._running.chunks.get((group, case.signature))
+        chunk = self._running.chunks.get(_key(group, case))
         if chunk is None or not chunk.records or case.id not in chunk.records:
             return
         if chunk.records[case.id].verdict is verdict:
@@ -253,6 +266,7 @@ class Helpers:
         except Exception:  # it crashed; if the kernel is to blame, this process will see that
             return {}
         self._journal.add(judged.counts, judged.seconds)
+        self._running.digests.update({(chunk.item.group.name, case): text for case, text in judged.digests.items()})
         return {record.case: record for record in judged.records}
 
     def _wait(self, answer: Future[JudgedCases]) -> JudgedCases:
@@ -276,3 +290,8 @@ class Helpers:
             share.cancel()
         for helper in self._helpers:
             helper.stop()
+
+
+def _key(group: str, case: AnyCase) -> _Key:
+    """Returns the key of a case's chunk."""
+    return group, case.id if group == GroupName.INVARIANTS else case.signature

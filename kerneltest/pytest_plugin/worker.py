@@ -8,14 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from kerneltest.backends.delegating import UnavailableBackend
 from kerneltest.backends.device import device_responds
 from kerneltest.backends.disk_cache import disk_cache
-from kerneltest.core.failures import Failure, escape_surrogates
+from kerneltest.core.failures import Failure
 from kerneltest.core.guard import Guard
 from kerneltest.core.runtime import show_warnings_once
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import Gap, Verdict, worst
+from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.process_state import ProcessState
@@ -24,6 +23,7 @@ from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.pytest_plugin.crash_log import CrashLog, CrashReason, FileCrashLog
 from kerneltest.pytest_plugin.crash_reports import device_is_lost, prior_attempts
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, WorkerSetup
+from kerneltest.pytest_plugin.item_results import describe_findings, item_result
 from kerneltest.pytest_plugin.item_reuse import ItemReuse
 from kerneltest.pytest_plugin.suspect_tracker import SuspectTracker
 from kerneltest.pytest_plugin.watchdog import Watchdog, exit_with_report
@@ -32,7 +32,7 @@ from kerneltest.records.files import slug
 from kerneltest.records.journal import Activity, Journal
 from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.schema import ANY, Record
-from kerneltest.report.text.item_failure import format_failure, headline
+from kerneltest.report.text.item_failure import headline
 from kerneltest.reproduce.script_writer import save_reproduction
 from kerneltest.trace.tracing import without_debugging
 from kerneltest.triage.suspect import Suspect
@@ -157,19 +157,26 @@ class ItemWorker:
         self.judged_cases, process = 0, self.cache.process
         process.budget = TimeBudget.of_groups(request.budget, ((part.group.name, part.cases()) for part in parts))
         before, records = prior_attempts(self.setup.folder, request.name, self.setup.shard, is_retry=request.is_retry)
-        key = self._reuse.find_key(parts, self.cache) if before is None else ""  # a crash may be of tracing
-        self._reuse.write_key(request.name, key)
+        is_new, helpers = before is None, process.helpers
+        may_reuse = is_new and self._reuse.may_reuse(parts[0], request.name)
+        # Helpers on a GPU find most of what the key is made of, so that it is made last; only then can a run resume it.
+        is_late = is_new and not may_reuse and helpers is not None and parts[0].backend.tier is Tier.DEVICE
+        if helpers is not None and not may_reuse:
+            helpers.begin(parts if is_new else (), request.following, process.journal)
+        key = self._reuse.find_key(parts, self.cache) if is_new and not is_late else ""
+        if not is_late:
+            self._reuse.write_key(request.name, key)
         if key and (known := self._reuse.take_over(parts[0], request.name, key)) is not None:
             self.writer.copy(known.lines)
             return ItemResult(str(Verdict.PASS), known.families)
-        if before is None and (records := self._reuse.resume(request.name, key)):
+        if is_new and (records := self._reuse.resume(request.name, key)):
             before = PriorAttempts(records)
         findings: list[Record] = []
         self._kinds.clear()
         for record in records:
             self._add(record, findings)
-        if process.helpers is not None:
-            process.helpers.begin(parts if before is None else (), request.following, process.journal)
+        if helpers is not None and may_reuse:
+            helpers.begin(parts if before is None else (), request.following, process.journal)
         for part, outcome in ((own, each) for own in parts for each in run_item(own, self.cache, prior=before)):
             on_case()
             record = self._write(part, outcome, findings)
@@ -180,8 +187,9 @@ class ItemWorker:
             self._check_device(record)
             if findings and request.stops_at_finding:
                 break
-        if process.helpers is not None:
-            process.helpers.end()
+        digests = helpers.end() if helpers is not None else {}
+        if is_late and not (findings and request.stops_at_finding):
+            self._reuse.write_key(request.name, self._reuse.find_key(parts, self.cache, digests))
         suspects: Sequence[Suspect] = ()
         if findings and not process.device_lost:
             guard = Guard(process.internal_failures)
@@ -195,38 +203,8 @@ class ItemWorker:
             if backend.tier is Tier.DEVICE and not device_responds(backend.id):
                 process.device_lost = "since the search for the smallest case of a finding"
         self._record_internal(parts[0], findings)
-        return self._result(parts, request, records, findings, suspects)
-
-    def _result(
-        self,
-        parts: Sequence[Item],
-        request: ItemRequest,
-        records: Sequence[Record],
-        findings: Sequence[Record],
-        suspects: Sequence[Suspect],
-    ) -> ItemResult:
-        """Returns the result of an item from its records, its findings and their suspects."""
-        verdicts = [record.verdict for record in records]
-        passed = any(verdict in (Verdict.PASS, Verdict.XFAIL) for verdict in verdicts)
-        result = ItemResult(
-            str(Verdict.PASS if passed else Verdict.UNAVAILABLE),
-            tuple(dict.fromkeys(record.family for record in records)),
-            device_lost=bool(self.cache.process.device_lost),
-        )
-        if findings:
-            line, message = self._describe(parts[0], findings, suspects, request)
-            return replace(
-                result, verdict=str(worst(record.verdict for record in findings)), headline=line, message=message
-            )
-        reason = next((record.message for record in reversed(records) if record.verdict is Verdict.UNAVAILABLE), "")
-        if passed or not reason:
-            return result
-        backend = parts[0].backend
-        lacking = backend.unavailable() and not isinstance(backend, UnavailableBackend)
-        if backend.id in self.setup.named_backends and lacking:
-            message = escape_surrogates(f"{backend.id} was requested and is unavailable: {reason}")
-            return replace(result, headline=message, message=message)
-        return replace(result, skipped=True, message=escape_surrogates(f"{backend.id} unavailable: {reason}"))
+        result = item_result(self.setup, parts[0], request, records, findings, suspects)
+        return replace(result, device_lost=bool(process.device_lost))
 
     def timed_out(self, parts: Sequence[Item], request: ItemRequest, reason: str, advice: Sequence[str]) -> ItemResult:
         """Returns the result of an item that ran out of time, which is not a finding. Its records stay.
@@ -240,18 +218,9 @@ class ItemWorker:
         findings = [record for record in records if not record.verdict.is_green]
         planned = sum(sum(part.families().values()) for part in parts)
         line = reason.format(f"{sum(bool(record.case) for record in records)} of {planned} cases judged")
-        details = [self._describe(parts[0], findings, (), request)[1]] if findings else []
+        details = [describe_findings(self.setup, parts[0], findings, (), request)[1]] if findings else []
         families = tuple(dict.fromkeys(record.family for record in findings))
         return ItemResult(str(Gap.MISSING), families, line, "\n".join([f"{line}.", *advice, *details]))
-
-    def _describe(
-        self, item: Item, findings: Sequence[Record], suspects: Sequence[Suspect], request: ItemRequest
-    ) -> tuple[str, str]:
-        """Returns the findings of an item in one line, and in full."""
-        setup = self.setup
-        report, shows_cases = setup.settings.report, setup.shows_cases
-        lines = format_failure(item, findings, suspects, setup.root, report, request.command, cases=shows_cases)
-        return headline(findings, suspects), "\n".join(lines)
 
     def _record_internal(self, part: Item, findings: list[Record]) -> None:
         """Records what kerneltest itself raised since the last outcome."""
