@@ -1,6 +1,6 @@
 """Pallas' own interpreter, on the CPU."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -17,6 +17,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel
 from kerneltest.trace.cpu_options import fast_compile_options
+from kerneltest.trace.equation_kinds import equation_kinds
 from kerneltest.trace.index_maps import IndexMappedCall, calls_with_index_maps
 from kerneltest.trace.local_kernels import exchange_in
 from kerneltest.trace.runnable import uses_outer_references
@@ -108,6 +109,10 @@ class NumpyEvaluation:
     @property
     def precision(self) -> Precision:
         return self.traced.adapt_precision(XLA_CPU)
+
+    @property
+    def kinds(self) -> frozenset[Hashable]:
+        return equation_kinds(self.traced.jaxpr)
 
     def check_blocks(self, leaves: Sequence[Array]) -> None:
         """Checks that the blocks that prefetched scalars choose lie inside their arrays.

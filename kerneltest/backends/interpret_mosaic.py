@@ -1,10 +1,10 @@
 """JAX's interpreters of Mosaic kernels for GPUs and TPUs, on the CPU. They detect races and out-of-bounds reads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -168,6 +168,8 @@ class Interpreted:
 
 class InterpretedInNumpy(Interpreted):
     """The same with NumPy in place of XLA. JAX's own interpreter runs there, so nothing else is substituted."""
+
+    kinds: ClassVar[frozenset[Hashable]] = frozenset()
 
     def is_faithful(self, leaves: Sequence[Array]) -> bool:
         return True

@@ -20,6 +20,7 @@ class Evaluated:
     """An evaluation that is, or is not, as JAX's interpreter."""
 
     faithful: bool = True
+    kinds: frozenset[Any] = frozenset({"add"})
     precision = XLA_CPU
 
     def run(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
@@ -76,6 +77,21 @@ def test_an_unfaithful_evaluation_costs_its_own_signature_only() -> None:
     assert not compiler.compiled
     assert _checked(path, "right")
     assert not path.is_contradicted("wrong")
+
+
+def test_jax_is_asked_only_where_equations_are_of_a_new_kind() -> None:
+    asked = []
+
+    class Asked(Evaluated):
+        def is_faithful(self, leaves: Sequence[Any]) -> bool:
+            asked.append(self.kinds)
+            return self.faithful
+
+    kinds = {"one": {"add"}, "two": {"add"}, "more": {"add", "mul"}, "wrong": {"exp"}, "as wrong": {"exp"}}
+    compiler = Compiler()
+    path = NumpyPath(lambda traced: Asked(traced != "wrong", frozenset(kinds[traced])), compiler, compiler.count)
+    assert [_checked(path, each) for each in kinds] == [True, True, True, False, True]
+    assert asked == [{"add"}, {"add", "mul"}, {"exp"}, {"exp"}]
 
 
 def test_a_kernel_whose_compiled_code_fails_is_not_trusted() -> None:

@@ -1,0 +1,84 @@
+"""The kinds of equations in a kernel: what the rule that evaluates an equation goes by, apart from values and lengths.
+
+Two signatures of a kernel mostly consist of equations of the same kinds, though no two of their jaxprs are alike.
+"""
+
+from collections.abc import Hashable, Iterator
+from enum import Enum
+
+import numpy as np
+
+from kerneltest.trace.jax_compat.jaxpr_types import Atom, BlockMapping, ClosedJaxpr, Equation, Jaxpr, Literal, OpenJaxpr
+from kerneltest.trace.walk import iter_equations, primitive_name
+
+# Primitives that read or write a part of an array.
+_ACCESSES = frozenset("get swap addupdate masked_load masked_swap load store atomic_rmw".split())
+# Parameters that are lengths and positions. Numbers in others, such as axes, are of one kind only if they are equal.
+_LENGTHS = frozenset("shape sizes slice_sizes new_sizes start_indices limit_indices length".split())
+_LARGEST_AXIS = 7
+
+
+def equation_kinds(jaxpr: ClosedJaxpr | Jaxpr) -> frozenset[Hashable]:
+    """Returns the kinds of the equations at any depth of a jaxpr.
+
+    An equation's kind is its primitive, its parameters, and the dtypes and shapes of what it takes and returns, in
+    which a length is 0, 1 or more. How an access compares with its array, and a block with the array that it divides,
+    are kinds of their own, for each axis.
+    """
+    return frozenset(kind for equation, _ in iter_equations(jaxpr) for kind in _kinds(equation))
+
+
+def _kinds(equation: Equation) -> Iterator[Hashable]:
+    name, parameters = primitive_name(equation), equation.params
+    plain = tuple((key, _plain(value, key in _LENGTHS)) for key, value in sorted(parameters.items()))
+    if any(isinstance(value, (ClosedJaxpr, OpenJaxpr)) for value in parameters.values()):  # whose equations follow
+        yield name, plain
+    else:
+        yield name, plain, tuple(map(_type, equation.invars)), tuple(map(_type, equation.outvars))
+    if name in _ACCESSES:
+        array, *others = (getattr(each.aval, "shape", ()) for each in (*equation.invars, *equation.outvars))
+        for other in others:
+            pairs = zip(array[::-1], other[::-1], strict=False)  # an access may select one index of the leading axes
+            yield from ((name, axis, _compare(*pair)) for axis, pair in enumerate(pairs))
+    for number, block in enumerate(getattr(parameters.get("grid_mapping"), "block_mappings", ())):
+        yield from ((number, kind) for kind in _block_kinds(block))
+
+
+def _block_kinds(block: BlockMapping) -> Iterator[Hashable]:
+    for axis, (length, kind) in enumerate(zip(block.array_aval.shape, block.block_shape, strict=True)):
+        size = getattr(kind, "block_size", kind)
+        is_divided = isinstance(size, int) and size > 0 and length % size == 0
+        yield axis, type(kind).__name__, is_divided, _compare(length, size)
+    index_map = block.index_map_jaxpr
+    yield from equation_kinds(index_map)
+    opened = getattr(index_map, "jaxpr", index_map)
+    programs = {variable: place for place, variable in enumerate(opened.invars)}
+    yield tuple(
+        programs.get(each, "computed") if not isinstance(each, Literal) else _type(each) for each in opened.outvars
+    )
+
+
+def _type(atom: Atom) -> Hashable:
+    """Returns the type of an operand or result; for a number that is a constant, the number itself if it is small."""
+    if isinstance(atom, Literal) and np.ndim(atom.val) == 0 and np.asarray(atom.val).dtype.kind in "iu":
+        return _plain(int(atom.val), is_length=False)
+    shape = tuple(_plain(length, is_length=True) for length in getattr(atom.aval, "shape", ()))
+    return str(getattr(atom.aval, "dtype", type(atom.aval).__name__)), shape
+
+
+def _plain(value: object, is_length: bool) -> Hashable:
+    """Returns a parameter, with "more" in place of a number above 1 if it is a length, or else of one above an axis."""
+    if isinstance(value, int):
+        return value if value <= (1 if is_length else _LARGEST_AXIS) else "more"
+    if isinstance(value, (tuple, list)):
+        return tuple(_plain(each, is_length) for each in value)
+    if value is None or isinstance(value, (str, Enum, np.dtype)):
+        return str(value)
+    return type(value).__name__
+
+
+def _compare(length: object, other: object) -> str:
+    """Returns how two lengths compare; lengths that are not numbers are known by what they are."""
+    if not (isinstance(length, int) and isinstance(other, int)):
+        return f"{length} {other}"
+    return "<" if length < other else "=" if length == other else ">"
