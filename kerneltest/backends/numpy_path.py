@@ -1,7 +1,7 @@
 """The fast path of JAX's interpreters: kernels evaluated in NumPy instead of code that XLA compiles.
 
-An evaluation is compared with JAX's own interpreter, bit for bit, on the first case of each signature with a new kind of
-equation, and with compiled code once for a pairing and dtype, within the oracle's bounds.
+An evaluation is compared with JAX's own interpreter, bit for bit, on the first case of each signature with equations
+of a new kind, and with compiled code once for a pairing and dtype, within the oracle's bounds.
 """
 
 from collections.abc import Callable, Hashable, Sequence

@@ -8,8 +8,8 @@ from enum import Enum
 
 import numpy as np
 
-from kerneltest.trace.jax_compat.jaxpr_types import Atom, BlockMapping, ClosedJaxpr, Equation, Jaxpr, Literal, OpenJaxpr
-from kerneltest.trace.walk import iter_equations, primitive_name
+from kerneltest.trace.jax_compat.jaxpr_types import Atom, BlockMapping, ClosedJaxpr, Equation, Jaxpr, Literal
+from kerneltest.trace.walk import iter_equations, nested_jaxprs, primitive_name
 
 # Primitives that read or write a part of an array.
 _ACCESSES = frozenset("get swap addupdate masked_load masked_swap load store atomic_rmw".split())
@@ -31,7 +31,7 @@ def equation_kinds(jaxpr: ClosedJaxpr | Jaxpr) -> frozenset[Hashable]:
 def _kinds(equation: Equation) -> Iterator[Hashable]:
     name, parameters = primitive_name(equation), equation.params
     plain = tuple((key, _plain(value, key in _LENGTHS)) for key, value in sorted(parameters.items()))
-    if any(isinstance(value, (ClosedJaxpr, OpenJaxpr)) for value in parameters.values()):  # whose equations follow
+    if any(True for value in parameters.values() for _ in nested_jaxprs(value)):  # whose equations follow
         yield name, plain
     else:
         yield name, plain, tuple(map(_type, equation.invars)), tuple(map(_type, equation.outvars))
@@ -59,17 +59,17 @@ def _block_kinds(block: BlockMapping) -> Iterator[Hashable]:
 
 
 def _type(atom: Atom) -> Hashable:
-    """Returns the type of an operand or result; for a number that is a constant, the number itself if it is small."""
+    """Returns the type of an operand or result; a constant that is a number counts as a length."""
     if isinstance(atom, Literal) and np.ndim(atom.val) == 0 and np.asarray(atom.val).dtype.kind in "iu":
-        return _plain(int(atom.val), is_length=False)
+        return _plain(int(atom.val), is_length=True)
     shape = tuple(_plain(length, is_length=True) for length in getattr(atom.aval, "shape", ()))
     return str(getattr(atom.aval, "dtype", type(atom.aval).__name__)), shape
 
 
 def _plain(value: object, is_length: bool) -> Hashable:
-    """Returns a parameter, with "more" in place of a number above 1 if it is a length, or else of one above an axis."""
-    if isinstance(value, int):
-        return value if value <= (1 if is_length else _LARGEST_AXIS) else "more"
+    """Returns a parameter, with words in place of a number below -1, or above 1 if it is a length, or above an axis."""
+    if isinstance(value, (int, np.integer)):
+        return "less" if value < -1 else value if value <= (1 if is_length else _LARGEST_AXIS) else "more"
     if isinstance(value, (tuple, list)):
         return tuple(_plain(each, is_length) for each in value)
     if value is None or isinstance(value, (str, Enum, np.dtype)):
