@@ -112,7 +112,7 @@ class NumpyEvaluation:
 
     @property
     def kinds(self) -> frozenset[Hashable]:
-        return equation_kinds(self.traced.jaxpr)
+        return frozenset() if self.rows.uses_jax_interpreter else equation_kinds(self.traced.jaxpr)
 
     def check_blocks(self, leaves: Sequence[Array]) -> None:
         """Checks that the blocks that prefetched scalars choose lie inside their arrays.

@@ -23,7 +23,7 @@ class NumpyExecutable(Executable, Protocol):
 
     @property
     def kinds(self) -> frozenset[Hashable]:
-        """The kinds of the kernel's equations, as `equation_kinds` returns them."""
+        """The kinds of the kernel's equations, as `equation_kinds` returns them; none if JAX's interpreter runs."""
         ...
 
     def is_faithful(self, leaves: Sequence[Array]) -> bool:
@@ -50,6 +50,7 @@ class NumpyPath:
         self._evaluations: dict[Traced, NumpyExecutable | None] = {}
         self._faithful: dict[Traced, bool] = {}
         self._known_kinds: set[Hashable] = set()  # of equations that were evaluated faithfully
+        self._compares_all = False  # once an evaluation was not faithful
         self._agrees_with_compiled: bool | None = None  # not compared yet
         self._contradicted = False
 
@@ -65,9 +66,12 @@ class NumpyPath:
         if traced not in self._faithful:
             self._faithful[traced] = False  # stays so if the comparison raises
             leaves, kinds = inputs(), evaluation.kinds
-            if kinds <= self._known_kinds or evaluation.is_faithful(leaves):
-                self._faithful[traced] = True
+            is_known = kinds <= self._known_kinds and not self._compares_all
+            self._faithful[traced] = is_known or evaluation.is_faithful(leaves)
+            if self._faithful[traced]:
                 self._known_kinds |= kinds
+            else:
+                self._compares_all = True
             if self._faithful[traced] and self._agrees_with_compiled is None:
                 self._agrees_with_compiled = False
                 wanted = self._compiled(traced).run(leaves)

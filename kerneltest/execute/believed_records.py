@@ -27,6 +27,8 @@ def believed_record(record: Record | None, item: Item, case: AnyCase, cache: Cac
     if record.verdict is not Verdict.PASS:
         return record
     used = item.backend, record.family, record.bound_fraction or 0.0
+    if not record.compared:  # its parts explain why the bound allows anything
+        return record
     if not cache.is_largest_use(*used):
         return replace(record, error_budget=())
     return record if record.error_budget and cache.exceeds_earlier_use(*used) else None

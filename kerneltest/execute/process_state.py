@@ -57,6 +57,7 @@ class ProcessState:
       abort: ends this process with a message so that its supervisor can restart it; None if it has no supervisor.
       internal_failures: exceptions of kerneltest outside of a verdict, such as in the evidence of a finding.
       helpers: processes that judge cases of the current item, too; None for none.
+      digests: of the cases that were judged, by group and case, if the key of the item is made last; None if it is not.
       device_lost: since when, or why, the device no longer responds; "" while it does.
     """
 
@@ -67,6 +68,7 @@ class ProcessState:
     abort: Callable[[str], None] | None = None
     internal_failures: list[Failure] = field(default_factory=list)
     helpers: CaseHelpers | None = None
+    digests: dict[tuple[str, str], str] | None = None
     device_lost: str = ""
 
     def take_internal_failures(self) -> list[Failure]:

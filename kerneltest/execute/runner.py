@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kerneltest.core.blame import assign_blame
@@ -223,6 +224,9 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             failure = _underlying_hang(error) or assign_blame(error, cache.process.journal.phase, who)
             reporter = _lowering_reporter(item, case, cache, failure)
             outcome = _failure_outcome(item, case, cache, failure)
+        if (digests := cache.process.digests) is not None:
+            with suppress(Exception):  # which the key meets, too
+                digests[item.group.name, case.id] = item.group.case_digest(item, case, cache)
     record = outcome.record
     verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, place, signature)
     if reporter and verdict.is_finding:

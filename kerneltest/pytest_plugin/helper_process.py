@@ -53,12 +53,14 @@ class HelperSetup:
         since the owner may have imported another version.
       executables: folder that keeps executables between runs; None to keep none.
       gpu_fraction: the share of a GPU's memory that JAX may allocate in the helper; 0 for JAX's default.
+      makes_digests: whether the owner needs digests of cases for the keys of its items.
     """
 
     arguments: PytestArguments
     started: float
     executables: Path | None = None
     gpu_fraction: float = 0.0
+    makes_digests: bool = False
 
 
 class JudgedCases(NamedTuple):
@@ -68,13 +70,13 @@ class JudgedCases(NamedTuple):
       records: of the cases that passed, and of those with wrong values. The owner judges all others itself.
       counts: of traces, compilations and oracle evaluations.
       seconds: in each phase.
-      digests: of what the verdicts follow from, by case, where the owner asked for them.
+      digests: of what the verdicts follow from, by group and case, if the owner needs them.
     """
 
     records: Sequence[Record]
     counts: Mapping[str, int]
     seconds: Mapping[str, float]
-    digests: Mapping[str, str]
+    digests: Mapping[tuple[str, str], str]
 
 
 class Question(NamedTuple):
@@ -85,14 +87,12 @@ class Question(NamedTuple):
       group: the name of one of its groups.
       ids: of cases of one signature.
       description: of the item in the owner, by `describe`. If it differs here, no case is judged.
-      needs_digests: whether the owner needs digests of the cases for the item's key.
     """
 
     item: str
     group: str
     ids: Sequence[str]
     description: str
-    needs_digests: bool
 
 
 def serve(connection: Connection, setup: HelperSetup) -> None:
@@ -111,7 +111,7 @@ def serve(connection: Connection, setup: HelperSetup) -> None:
     if not items or _was_any_module_saved(setup.started):
         return
     sys.breakpointhook = pdb.set_trace = _refuse_debugger  # the terminal belongs to the owner
-    judge = _Judge(items, setup.executables)
+    judge = _Judge(items, setup)
     with suppress(EOFError, OSError):  # the owner has ended
         connection.send(True)
         while True:
@@ -163,7 +163,7 @@ class _Judge:
     """Judges cases of the session's items."""
 
     items: ItemsByName
-    executables: Path | None
+    setup: HelperSetup
     cache: Cache = field(default_factory=Cache)
     cases: dict[tuple[str, str], Mapping[str, AnyCase]] = field(default_factory=dict)
 
@@ -180,25 +180,22 @@ class _Judge:
         cache.group_cases = {cases[0].signature: cases}
         journal = cache.process.journal
         counts, seconds = Counter(journal.counts), dict(journal.spent)
+        cache.process.digests = {} if self.setup.makes_digests else None
         journal.start(item.name)
         retain_freed_memory()
         with ExitStack() as stack:
             for context in (without_debugging(), show_warnings_once(), throttle_gc(), blas_threads()):
                 stack.enter_context(context)
-            if self.executables is not None:
-                stack.enter_context(disk_cache(self.executables))
+            if self.setup.executables is not None:
+                stack.enter_context(disk_cache(self.setup.executables))
             records = list(filter(None, (_record_of(run_case(item, case, cache)) for case in cases)))
-            digests = {}
-            for case in cases if asked.needs_digests else ():
-                with suppress(Exception):  # the owner is to meet it, too
-                    digests[case.id] = item.group.case_digest(item, case, cache)
         journal.stop()
-        is_sound = not cache.process.take_internal_failures()  # the same
+        is_sound = not cache.process.take_internal_failures()  # the owner is to meet them, too
         return JudgedCases(
             records if is_sound else (),
             dict(journal.counts - counts),
             {phase: spent - seconds.get(phase, 0.0) for phase, spent in journal.spent.items()},
-            digests,
+            cache.process.digests or {},
         )
 
     def _case(self, item: Item, case: str) -> AnyCase:

@@ -79,7 +79,7 @@ def are_worthwhile(parts: Sequence[Item], tiers: Collection[Tier], *, forked: bo
 
 
 def start_helpers(setup: HelperSetup, parts: Sequence[Item]) -> Helpers | None:
-    """Starts helpers of this process, which is not forked, if processors are free and the run is long enough.
+    """Spawns helpers of this process if processors are free and the run is long enough.
 
     Args:
       setup: of the helpers.

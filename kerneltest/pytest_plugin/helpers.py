@@ -69,7 +69,7 @@ class _Share:
     digests: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def cancel(self) -> None:
-        """Has helpers judge nothing that they have not begun."""
+        """Cancels what helpers have not begun."""
         for chunk in self.chunks.values():
             chunk.answer.cancel()
 
@@ -114,10 +114,7 @@ class _Helper:
 
     def ask(self, chunk: _Chunk, description: str) -> None:
         """Has the process judge a chunk after those that it was asked to judge before."""
-        item = chunk.item
-        needs_digests = item.backend.tier is Tier.DEVICE
-        question = Question(item.name, item.group.name, chunk.ids, description, needs_digests)
-        self._waiting.put((chunk.answer, question))
+        self._waiting.put((chunk.answer, Question(chunk.item.name, chunk.item.group.name, chunk.ids, description)))
 
     def stop(self) -> None:
         """Ends the process at once."""
@@ -130,7 +127,7 @@ class _Helper:
 class Helpers:
     """Helper processes, each of which may judge its share of the signatures and of the invariants of an item.
 
-    This process judges the first signature, and a helper the last, with which it begins: the longest ones come last.
+    This process begins with the first signature, and helpers with the last ones, which are the longest.
 
     A helper's word counts for cases that pass, and for wrong values once this process has found them in one of its
     cases as well. Everything else this process judges itself, and whatever no helper has begun.
@@ -153,6 +150,8 @@ class Helpers:
           context: of `multiprocessing`, which forks or spawns them.
         """
         self.items, self._tiers = {}, tiers
+        self._shares: dict[str, _Share] = {}  # of the running item and of the next ones, by name
+        self._running = _Share()
         self._helpers: list[_Helper] = []
         try:
             for _ in range(number):
@@ -162,8 +161,6 @@ class Helpers:
             raise
         for helper in self._helpers:
             helper.listen()
-        self._shares: dict[str, _Share] = {}  # of the running item and of the next ones, by name
-        self._running = _Share()
         self._agreed: set[tuple[_Helper, Verdict]] = set()  # what this process has found as well
         self._journal = Journal()
 
@@ -266,7 +263,7 @@ class Helpers:
         except Exception:  # it crashed; if the kernel is to blame, this process will see that
             return {}
         self._journal.add(judged.counts, judged.seconds)
-        self._running.digests.update({(chunk.item.group.name, case): text for case, text in judged.digests.items()})
+        self._running.digests.update(judged.digests)
         return {record.case: record for record in judged.records}
 
     def _wait(self, answer: Future[JudgedCases]) -> JudgedCases:

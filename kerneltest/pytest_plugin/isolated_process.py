@@ -59,17 +59,17 @@ class _IsolatedProcess:
         self._helpers: Helpers | None = None
 
     def collect_ahead(self) -> None:
-        """Forks helpers, which it may do before it uses the GPU, and collects all items of the session."""
+        """Forks helpers, while this process has not used the GPU, and collects all items of the session."""
         self._helpers = self._fork_helpers()
         with suppress(UncollectedError):  # reported when an item is missing
             self._ahead = collect(self._arguments)
+        self._keep_helpers()
 
     def run(self, request: ItemRequest, planned: PlannedParts) -> ItemResult:
         """Runs one item."""
         if self._worker is None:
             self._redirect_output()
             self._worker = ItemWorker(replace(self._setup, planned=planned), lambda activity, failure: None)
-            self._keep_helpers()
             self._worker.cache.process.helpers = self._helpers
         parts = self._parts(request.name)
         try:
@@ -84,7 +84,9 @@ class _IsolatedProcess:
             return None
         this = multiprocessing.current_process()
         this.daemon = False  # the pool made it one, and daemons may not start processes
-        helpers = fork_device_helpers(HelperSetup(arguments, _STARTED, self._setup.executables))
+        helpers = fork_device_helpers(
+            HelperSetup(arguments, _STARTED, self._setup.executables, makes_digests=self._setup.writes_keys)
+        )
         this.daemon = helpers is None
         return helpers
 

@@ -132,10 +132,14 @@ class KernelItem(PairingItem):
         return result
 
     def _following(self) -> tuple[str, ...]:
-        """Returns the names of the next items of pairings."""
+        """Returns the names of the next items of pairings that are certain to run."""
         items = self.session.items
         after = items.index(self) + 1
-        return tuple(each.item.name for each in items[after : after + _LOOK_AHEAD] if isinstance(each, KernelItem))
+        return tuple(
+            each.item.name
+            for each in items[after : after + _LOOK_AHEAD]
+            if isinstance(each, KernelItem) and not any(map(each.get_closest_marker, ("skip", "skipif")))
+        )
 
     def set_time_limit(self, seconds: float) -> None:
         """Ends the item after some seconds from now; pytest-timeout calls `cancel_timeout`."""

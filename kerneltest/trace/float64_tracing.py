@@ -24,8 +24,8 @@ _traced_in_float64 = jax.make_user_context(default_value=None)
 # Equations that come and go with dtypes.
 _DTYPES_ONLY = frozenset({"convert_element_type", "jit", "pjit", "closed_call"})
 
-# A constant of float32 with three binary digits, such as 1, 0.75 or 10, is taken for what its author wrote. One in two
-# million of those that were rounded has as few, or one in 32 if it was rounded to bfloat16 before.
+# A constant of float32 with at most three binary digits, such as 1, 0.75 or 10, is taken for what its author wrote. One
+# in two million of those that were rounded has as few, or one in 32 if it was rounded to bfloat16 before.
 _FEW_DIGITS = 2**3
 
 

@@ -4,10 +4,13 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from kerneltest.pytest_plugin import helpers
+from kerneltest.pytest_plugin.helper_start import CPU_TIERS
 from kerneltest.records.item_keys import read_keys
 from kerneltest.records.record_files import read_records
 from kerneltest.records.schema import Record
@@ -18,6 +21,7 @@ from tests.plugins import PLUGINS
 SUITE = """
 import multiprocessing, os, time
 import kerneltest as kt
+import pytest
 from kernels.vector_add import vector_add
 from pathlib import Path
 
@@ -26,6 +30,7 @@ FLOATS = kt.array("n", "float32")
 DECLARED = dict(x=FLOATS, y=FLOATS, dims=dict(n=kt.dim(values=(3, 5, 7))))
 {before}
 
+{mark}
 @kt.oracle_for(vector_add, **DECLARED)
 def added(x, y):
     parent = multiprocessing.parent_process()
@@ -109,6 +114,7 @@ def _run(
     more: str = "",
     result: str = "x + y",
     before: str = "",
+    mark: str = "",
 ) -> tuple[list[Record], int]:
     """Returns the records of a run, and how often the owner of helpers evaluated the oracle."""
     folder.mkdir()
@@ -123,7 +129,7 @@ def _run(
         site = SITE.format(processors=processors, memory=gpu_memory)
         (folder / "sitecustomize.py").write_text(site, encoding="utf-8")
     (folder / "conftest.py").write_text(conftest, encoding="utf-8")
-    suite = SUITE.format(trouble=trouble, helper=helper, result=result, before=before)
+    suite = SUITE.format(trouble=trouble, helper=helper, result=result, before=before, mark=mark)
     (folder / "test_suite.py").write_text(suite, encoding="utf-8")
     known = ("-p", "no:cacheprovider", "--kt-backends", backend, "--kt-depth", "quick", "--kt-report", "out")
     run = forked.run if gpu_memory is None else forked.fresh
@@ -135,7 +141,8 @@ def _run(
     records = sorted(read_records(folder / "out"), key=lambda record: (record.group, record.case))
     # The parts of a bound belong to the largest error so far, in the order of the cases.
     records = [replace(record, seconds=0.0, ulps=(), error_budget=()) for record in records]
-    return records, len((folder / "evaluated").read_text(encoding="utf-8"))
+    evaluated = folder / "evaluated"
+    return records, len(evaluated.read_text(encoding="utf-8")) if evaluated.exists() else 0
 
 
 def _without_files(findings: list[Record]) -> list[str]:
@@ -169,11 +176,38 @@ def test_wrong_values_that_a_helper_finds_count_once_its_owner_has_found_them_to
     assert evaluated < 0.9 * evaluated_alone
 
 
+BEFORE = "first = kt.oracle_for(vector_add, **DECLARED)(lambda x, y: x + y)"
+
+
 def test_helpers_go_on_with_the_next_item(tmp_path: Path) -> None:
-    before = "first = kt.oracle_for(vector_add, **DECLARED)(lambda x, y: x + y)"
-    _run(tmp_path / "run", 2, patience=30, before=before)
+    _run(tmp_path / "run", 2, patience=30, before=BEFORE)
     begun = (tmp_path / "run" / "begun").read_text(encoding="utf-8").split()
     assert begun == ["True", "True"]  # the second was begun while its owner waited in the first
+
+
+def test_helpers_do_not_run_what_is_skipped(tmp_path: Path) -> None:
+    _run(tmp_path / "run", 2, patience=4, before=BEFORE, mark="@pytest.mark.skip(reason='hangs')")
+    assert not (tmp_path / "run" / "seen").exists()
+
+
+def test_helpers_that_have_started_are_ended_if_another_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = []
+
+    class Started:
+        def __init__(self, *_: object) -> None:
+            if made:
+                raise OSError("too many processes")
+            made.append(self)
+
+        def stop(self) -> None:
+            stopped.append(self)
+
+    made: list[Started] = []
+    monkeypatch.setattr(helpers, "_Helper", Started)
+    setup: Any = None
+    with pytest.raises(OSError, match="too many"):
+        helpers.Helpers(setup, 2, CPU_TIERS, setup)
+    assert stopped == made != []
 
 
 @pytest.mark.parametrize("trouble", ["pass", "os.abort()"], ids=["none", "a crash"])
@@ -189,7 +223,7 @@ def test_helpers_are_spawned_where_jax_has_threads_already(
     "unlike", [dict(started=0.0), dict(precision="highest")], ids=["a module saved since", "another setting of JAX"]
 )
 def test_a_helper_that_may_see_another_kernel_judges_nothing(
-    tmp_path: Path, alone: tuple[list[Record], int], unlike: dict[str, float]
+    tmp_path: Path, alone: tuple[list[Record], int], unlike: dict[str, Any]
 ) -> None:
     records, evaluated = _run(tmp_path / "run", 2, patience=4, **unlike)
     assert not (tmp_path / "run" / "seen").exists()

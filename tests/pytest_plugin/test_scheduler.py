@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kerneltest.pytest_plugin.pytest_run import RUN
-from kerneltest.pytest_plugin.scheduler import PartScheduling, chunk_size, item_costs, rank_items
+from kerneltest.pytest_plugin.scheduler import ItemCost, PartScheduling, chunk_size, item_costs, rank_items
 from kerneltest.records.record_files import read_plan, read_records
 from tests.pytest_plugin.test_plugin import _pytest
 from tests.written import absent, case, write_run
@@ -80,13 +80,13 @@ def test_the_costliest_part_goes_first_and_what_is_absent_has_no_cost(tmp_path: 
     named = ["test_x.py::test_plain", f"{place}q[interpret-int8]", *(each.item for each in plan.items)]
     named = [*dict.fromkeys(named)]
     known = item_costs(plan, named)
-    assert {named[number]: cost for number, (_, cost) in known.items()} == {
+    assert {named[number]: each.cost for number, each in known.items()} == {
         f"{place}p[interpret-float32]": 1.0,
         f"{place}p[lower:sm_90-float32]": 4.0,
         f"{place}p[interpret-int8]": 1.0,
         f"{place}q[interpret-int8]": 1.0,
     }
-    order = rank_items(plan, named, known)
+    order = rank_items(known)
     assert [named[number].removeprefix(place) for number in sorted(order, key=lambda number: order[number])] == [
         "p[interpret-float32]",
         "p[lower:sm_90-float32]",
@@ -95,15 +95,14 @@ def test_the_costliest_part_goes_first_and_what_is_absent_has_no_cost(tmp_path: 
     ]
 
 
-def test_a_part_that_is_cut_keeps_simulations_together(tmp_path: Path) -> None:
+def test_a_part_that_is_cut_keeps_its_simulations_together(tmp_path: Path) -> None:
     backends = ["simulate:gfx942", "lower:sm_90", "simulate:sm_90", "interpret"]  # in the order of pytest-randomly
     made = [case(item=f"t.py::p[{each}-float32]", backend=each, case=f"c{n}") for each in backends for n in range(100)]
     plan = read_plan(write_run(tmp_path / "out", *made))
-    names = [f"t.py::p[{each}-float32]" for each in backends]
-    costs = item_costs(plan, names)
-    order = sorted(costs, key=rank_items(plan, names, costs).__getitem__)
+    costs = item_costs(plan, [f"t.py::p[{each}-float32]" for each in backends])
+    order = sorted(costs, key=rank_items(costs).__getitem__)
     assert [backends[number] for number in order] == ["interpret", "lower:sm_90", "simulate:gfx942", "simulate:sm_90"]
-    assert [costs[number][1] for number in order] == [100.0, 400.0, 150.0, 15.0]
+    assert [costs[number].cost for number in order] == [100.0, 400.0, 150.0, 15.0]
 
 
 A, B, C = ("a", "float32"), ("b", "float32"), ("c", "float32")
@@ -116,15 +115,18 @@ A, B, C = ("a", "float32"), ("b", "float32"), ("c", "float32")
         ([(A, 2.0), (B, 2.0), (B, 1.0), (C, 1.0)], 2, 2, 3),  # two, where one item is too few
         ([(A, 2.0), (A, 1.0), (A, 1.0)], 2, 1, 1),  # the last is cut to a worker's share
         ([(A, 1.0), (A, 0.5), (A, 2.0), (A, 0.5)], 2, 1, 2),  # or to what is closest to it
+        ([(A, 4.0, "lower"), (A, 1.5, "simulate"), (A, 0.1, "simulate"), (A, 0.1, "simulate")], 2, 1, 1),
+        ([(A, 1.5, "simulate"), (A, 0.5, "simulate"), (A, 0.1, "simulate")], 2, 1, 3),  # what shares lowered code
         ([(A, 1.0)] * 8 + [(B, 1.0)] * 8, 8, 1, 2),  # more workers than parts
         ([(A, 1.0)], 2, 2, 1),
         ([], 2, 2, 0),
     ],
 )
 def test_a_worker_gets_whole_parts_while_there_is_enough_for_all(
-    left: list[tuple[tuple[str, str], float]], workers: int, least: int, count: int
+    left: list[tuple[Any, ...]], workers: int, least: int, count: int
 ) -> None:
-    assert chunk_size(left, workers, least) == count
+    costs = [ItemCost(part, *tier or ["interpret"], cost) for part, cost, *tier in left]
+    assert chunk_size(costs, workers, least) == count
 
 
 class _Node:

@@ -49,6 +49,6 @@ def test_it_is_told_once_and_fails_neither_the_run_nor_the_backend(tmp_path: Pat
     verdicts = {(record.pairing.partition("::")[2], record.verdict) for record in records}
     assert verdicts == {("plain", Verdict.PASS), ("sharded", Verdict.UNAVAILABLE)}
     assert sum(record.verdict is Verdict.UNAVAILABLE for record in records) == 2  # one for each backend
-    assert {part[0].partition("::")[2] for part, _ in item_costs(plan, [i.item for i in plan.items]).values()} == {
+    assert {each.part[0].partition("::")[2] for each in item_costs(plan, [i.item for i in plan.items]).values()} == {
         "plain"
     }

@@ -34,16 +34,40 @@ def _kinds(
     return equation_kinds(jax.make_jaxpr(call)(x))
 
 
-def _loads(n: int, width: int) -> frozenset[Any]:
-    """The kinds of a kernel that loads a part of each row."""
+def _access(load: Callable[[Any], jax.Array], n: int = 64) -> frozenset[Any]:
+    """The kinds of a kernel that loads parts of a square array."""
+
+    def run(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = load(x_ref)
+
+    x = jax.ShapeDtypeStruct((n, n), jnp.float32)
+    out = jax.eval_shape(lambda x: load(_Indexed(x)), x)
+    return equation_kinds(jax.make_jaxpr(pl.pallas_call(run, out_shape=out))(x))
+
+
+class _Indexed:
+    """An array that is indexed as a reference."""
+
+    def __init__(self, x: jax.Array) -> None:
+        self.x = x
+
+    def __getitem__(self, index: Any) -> jax.Array:
+        parts = [
+            each if not isinstance(each, pl.Slice) else slice(0, each.size * each.stride, each.stride) for each in index
+        ]
+        return self.x[tuple(parts)]
+
+
+def _masked(n: int, width: int) -> frozenset[Any]:
+    """The kinds of a kernel that loads and stores rows in tiles."""
 
     def run(x_ref: Any, o_ref: Any) -> None:
         at = (pl.program_id(0), pl.ds(pl.program_id(1) * width, width))
-        inside = jnp.arange(width) < n
+        inside = pl.program_id(1) * width + jnp.arange(width) < n
         plgpu.store(o_ref.at[at], plgpu.load(x_ref.at[at], mask=inside, other=0.0), mask=inside)
 
     x = jax.ShapeDtypeStruct((5, n), jnp.float32)
-    return equation_kinds(jax.make_jaxpr(pl.pallas_call(run, out_shape=x, grid=(5, 1)))(x))
+    return equation_kinds(jax.make_jaxpr(pl.pallas_call(run, out_shape=x, grid=(5, pl.cdiv(n, width))))(x))
 
 
 @pytest.mark.parametrize(
@@ -85,6 +109,32 @@ def test_axes_and_loops_without_a_step_are_kinds_of_their_own(
     assert _kinds(one) != _kinds(other)
 
 
-def test_how_an_access_compares_with_its_array_is_a_kind() -> None:
-    assert _loads(100, 128) == _loads(65, 256)
-    assert len({_loads(100, 128), _loads(128, 128), _loads(200, 128), _loads(1, 128)}) == 4
+def test_how_an_access_fits_its_array_is_a_kind() -> None:
+    assert _masked(100, 128) == _masked(65, 256)
+    assert _masked(200, 128) == _masked(300, 128)
+    assert len({_masked(n, 128) for n in (1, 100, 128, 200, 256)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda ref: ref[pl.ds(0, 16, stride=1), :], lambda ref: ref[pl.ds(0, 16, stride=2), :]),
+        (lambda ref: ref[pl.ds(0, 16), :], lambda ref: ref[pl.ds(48, 16), :]),
+        (lambda ref: ref[3, :], lambda ref: ref[:, 3]),
+    ],
+)
+def test_which_part_an_access_takes_is_a_kind(
+    one: Callable[[Any], jax.Array], other: Callable[[Any], jax.Array]
+) -> None:
+    assert _access(one) != _access(other)
+    assert _access(one) == _access(one, 128)
+
+
+def test_a_loop_over_slices_is_of_another_kind_than_one_over_numbers() -> None:
+    def total(x: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda carry, row: (carry + row, None), x[0], x)[0] + x
+
+    def power(x: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda carry, _: (carry + x[0], None), x[0], None, length=32)[0] + x
+
+    assert _kinds(total) != _kinds(power)

@@ -84,6 +84,15 @@ def test_a_trace_in_float64_keeps_constants_that_float32_would_round() -> None:
     assert trace(pairing, signature).outputs == own.outputs  # nothing that JAX remembers is in float64
 
 
+@pytest.mark.parametrize(
+    ("factor", "is_traced"), [(0.75, False), (-10.0, False), (jnp.inf, False), (0.1, True), (1.1, True)]
+)
+def test_only_a_kernel_with_constants_that_may_be_rounded_is_traced_in_float64(factor: float, is_traced: bool) -> None:
+    pairing = kt.oracle_for(_kernel(lambda x: x * factor), x=kt.array("n", "float32"))(lambda x: x)
+    signature = next(iter(signatures(pairing, "quick")))
+    assert (trace_in_float64(pairing, signature, trace(pairing, signature)) is not None) is is_traced
+
+
 def test_wide_names_are_seen_by_their_own_thread_alone_and_end_with_their_context() -> None:
     seen = []
 
