@@ -56,7 +56,7 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What helpers may judge of an item.
+    """The cases of an item that helpers may judge.
 
     Attributes:
       description: of the item, by `describe`, when it was sent to them.
