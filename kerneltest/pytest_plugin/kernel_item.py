@@ -134,7 +134,7 @@ class KernelItem(PairingItem):
     def _following(self) -> tuple[str, ...]:
         """Returns the names of the next items of pairings that are certain to run."""
         items = self.session.items
-        after = items.index(self) + 1
+        after = items.index(self) + 1 if self in items else len(items)  # a plugin may run an item of its own
         return tuple(
             each.item.name
             for each in items[after : after + _LOOK_AHEAD]
