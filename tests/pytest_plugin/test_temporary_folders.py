@@ -99,7 +99,7 @@ def test_a_folder_stays_while_its_process_is_about_to_lock_it(temporary: Path, m
     assert list(temporary.iterdir()) == []
 
 
-def test_a_killed_run_leaves_a_folder_and_the_next_run_none(tmp_path: Path, temporary: Path) -> None:
+def test_a_killed_run_leaves_folders_and_the_next_run_none(tmp_path: Path, temporary: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary), "JAX_PLATFORMS": "cpu"}
     environment.pop("PYTEST_XDIST_WORKER", None)
     options = ("-p", "no:cacheprovider", "--kt-backends", "interpret", "--kt-depth", "quick")
@@ -115,6 +115,6 @@ def test_a_killed_run_leaves_a_folder_and_the_next_run_none(tmp_path: Path, temp
         time.sleep(0.05)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    assert len(list(temporary.glob("kerneltest-*"))) == 1
+    assert 1 <= len(list(temporary.glob("kerneltest-*"))) <= 2  # a helper has one as well while it collects
     assert start(0).wait(60) == 0
     assert not list(temporary.glob("kerneltest-*"))
