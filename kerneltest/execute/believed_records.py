@@ -24,11 +24,9 @@ def believed_record(record: Record | None, item: Item, case: AnyCase, cache: Cac
     """
     if record is None or record.seconds > (item.settings.timeout or math.inf) or _is_contradicted(item, case, cache):
         return None
-    if record.verdict is not Verdict.PASS:
+    if record.verdict is not Verdict.PASS or not record.compared:  # then its parts explain why any value is allowed
         return record
     used = item.backend, record.family, record.bound_fraction or 0.0
-    if not record.compared:  # its parts explain why the bound allows anything
-        return record
     if not cache.is_largest_use(*used):
         return replace(record, error_budget=())
     return record if record.error_budget and cache.exceeds_earlier_use(*used) else None

@@ -58,10 +58,12 @@ def fork_device_helpers(setup: HelperSetup) -> Helpers | None:
     """
     from kerneltest.trace.jax_compat.forking import may_fork
 
+    if not may_fork() or reads_files():
+        return None
     free, total = gpu_memory()
     room = min((free - _OWN_GPU_MEMORY) / _GPU_MEMORY, free_memory() / _MEMORY - 1)
     number = min(available_processors() - 1, _MOST_ON_DEVICE, int(room))
-    if number < 1 or not may_fork() or reads_files():
+    if number < 1:
         return None
     return _start(replace(setup, gpu_fraction=_GPU_MEMORY / total), number, DEVICE_TIERS, get_context("fork"))
 

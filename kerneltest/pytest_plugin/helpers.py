@@ -191,13 +191,14 @@ class Helpers:
 
     def _ask(self, parts: Sequence[Item], description: str) -> _Share:
         """Distributes an item's cases: those of a signature together, since it is traced for them; invariants alone."""
-        values = [(part, case) for part in parts if isinstance(part.group, ValueGroup) for case in part.cases()]
+        values: dict[Signature, list[tuple[Item, AnyCase]]] = {}
+        for part in parts:
+            for case in part.cases() if isinstance(part.group, ValueGroup) else ():
+                values.setdefault(case.signature, []).append((part, case))
         others = [(part, case) for part in parts if isinstance(part.group, InvariantGroup) for case in part.cases()]
         chunks: dict[_Key, _Chunk] = {}
-        signatures = [*dict.fromkeys(case.signature for _, case in values)]
-        for place in reversed(range(len(signatures))):
-            own = [(part, case) for part, case in values if case.signature == signatures[place]]
-            self._add(chunks, own, place, len(signatures))
+        for place, own in reversed([*enumerate(values.values())]):
+            self._add(chunks, own, place, len(values))
         for place, each in enumerate(others):
             self._add(chunks, [each], place, len(others))
         for chunk in chunks.values():
