@@ -66,10 +66,11 @@ def chunk(**options):
     )
 
 
+RACE = bug("race", "interpret-tpu", "all copies share a semaphore: those of the next block can end a wait for this one")
 CHUNK = DIMS | dict(n=kt.dim(values=(32,)), hq=kt.dim(values=(2,)), hk=kt.dim(values=(1,)))
 
 
-@kt.oracle_for(prefill, **chunk(sliding_window=kt.static(None, 7)), dims=CHUNK)
+@kt.oracle_for(prefill, **chunk(sliding_window=kt.static(None, 7)), dims=CHUNK, xfail=[RACE])
 def one_head(query, key_cache, value_cache, context_len, page_indices, sliding_window=None, soft_cap=None):
     caches = key_cache, value_cache
     keys, values = (cache[:, page_indices].reshape(len(cache), -1, cache.shape[-1]) for cache in caches)
@@ -95,7 +96,7 @@ def several_heads(query, key_cache, value_cache, context_len, page_indices):
     prefill,
     **chunk(attn_logits_soft_cap=kt.static(2.0)),
     dims=CHUNK,
-    xfail=[bug("mismatch", "interpret*", "masked scores are capped too, so that they count")],
+    xfail=[bug("mismatch", "interpret", "masked scores are capped too, so that they count"), RACE],
 )
 def capped(query, key_cache, value_cache, context_len, page_indices, attn_logits_soft_cap):
     return one_head(query, key_cache, value_cache, context_len, page_indices, soft_cap=attn_logits_soft_cap)
