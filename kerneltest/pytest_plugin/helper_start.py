@@ -41,12 +41,10 @@ def fork_helpers(setup: HelperSetup, backends: Iterable[Backend]) -> Helpers | N
     number = _free_processors()
     if number < 1 or not any(backend.tier in CPU_TIERS for backend in backends):
         return None
-    from kerneltest.trace.jax_compat.forking import import_interpreters, may_fork
+    from kerneltest.trace.jax_compat.forking import may_fork
 
     if not may_fork() or reads_files():
         return None
-    if any(backend.tier is Tier.INTERPRET for backend in backends):
-        import_interpreters()
     return _start(setup, number, CPU_TIERS, get_context("fork"))
 
 

@@ -15,6 +15,7 @@ import pytest
 import kerneltest
 from kerneltest.core.blame import assign_blame
 from kerneltest.core.details import InternalError
+from kerneltest.core.runtime import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
@@ -24,10 +25,10 @@ from kerneltest.pytest_plugin.failed_tests import FailedTests
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
-from kerneltest.pytest_plugin.options import add_options, resolve_path
+from kerneltest.pytest_plugin.options import add_options
 from kerneltest.pytest_plugin.progress import PROGRESS, ProgressLine, open_terminal
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
-from kerneltest.pytest_plugin.sharding import ShardPlugin, seconds_by_item
+from kerneltest.pytest_plugin.sharding import ShardPlugin, earlier_seconds
 
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
@@ -68,20 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
         plugins.register(import_module(module), module)
     # Their hooks run last, those of a plugin that is registered later after others.
     if run.settings.shard is not None:
-        plugins.register(ShardPlugin(run.settings.shard, _balance_with(config, run.settings.durations)), _SHARDING)
+        plugins.register(ShardPlugin(run.settings.shard, earlier_seconds(config, run.settings.durations)), _SHARDING)
     if plugins.hasplugin("cacheprovider") and not collects_only:
         plugins.register(IncrementalPlugin(run), _INCREMENTAL)
-
-
-def _balance_with(config: pytest.Config, durations: str) -> dict[str, float]:
-    """Returns the seconds that items took in an earlier run, by which shards are balanced; {} without one."""
-    from kerneltest.records.files import RecordError
-    from kerneltest.report.text.tables import lines_for_terminal
-
-    try:
-        return seconds_by_item(resolve_path(config, "durations", durations)) if durations else {}
-    except RecordError as error:
-        raise pytest.UsageError(lines_for_terminal(f"--kt-durations: {error}")) from error
 
 
 @pytest.hookimpl(trylast=True)  # once pytest has looked for fixtures in the plugins
@@ -123,6 +113,12 @@ def pytest_configure_node(node: Any) -> None:
     run = node.config.stash[RUN]
     node.workerinput["kt_folder"], node.workerinput["kt_run"] = str(run.folder.path), run.folder.run
     node.workerinput["kt_arguments"] = list(run.dispatcher.arguments.words)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    with throttle_gc():  # JAX's modules and the plan are permanent
+        return (yield)
 
 
 def pytest_pycollect_makeitem(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
+from kerneltest.pytest_plugin.options import resolve_path
 
 if TYPE_CHECKING:
     from kerneltest.execute.setting_types import RunShard
@@ -89,6 +90,25 @@ def balance(costs: Mapping[Part, float], count: int) -> dict[Part, int]:
         loads[lowest] += costs[part]
         shard_of[part] = lowest + 1
     return shard_of
+
+
+def earlier_seconds(config: pytest.Config, durations: str) -> dict[str, float]:
+    """Returns the seconds that items took in an earlier run, by which shards are balanced; {} without one.
+
+    Args:
+      config: of pytest.
+      durations: the folder of that run, as it was given to `--kt-durations`.
+
+    Raises:
+      pytest.UsageError: the folder cannot be read.
+    """
+    from kerneltest.records.files import RecordError
+    from kerneltest.report.text.tables import lines_for_terminal
+
+    try:
+        return seconds_by_item(resolve_path(config, "durations", durations)) if durations else {}
+    except RecordError as error:
+        raise pytest.UsageError(lines_for_terminal(f"--kt-durations: {error}")) from error
 
 
 def seconds_by_item(folder: Path) -> dict[str, float]:
