@@ -14,7 +14,7 @@ from kerneltest.core.dtypes import Array, is_float, is_packed
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat.interception import lower_interpreted
+from kerneltest.trace.jax_compat.direct_interpretation import interpret_directly
 from kerneltest.trace.jax_compat.patches import keep_jax_frames
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, user_line
 from kerneltest.trace.local_kernels import mesh_size, on_devices
@@ -117,9 +117,8 @@ def compile_for(
     arguments = [jax.ShapeDtypeStruct(i.shape, _carrier(i.dtype), sharding=place) for i in traced.inputs]
     try:
         function = _carry(runnable(traced, interpret=interpret), traced)
-        with keep_jax_frames():
-            jitted = jax.jit(function, out_shardings=place)
-            lowered = lower_interpreted(jitted, arguments) if interpret else jitted.lower(*arguments)
+        with keep_jax_frames(), interpret_directly():
+            lowered = jax.jit(function, out_shardings=place).lower(*arguments)
         compiled = lowered.compile(compiler_options=dict(options) if options else None)
         return Jitted(compiled, device, precision, placement=place)
     except Exception as error:

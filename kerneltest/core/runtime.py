@@ -45,14 +45,18 @@ def retain_freed_memory() -> None:
 
 @contextmanager
 def throttle_gc() -> Iterator[None]:
-    """Makes garbage collections rare inside, unless they are rarer already, or switched off."""
+    """Makes garbage collections rare inside, unless they are rarer already, or switched off.
+
+    A threshold that other code sets inside stays.
+    """
     before = gc.get_threshold()
-    if 0 < before[0] < _GC_THRESHOLD:
-        gc.set_threshold(_GC_THRESHOLD, *before[1:])
+    rare = (_GC_THRESHOLD if 0 < before[0] < _GC_THRESHOLD else before[0], *before[1:])
+    gc.set_threshold(*rare)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        if gc.get_threshold() == rare:
+            gc.set_threshold(*before)
 
 
 _shown_warnings: set[tuple[type[Warning], str]] = set()

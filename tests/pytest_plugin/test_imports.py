@@ -15,6 +15,7 @@ def added(x, y):
 """
 UNUSED = (
     *("hypothesis", "jaxtyping", "jinja2", "ray", "triton", "z3"),
+    *(f"jax._src.pallas.{each}.interpret.interpret_pallas_call" for each in ("mosaic", "mosaic_gpu")),
     *("kerneltest.backends.codegen", "kerneltest.backends.simulate", "kerneltest.backends.tpu"),
     *(
         "kerneltest.extensions.mutation.mutant_items",
