@@ -219,7 +219,8 @@ def slow_remarks(run: RunRecords) -> list[str]:
             seconds.setdefault((record.pairing, record.backend), []).append(record.seconds)
     slowest = sorted(((sum(each), len(each), place) for place, each in seconds.items()), reverse=True)
     return [
-        f"{pairing} on {backend} took {total:.0f} s ({count} cases at {total / count:.2g} s); --kt-budget 60 limits it"
+        f"{pairing} on {backend}: {count:,} cases took {total:.0f} s, {total / count:.2g} s each, in all processes "
+        "together; --kt-budget 60 limits that"
         for total, count, (pairing, backend) in slowest[:_MOST_SLOW]
         if total > _SLOW
     ]

@@ -196,7 +196,8 @@ def test_cases_left_out_are_reported_by_family_and_do_not_fail() -> None:
 def test_a_run_of_minutes_mentions_the_option_once() -> None:
     records = tuple(_record(number, "normal", seconds=7.25) for number in range(44))
     assert slow_remarks(_run_of(records, 0)) == [
-        "s.py::p on interpret-tpu took 319 s (44 cases at 7.2 s); --kt-budget 60 limits it"
+        "s.py::p on interpret-tpu: 44 cases took 319 s, 7.2 s each, in all processes together; --kt-budget 60 "
+        "limits that"
     ]
     assert slow_remarks(_run_of(records, 60)) == []
     assert slow_remarks(_run_of(records[:4], 0)) == []

@@ -7,7 +7,8 @@ from kerneltest.core.details import Mismatch
 from kerneltest.core.details.wrong_values import ErrorCause, MismatchCause
 from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.records.evidence import BudgetPart, Evidence
-from kerneltest.report.text.suspect_text import format_pair, format_suspect, format_suspects, wrap_line
+from kerneltest.records.run_plan import FunctionSource, PairingSummary
+from kerneltest.report.text.suspect_text import format_pair, format_suspect, format_suspects, name_kernels, wrap_line
 from kerneltest.triage.suspect import Suspect
 from kerneltest.triage.suspects import find_suspects
 from tests.written import PAIRING, case
@@ -128,6 +129,24 @@ def test_suspects_fit_the_terminal() -> None:
     assert shown[0] == f"1 suspect in {PAIRING}"
     assert shown[1].startswith("1  wrong values")
     assert all(not line or line.startswith(("1  ", "   ")) for line in shown[1:])
+
+
+def test_two_pairings_of_a_kernel_are_told_apart() -> None:
+    source = FunctionSource("k.py", ((3, "def add(x):"),))
+    declared = {name: PairingSummary({}, source, source) for name in ("t.py::one", "t.py::other")}
+    assert name_kernels(["t.py::one"], declared) == {"t.py::one": "add (k.py:3)"}
+    assert name_kernels(declared, declared) == {name: f"add (k.py:3), pairing {name}" for name in declared}
+
+
+@pytest.mark.parametrize(
+    ("output", "gradient_of", "shown"),
+    [(0, "", "  got 3, expected 1"), (1, "", "  output 1: got 3, expected 1"), (1, "y", "  by y: got 3, expected 1")],
+)
+def test_a_suspect_says_which_output_is_wrong(output: int, gradient_of: str, shown: str) -> None:
+    detail = Mismatch("", output, gradient_of, 1, 4, "", (0,), "", "off")
+    evidence = Evidence(output=output, index=(0,), actual=3.0, expected=1.0)
+    (suspect,) = find_suspects([case(verdict="mismatch", detail=detail, evidence=evidence)], {})
+    assert shown in format_suspect(suspect)
 
 
 @pytest.mark.parametrize(("cause", "is_shown"), [(ErrorCause.ROUNDING, True), (ErrorCause.FORMULA, False)])

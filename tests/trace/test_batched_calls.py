@@ -15,10 +15,11 @@ from jax.experimental.pallas import triton as plgpu
 from kerneltest.backends.interpret import PrefetchChecked
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, ShapeDtype
-from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel
+from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel, kernel_rule
 from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.rewrite import Fill, fill_outputs, fill_padding, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced, analyze, trace_function
+from kerneltest.trace.walk import primitive_name
 
 ROWS = 3
 F32 = np.dtype(np.float32)
@@ -291,6 +292,23 @@ def test_rows_may_prefetch_other_scalars() -> None:
     order = np.array([[0, 1, 2], [2, 1, 0], [1, 1, 1]], np.int32)
     values = _values(((3, 4),))
     _check(_traced(_prefetched(_permutes, 3), order, *values), order, *values)
+
+
+def test_rows_that_prefetch_equal_scalars_run_together() -> None:
+    order = np.array([[0, 1, 2], [2, 1, 0], [0, 1, 2]], np.int32)
+    values = _values(((3, 4),))
+    additions: list[int] = []
+
+    def count(evaluator: Any, equation: Any) -> Any:
+        evaluate = kernel_rule(evaluator, equation)
+        if primitive_name(equation) != "add":
+            return evaluate
+        return lambda operands: additions.append(1) or evaluate(operands)  # type: ignore[func-returns-value]
+
+    traced = _traced(_prefetched(_permutes, 3), order, *values)
+    (together,) = BatchedKernel(traced, rule=count)([order, *values])
+    assert len(additions) == 2 * 3  # programs
+    np.testing.assert_array_equal(together, BatchedKernel(traced)([order, *values])[0])
 
 
 def _counted(x: Any, o: Any) -> None:

@@ -96,16 +96,20 @@ class Mismatch(BaseDetail):
     def essence(self) -> str:
         return f"gradient by {self.gradient_of}" if self.gradient_of else f"output {self.output}"
 
+    @property
+    def which(self) -> str:
+        """The output in words, if it is not the only or the first one: `output 1: `."""
+        return f"by {self.gradient_of}: " if self.gradient_of else f"output {self.output}: " if self.output else ""
+
     def text(self) -> str:
         call = f"{self.call}: " if self.call else ""
-        which = f"by {self.gradient_of}: " if self.gradient_of else f"output {self.output}: " if self.output else ""
         pattern = f", {self.pattern}" if self.pattern else ""
         block = f", block {self.block}" if self.block else ""
         cause = [self.cause.text()] if self.cause is not None else []
         if not self.index:  # a scalar
-            return "\n".join([f"{call}{which}wrong value: {self.comparison}", *cause, *self.remarks])
+            return "\n".join([f"{call}{self.which}wrong value: {self.comparison}", *cause, *self.remarks])
         first = (
-            f"{call}{which}{self.wrong} of {self.total} elements wrong{pattern}; "
+            f"{call}{self.which}{self.wrong} of {self.total} elements wrong{pattern}; "
             f"worst at {format_index(self.index)}{block}: {self.comparison}"
         )
         return "\n".join([first, *cause, *self.remarks])

@@ -15,7 +15,7 @@ from kerneltest.records.schema import Record, StaticValue
 from kerneltest.report.html import finding_data
 from kerneltest.report.html.finding_data import MOST_SCRIPTS, Json, budget_data, json_number
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
-from kerneltest.report.text.suspect_text import format_counts, format_suspect, kernel_with_location
+from kerneltest.report.text.suspect_text import format_counts, format_suspect, name_kernels
 from kerneltest.triage.predicates import Condition
 from kerneltest.triage.suspect import Suspect
 from kerneltest.triage.symptoms import Level
@@ -80,17 +80,14 @@ class ShownSuspects:
     @property
     def kernels(self) -> list[KernelSuspects]:
         """The suspects as text, by kernel."""
-        declared = self.merged.pairings
         by_pairing: dict[str, list[SuspectText]] = {}
         for i, suspect in enumerate(self.suspects):
             _, *lines = format_suspect(suspect, self._run_of(suspect.example).name)
             words = tuple(map(_truncate, lines))
             mine = SuspectText(i, suspect.id, _truncate(suspect.title), _truncate(format_counts(suspect)), words)
             by_pairing.setdefault(suspect.pairing, []).append(mine)
-        return [
-            KernelSuspects(name, _truncate(kernel_with_location(name, declared.get(name))), tuple(each))
-            for name, each in by_pairing.items()
-        ]
+        kernels = name_kernels(by_pairing, self.merged.pairings)
+        return [KernelSuspects(name, _truncate(kernels[name]), tuple(each)) for name, each in by_pairing.items()]
 
     @cached_property
     def number_of(self) -> Mapping[int, int]:

@@ -11,7 +11,7 @@ from kerneltest.report.rerun_commands import pytest_command
 from kerneltest.report.text.badge import conformance_badge
 from kerneltest.report.text.mutant_lines import mutant_lines
 from kerneltest.report.text.suspect_text import format_counts as in_counts
-from kerneltest.report.text.suspect_text import format_suspect, kernel_with_location
+from kerneltest.report.text.suspect_text import format_suspect, name_kernels
 from kerneltest.report.text.tables import field_words, for_markdown, for_terminal, markdown_table
 from kerneltest.report.text.terminal_summary import remarks
 from kerneltest.triage.suspect import Suspect
@@ -49,10 +49,10 @@ def _page(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect
 
 def _suspects(runs: Sequence[RunRecords], suspects: Sequence[Suspect]) -> Iterator[str]:
     """Yields a numbered list of suspects for each kernel, and the commands that run them again."""
-    declared = overlay_runs(runs).pairings
     shown = suspects[:_MOST_SUSPECTS]
+    kernels = name_kernels(dict.fromkeys(each.pairing for each in shown), overlay_runs(runs).pairings)
     for pairing, mine in itertools.groupby(shown, lambda each: each.pairing):
-        yield f"### {for_markdown(kernel_with_location(pairing, declared.get(pairing)))}\n"
+        yield f"### {for_markdown(kernels[pairing])}\n"
         for number, suspect in enumerate(mine, 1):
             first, *rest = suspect_points(suspect)
             yield f"{number}. {first}"

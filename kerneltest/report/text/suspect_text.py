@@ -1,9 +1,10 @@
 """Suspects as text: title, counts, smallest case and root cause."""
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from kerneltest.core.details import ErrorCause
+from kerneltest.core.details import ErrorCause, Mismatch
 from kerneltest.records.error_budget_text import format_budget, instability_note
 from kerneltest.records.run_plan import PairingSummary
 from kerneltest.records.schema import Element, FaultLocation, Record
@@ -47,9 +48,10 @@ def format_suspects(
     by_pairing: dict[str, list[Suspect]] = {}
     for suspect in suspects[:MOST_SUSPECTS]:
         by_pairing.setdefault(suspect.pairing, []).append(suspect)
+    kernels = name_kernels(by_pairing, declared)
     for pairing, mine in by_pairing.items():
         count = sum(suspect.pairing == pairing for suspect in suspects)
-        yield f"{count} suspect{'s' * (count > 1)} in {kernel_with_location(pairing, declared.get(pairing))}", "red"
+        yield f"{count} suspect{'s' * (count > 1)} in {kernels[pairing]}", "red"
         for number, suspect in enumerate(mine, 1):
             first, *others = format_suspect(suspect, folder)
             if rerun is not None and not any(line.startswith(_COMMANDS) for line in others):
@@ -86,6 +88,13 @@ def wrap_line(line: str, width: int | None) -> list[str]:
             break_on_hyphens=False,
         )
     ]
+
+
+def name_kernels(pairings: Iterable[str], declared: Mapping[str, PairingSummary]) -> dict[str, str]:
+    """Returns the kernel of each pairing with its location, and the pairing as well if several have the same kernel."""
+    kernels = {pairing: kernel_with_location(pairing, declared.get(pairing)) for pairing in pairings}
+    count = Counter(kernels.values())
+    return {name: f"{kernel}, pairing {name}" if count[kernel] > 1 else kernel for name, kernel in kernels.items()}
 
 
 def kernel_with_location(pairing: str, declared: PairingSummary | None) -> str:
@@ -151,7 +160,8 @@ def format_case(suspect: Suspect) -> list[str]:
     if evidence is not None and evidence.actual is not None:
         place = f" at {list(evidence.index)}" if evidence.index and any(evidence.index) else ""
         got, expected = format_pair(evidence.actual, evidence.expected)
-        lines.append(f"  got {got}, expected {expected}{place}")
+        which = record.detail.which if isinstance(record.detail, Mismatch) else ""
+        lines.append(f"  {which}got {got}, expected {expected}{place}")
     elif message and message[0] not in suspect.title:
         lines.append(f"  {message[0]}")
     lines += [f"  {suspect.diagnosis}"] if suspect.diagnosis else []

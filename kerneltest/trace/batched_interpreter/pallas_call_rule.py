@@ -18,6 +18,7 @@ from kerneltest.trace.batched_interpreter.batched_values import (
     is_promoting,
     is_uniform,
     rows_of,
+    run_by_group,
     scoped_memory,
     unwritten_memory,
 )
@@ -108,8 +109,7 @@ def pallas_call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
         rows = rows_of(operands)
         shared = [_share_row(x) for x in operands[: bounds + scalars]]
         if not is_uniform(shared):
-            single = [evaluate([_row(x, row) for x in operands]) for row in range(rows)]
-            return [np.concatenate(column) for column in zip(*single, strict=True)]
+            return run_by_group(_number_rows(shared, rows), operands, lambda _, part: evaluate(part))
         lengths = iter(int(bound[0]) for bound in shared[:bounds])
         grid = tuple(length if isinstance(length, int) else max(next(lengths), 0) for length in mapping.grid)
         if math.prod(grid) > _MOST_POSSIBLE:
@@ -148,11 +148,14 @@ def pallas_call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
 
 def _share_row(value: Array) -> Array:
     """A value with a single row if all of its rows are equal, as those of an integer are in samples of a kernel."""
-    return value[:1].copy() if (value == value[:1]).all() else value
+    return value[:1].copy() if len({row.tobytes() for row in value}) == 1 else value
 
 
-def _row(value: Array, row: int) -> Array:
-    return value[row : row + 1] if len(value) > 1 else value
+def _number_rows(values: Sequence[Array], rows: int) -> Array:
+    """Returns a number for each row, which is the same for rows in which all values are equal."""
+    numbers: dict[bytes, int] = {}
+    keys = (b"".join(value[row].tobytes() for value in values if len(value) > 1) for row in range(rows))
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys])
 
 
 def _block_layout(evaluator: BatchedEvaluator, mapping: BlockMapping) -> _BlockLayout:
