@@ -70,6 +70,11 @@ def excessive_work(pairing: Pairing, signature: Signature) -> str:
     elements = cost.total_at(dict(signature.dims))
     if elements <= _MOST_WORK:
         return ""
+    if longer := [name for name, length in signature.dims if name in cost.assumed and length > cost.shortest[name]]:
+        return (
+            "the oracle may take too long at these lengths: its work could not be counted, and may grow with the square "
+            f"of {' and '.join(longer)}"
+        )
     return f"the oracle computes about {elements:,.0f} elements at these lengths; the limit is {_MOST_WORK:,}"
 
 
@@ -147,11 +152,13 @@ class OracleCost:
       shortest: the lengths of the shortest signature, by dim.
       elements: the number of elements that all its operations compute.
       operations: the number of its operations.
+      assumed: the dims whose growth was assumed, since the oracle could not be traced.
     """
 
     shortest: Mapping[str, int]
     elements: Growth
     operations: Growth
+    assumed: frozenset[str] = frozenset()
 
     @classmethod
     @functools.lru_cache(maxsize=256)
@@ -160,15 +167,18 @@ class OracleCost:
         shortest = _shortest_lengths(pairing)
         least = _counts(pairing, shortest) or (1.0, 1.0)
         powers: tuple[dict[str, float], dict[str, float]] = ({}, {})
+        assumed = set()
         for name, dim in pairing.dims.items():
             lengths = [dim.fit(length) for length in _PROBED]
             if dim.values or lengths[0] == lengths[1]:
                 continue
             few, many = (_counts(pairing, {**shortest, name: length}) for length in lengths)
+            assumed |= {name} if few is None or many is None else set()
             for each, power in enumerate(powers):
                 known = few and many and math.log(many[each] / few[each]) / math.log(lengths[1] / lengths[0])
                 power[name] = _UNKNOWN[each] if known is None else known
-        return cls(shortest, *(Growth(one, power) for one, power in zip(least, powers, strict=True)))
+        elements, operations = (Growth(one, power) for one, power in zip(least, powers, strict=True))
+        return cls(shortest, elements, operations, frozenset(assumed))
 
     def total_at(self, lengths: Mapping[str, int]) -> float:
         """Returns the cost, in elements, of the shortest signature with these lengths of some dims."""

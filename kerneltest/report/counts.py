@@ -22,6 +22,7 @@ _MOST_REPORTS = 3  # distinct internal errors
 _MOST_SLOW = 3  # pairings
 _MOST_FAMILIES = 8  # families of a pairing
 _MOST_SIGNATURES = 3  # signatures of a pairing
+_MOST_REASONS = 4  # for which cases are unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +192,26 @@ def budget_remarks(run: RunRecords) -> list[str]:
 
 
 def unserved_remarks(run: RunRecords) -> list[str]:
-    """Lists the pairings that a backend cannot run on this machine, though it runs others, with the reason."""
+    """Lists the pairings that a backend cannot run on this machine, though it runs others, with reasons; then cases."""
     backends: dict[tuple[str, str], dict[str, None]] = {}
+    cases: dict[tuple[str, str], Counter[str]] = {}
     for record in run.records:
         if record.family == ANY and record.backend not in run.plan.unavailable:
             backends.setdefault((record.pairing, record.message), {})[record.backend] = None
-    return [f"{pairing} unavailable on {', '.join(each)}: {why}" for (pairing, why), each in backends.items()]
+        left_out = isinstance(record.detail, Unavailable) and record.detail.left_out
+        if record.case and record.verdict is Verdict.UNAVAILABLE and not left_out:
+            why, _, _ = record.message.partition("\n")
+            cases.setdefault((record.pairing, why), Counter())[record.backend] += 1
+    most = sorted(cases.items(), key=lambda each: -each[1].total())
+    more = len(most) - _MOST_REASONS
+    return [
+        *(f"{pairing} unavailable on {', '.join(each)}: {why}" for (pairing, why), each in backends.items()),
+        *(
+            f"{pairing}: {each.total():,} case{'s' * (each.total() > 1)} unavailable on {', '.join(each)}: {why}"
+            for (pairing, why), each in most[:_MOST_REASONS]
+        ),
+        *[f"cases were unavailable for {more} more reason{'s' * (more > 1)}, which the records have"] * (more > 0),
+    ]
 
 
 def reuse_remarks(run: RunRecords) -> list[str]:

@@ -22,7 +22,7 @@ from kerneltest.execute.time_budget import TimeBudget, breadth_first, group_weig
 from kerneltest.records.run_plan import Plan, PlannedItem
 from kerneltest.records.runs import RunRecords, reconcile
 from kerneltest.records.schema import Record
-from kerneltest.report.counts import budget_remarks, slow_remarks
+from kerneltest.report.counts import budget_remarks, slow_remarks, unserved_remarks
 from tests.sample import double
 
 
@@ -191,6 +191,18 @@ def test_cases_left_out_are_reported_by_family_and_do_not_fail() -> None:
     assert thinned.reconciled.complete
     assert {status.verdict for status in thinned.reconciled.cells.values()} == {Verdict.UNAVAILABLE}
     assert budget_remarks(_run_of(records[:1], 0)) == []
+
+
+def test_unavailable_cases_are_listed_with_their_reason() -> None:
+    reasons = ("too long", "too long", "no lowering")
+    records = [_record(9, "normal")]
+    for number, why in enumerate(reasons):
+        out = dict(verdict=Verdict.UNAVAILABLE, compared=0, detail=Unavailable(why), message=f"{why}\nmore")
+        records.append(_record(number, "ones", **out))
+    assert unserved_remarks(_run_of(tuple(records), 0)) == [
+        "s.py::p: 2 cases unavailable on interpret-tpu: too long",
+        "s.py::p: 1 case unavailable on interpret-tpu: no lowering",
+    ]
 
 
 def test_a_run_of_minutes_mentions_the_option_once() -> None:

@@ -153,6 +153,15 @@ def test_what_grows_with_the_square_of_a_length_is_not_asked_of_long_ones() -> N
     assert "the oracle computes about" in reasons[65_537]
 
 
+def test_an_oracle_that_cannot_be_traced_may_grow_with_the_square_of_a_length() -> None:
+    def oracle(x: np.ndarray) -> np.ndarray:
+        return np.array([float(each) for each in x])
+
+    pair = kt.oracle_for(lambda x: x, x=kt.array("n", "float32"), dims=dict(n=kt.dim(block=16)))
+    longest = max(long_signatures(pair(oracle), "standard"), key=lambda each: each.dims)
+    assert "could not be counted, and may grow with the square of n" in excessive_work(pair(oracle), longest)
+
+
 def test_an_array_of_more_than_a_16_bit_index_holds_is_planned_where_no_dim_is_that_long() -> None:
     dims = dict(m=kt.dim(), n=kt.dim())
     pairing = kt.oracle_for(lambda x: x, x=kt.array("m n", "float32"), dims=dims)(lambda x: x)
