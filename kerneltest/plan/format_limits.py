@@ -72,8 +72,8 @@ def excessive_work(pairing: Pairing, signature: Signature) -> str:
         return ""
     if longer := [name for name, length in signature.dims if name in cost.assumed and length > cost.shortest[name]]:
         return (
-            "the oracle may take too long at these lengths: its work could not be counted, and may grow with the square "
-            f"of {' and '.join(longer)}"
+            "the oracle may take too long at these lengths: its work could not be counted, and may grow with the "
+            f"square of {' and '.join(longer)}"
         )
     return f"the oracle computes about {elements:,.0f} elements at these lengths; the limit is {_MOST_WORK:,}"
 
