@@ -103,7 +103,8 @@ class Watchdog:
         while not self._stopped.wait(_EVERY):
             activity, since = self.journal.activity, self.journal.changed
             late = time.monotonic() - since
-            if activity is not None and late > _EVERY and self._is_in_debugger():
+            # Later than after `_EVERY`, since Python may crash where a thread looks at the frames of another.
+            if activity is not None and late > self.seconds / 2 and self._is_in_debugger():
                 faulthandler.cancel_dump_traceback_later()
                 self.journal.changed = time.monotonic()
                 continue

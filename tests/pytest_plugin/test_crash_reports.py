@@ -227,6 +227,18 @@ def test_a_hang_is_raised_into_the_case(monkeypatch: pytest.MonkeyPatch) -> None
     assert given_up == []
 
 
+def test_no_stack_is_looked_at_while_a_case_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal()
+    journal.start("i", "c", "f", "s")
+    dog, _, _ = _watched(journal, monkeypatch)
+    dog.seconds, looked = 60.0, threading.Event()
+    monkeypatch.setattr(watchdog, "thread_stacks", looked.set)
+    dog.start()
+    assert not looked.wait(0.3)
+    journal.stop()
+    dog.stop()
+
+
 def test_where_python_raises_nothing_the_process_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal()
     journal.start("i", "c", "f", "s")  # before the first step, where nothing would catch it
