@@ -187,8 +187,8 @@ def check(
     cache.pool.close()
     if case and not outcomes:
         raise ValueError(
-            f"{pairing.name} has no case {case} at depth {depth} with seed {seed}; ids depend on the path of the "
-            "pairing's file, relative to the folder in which the run was started"
+            f"{pairing_id(pairing)} has no case {case} at depth {depth} with seed {seed}; ids depend on the pairing's "
+            "name, and on the path of its file relative to the folder in which the run was started"
         )
     findings = tuple(_finding(outcome) for outcome, r in zip(outcomes, records, strict=True) if r.verdict.is_finding)
     unavailable = {r.backend: r.message for r in records if r.verdict is Verdict.UNAVAILABLE and not r.case}

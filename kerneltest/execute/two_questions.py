@@ -77,7 +77,7 @@ class TwoQuestions:
             return outcome
         answer, found = ask_formula(self.item, self.case, self.cache, self.traced, self.expectation)
         if found and not _follows_formula(claim, found):
-            answer, found = FormulaAnswer(unanswered="the rounding of its dtypes is a part of the formula"), ()
+            answer, found = FormulaAnswer(unanswered="its results are not those of its formula without rounding"), ()
         if found:
             outcome = self._compare(claim_formula(claim, found), with_evidence=with_evidence)
         return replace(outcome, record=replace(outcome.record, formula=answer))

@@ -114,4 +114,4 @@ def test_check_finds_a_case_by_its_id(pairing: str, project: Path, findings: dic
 def test_check_has_no_case_of_another_file(project: Path, findings: dict[str, list[Record]]) -> None:
     case = findings[PAIRINGS[0]][0].case
     code = f"import kerneltest as kt; from test_two import scaled; kt.check(scaled, depth='quick', case='{case}')"
-    assert f"ValueError: scaled has no case {case} at depth quick" in _python(project, "-c", code).stderr
+    assert f"::scaled has no case {case} at depth quick" in _python(project, "-c", code).stderr
