@@ -158,7 +158,7 @@ class OracleCost:
     shortest: Mapping[str, int]
     elements: Growth
     operations: Growth
-    assumed: frozenset[str] = frozenset()
+    assumed: frozenset[str]
 
     @classmethod
     @functools.lru_cache(maxsize=256)
@@ -173,7 +173,8 @@ class OracleCost:
             if dim.values or lengths[0] == lengths[1]:
                 continue
             few, many = (_counts(pairing, {**shortest, name: length}) for length in lengths)
-            assumed |= {name} if few is None or many is None else set()
+            if few is None or many is None:
+                assumed.add(name)
             for each, power in enumerate(powers):
                 known = few and many and math.log(many[each] / few[each]) / math.log(lengths[1] / lengths[0])
                 power[name] = _UNKNOWN[each] if known is None else known

@@ -103,7 +103,7 @@ class Watchdog:
         while not self._stopped.wait(_EVERY):
             activity, since = self.journal.activity, self.journal.changed
             late = time.monotonic() - since
-            # Later than after `_EVERY`, since Python may crash where a thread looks at the frames of another.
+            # Not for every slow case, since Python may crash when one thread looks at another's frames.
             if activity is not None and late > self.seconds / 2 and self._is_in_debugger():
                 faulthandler.cancel_dump_traceback_later()
                 self.journal.changed = time.monotonic()

@@ -178,7 +178,7 @@ def budget_remarks(run: RunRecords) -> list[str]:
     for record in run.records:
         place = record.pairing, record.backend
         cases[place] += bool(record.case)
-        if isinstance(record.detail, Unavailable) and record.detail.left_out:
+        if _is_left_out(record):
             families.setdefault(place, Counter())[record.family] += 1
     lines = []
     for (pairing, backend), left in families.items():
@@ -191,6 +191,11 @@ def budget_remarks(run: RunRecords) -> list[str]:
     return lines
 
 
+def _is_left_out(record: Record) -> bool:
+    """Returns whether a case was dropped to meet the time budget."""
+    return isinstance(record.detail, Unavailable) and record.detail.left_out
+
+
 def unserved_remarks(run: RunRecords) -> list[str]:
     """Lists the pairings that a backend cannot run on this machine, though it runs others, with reasons; then cases."""
     backends: dict[tuple[str, str], dict[str, None]] = {}
@@ -198,8 +203,7 @@ def unserved_remarks(run: RunRecords) -> list[str]:
     for record in run.records:
         if record.family == ANY and record.backend not in run.plan.unavailable:
             backends.setdefault((record.pairing, record.message), {})[record.backend] = None
-        left_out = isinstance(record.detail, Unavailable) and record.detail.left_out
-        if record.case and record.verdict is Verdict.UNAVAILABLE and not left_out:
+        if record.case and record.verdict is Verdict.UNAVAILABLE and not _is_left_out(record):
             why, _, _ = record.message.partition("\n")
             cases.setdefault((record.pairing, why), Counter())[record.backend] += 1
     most = sorted(cases.items(), key=lambda each: -each[1].total())

@@ -47,7 +47,7 @@ def test_garbage_is_looked_for_seldom_and_then_as_before(before: int, inside: in
             assert gc.get_threshold()[0] == inside
         assert gc.get_threshold() == (before, *was[1:])
         with throttle_gc():
-            gc.set_threshold(800, *was[1:])  # as a test module may that pytest imports
+            gc.set_threshold(800, *was[1:])  # as a test module may when pytest imports it
         assert gc.get_threshold()[0] == 800
     finally:
         gc.set_threshold(*was)

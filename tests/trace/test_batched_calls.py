@@ -301,9 +301,12 @@ def test_rows_that_prefetch_equal_scalars_run_together() -> None:
 
     def count(evaluator: Any, equation: Any) -> Any:
         evaluate = kernel_rule(evaluator, equation)
-        if primitive_name(equation) != "add":
-            return evaluate
-        return lambda operands: additions.append(1) or evaluate(operands)  # type: ignore[func-returns-value]
+
+        def add(operands: Any) -> Any:
+            additions.append(1)
+            return evaluate(operands)
+
+        return add if primitive_name(equation) == "add" else evaluate
 
     traced = _traced(_prefetched(_permutes, 3), order, *values)
     (together,) = BatchedKernel(traced, rule=count)([order, *values])

@@ -21,7 +21,7 @@ _entered = 0  # contexts that have not ended, in all threads
 
 @contextmanager
 def interpret_directly() -> Iterator[None]:
-    """A context in which Pallas calls are lowered as JAX does, but without importing what they do not need."""
+    """A context in which Pallas calls are lowered as JAX lowers them, but without importing what they do not need."""
     global _entered
     with _lock:
         _entered += 1
