@@ -1,7 +1,7 @@
 """Runs generated kernels: `python -m benchmarks.generated --seeds 0:100 [--jobs N] [--minutes M]`.
 
-The kernels of `kerneltest generate` are right by construction, so a finding is a bug of kerneltest, of Pallas or of
-the generator. The ledger (by default `reports/generated/ledger.json`) has which seeds ran, with which versions, and
+The kernels of `tools.generate` are right by construction, so a finding is a bug of kerneltest, of Pallas or of the
+generator. The ledger (by default `reports/generated/ledger.json`) has which seeds ran, with which versions, and
 what was found. A finding that it knows is not printed, and one that is gone is. Exits with 1 if there is a new
 finding. `--keep` adds the run to the ledger. `--coverage FILE` runs nothing: it writes how often the seeds' kernels
 have each production, and with how many others.
@@ -26,7 +26,7 @@ import numpy as np
 
 import kerneltest as kt
 from benchmarks.device_outputs import ROOT
-from kerneltest.extensions.generate.productions import PRODUCTIONS, generate_kernel
+from tools.generate.productions import PRODUCTIONS, generate_kernel
 
 LEDGER = ROOT / "reports" / "generated" / "ledger.json"
 BACKENDS = "interpret,interpret-tpu,interpret-mosaic-gpu,lower:sm_90,lower:gfx942,simulate:sm_90,simulate:gfx942"

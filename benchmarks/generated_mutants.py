@@ -2,7 +2,7 @@
 
     python -m benchmarks.generated_mutants --seeds 0:1000 [--jobs N] [--depth quick] [--minutes M]
 
-Each seed of `kerneltest generate` gives a kernel, its oracle and its pairing. One of its mutants, chosen by the seed,
+Each seed of `tools.generate` gives a kernel, its oracle and its pairing. One of its mutants, chosen by the seed,
 is judged as `kerneltest mutate` does. Survivors are printed with their change; the last lines count how the mutants
 end, by operator.
 """
@@ -20,10 +20,10 @@ from multiprocessing import get_context
 
 import jax
 
-from kerneltest.extensions.generate.productions import generate_kernel
 from kerneltest.extensions.mutation.judging import BACKENDS, MutationSession, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.operators import OPERATORS
 from kerneltest.extensions.mutation.trial import Trial, TrialEnd
+from tools.generate.productions import generate_kernel
 
 _TOLD = frozenset({TrialEnd.SURVIVED, TrialEnd.UNDECIDED})
 _PLENTY = 30  # seeds for each process, which then ends: what it has compiled fills its memory

@@ -16,7 +16,7 @@ LONGEST = (
     "records/test_fuzz_records.py",
     "pytest_plugin/test_terminal.py",
     "backends/simulate/test_device.py",
-    "extensions/generate/test_generate.py",
+    "tools/test_generate.py",
     "pytest_plugin/test_plugin.py",
     "pytest_plugin/test_beside.py",
     "execute/test_counts.py",

@@ -10,7 +10,6 @@ from importlib import import_module
 MODULES = {
     "commands": (
         "kerneltest.extensions.audit.audit_command",
-        "kerneltest.extensions.generate.generate_command",
         "kerneltest.extensions.lowering_map.lowering_command",
         "kerneltest.extensions.mutation.mutate_command",
         "kerneltest.extensions.mutation.coverage_command",

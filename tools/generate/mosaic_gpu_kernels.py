@@ -2,9 +2,9 @@
 
 import random
 
-from kerneltest.extensions.generate.forms import Expression, random_expression
-from kerneltest.extensions.generate.generated_kernel import Draft, production
-from kerneltest.extensions.generate.pointwise_frames import MOSAIC_GPU
+from tools.generate.forms import Expression, random_expression
+from tools.generate.generated_kernel import Draft, production
+from tools.generate.pointwise_frames import MOSAIC_GPU
 
 # Forms whose operations Mosaic GPU lacks, and one that loses more than its oracle: of kernels that copy, only the
 # rounding is judged (docs/tolerances.md).

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kerneltest.extensions.generate.generated_kernel import Draft
+from tools.generate.generated_kernel import Draft
 
 
 @dataclass(frozen=True, slots=True)

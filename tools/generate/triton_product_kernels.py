@@ -2,9 +2,9 @@
 
 import random
 
-from kerneltest.extensions.generate.forms import random_expression
-from kerneltest.extensions.generate.generated_kernel import Draft, production, random_lengths
-from kerneltest.extensions.generate.pointwise_frames import TRITON
+from tools.generate.forms import random_expression
+from tools.generate.generated_kernel import Draft, production, random_lengths
+from tools.generate.pointwise_frames import TRITON
 
 # dtype of x and y, what is loaded, of the sums, of the result, the options of the product, of the declaration
 _PRODUCTS = (

@@ -4,8 +4,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kerneltest.extensions.generate.forms import random_expression
-from kerneltest.extensions.generate.generated_kernel import (
+from tools.generate.forms import random_expression
+from tools.generate.generated_kernel import (
     PLAIN,
     PLAIN_AND_GPU,
     Draft,

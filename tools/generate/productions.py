@@ -4,18 +4,18 @@ import random
 import re
 from textwrap import dedent, indent
 
-from kerneltest.extensions.generate import carry_kernels as carry_kernels
-from kerneltest.extensions.generate import elementwise_kernels as elementwise_kernels
-from kerneltest.extensions.generate import grid_kernels as grid_kernels
-from kerneltest.extensions.generate import mosaic_gpu_kernels as mosaic_gpu_kernels
-from kerneltest.extensions.generate import pointwise_kernels as pointwise_kernels
-from kerneltest.extensions.generate import product_kernels as product_kernels
-from kerneltest.extensions.generate import row_kernels as row_kernels
-from kerneltest.extensions.generate import triton_kernels as triton_kernels
-from kerneltest.extensions.generate import triton_product_kernels as triton_product_kernels
-from kerneltest.extensions.generate import triton_row_kernels as triton_row_kernels
-from kerneltest.extensions.generate.generated_kernel import MODULE, GeneratedKernel
-from kerneltest.extensions.generate.generated_kernel import PRODUCTIONS as PRODUCTIONS
+from tools.generate import carry_kernels as carry_kernels
+from tools.generate import elementwise_kernels as elementwise_kernels
+from tools.generate import grid_kernels as grid_kernels
+from tools.generate import mosaic_gpu_kernels as mosaic_gpu_kernels
+from tools.generate import pointwise_kernels as pointwise_kernels
+from tools.generate import product_kernels as product_kernels
+from tools.generate import row_kernels as row_kernels
+from tools.generate import triton_kernels as triton_kernels
+from tools.generate import triton_product_kernels as triton_product_kernels
+from tools.generate import triton_row_kernels as triton_row_kernels
+from tools.generate.generated_kernel import MODULE, GeneratedKernel
+from tools.generate.generated_kernel import PRODUCTIONS as PRODUCTIONS
 
 
 def generate_kernel(seed: int, only: str = "") -> GeneratedKernel:

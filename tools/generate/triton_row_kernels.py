@@ -3,9 +3,9 @@
 import random
 from textwrap import indent
 
-from kerneltest.extensions.generate.forms import random_expression
-from kerneltest.extensions.generate.generated_kernel import Draft, production, random_dtype, random_lengths
-from kerneltest.extensions.generate.pointwise_frames import TRITON
+from tools.generate.forms import random_expression
+from tools.generate.generated_kernel import Draft, production, random_dtype, random_lengths
+from tools.generate.pointwise_frames import TRITON
 
 _PARAMS = "compiler_params=plgpu.CompilerParams(),"
 

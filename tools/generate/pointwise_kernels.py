@@ -2,12 +2,12 @@
 
 import random
 
-from kerneltest.extensions.generate.conversion_forms import CONVERSIONS
-from kerneltest.extensions.generate.forms import Expression, apply_form, random_expression
-from kerneltest.extensions.generate.generated_kernel import Draft, production, random_dtype
-from kerneltest.extensions.generate.integer_forms import OF_ARGUMENTS, OF_WRAPPED
-from kerneltest.extensions.generate.pointwise_frames import bring_over_arrays
-from kerneltest.extensions.generate.pointwise_function import PointwiseFunction
+from tools.generate.conversion_forms import CONVERSIONS
+from tools.generate.forms import Expression, apply_form, random_expression
+from tools.generate.generated_kernel import Draft, production, random_dtype
+from tools.generate.integer_forms import OF_ARGUMENTS, OF_WRAPPED
+from tools.generate.pointwise_frames import bring_over_arrays
+from tools.generate.pointwise_function import PointwiseFunction
 
 _INTEGERS = ("int32", "int8", "uint8", "int16")
 

@@ -1,6 +1,6 @@
 """Equivalent forms of functions of integers that wrap around."""
 
-from kerneltest.extensions.generate.forms import FunctionForms
+from tools.generate.forms import FunctionForms
 
 # For numbers in the dtype's range, so that comparing and dividing them gives the same in any number of bits.
 OF_ARGUMENTS: tuple[FunctionForms, ...] = (

@@ -3,8 +3,8 @@
 import random
 import re
 
-from kerneltest.extensions.generate.forms import random_expression
-from kerneltest.extensions.generate.generated_kernel import PLAIN, Draft, production, random_dtype, random_lengths
+from tools.generate.forms import random_expression
+from tools.generate.generated_kernel import PLAIN, Draft, production, random_dtype, random_lengths
 
 
 @production

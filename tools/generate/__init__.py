@@ -3,5 +3,5 @@
 `forms`, `integer_forms` and `conversion_forms` contain equivalent expressions: kernels use one, and oracles the
 other. `pointwise_frames` applies elementwise functions to arrays in each dialect. The productions, functions in the
 modules named `*_kernels`, each make one kind of kernel. `productions` chooses one for a seed and writes the source,
-which runs by itself. `generate_command` prints it.
+which runs by itself.
 """

@@ -2,8 +2,8 @@
 
 import random
 
-from kerneltest.extensions.generate.forms import random_expression
-from kerneltest.extensions.generate.generated_kernel import (
+from tools.generate.forms import random_expression
+from tools.generate.generated_kernel import (
     PLAIN,
     PLAIN_AND_GPU,
     Draft,
@@ -11,7 +11,7 @@ from kerneltest.extensions.generate.generated_kernel import (
     random_dtype,
     random_lengths,
 )
-from kerneltest.extensions.generate.pointwise_frames import TPU
+from tools.generate.pointwise_frames import TPU
 
 
 @production

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Callable
 
-from kerneltest.extensions.generate.generated_kernel import PLAIN_AND_GPU, Draft, random_lengths
-from kerneltest.extensions.generate.pointwise_function import PointwiseFunction
+from tools.generate.generated_kernel import PLAIN_AND_GPU, Draft, random_lengths
+from tools.generate.pointwise_function import PointwiseFunction
 
 TRITON = "from jax.experimental.pallas import triton as plgpu"
 TPU = "from jax.experimental.pallas import tpu as pltpu"
