@@ -73,11 +73,6 @@ if TYPE_CHECKING:
     from kerneltest.plan.standard_families import family as family
     from kerneltest.trace.tracing import Traced as Traced
 
-    Asked = InvariantContext
-    DrawnCase = ExplicitCase
-    Share = OutputCheck
-    Wanted = ExpectedOutputs
-
 __version__ = "0.2.0"
 
 pytest_plugins = ("kerneltest.pytest_plugin.hooks",)
@@ -127,13 +122,6 @@ _HOMES = {
 }
 # Names that are modules.
 _MODULES = {"structure": "kerneltest.declare.array_structure", "tolerance": "kerneltest.declare.tolerance"}
-# Former names, accepted for one release.
-_FORMER = {
-    "Asked": "InvariantContext",
-    "DrawnCase": "ExplicitCase",
-    "Share": "OutputCheck",
-    "Wanted": "ExpectedOutputs",
-}
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME)
@@ -150,7 +138,6 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # which knows the names, and would take any other for one of them
 
     def __getattr__(name: str) -> Any:
-        name = _FORMER.get(name, name)
         if name not in _HOME:
             hint = import_module("kerneltest.core.suggestions").suggest(name, __all__)
             raise AttributeError(f"module 'kerneltest' has no attribute {name!r}{hint}")

@@ -164,7 +164,7 @@ def _records() -> int:
 
 
 def _cut_off() -> None:
-    os.write(_records(), b'{"schema":10,"record":{"item":"tests/fau')
+    os.write(_records(), b'{"schema":11,"record":{"item":"tests/fau')
     _send(signal.SIGKILL)()
 
 

@@ -41,7 +41,7 @@ def raising(slot, rng):
 @kt.invariant(applies=lambda pairing, signature: "even" in pairing.name)
 def negated(asked):
     '''The function is even, so -x gives the same.'''
-    yield kt.Variation(asked.traced, tuple(-x for x in asked.leaves), (kt.Share("of -x", asked.by_oracle()),))
+    yield kt.Variation(asked.traced, tuple(-x for x in asked.leaves), (kt.OutputCheck("of -x", asked.by_oracle()),))
 
 
 @kt.invariant(applies=lambda pairing, signature: "linear" in pairing.name)
@@ -50,7 +50,7 @@ def scaled(asked):
     def smaller(outputs):
         return tuple(output / 1024 for output in outputs)
     leaves = tuple(1024 * x for x in asked.leaves)
-    yield kt.Variation(asked.traced, leaves, (kt.Share("of 1024 x", asked.as_plain_call(), take=smaller),))
+    yield kt.Variation(asked.traced, leaves, (kt.OutputCheck("of 1024 x", asked.as_plain_call(), take=smaller),))
 
 
 @kt.invariant(applies=lambda pairing, signature: pairing.name == "faulty")
@@ -62,7 +62,7 @@ def dividing(asked):
 @kt.invariant(applies=lambda pairing, signature: pairing.name == "faulty")
 def half_a_share(asked):
     '''Takes less than it says.'''
-    share = kt.Share("half", asked.by_oracle(), take=lambda outputs: tuple(o[:1] for o in outputs))
+    share = kt.OutputCheck("half", asked.by_oracle(), take=lambda outputs: tuple(o[:1] for o in outputs))
     yield kt.Variation(asked.traced, asked.leaves, (share,))
 
 

@@ -11,7 +11,7 @@ import yaml
 
 import kerneltest as kt
 from kerneltest.cli.command_registry import registered_commands
-from kerneltest.records.validation import OLDER_SCHEMA, SCHEMA
+from kerneltest.records.validation import SCHEMA
 from tools.release_notes import release_notes
 
 ROOT = Path(__file__).parent.parent
@@ -66,13 +66,9 @@ def test_the_notes_of_a_release_are_its_changelog() -> None:
         release_notes(_text("CHANGELOG.md"), "9.9.9")
 
 
-def test_each_former_name_has_an_upgrade_note() -> None:
-    assert all(f"| `kt.{old}` | `kt.{new}` |" in _text("CHANGELOG.md") for old, new in kt._FORMER.items())
-
-
 def test_the_page_on_compatibility_names_what_is_read() -> None:
     page = _text("docs/compatibility.md")
-    assert re.findall(r"^\| (\d+) \|", page, re.MULTILINE) == [str(SCHEMA), str(OLDER_SCHEMA)]
+    assert re.findall(r"^\| (\d+) \|", page, re.MULTILINE) == [str(SCHEMA)]
     assert f"| Python | {PROJECT['requires-python'].removeprefix('>=')} | 3.13 |" in page
     assert f"| JAX | {_minimum('jax')} |" in page
     assert f"schema/records-{SCHEMA}.json" in page

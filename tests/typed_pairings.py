@@ -20,12 +20,12 @@ def sevens(slot: kt.Slot, rng: np.random.Generator) -> Array:
 
 
 @kt.invariant(applies=lambda pairing, signature: "x" in pairing.leaves and dict(signature.dims)["n"] > 1)
-def called_again(asked: kt.Asked) -> Iterator[kt.Variation]:
+def called_again(asked: kt.InvariantContext) -> Iterator[kt.Variation]:
     """Called again, the kernel gives the same."""
     shares = (
-        kt.Share("called again", asked.by_oracle()),
-        kt.Share("as before", asked.as_plain_call()),
-        kt.Share("not below zero", lambda outputs, precision: kt.Wanted(outputs, outputs)),
+        kt.OutputCheck("called again", asked.by_oracle()),
+        kt.OutputCheck("as before", asked.as_plain_call()),
+        kt.OutputCheck("not below zero", lambda outputs, precision: kt.ExpectedOutputs(outputs, outputs)),
     )
     yield kt.Variation(asked.traced, asked.leaves, shares)
 
@@ -120,7 +120,7 @@ models: list[kt.Tolerance] = [
 ]
 
 
-def conforms(case: kt.DrawnCase) -> str:
+def conforms(case: kt.ExplicitCase) -> str:
     """What a script does with a pairing."""
     kt.assert_conforms(pairing, case, backends=["interpret"])
     result: kt.Result = kt.check(pairing, backends=["interpret"], depth="quick", seed=1, case="", orders=2)

@@ -2,8 +2,7 @@
 
 - A module has at most 800 lines: it is one concept, with what is read together in it.
 - A docstring does not open with a question word: it begins with a verb or with the noun that is returned.
-- Nothing parses a message of kerneltest's own: neither by a regular expression nor by methods of strings. Only the
-  adapter that reads records of an older schema does.
+- Nothing parses a message of kerneltest's own: neither by a regular expression nor by methods of strings.
 """
 
 import ast
@@ -15,7 +14,6 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "kerneltest"
 MAX_LINES = 800
 OPENERS = re.compile(r"(What|Which|Where|Whether|How|Of which|Of what)\b")
-ADAPTERS = {"records/schema_10.py"}
 PARSERS = {"search", "match", "fullmatch", "findall", "finditer", "sub", "subn", "split"}
 STRING_TESTS = {"startswith", "endswith", "removeprefix", "removesuffix", "find", "index", "count"}
 
@@ -27,7 +25,7 @@ def problems() -> Iterator[str]:
         if (lines := text.count("\n")) > MAX_LINES:
             yield f"{name}: {lines} lines, more than {MAX_LINES}"
         tree = ast.parse(text)
-        for line, problem in [*_openers(tree), *(() if name in ADAPTERS else _parsed_messages(tree))]:
+        for line, problem in [*_openers(tree), *_parsed_messages(tree)]:
             yield f"{name}:{line}: {problem}"
 
 

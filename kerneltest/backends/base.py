@@ -189,13 +189,6 @@ class Backend(ABC):
     runs_jaxpr: ClassVar[bool] = False
     supports_scale: ClassVar[bool] = False
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Gives members that a user's class defines under their former names the names they have now."""
-        super().__init_subclass__(**options)
-        for former, name in FORMER_NAMES.items():
-            if former in cls.__dict__ and name not in cls.__dict__:
-                setattr(cls, name, cls.__dict__[former])
-
     def unavailable(self) -> str:
         """Returns why this machine cannot serve it, or "". The default checks that JAX finds a device of any kind."""
         return device_problem()
@@ -253,12 +246,3 @@ class Backend(ABC):
     def environment(self) -> dict[str, Any]:
         """Returns facts about the device to record for reports."""
         return {}
-
-
-# Members of `Backend` in version 0.1 and their present names; remove them after the next release.
-FORMER_NAMES: Mapping[str, str] = {
-    "scales": "supports_scale",
-    "at_scale": "prepare_at_scale",
-    "lowered_by": "lowering_backend",
-    "in_orders": "with_program_orders",
-}

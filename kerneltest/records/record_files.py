@@ -22,7 +22,7 @@ from kerneltest.records.run_plan import End, Plan
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.records.strict_json import dumps
 from kerneltest.records.validation import SCHEMA as SCHEMA
-from kerneltest.records.validation import first_problem, is_not_json, validate_line
+from kerneltest.records.validation import first_problem, is_not_json
 
 # Limits of readers; no run writes as much.
 _MOST_PLAN = 2**24  # bytes
@@ -165,7 +165,7 @@ def read_plan(folder: Path) -> Plan:
         if len(text) > _MOST_PLAN or text.count(b",") > _MOST_COMMAS:
             most = f"{_MOST_PLAN >> 20} MiB, or than {_MOST_COMMAS:,} values"
             raise RecordError(f"{path}: exceeds {most}, more than any plan of kerneltest")
-        return validate_line(PLAN_LINE, text).plan
+        return PLAN_LINE.validate_json(text).plan
     except OSError as error:
         raise RecordError(f"{path}: the plan cannot be read: {error}") from error
     except ValidationError as error:
@@ -186,7 +186,7 @@ def read_end(folder: Path) -> End | None:
     path = folder / "end.json"
     try:
         with open_inside(folder, path.name) as file:
-            return validate_line(END_LINE, file.read(_MOST_LINE)).end
+            return END_LINE.validate_json(file.read(_MOST_LINE)).end
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -268,7 +268,7 @@ def _read(shard: Path, adapter: TypeAdapter[_Line]) -> Iterator[_Line]:
 def _parse_line(shard: Path, number: int, line: bytes, adapter: TypeAdapter[_Line]) -> _Line | None:
     """Parses a line of a shard; returns None for a truncated last line."""
     try:
-        return validate_line(adapter, line.removesuffix(b"\n"))
+        return adapter.validate_json(line.removesuffix(b"\n"))
     except ValidationError as error:
         if not line.endswith(b"\n") and is_not_json(error):
             return None

@@ -181,8 +181,7 @@ class Plan:
 
 
 # Facts that make numbers differ though no kernel changed. The driver and Python may differ from machine to machine.
-_ALWAYS = ("jax", "jaxlib", "machine")
-_IF_BOTH = ("jax_enable_x64", "jax_default_matmul_precision")  # older plans lack them
+_ALWAYS = ("jax", "jaxlib", "machine", "jax_enable_x64", "jax_default_matmul_precision")
 _OF_BACKENDS = ("platform", "device", "triton", "jax-cuda13-plugin")
 
 
@@ -193,7 +192,6 @@ def plan_differences(old: Plan, new: Plan) -> Iterator[tuple[str, object, object
         backend, _, fact = key.rpartition(": ")
         # A backend that only one run had is not a difference of environment: its cells show it.
         both = key in old.environment and key in new.environment
-        compared = key in _IF_BOTH or (backend and fact in _OF_BACKENDS)
-        if key in _ALWAYS or (compared and both):
+        if key in _ALWAYS or (both and backend and fact in _OF_BACKENDS):
             pairs.append((key, old.environment.get(key, "unknown"), new.environment.get(key, "unknown")))
     yield from ((name, before, after) for name, before, after in pairs if before != after)

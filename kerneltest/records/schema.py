@@ -100,7 +100,7 @@ class Record:
       compiler_metrics: by kernel, what its compiler tells.
       advice: what in those facts its author may want to change.
       files: artifacts kept, relative to the run's folder.
-      expected: what the oracle expects of the plain call; None if it was not compared, or by an older version.
+      expected: what the oracle expects of the plain call; None if it was not compared.
       formula: whether the kernel's formula is right; None if that was not asked.
       reused_from: when the run began that found it, where that was an earlier one of the same code; "" for this run.
     """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kerneltest as kt
-from kerneltest.backends.base import FORMER_NAMES, Artifact, Backend
+from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.delegating import DelegatingBackend, UnavailableBackend
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.remote import RemoteBackend
@@ -89,9 +89,3 @@ def test_a_wrapper_stays_in_place_for_other_orders_of_programs(make: Callable[[B
 
 def test_overridden_members_exist() -> None:
     assert all(set(members) <= set(MEMBERS) for members in OVERRIDDEN.values())
-
-
-@pytest.mark.parametrize("former", FORMER_NAMES)
-def test_a_class_that_uses_a_former_name_works(former: str) -> None:
-    made = type("Old", (Backend,), {former: "as before"})
-    assert getattr(made, FORMER_NAMES[former]) == "as before"

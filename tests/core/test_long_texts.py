@@ -1,6 +1,5 @@
 """Everything that reads a text by JAX, a compiler, a kernel or a record reads it in linear time."""
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,16 +15,10 @@ from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.verdicts import Verdict
 from kerneltest.extensions.lowering_map.probe import messages
 from kerneltest.extensions.sanitizer import sanitizer_errors
-from kerneltest.records.schema_10 import upgrade_line
 from kerneltest.report.text.tables import for_markdown, lines_for_terminal
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter, tpu_findings
 
 LENGTH, SECONDS = 30_000, 0.15  # of processor time, for what takes a few milliseconds
-
-
-def _old_record(message: str) -> bytes:
-    record = {"case": "c", "verdict": "mismatch", "tier": "device", "message": message}
-    return json.dumps({"schema": 10, "record": record}).encode()
 
 
 def _sanitizer_records(text: str) -> Any:
@@ -58,7 +51,6 @@ READERS: dict[str, Callable[[str], Any]] = {
     ),
     "records of a sanitizer": _sanitizer_records,
     "a message of the lowering map": lambda text: messages.one_line(messages._AROUND.sub("", text)),
-    "a record of schema 10": lambda text: upgrade_line(_old_record(text)),
     "a terminal": lines_for_terminal,
     "Markdown": for_markdown,
 }

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from kerneltest.records.mutation_scores import MutantTrial, MutationScore, ScoredMutant
 from kerneltest.records.record_files import RECORD_LINE, RecordWriter, line_of
 from kerneltest.records.schema import FaultLocation, Reproducer
-from kerneltest.records.schema_10 import upgrade_line
-from kerneltest.records.validation import SCHEMA, validate_line
+from kerneltest.records.validation import SCHEMA
 from tests.made_runs import WRONG, hostile, made_run
 from tests.written import PASS
 from tools.records_schema import LINES, PATH, records_schema
@@ -73,23 +72,9 @@ def test_the_schema_refuses_what_readers_refuse(path: tuple[str, ...], value: An
     changed[last] = value
     assert not VALIDATOR.is_valid(line)
     with pytest.raises(ValidationError):
-        validate_line(RECORD_LINE, json.dumps(line).encode())
+        RECORD_LINE.validate_json(json.dumps(line))
 
 
 def test_each_kind_of_line_is_read_by_its_own_type() -> None:
     fields = {name: set(line.json_schema()["properties"]) for name, line in LINES.items()}
     assert fields == {name: {"schema", name} for name in LINES}
-
-
-def test_a_line_of_the_last_schema_fits_once_it_is_upgraded() -> None:
-    line = json.loads(line_of(PASS))
-    record = line["record"]
-    record.update(used=record.pop("bound_fraction"), asked=record.pop("defined"), unasked=record.pop("undefined"))
-    record.update(facts=record.pop("compiler_metrics"), budget=record.pop("error_budget"), holds=["x holds a NaN"])
-    record.update(kept=record.pop("reused_from"))
-    del record["special_inputs"]
-    older = {**line, "schema": SCHEMA - 1}
-    assert not VALIDATOR.is_valid(older)
-    upgraded = upgrade_line(json.dumps(older).encode())
-    assert upgraded is not None
-    VALIDATOR.validate(json.loads(upgraded))

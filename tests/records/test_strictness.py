@@ -32,10 +32,10 @@ WINDOW = "record.evidence.window"
 
 # Where something else stands, what, and the message: its field and what is wrong.
 RECORDS = [
-    ("schema", 5, f"schema 5, and this version reads schemas 10 and {SCHEMA}"),
-    ("schema", "6", "schema '6', and this version reads"),
-    ("schema", True, "schema True, and this version reads"),
-    ("schema", MISSING, "schema none, and this version reads"),
+    ("schema", 5, f"schema 5, and this kerneltest reads schema {SCHEMA}: run the suites again"),
+    ("schema", "6", "schema '6', and this kerneltest reads"),
+    ("schema", True, "schema True, and this kerneltest reads"),
+    ("schema", MISSING, "schema none, and this kerneltest reads"),
     ("record", MISSING, "record: Field required"),
     ("record", [], "record: Input should be an object"),
     ("more", 1, "more: Unexpected"),
@@ -106,7 +106,7 @@ RECORDS = [
 ]  # fmt: skip
 
 PLANS = [
-    ("schema", 5, f"schema 5, and this version reads schemas 10 and {SCHEMA}"),
+    ("schema", 5, f"schema 5, and this kerneltest reads schema {SCHEMA}: run the suites again"),
     ("plan", MISSING, "plan: Field required"),
     ("plan.more", 1, "plan.more: Unexpected"),
     ("plan.items.0.more", 1, "plan.items[0].more: Unexpected"),

@@ -98,9 +98,9 @@ class LoweringMap:
     jaxlib: str
     python: str
     triton: str
+    libtpu: str
     targets: tuple[str, ...]
     results: tuple[LoweringResult, ...]
-    libtpu: str = ""  # older maps have no such field
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ _TARGETS = ("sm_90", "gfx942")
 
 EXP = LoweringResult("exp", "elementwise", LoweringOutcome.LOWERS, "", ("float32", "float16"), _TARGETS)
 SORT = LoweringResult("sort", "indexing", LoweringOutcome.UNIMPLEMENTED, _UNIMPLEMENTED, ("float32",), _TARGETS)
-MAP = LoweringMap(2, "1.2.3", "1.2.3", "3.12.1", "", _TARGETS, (EXP, SORT))
+MAP = LoweringMap(2, "1.2.3", "1.2.3", "3.12.1", "", "", _TARGETS, (EXP, SORT))
 
 
 def with_exp(outcome: str, **changed: Any) -> LoweringMap:

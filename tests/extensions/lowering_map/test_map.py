@@ -20,11 +20,6 @@ def test_a_map_survives_its_file() -> None:
     assert parse_map(format_map(MAP), "here") == MAP
 
 
-def test_a_map_that_is_older_than_libtpu_is_read() -> None:
-    assert parse_map(format_map(MAP).replace(', "libtpu": ""', ""), "here") == MAP
-    assert ', "libtpu": ""' in format_map(MAP)
-
-
 def test_a_file_has_a_line_for_each_result() -> None:
     assert len(format_map(MAP).splitlines()) == len(MAP.results) + 2
 
