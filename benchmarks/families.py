@@ -10,6 +10,7 @@ never finds a bug alone can be merged.
 """
 
 import argparse
+import importlib.util
 import sys
 import warnings
 from collections import Counter
@@ -18,14 +19,26 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from types import ModuleType
 
 import kerneltest as kt
-from benchmarks.module_files import load_module
 from benchmarks.variants import VARIANTS
 from kerneltest.plan.families import FAMILIES
 
 BROKEN = {"styles": "broken", "bugs": "kernel"}
 WAYS = (["interpret"], ["simulate:sm_90"])
+
+
+def load_module(path: Path) -> ModuleType:
+    """Returns the module in a file, which may import others beside it."""
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 @dataclass(frozen=True, slots=True)
