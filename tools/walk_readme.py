@@ -4,7 +4,7 @@
 
 A block of `sh` is run, one of `python` is written to the file that its first line names, and one of `diff` edits a
 file. A block without a language must be among the output of the block before it, line by line. One shell runs all
-commands of a page. A wheel of this repository stands for the published package.
+commands of a page. A wheel stands for the clone. Blocks of `console` are left out, since they are run in the clone.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/getting-started.md")
-SOURCE = "git+https://github.com/kerneltest/kerneltest"
+_CLONE = re.compile(r"(?<=pip install )(\.|\.\./kerneltest)$", re.MULTILINE)
 FINDING = 1  # pytest's exit code for failures
 LIMIT = 60.0  # processor seconds to the first finding, which other work on the machine does not prolong
 _EDIT = "import sys; f, a, b = sys.argv[1:]; t = open(f).read(); assert a in t; open(f, 'w').write(t.replace(a, b))"
@@ -65,14 +65,14 @@ def read_blocks(page: str) -> list[Block]:
     return [Block(*found) for found in re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
 
 
-def walk(blocks: Sequence[Block], folder: Path, environment: Mapping[str, str], source: str = SOURCE) -> list[Step]:
+def walk(blocks: Sequence[Block], folder: Path, environment: Mapping[str, str], source: str = "") -> list[Step]:
     """Pastes blocks into an empty folder.
 
     Args:
       blocks: of a page.
       folder: the empty folder.
       environment: of the shell.
-      source: what pip installs in place of the published package.
+      source: what pip installs in place of a clone; "" if no block installs.
     """
     started = time.time()
     shell = subprocess.run(
@@ -97,7 +97,7 @@ def _script(blocks: Sequence[Block], source: str) -> str:
     for number, block in enumerate(blocks):
         match block.language:
             case "sh":
-                paste = block.text.replace(SOURCE, source).strip()
+                paste = _CLONE.sub(lambda _: source, block.text).strip()
                 lines += [f"echo @@@{number}", paste, 'printf "\\n@@@ %s %s\\n" "$?" "$(date +%s.%N)"; times']
             case "python":
                 lines += [f"cat > {block.text.splitlines()[0].removeprefix('# ')} <<'END'", block.text.rstrip(), "END"]

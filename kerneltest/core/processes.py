@@ -1,4 +1,4 @@
-"""The memory that a process may still allocate, its open files, and processes that exit with their parent."""
+"""The memory that a process may still allocate, and processes that exit with their parent."""
 
 import multiprocessing
 import os
@@ -28,11 +28,6 @@ def free_memory(control_group: Path = _CONTROL_GROUP) -> int:
         except (OSError, ValueError):  # no such file, or "max"
             continue
     return max(free, 0)
-
-
-def reads_files() -> bool:
-    """Returns whether a regular file is open for reading here, whose position a fork of this process would share."""
-    return any(file.mode == "r" for file in psutil.Process().open_files())
 
 
 def depend_on_parent(temporary: Path | None = None) -> None:

@@ -6,8 +6,8 @@ in the order in which to read them:
 
 1. `settings` (with `setting_types`) has every setting of a run. `item` defines `Item`, `Outcome` and `Group`, the
    interface of a group of families. `group_registry` has all groups; `planning` makes items and the plan of a run.
-2. `runner` runs the cases of an item, with declared xfails (`xfails`), a time limit (`time_budget`), the records of
-   earlier attempts that crashed, and those of other processes, as far as they stand (`believed_records`).
+2. `runner` runs the cases of an item, with declared xfails (`xfails`), a time limit (`time_budget`), and the
+   records of earlier attempts that crashed.
 3. `cache` has everything that the cases of a pairing share: traces, executables (compiled by `compile_pool`),
    expectations (`cached_expectation`), and what is known of kernels without rounding (`formula_cache`). A
    `bounded_store` keeps the first answers that fit. `process_state` is the state of the process that is not bound to a

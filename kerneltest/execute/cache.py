@@ -230,15 +230,14 @@ class Cache:
         return oracle_noise(arguments)
 
     def exceeds_earlier_use(self, backend: Backend, family: str, fraction: float) -> bool:
-        """Returns whether a case is one of `is_largest_use`, and remembers it if so."""
-        more = self.is_largest_use(backend, family, fraction)
+        """Returns whether a case uses 1.5 times as much of its bound as any earlier one of its family on a backend.
+
+        If so, later cases are compared with it.
+        """
+        more = fraction > _MORE * self.largest_fraction.get((backend.id, family), 0.0)
         if more:
             self.largest_fraction[backend.id, family] = fraction
         return more
-
-    def is_largest_use(self, backend: Backend, family: str, fraction: float) -> bool:
-        """Returns whether a case uses 1.5 times as much of its bound as any earlier one of its family on a backend."""
-        return fraction > _MORE * self.largest_fraction.get((backend.id, family), 0.0)
 
     @contextmanager
     def guard_evidence(self) -> Iterator[Guard]:

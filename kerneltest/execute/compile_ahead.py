@@ -15,21 +15,15 @@ from kerneltest.records.journal import Phase
 
 
 def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
-    """Starts concurrent compilations of the first signature, and of every other one that needs a compiler.
-
-    Signatures that helpers may judge are compiled in the helpers.
-    """
+    """Starts concurrent compilations of the first signature, and of every other one that needs a compiler."""
     cache.group_cases.clear()
     for case in planned:
         cache.group_cases.setdefault(case.signature, []).append(case)
     begun: set[Signature] = set()
-    helpers = cache.process.helpers
     for case in planned if cache.process.compiles_ahead else ():
         if case.signature in begun or _is_quarantined(item, case):
             continue
         begun.add(case.signature)
-        if helpers is not None and helpers.may_judge(item.group.name, case.signature):
-            continue
         cache.begin_case(item.name, case)
         with suppress(Failure):  # reported when the case is judged
             traced = cache.trace_for(item.pairing, case.signature, item.backend)
@@ -47,10 +41,8 @@ def prepare_next(item: Item, case: AnyCase, cache: Cache) -> None:
         return
     if case not in cache.group_cases.get(case.signature, ()):  # drawn, not planned
         return
-    helpers = cache.process.helpers
     left = itertools.islice(itertools.dropwhile(case.signature.__ne__, cache.group_cases), 1, None)
-    own = (each for each in left if helpers is None or not helpers.may_judge(item.group.name, each))
-    later = next((cache.group_cases[each][0] for each in own), None)
+    later = next((cache.group_cases[each][0] for each in left), None)
     if later is None or _is_quarantined(item, later):
         return
     cache.begin_case(item.name, later)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kerneltest.core.blame import assign_blame
@@ -13,7 +12,6 @@ from kerneltest.core.group_names import GroupName
 from kerneltest.core.runtime import blas_threads, retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.believed_records import believed_record
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.time_budget import breadth_first
@@ -75,7 +73,7 @@ class PriorAttempts:
 
 
 def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | None = None) -> Iterator[Outcome]:
-    """Runs the cases of an item and yields their outcomes, in the plan's order, those that helpers may judge last.
+    """Runs the cases of an item and yields their outcomes, in the plan's order.
 
     If the backend is unavailable, yields one outcome for each family instead. With a time budget, runs the cases
     breadth first and leaves out those that no longer fit.
@@ -130,9 +128,6 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         else:
             planned.append(case)
     ids = {case.id for case in planned}
-    helpers = cache.process.helpers
-    if helpers is not None:
-        planned = helpers.arrange(item.group.name, planned)
 
     def judge(case: AnyCase) -> Outcome:
         if case.id in ids:  # while a drawn case is shrunk, the journal keeps the planned one
@@ -140,13 +135,6 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         if cache.process.device_lost and item.backend.tier is Tier.DEVICE:
             reason = f"the device no longer responds, {cache.process.device_lost}"
             return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
-        if helpers is not None:
-            found = believed_record(helpers.find_record(item.group.name, case), item, case, cache)
-            if found is not None:
-                return Outcome(found, _arguments(item, case, cache) if found.verdict.is_finding else None)
-            outcome = run_case(item, case, cache)
-            helpers.compare(item.group.name, case, outcome.record.verdict)
-            return outcome
         if budget is None:
             return run_case(item, case, cache)
         if reason := budget.skip_reason(case):
@@ -224,9 +212,6 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             failure = _underlying_hang(error) or assign_blame(error, cache.process.journal.phase, who)
             reporter = _lowering_reporter(item, case, cache, failure)
             outcome = _failure_outcome(item, case, cache, failure)
-        if (digests := cache.process.digests) is not None:
-            with suppress(Exception):  # which the key meets, too
-                digests[item.group.name, case.id] = item.group.case_digest(item, case, cache)
     record = outcome.record
     verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, place, signature)
     if reporter and verdict.is_finding:

@@ -4,8 +4,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 
 import jax
 from threadpoolctl import threadpool_limits
@@ -26,11 +25,7 @@ _SET_BY_JAX = "MOSAIC_GPU_CUDA_ROOT"  # on first use of Mosaic GPU
 _PLACES = re.compile("compilation_cache|persistent_cache|dump_ir_to")  # settings of JAX that only name folders
 
 
-KnownDigests = Mapping[tuple[str, str], str]  # by group and case
-NO_DIGESTS: KnownDigests = MappingProxyType({})
-
-
-def verdict_key(parts: Sequence[Item], cache: Cache, known: KnownDigests = NO_DIGESTS) -> str:
+def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
     """Returns the key of a pytest item.
 
     The kernel is traced for each signature, and the oracle is evaluated once on each case; nothing is compiled or run.
@@ -38,7 +33,6 @@ def verdict_key(parts: Sequence[Item], cache: Cache, known: KnownDigests = NO_DI
     Args:
       parts: the groups of the item.
       cache: that the item runs with.
-      known: digests of cases that another process has found.
 
     Raises:
       NotReusableError: not all that the verdicts follow from can be told.
@@ -62,10 +56,8 @@ def verdict_key(parts: Sequence[Item], cache: Cache, known: KnownDigests = NO_DI
                     ):  # the case may crash or hang
                         texts += (part.group.name, case.id, reason)
                         continue
-                    if (digest := known.get((part.group.name, case.id))) is None:
-                        cache.begin_case(part.name, case)
-                        digest = part.group.case_digest(part, case, cache)
-                    texts += (part.group.name, case.id, digest)
+                    cache.begin_case(part.name, case)
+                    texts += (part.group.name, case.id, part.group.case_digest(part, case, cache))
     finally:
         journal.stop()
     return digest_texts(texts)

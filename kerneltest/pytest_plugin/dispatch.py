@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +13,6 @@ import pytest
 from kerneltest.core.runtime import available_processors
 from kerneltest.core.targets import Tier
 from kerneltest.pytest_plugin.executor import Cluster, Executor, ItemRequest, PytestArguments, WorkerSetup
-from kerneltest.pytest_plugin.helper_start import CPU_TIERS, are_worthwhile, fork_helpers, start_helpers
 
 if TYPE_CHECKING:
     from kerneltest.backends.base import Backend
@@ -23,29 +20,13 @@ if TYPE_CHECKING:
     from kerneltest.execute.item import Item
     from kerneltest.execute.settings import RunSettings
     from kerneltest.pytest_plugin.collection import Collection
-    from kerneltest.pytest_plugin.helper_process import HelperSetup
-    from kerneltest.pytest_plugin.helpers import Helpers
     from kerneltest.pytest_plugin.isolation import IsolatedWorker
     from kerneltest.pytest_plugin.result_reuse import ResultReuse
     from kerneltest.pytest_plugin.summary import Reporter
     from kerneltest.pytest_plugin.worker import ItemWorker
     from kerneltest.records.journal import Activity
 
-STARTED = pytest.StashKey[float]()
-"""When a session started, before it imported any module, in seconds since 1970."""
-
-_IMPORTED = time.time()
-_PROGRAMS = ("pytest", "py.test", "pytest/__main__.py")
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NVIDIA, AMD and TPUs
-
-
-def when_started(config: pytest.Config) -> float:
-    """Returns when a session started, in seconds since 1970."""
-    return config.stash.get(STARTED, _IMPORTED)
-
-
-def _is_pytest() -> bool:
-    return getattr(sys.modules["__main__"], "__file__", "").endswith(_PROGRAMS)
 
 
 class Dispatcher:
@@ -87,8 +68,6 @@ class Dispatcher:
         self._shard, self._reuse, self._reporter = shard, reuse, reporter
         self._worker: ItemWorker | None = None
         self._isolated: IsolatedWorker | None = None
-        self._helpers: Helpers | None = None
-        self._has_tried_to_fork = False
 
     @cached_property
     def backends(self) -> tuple[Backend, ...]:
@@ -130,7 +109,6 @@ class Dispatcher:
             console = ConsoleCrashLog(self._reporter.console) if self._reporter is not None else None
             show_finding = FirstFindings(self._config).show
             self._worker = ItemWorker(self.setup(self._shard), self._abandon, console, show_finding)
-            self._worker.cache.process.helpers = self._helpers
         return self._worker
 
     @property
@@ -151,14 +129,13 @@ class Dispatcher:
         isolate = self._settings.isolate
         return self.isolated_worker if isolate == "always" or (isolate == "device" and is_device) else self.worker
 
-    def request(self, item: Item, node_id: str, *, is_retry: bool, following: tuple[str, ...] = ()) -> ItemRequest:
+    def request(self, item: Item, node_id: str, *, is_retry: bool) -> ItemRequest:
         """Returns the request to run a pytest item.
 
         Args:
           item: one of its groups.
           node_id: of the pytest item.
           is_retry: whether it was begun before.
-          following: the names of some of the next items.
         """
         from kerneltest.report.rerun_commands import pytest_command
 
@@ -168,7 +145,7 @@ class Dispatcher:
         budget = self._settings.budget
         seconds = self._collection.share_of(budget, item) if budget else 0.0
         stops = self._config.getoption("maxfail") == 1
-        return ItemRequest(item.name, command, seconds, is_retry, stops, following)
+        return ItemRequest(item.name, command, seconds, is_retry, stops)
 
     def prestart(self) -> None:
         """Starts the isolated process during collection if items are likely to need it and a processor is free."""
@@ -181,45 +158,6 @@ class Dispatcher:
             and not self._config.option.collectonly
         ):
             self.isolated_worker.start()
-
-    def fork_helpers(self) -> None:
-        """Forks helpers if this process may have any. Must run before JAX uses a device."""
-        if not self._has_tried_to_fork and self._may_have_helpers():
-            self._has_tried_to_fork = True
-            self._helpers = fork_helpers(self._helper_setup(), self.backends)
-
-    def start_helpers(self, items: Mapping[str, Sequence[Item]]) -> None:
-        """Keeps helpers, or starts some if none could be forked, if the run is long enough.
-
-        A spawned process imports `__main__` again, so none is spawned unless that is pytest.
-
-        Args:
-          items: the groups of each item of the run, by its name.
-        """
-        parts = [part for own in items.values() for part in own]
-        if self._helpers is not None:
-            if not (self._may_have_helpers() and are_worthwhile(parts, CPU_TIERS, forked=True)):
-                self._helpers.close()
-                self._helpers = None
-        elif parts and _is_pytest() and self._may_have_helpers():
-            self._helpers = start_helpers(self._helper_setup(), parts)
-        if self._helpers is not None:
-            self._helpers.items = items
-
-    def _may_have_helpers(self) -> bool:
-        """Returns whether nothing speaks against helpers: other processes, a time budget, the driver of a GPU.
-
-        With another mode of isolation than the default, the user chose the processes.
-        """
-        settings, is_alone = self._settings, self._shard == "main" and self.cluster is None and self._isolated is None
-        has_driver = any(Path(each).exists() for each in _DRIVERS)
-        runs = not (self._config.option.collectonly or settings.budget)
-        return is_alone and runs and settings.isolate == "device" and not has_driver
-
-    def _helper_setup(self) -> HelperSetup:
-        from kerneltest.pytest_plugin.helper_process import HelperSetup
-
-        return HelperSetup(self.arguments, when_started(self._config), self._reuse.cache_folder)
 
     def _is_likely_to_isolate(self) -> bool:
         if self._settings.isolate == "never" or self.cluster is not None:
@@ -265,8 +203,6 @@ class Dispatcher:
 
     def close(self) -> None:
         """Ends the processes."""
-        if self._helpers is not None:
-            self._helpers.close()
         if self._isolated is not None:
             self._isolated.close()
         if self._worker is not None:

@@ -72,7 +72,6 @@ class ItemRequest:
       budget: seconds that it may take; 0 for no limit.
       is_retry: whether it was begun before, so that some of its cases may have a record.
       stops_at_finding: whether it ends with its first finding, as the run then does.
-      following: the names of the next items of the run, or of some of them.
     """
 
     name: str
@@ -80,7 +79,6 @@ class ItemRequest:
     budget: float = 0.0
     is_retry: bool = False
     stops_at_finding: bool = False
-    following: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

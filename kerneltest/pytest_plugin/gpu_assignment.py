@@ -49,26 +49,6 @@ def assign_gpus(workers: int, environment: Mapping[str, str] | None = None) -> l
     return assignments
 
 
-def gpu_memory() -> tuple[float, float]:
-    """Returns the free and the total memory, in GiB, of the first NVIDIA GPU that this process may use.
-
-    Both are 0 if there is no such GPU, if its memory is unknown, or if processes should not share it: because it is in
-    exclusive mode, or because it runs MPS, where a fault in one process ends the others.
-    """
-    visible = _visible(os.environ)
-    number = visible[0].get("CUDA_VISIBLE_DEVICES", "") if visible else ""
-    if not number or Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")).exists():
-        return 0.0, 0.0
-    fields = "--query-gpu=memory.free,memory.total,compute_mode"
-    command = ("nvidia-smi", fields, "--format=csv,noheader,nounits", "-i", number)
-    try:
-        output = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-        free, total, mode = output.strip().split(", ")
-        return (int(free) / 1024, int(total) / 1024) if mode == "Default" else (0.0, 0.0)
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return 0.0, 0.0
-
-
 def _visible(known: Mapping[str, str]) -> list[dict[str, str]]:
     """Returns, for each GPU that the caller may use, the variables that hide all others."""
     if nvidia := _select(known.get("CUDA_VISIBLE_DEVICES"), _nvidia()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -19,7 +18,6 @@ from kerneltest.core.runtime import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
-from kerneltest.pytest_plugin.dispatch import STARTED
 from kerneltest.pytest_plugin.exit_guard import ExitGuard, refuse_exit
 from kerneltest.pytest_plugin.failed_tests import FailedTests
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
@@ -40,10 +38,6 @@ _MAX_RESTARTS = "200"  # xdist's default of 4 restarts per worker can be used up
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
-
-
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    early_config.stash[STARTED] = time.time()  # under `watch`, this module was imported long ago
 
 
 @pytest.hookimpl(trylast=True)  # once there is a terminal reporter
@@ -135,7 +129,6 @@ def pytest_pycollect_makeitem(
 
     if not run.collection.pairings:
         gc.freeze()  # imported modules are permanent; rescanning them costs about 10 % of a run
-    run.dispatcher.fork_helpers()
     run.dispatcher.prestart()
     others: list[pytest.Item | pytest.Collector] = []
     parts: dict[str, list[Item]] = {}
@@ -186,7 +179,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     incremental: IncrementalPlugin | None = session.config.pluginmanager.getplugin(_INCREMENTAL)
     if incremental is not None:
         incremental.send_to_controller()
-    run.dispatcher.start_helpers({item.item.name: item.items for item in kernel_items})
     problems = tuple(run.collection.problems(whole_folders=collects_whole_folders(session.config)))
     has_idle_pairing = any(not each.plan.items for each in run.collection.pairings)
     if not (items or has_idle_pairing or problems) or session.config.option.collectonly:

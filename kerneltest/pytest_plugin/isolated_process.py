@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import socket
 import time
@@ -18,9 +17,6 @@ from kerneltest.execute.planning import plan_entry
 from kerneltest.pytest_plugin.crash_log import output_file
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
-from kerneltest.pytest_plugin.helper_process import HelperSetup
-from kerneltest.pytest_plugin.helper_start import DEVICE_TIERS, are_worthwhile, fork_device_helpers
-from kerneltest.pytest_plugin.helpers import Helpers
 from kerneltest.pytest_plugin.recollection import PROBLEMS, ItemsByName, collect
 from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.record_files import read_plan
@@ -30,7 +26,6 @@ from kerneltest.trace.jax_environment import jax_environment, jax_settings
 
 PlannedParts = frozenset[tuple[str, str, str]]
 
-_STARTED = time.time()  # before any module of the session is imported
 _SAME_ON_ALL_MACHINES = ("jax", "jaxlib", "numpy", "machine")
 
 
@@ -56,48 +51,22 @@ class _IsolatedProcess:
         self._worker: ItemWorker | None = None
         self._items: dict[Path, ItemsByName] = {}
         self._ahead: ItemsByName = {}
-        self._helpers: Helpers | None = None
 
     def collect_ahead(self) -> None:
-        """Forks helpers, while this process has not used the GPU, and collects all items of the session."""
-        self._helpers = self._fork_helpers()
+        """Collects all items of the session."""
         with suppress(UncollectedError):  # reported when an item is missing
             self._ahead = collect(self._arguments)
-        self._keep_helpers()
 
     def run(self, request: ItemRequest, planned: PlannedParts) -> ItemResult:
         """Runs one item."""
         if self._worker is None:
             self._redirect_output()
             self._worker = ItemWorker(replace(self._setup, planned=planned), lambda activity, failure: None)
-            self._worker.cache.process.helpers = self._helpers
         parts = self._parts(request.name)
         try:
             return self._worker.run(parts, request, self._count_case)
         finally:
             self.ended.value = int(time.time())
-
-    def _fork_helpers(self) -> Helpers | None:
-        """Forks helpers for the cases on a GPU, unless this process replaces one that died."""
-        settings, arguments = self._setup.settings, self._arguments
-        if self._setup.shard != "main.1" or arguments.is_remote or settings.isolate != "device" or settings.budget:
-            return None
-        this = multiprocessing.current_process()
-        this.daemon = False  # the pool made it one, and daemons may not start processes
-        helpers = fork_device_helpers(
-            HelperSetup(arguments, _STARTED, self._setup.executables, makes_digests=self._setup.writes_keys)
-        )
-        this.daemon = helpers is None
-        return helpers
-
-    def _keep_helpers(self) -> None:
-        """Keeps the helpers if the run is long enough for them."""
-        if self._helpers is None:
-            return
-        self._helpers.items = self._ahead
-        if not are_worthwhile([part for own in self._ahead.values() for part in own], DEVICE_TIERS, forked=True):
-            self._helpers.close()
-            self._helpers = None
 
     def _count_case(self) -> None:
         self.judged.value += 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from kerneltest.core.targets import Tier
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
-from kerneltest.execute.verdict_key import NO_DIGESTS, KnownDigests, verdict_key
+from kerneltest.execute.verdict_key import verdict_key
 from kerneltest.pytest_plugin.executor import WorkerSetup
 from kerneltest.records.item_keys import KeyWriter, keys_before
 from kerneltest.records.result_cache import CachedResult, ResultCache
@@ -21,18 +21,17 @@ class ItemReuse:
         self._setup = setup
         self._keys = KeyWriter(setup.folder, setup.shard)
 
-    def find_key(self, parts: Sequence[Item], cache: Cache, known: KnownDigests = NO_DIGESTS) -> str:
+    def find_key(self, parts: Sequence[Item], cache: Cache) -> str:
         """Returns the key of an item; "" if its verdicts must not be reused, or if no run can.
 
         Args:
           parts: the item's groups.
           cache: that the item runs with.
-          known: digests of cases that another process has found.
         """
         if not self._setup.writes_keys:
             return ""
         try:
-            return verdict_key(parts, cache, known)
+            return verdict_key(parts, cache)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException:  # a `NotReusableError`, or what the case itself reports when it runs
@@ -42,13 +41,6 @@ class ItemReuse:
         """Notes the key with which an item runs, for the end of the run and for one that resumes it."""
         if self._setup.writes_keys:
             self._keys.write(name, key)
-
-    def may_reuse(self, item: Item, name: str) -> bool:
-        """Returns whether an earlier run has left records of an item that `take_over` or `resume` may return."""
-        if self._setup.settings.resume:
-            return True
-        store = self._setup.results if item.backend.tier is not Tier.DEVICE else None
-        return store is not None and ResultCache(store).has_records(name)
 
     def take_over(self, item: Item, name: str, key: str) -> CachedResult | None:
         """Returns the records of an item that was green under a key; None if it has to run.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from kerneltest.pytest_plugin.executor import ItemResult
 
 
-_LOOK_AHEAD = 20  # items
-
 _XFAIL_ADVICE = (
     "\n\npytest.mark.xfail does not apply to a pairing, since it would also hide findings that are new. Declare the "
     "known ones, as in kt.oracle_for(..., xfail=[kt.xfail(...)])"
@@ -115,7 +113,7 @@ class KernelItem(PairingItem):
 
     def _run_once(self) -> ItemResult:
         dispatcher = self.config.stash[RUN].dispatcher
-        request = dispatcher.request(self.item, self.nodeid, is_retry=self._was_begun, following=self._following())
+        request = dispatcher.request(self.item, self.nodeid, is_retry=self._was_begun)
         self._was_begun = True
         try:
             result = dispatcher.executor_of(self.item).run(self.items, request, self._check_alarm)
@@ -130,16 +128,6 @@ class KernelItem(PairingItem):
         known = [each for each in self.user_properties if each[0] not in ("family", "verdict")]
         self.user_properties[:] = [*known, ("family", " ".join(result.families)), ("verdict", result.verdict)]
         return result
-
-    def _following(self) -> tuple[str, ...]:
-        """Returns the names of the next items of pairings that are certain to run."""
-        items = self.session.items
-        after = items.index(self) + 1 if self in items else len(items)  # a plugin may run an item of its own
-        return tuple(
-            each.item.name
-            for each in items[after : after + _LOOK_AHEAD]
-            if isinstance(each, KernelItem) and not any(map(each.get_closest_marker, ("skip", "skipif")))
-        )
 
     def set_time_limit(self, seconds: float) -> None:
         """Ends the item after some seconds from now; pytest-timeout calls `cancel_timeout`."""

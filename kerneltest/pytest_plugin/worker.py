@@ -30,7 +30,6 @@ from kerneltest.pytest_plugin.watchdog import Watchdog, exit_with_report
 from kerneltest.records.artifacts import save_artifacts
 from kerneltest.records.files import slug
 from kerneltest.records.journal import Activity, Journal
-from kerneltest.records.package_contents import contents_of_libraries
 from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.schema import ANY, Record
 from kerneltest.report.text.item_failure import headline
@@ -158,18 +157,9 @@ class ItemWorker:
         self.judged_cases, process = 0, self.cache.process
         process.budget = TimeBudget.of_groups(request.budget, ((part.group.name, part.cases()) for part in parts))
         before, records = prior_attempts(self.setup.folder, request.name, self.setup.shard, is_retry=request.is_retry)
-        is_new, helpers = before is None, process.helpers
-        may_reuse = is_new and self._reuse.may_reuse(parts[0], request.name)
-        # Helpers on a GPU make most digests of the key, so it is made last. Until then, a resumed run begins anew.
-        is_late = is_new and not may_reuse and helpers is not None and parts[0].backend.tier is Tier.DEVICE
-        if helpers is not None and not may_reuse:
-            helpers.begin(parts if is_new else (), request.following, process.journal)
-        if is_late:
-            contents_of_libraries()  # before they can change
-        process.digests = {} if is_late else None
-        key = self._reuse.find_key(parts, self.cache) if is_new and not is_late else ""
-        if not is_late:
-            self._reuse.write_key(request.name, key)
+        is_new = before is None
+        key = self._reuse.find_key(parts, self.cache) if is_new else ""
+        self._reuse.write_key(request.name, key)
         if key and (earlier := self._reuse.take_over(parts[0], request.name, key)) is not None:
             self.writer.copy(earlier.lines)
             return ItemResult(str(Verdict.PASS), earlier.families)
@@ -179,8 +169,6 @@ class ItemWorker:
         self._kinds.clear()
         for record in records:
             self._add(record, findings)
-        if helpers is not None and may_reuse:
-            helpers.begin(parts if before is None else (), request.following, process.journal)
         for part, outcome in ((own, each) for own in parts for each in run_item(own, self.cache, prior=before)):
             on_case()
             record = self._write(part, outcome, findings)
@@ -191,10 +179,6 @@ class ItemWorker:
             self._check_device(record)
             if findings and request.stops_at_finding:
                 break
-        known = helpers.end() if helpers is not None else {}
-        digests, process.digests = process.digests, None
-        if digests is not None and not (findings and request.stops_at_finding):
-            self._reuse.write_key(request.name, self._reuse.find_key(parts, self.cache, {**known, **digests}))
         suspects: Sequence[Suspect] = ()
         if findings and not process.device_lost:
             guard = Guard(process.internal_failures)

@@ -6,7 +6,7 @@ It shows which case to blame when the process dies, and which case has been runn
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from io import FileIO
@@ -100,16 +100,6 @@ class Journal:
         if self.activity is not None and (phase, beside) != (self.activity.phase, self.activity.concurrent_compiles):
             self.activity = replace(self.activity, phase=phase, concurrent_compiles=beside)
             self._write(_step(self.activity))
-
-    def keep_alive(self) -> None:
-        """Notes that the current step goes on."""
-        self._count()
-
-    def add(self, counts: Mapping[str, int], seconds: Mapping[str, float]) -> None:
-        """Adds what another process has done for this one."""
-        self.counts.update(counts)
-        for phase, spent in seconds.items():
-            self.spent[phase] += spent
 
     def stop(self) -> None:
         """Ends the item."""

@@ -53,10 +53,6 @@ class ResultCache:
         entries = found.items() if isinstance(found, dict) else ()
         return {name: made for name, made in entries if isinstance(made, str)}
 
-    def has_records(self, item: str) -> bool:
-        """Returns whether there are records of an item, under any key."""
-        return self._path(item).exists()
-
     def records(self, item: str, made: str) -> CachedResult | None:
         """Returns the records of an item whose key is still `made`; None if there are none."""
         path = self._path(item)

@@ -103,8 +103,7 @@ def test_a_killed_run_leaves_a_folder_and_the_next_run_none(tmp_path: Path, temp
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary), "JAX_PLATFORMS": "cpu"}
     environment.pop("PYTEST_XDIST_WORKER", None)
     options = ("-p", "no:cacheprovider", "--kt-backends", "interpret", "--kt-depth", "quick")
-    alone = ("--kt-isolate", "never")  # a helper has a folder of its own while it collects
-    command = [sys.executable, "-m", "pytest", *PLUGINS, *options, *alone]
+    command = [sys.executable, "-m", "pytest", *PLUGINS, *options]
 
     def start(seconds: int) -> subprocess.Popen[bytes]:
         (tmp_path / "test_suite.py").write_text(SUITE.replace("SECONDS", str(seconds)), encoding="utf-8")
