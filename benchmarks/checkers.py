@@ -14,8 +14,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure
 from kerneltest.declare.arguments import ArrayArgument, Static
-from kerneltest.declare.axis_expressions import length_of
-from kerneltest.declare.dims import Dim
+from kerneltest.declare.dims import Dim, length_of
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Outcome

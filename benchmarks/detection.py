@@ -40,9 +40,8 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.built_in_models import Exact
 from kerneltest.declare.dims import Dim
-from kerneltest.declare.error_model import Measured, Tolerance
+from kerneltest.declare.error_models import Exact, Measured, Tolerance
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome

@@ -27,7 +27,7 @@ from jax.experimental.pallas import triton as plgpu
 from tabulate import tabulate
 
 from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, XLA_AMD, XLA_CPU, XLA_NVIDIA, Precision
-from kerneltest.trace.cpu_options import fast_compile_options
+from kerneltest.trace.jax_environment import fast_compile_options
 
 DTYPES = "float32 bfloat16 float16 float8_e4m3fn float8_e5m2".split()
 TINY, LARGEST = FLOAT32.smallest_normal, float(np.finfo(np.float32).max)

@@ -20,9 +20,15 @@ from multiprocessing import get_context
 
 import jax
 
-from kerneltest.extensions.mutation.judging import BACKENDS, MutationSession, UnfitPairingError, plan_items
+from kerneltest.extensions.mutation.judging import (
+    BACKENDS,
+    MutationSession,
+    Trial,
+    TrialEnd,
+    UnfitPairingError,
+    plan_items,
+)
 from kerneltest.extensions.mutation.operators import OPERATORS
-from kerneltest.extensions.mutation.trial import Trial, TrialEnd
 from tools.generate.productions import generate_kernel
 
 _TOLD = frozenset({TrialEnd.SURVIVED, TrialEnd.UNDECIDED})

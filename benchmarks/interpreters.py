@@ -24,8 +24,8 @@ from kerneltest.core.failures import Failure
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel
-from kerneltest.trace.batched_interpreter.batched_values import UnknownError
+from kerneltest.trace.batched_interpreter.machine import UnknownError
+from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel
 from kerneltest.trace.tracing import Traced, trace
 
 ROOT = Path(__file__).parent.parent

@@ -19,12 +19,10 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError, plan_items
-from kerneltest.extensions.mutation.kernel_mutants import KernelMutant
-from kerneltest.extensions.mutation.mutant_tracer import EvaluatedInterpret, LocatedTraces, MutantTracer
-from kerneltest.extensions.mutation.mutation_workers import find_pairings
+from kerneltest.extensions.mutation.judging import MutationSession, TrialEnd, UnfitPairingError, plan_items
+from kerneltest.extensions.mutation.mutants import EvaluatedInterpret, KernelMutant, LocatedTraces, MutantTracer
+from kerneltest.extensions.mutation.mutation_run import find_pairings
 from kerneltest.extensions.mutation.operators import OPERATORS
-from kerneltest.extensions.mutation.trial import TrialEnd
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.tracing import Traced
 

@@ -14,12 +14,16 @@ from dataclasses import dataclass, field
 from benchmarks.side_by_side import run_on_places
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
-from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError, plan_items
-from kerneltest.extensions.mutation.kernel_cases import KernelCases
-from kerneltest.extensions.mutation.kernel_mutants import KernelMutant
-from kerneltest.extensions.mutation.mutation_workers import find_pairings
+from kerneltest.extensions.mutation.judging import (
+    KernelCases,
+    MutationSession,
+    RunningTrial,
+    UnfitPairingError,
+    plan_items,
+)
+from kerneltest.extensions.mutation.mutants import KernelMutant
+from kerneltest.extensions.mutation.mutation_run import find_pairings
 from kerneltest.extensions.mutation.operators import OPERATORS
-from kerneltest.extensions.mutation.running_trial import RunningTrial
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.trace.tracing import without_debugging
 

@@ -26,7 +26,7 @@ import jax
 import kerneltest as kt
 from benchmarks.device_outputs import ROOT
 from benchmarks.variants import VARIANTS, Variant
-from kerneltest.triage.suspect import Suspect
+from kerneltest.triage.suspects import Suspect
 from tests.broken import KERNELS
 
 FOLDER, PAGE = ROOT / "reports" / "suspects", ROOT / "docs" / "suspects.md"

@@ -148,7 +148,7 @@ def tasks(what: Sequence[str], seeds: Sequence[int], depth: str, backends: Seque
     """All that is asked for, the longest first."""
     from benchmarks.device_outputs import pairings
     from benchmarks.variants import VARIANTS
-    from kerneltest.declare.built_in_models import Exact
+    from kerneltest.declare.error_models import Exact
 
     known = dict(pairings())
     names = [name for name, p in known.items() if not isinstance(p.tolerance, Exact) and only in name]

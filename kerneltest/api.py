@@ -9,8 +9,7 @@ from typing import Any
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure
-from kerneltest.core.guard import Guard
+from kerneltest.core.failures import Failure, Guard
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.oracle_for import oracle_for
@@ -25,12 +24,11 @@ from kerneltest.execute.settings import RunSettings
 from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS, reduce_suspect
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.evidence import BudgetPart
-from kerneltest.records.informative import informativeness
 from kerneltest.records.schema import Record, Reproducer
-from kerneltest.report.html.card import render_card, render_result
-from kerneltest.report.text.result_text import format_finding, format_result
-from kerneltest.triage.suspect import Suspect
-from kerneltest.triage.suspects import find_suspects
+from kerneltest.records.sharpness import informativeness
+from kerneltest.report.html.render_page import render_card, render_result
+from kerneltest.report.text.suspect_text import format_finding, format_result
+from kerneltest.triage.suspects import Suspect, find_suspects
 
 _MOST_TEXT = 100  # characters of a message in a finding's `repr`
 

@@ -16,21 +16,21 @@ import kerneltest.api
 import kerneltest.backends.interpret
 import kerneltest.backends.interpret_mosaic
 import kerneltest.backends.tpu.tpu_tiers
-import kerneltest.execute.code_digests
-import kerneltest.pytest_plugin.first_findings
+import kerneltest.execute.verdict_key
 import kerneltest.pytest_plugin.hooks
 import kerneltest.pytest_plugin.incremental
-import kerneltest.pytest_plugin.isolated_process
+import kerneltest.pytest_plugin.isolation
 import kerneltest.pytest_plugin.kernel_item
-import kerneltest.pytest_plugin.project
+import kerneltest.pytest_plugin.options
+import kerneltest.pytest_plugin.progress
 import kerneltest.pytest_plugin.summary
 import kerneltest.pytest_plugin.suspect_tracker
 import kerneltest.pytest_plugin.worker
-import kerneltest.records.merge_shards
+import kerneltest.records.resume
 import kerneltest.report.html.render_page
-import kerneltest.trace.access_lines
+import kerneltest.trace.cost_model
 import kerneltest.trace.index_maps
-from kerneltest.report import templating
+from kerneltest.report import panels
 
 __all__ = ["jax", "kerneltest", "pytest", "xdist"]
 
@@ -44,7 +44,7 @@ for plugin in entry_points(group="pytest11"):
     if plugin.name not in ("hypothesispytest", "jaxtyping", "randomly"):
         plugin.load()
 
-for template in templating._ENVIRONMENT.list_templates():
-    templating._ENVIRONMENT.get_template(template)  # compiled
+for template in panels._ENVIRONMENT.list_templates():
+    panels._ENVIRONMENT.get_template(template)  # compiled
 gc.collect()
 gc.freeze()  # what is imported stays; a forked process would copy it to look through it

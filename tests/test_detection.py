@@ -16,7 +16,7 @@ from benchmarks.variants import VARIANTS
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.core.precision import SIMULATED, XLA_CPU
-from kerneltest.declare.error_model import Tolerance
+from kerneltest.declare.error_models import Tolerance
 from kerneltest.declare.pairing import Pairing
 from kerneltest.oracle.evaluation import expect
 from kerneltest.plan.signatures import signatures

@@ -14,21 +14,21 @@ import jax
 import pytest
 
 import kerneltest as kt
-from kerneltest.backends import hints
+from kerneltest.backends import lowering_errors
 from kerneltest.backends.registry import ALL, REGISTRY, resolve, select_ids
 from kerneltest.core.targets import TARGETS, TPUS
 from kerneltest.core.verdicts import Verdict, worst
-from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS, DEFAULT_INTEGERS
+from kerneltest.declare.kinds.base import DEFAULT_FLOATS, DEFAULT_INTEGERS
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
-from kerneltest.execute.planning import plan_pairing  # also fills the registries, before they are compared and put back
+from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings, known_settings
-from kerneltest.plan.boundaries import boundary_lengths
 from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.signatures import boundary_lengths
 from kerneltest.records.record_files import read_plan, read_records
-from kerneltest.triage.changes import MEANING as CHANGES
-from kerneltest.triage.changes import REGRESSIONS
+from kerneltest.triage.run_comparison import MEANING as CHANGES
+from kerneltest.triage.run_comparison import REGRESSIONS
 from tests import forked
 from tests.plugins import PLUGINS
 from tools.walk_readme import clean_environment, read_blocks, walk, without_installation
@@ -46,7 +46,7 @@ README, GUIDE, CI, API, ARCHITECTURE = (
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """What examples register is forgotten."""
-    registries: list[dict[Any, Any]] = [FAMILIES, INVARIANTS, REGISTRY, hints._HINTS]
+    registries: list[dict[Any, Any]] = [FAMILIES, INVARIANTS, REGISTRY, lowering_errors._HINTS]
     before = [dict(each) for each in registries]
     yield
     for registry, kept in zip(registries, before, strict=True):
@@ -165,7 +165,7 @@ def test_the_simulator_finds_what_its_page_shows(pairing: str, shown: str, monke
 @pytest.mark.parametrize("page", ["docs/how-backends-work.md"])
 def test_the_other_pages_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _executed(page, monkeypatch)
-    assert hints.lowering_hint("cumlogsumexp")
+    assert lowering_errors.lowering_hint("cumlogsumexp")
 
 
 def test_the_worked_tolerance_is_what_comes_out() -> None:

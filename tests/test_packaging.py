@@ -11,7 +11,7 @@ import yaml
 
 import kerneltest as kt
 from kerneltest.cli.command_registry import registered_commands
-from kerneltest.records.validation import SCHEMA
+from kerneltest.records.files import SCHEMA
 from tools.release_notes import release_notes
 
 ROOT = Path(__file__).parent.parent

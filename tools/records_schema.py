@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from kerneltest.records.files import SCHEMA
 from kerneltest.records.record_files import END_LINE, MUTANTS_LINE, PLAN_LINE, RECORD_LINE, REPRODUCER_LINE
-from kerneltest.records.validation import SCHEMA
 
 PATH = Path(__file__).parent.parent / f"docs/schema/records-{SCHEMA}.json"
 URL = f"https://kerneltest.github.io/kerneltest/schema/{PATH.name}"

@@ -7,18 +7,16 @@ import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend, Executable, Outputs
-from kerneltest.backends.jitted import compile_for, mesh_problem
-from kerneltest.backends.numpy_path import NumpyExecutable, NumpyPath
+from kerneltest.backends.jitted import NumpyExecutable, NumpyPath, compile_for, mesh_problem
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure
-from kerneltest.core.guard import warn_of_recovery
+from kerneltest.core.failures import Failure, warn_of_recovery
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel
-from kerneltest.trace.cpu_options import fast_compile_options
-from kerneltest.trace.equation_kinds import equation_kinds
+from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel
 from kerneltest.trace.index_maps import IndexMappedCall, calls_with_index_maps
+from kerneltest.trace.jax_environment import fast_compile_options
+from kerneltest.trace.jaxpr_digest import equation_kinds
 from kerneltest.trace.local_kernels import exchange_in
 from kerneltest.trace.runnable import uses_outer_references
 from kerneltest.trace.scalars import UnknownError

@@ -10,28 +10,24 @@ import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend, DType, Executable, Outputs
-from kerneltest.backends.jitted import interpreting_failure
-from kerneltest.backends.numpy_path import NumpyPath
+from kerneltest.backends.jitted import NumpyPath, interpreting_failure
 from kerneltest.core.details import Raised
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.batched_interpreter.batched_kernel import NumpyInterpretedCall
-from kerneltest.trace.cpu_options import fast_compile_options
-from kerneltest.trace.evaluator import evaluate
+from kerneltest.trace.batched_interpreter.pallas_call import NumpyInterpretedCall
+from kerneltest.trace.evaluator import UNINITIALISED, UNWRITTEN, PartialArray, evaluate, require_defined
+from kerneltest.trace.grid_rewrites import rewrite_for_interpreter
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter as gpu
 from kerneltest.trace.jax_compat import tpu_interpreter as tpu
-from kerneltest.trace.jax_compat.interpreter_threads import EvaluateThread
-from kerneltest.trace.jax_compat.mosaic_patches import patch_interpreters
+from kerneltest.trace.jax_compat.interpreter_threads import EvaluateThread, patch_interpreters
 from kerneltest.trace.jax_compat.patches import disable_debugging_in_callbacks
-from kerneltest.trace.jax_compat.tpu_layout import layout_of, overhanging_alias
 from kerneltest.trace.jax_compat.tpu_memory import ChooseFill as AnyFill
-from kerneltest.trace.languages import DIALECT_MODULES
-from kerneltest.trace.mosaic_rewrites import rewrite_for_interpreter
-from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN, PartialArray, require_defined
-from kerneltest.trace.platform_dispatch import INTERPRETED_TPU, abstract_platform
+from kerneltest.trace.jax_compat.tpu_memory import layout_of, overhanging_alias
+from kerneltest.trace.jax_environment import fast_compile_options
+from kerneltest.trace.platform_dispatch import DIALECT_MODULES, INTERPRETED_TPU, abstract_platform
 from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.runnable import outer_references, uses_outer_references
 from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device

@@ -1,24 +1,36 @@
 """Traced kernels compiled by `jax.jit` for one device: the common part of Pallas' interpreter and real devices."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import jax
 import numpy as np
 
-from kerneltest.backends.base import DType, Outputs
-from kerneltest.core.details import DeviceLost, InputModified, NotBuilt, Raised, ResourceExceeded, Stage
+from kerneltest.backends.base import Agree, DType, Executable, Inputs, Outputs
+from kerneltest.core.details import (
+    Crashed,
+    Detail,
+    DeviceLost,
+    Hung,
+    InputModified,
+    NotBuilt,
+    Raised,
+    ResourceExceeded,
+    Stage,
+    Stated,
+    Unavailable,
+)
 from kerneltest.core.dtypes import Array, is_float, is_packed
-from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.failures import Failure, exception_text, warn_of_recovery
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat.direct_interpretation import interpret_directly
-from kerneltest.trace.jax_compat.patches import keep_jax_frames
+from kerneltest.trace.jax_compat.patches import interpret_directly, keep_jax_frames
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, user_line
 from kerneltest.trace.local_kernels import mesh_size, on_devices
 from kerneltest.trace.runnable import run_eagerly, runnable
+from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
 
 # Words by which JAX, XLA and the drivers report these causes, while they compile and while a kernel runs.
@@ -201,3 +213,161 @@ def interpreting_failure(error: Exception, *, checks: bool = False) -> Failure:
     if not is_jax_limitation(error, checks=checks):
         return compile_failure(error)
     return Failure(Verdict.UNAVAILABLE, describe_limitation(error, "cannot interpret this"))
+
+
+# Names of a kernel's Pallas calls, and the compilation of each call under its name.
+
+
+class HasName(Protocol):
+    """A call as a tier has it."""
+
+    @property
+    def name(self) -> str: ...
+
+
+_Call = TypeVar("_Call", bound=HasName)
+_Target = TypeVar("_Target")
+_Compiled = TypeVar("_Compiled")
+
+
+def unique_names(calls: Sequence[_Call]) -> list[tuple[str, _Call]]:
+    """Returns calls with their names, which are numbered if several calls share one."""
+    names = [call.name for call in calls]
+    return [
+        (f"{name}.{i}" if names.count(name) > 1 else name, call)
+        for i, (name, call) in enumerate(zip(names, calls, strict=True))
+    ]
+
+
+def compile_each(
+    calls: Sequence[_Call], target: _Target, compile_one: Callable[[_Call, _Target], _Compiled]
+) -> dict[str, _Compiled]:
+    """Compiles every call of a kernel.
+
+    Returns:
+      The results by name.
+
+    Raises:
+      Failure: as `compile_one` does, with the call's name and the target.
+    """
+    compiled: dict[str, _Compiled] = {}
+    for name, call in unique_names(calls):
+        try:
+            compiled[name] = compile_one(call, target)
+        except Failure as failure:
+            detail = _name_kernel(failure.detail, name, str(target))
+            raise Failure(failure.verdict, detail, failure.stderr) from failure
+    return compiled
+
+
+def _name_kernel(detail: Detail, kernel: str, target: str) -> Detail:
+    if isinstance(detail, NotBuilt | ResourceExceeded):
+        return replace(detail, kernel=kernel, target=target)
+    return prefix(detail, f"kernel {kernel} for {target}: ")
+
+
+def prefix(detail: Detail, text: str) -> Detail:
+    """Returns a detail whose words begin with some text."""
+    match detail:
+        case Hung():
+            return replace(detail, words=f"{text}{detail.words}")
+        case Crashed():
+            return replace(detail, cause=f"{text}{detail.cause}")
+        case Unavailable():
+            return replace(detail, reason=f"{text}{detail.reason}")
+    return Stated(f"{text}{detail.text()}")
+
+
+# The fast path of JAX's interpreters: kernels evaluated in NumPy instead of code that XLA compiles.
+#
+# An evaluation is compared with JAX's own interpreter, bit for bit, on the first case of each signature with equations
+# of a new kind, and with compiled code once for a pairing and dtype, within the oracle's bounds.
+
+_DOING = "preparing to evaluate a kernel in NumPy"
+
+
+class NumpyExecutable(Executable, Protocol):
+    """A kernel evaluated in NumPy."""
+
+    @property
+    def kinds(self) -> frozenset[Hashable]:
+        """The kinds of the kernel's equations, as `equation_kinds` returns them; none if JAX's interpreter runs."""
+        ...
+
+    def is_faithful(self, leaves: Sequence[Array]) -> bool:
+        """Checks whether JAX's own interpreter gives the same bits for some inputs."""
+        ...
+
+
+class NumpyPath:
+    """Evaluations of the kernels of one pairing in one dtype.
+
+    Args:
+      evaluate: returns the evaluation of a kernel; None, or an exception, if a kernel needs a compiler.
+      compiled: returns the compiled kernel.
+      count: called for each evaluation that is prepared.
+    """
+
+    def __init__(
+        self,
+        evaluate: Callable[[Traced], NumpyExecutable | None],
+        compiled: Callable[[Traced], Executable],
+        count: Callable[[], None],
+    ) -> None:
+        self._evaluate, self._compiled, self._count = evaluate, compiled, count
+        self._evaluations: dict[Traced, NumpyExecutable | None] = {}
+        self._faithful: dict[Traced, bool] = {}
+        self._known_kinds: set[Hashable] = set()  # of equations that were evaluated faithfully
+        self._compares_all = False  # once an evaluation was not faithful
+        self._agrees_with_compiled: bool | None = None  # not compared yet
+        self._contradicted = False
+
+    def covers(self, traced: Traced) -> bool:
+        return self.prepare_unchecked(traced) is not None
+
+    def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> NumpyExecutable | None:
+        if self._agrees_with_compiled is False:
+            return None
+        evaluation = self.prepare_unchecked(traced)
+        if evaluation is None:
+            return None
+        if traced not in self._faithful:
+            self._faithful[traced] = False  # stays so if the comparison raises
+            leaves, kinds = inputs(), evaluation.kinds
+            is_known = kinds <= self._known_kinds and not self._compares_all
+            self._faithful[traced] = is_known or evaluation.is_faithful(leaves)
+            if self._faithful[traced]:
+                self._known_kinds |= kinds
+            else:
+                self._compares_all = True
+            if self._faithful[traced] and self._agrees_with_compiled is None:
+                self._agrees_with_compiled = False
+                wanted = self._compiled(traced).run(leaves)
+                self._agrees_with_compiled = agree(evaluation.run(leaves), wanted, evaluation.precision)
+                self._contradicted = not self._agrees_with_compiled
+        return evaluation if self.is_trusted(traced) else None
+
+    def is_trusted(self, traced: Traced) -> bool:
+        return self._faithful.get(traced, False) and bool(self._agrees_with_compiled)
+
+    def is_contradicted(self, traced: Traced) -> bool:
+        return self._contradicted and self._faithful.get(traced, True)
+
+    def prepare_unchecked(self, traced: Traced) -> NumpyExecutable | None:
+        if traced not in self._evaluations:
+            evaluation = self._evaluations[traced] = self._evaluate_or_none(traced)
+            if evaluation is not None:
+                self._count()
+        return self._evaluations[traced]
+
+    def _evaluate_or_none(self, traced: Traced) -> NumpyExecutable | None:
+        """Returns the evaluation of a kernel; None if it needs a compiler, which then reports any fault of it."""
+        try:
+            return self._evaluate(traced)
+        except Failure as failure:
+            if failure.verdict is Verdict.HANG:
+                raise
+            warn_of_recovery(failure, _DOING, UnknownError)
+        except Exception as error:  # whatever it is, code that JAX compiles does not depend on it
+            warn_of_recovery(error, _DOING, UnknownError)
+        return None

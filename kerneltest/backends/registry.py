@@ -7,8 +7,7 @@ from importlib import import_module
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any
 
-from kerneltest.core.backend_ids import BACKEND_IDS, suggest_backend
-from kerneltest.core.targets import TARGETS, TPUS, Tier
+from kerneltest.core.targets import BACKEND_IDS, TARGETS, TPUS, Tier, suggest_backend
 
 if TYPE_CHECKING:
     from kerneltest.backends.base import Backend

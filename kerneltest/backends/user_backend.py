@@ -11,6 +11,7 @@ from kerneltest.backends.base import (
     Agree,
     Artifact,
     BatchExecutable,
+    DelegatingBackend,
     Executable,
     FastPath,
     Inputs,
@@ -19,12 +20,10 @@ from kerneltest.backends.base import (
     ProceduralArray,
     ProductionExecutable,
 )
-from kerneltest.backends.delegating import DelegatingBackend
 from kerneltest.backends.jitted import poisons_device
-from kerneltest.core.blame import raises_for_user
 from kerneltest.core.details import DeviceLost, Raised, Stated
 from kerneltest.core.dtypes import Array, ShapeDtype
-from kerneltest.core.failures import Failure, convert_exceptions, format_exception
+from kerneltest.core.failures import Failure, convert_exceptions, format_exception, raises_for_user
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.tracing import Traced

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import kerneltest
-from kerneltest.cli import run_commands, start_commands  # noqa: F401 - they register themselves
+import kerneltest.cli.commands  # they register themselves
 from kerneltest.cli.command_registry import registered_commands
 
 

@@ -4,6 +4,8 @@ A registry lists its entries in an explicit order. It imports the extensions tha
 that nothing which is never used is imported.
 """
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Generic, Protocol, TypeVar
@@ -71,3 +73,21 @@ class Registry(Generic[E]):
     def get(self, name: str) -> E | None:
         """The entry of this name, or None."""
         return next((entry for entry in self.entries() if entry.name == name), None)
+
+
+# Suggestions for names that are unknown.
+
+ABBREVIATED = 0.5
+"""The cutoff for names that users abbreviate: `fp16` and `float16` have a ratio of 0.55."""
+
+
+def suggest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Returns `; did you mean 'float16'?` for the known name that is closest to a given one, or "".
+
+    Args:
+      given: the unknown name.
+      known: the names to choose from.
+      cutoff: the least ratio of similarity, as `difflib` defines it.
+    """
+    close = difflib.get_close_matches(given, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {close[0]!r}?" if close else ""

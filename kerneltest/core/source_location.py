@@ -4,12 +4,51 @@ import ast
 import functools
 import linecache
 import os
+import re
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 
-from kerneltest.core.syntax import parse_source
+# Syntax trees of any source text.
+
+
+class SourceError(Exception):
+    """A file has no syntax tree. The message says why.
+
+    Attributes:
+      line: the line of the error; 0 if it is unknown.
+    """
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        """Stores the line next to the message."""
+        super().__init__(message)
+        self.line = line
+
+
+def parse_source(source: str | bytes) -> ast.Module | None:
+    """Returns the syntax tree of a source text; None if it is not Python, or nested too deeply for Python's parser."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def read_source(path: Path) -> ast.Module:
+    """Returns the syntax tree of a file.
+
+    Raises:
+      SourceError: the file cannot be read or parsed.
+    """
+    try:
+        return ast.parse(path.read_bytes())
+    except SyntaxError as error:
+        raise SourceError(error.msg, error.lineno or 0) from error
+    except (RecursionError, MemoryError) as error:
+        raise SourceError("nested too deeply for Python's parser") from error
+    except (OSError, ValueError) as error:
+        raise SourceError(str(error)) from error
+
 
 _PACKAGE = str(Path(__file__).parent.parent)
 
@@ -87,3 +126,18 @@ def _innermost_user_frame(frames: Iterable[traceback.FrameSummary], libraries: t
 
 def _last(frames: Sequence[traceback.FrameSummary]) -> str:
     return f" ({relative_path(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+
+
+# Regular expressions for text by JAX, compilers and users, in time linear in the text.
+
+
+def in_order(*pieces: str) -> re.Pattern[str]:
+    """Compiles a pattern of pieces, each of which is matched once, right after the piece before it.
+
+    A search for `A.*?B` looks for B once for each A, which is quadratic in a text without B. Here `.*?A`, `.*?B` are
+    two pieces: nothing is tried again. A dot also matches the end of a line.
+
+    Args:
+      *pieces: regular expressions, each with at most one repetition of a dot.
+    """
+    return re.compile(r"\A" + "".join(f"(?>{piece})" for piece in pieces), re.DOTALL)

@@ -121,3 +121,22 @@ class Gap(Ending):
 def worst(endings: Iterable[_E]) -> _E:
     """Returns the most severe of at least one ending."""
     return max(endings, key=lambda ending: ending.severity)
+
+
+# The groups of families that kerneltest has itself. A record names its group; others may be registered.
+
+
+class GroupName(StrEnum):
+    """A group of families, as records and ids name it."""
+
+    STRUCTURAL = "structural"
+    NUMERIC = "numeric"
+    SPECIAL = "special"
+    MASKS = "masks"
+    SIGNATURES = "signatures"
+    INVARIANTS = "invariants"
+    PRODUCTION = "production"
+    REJECTIONS = "rejects"
+    DRAWN = "fuzz"
+    PROOFS = "proofs"
+    SANITIZED = "sanitized"

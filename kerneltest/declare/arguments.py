@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kerneltest.declare.dims import StaticValue
 from kerneltest.declare.kinds.base import ArrayArgument as ArrayArgument
 from kerneltest.declare.kinds.base import XpArray
-from kerneltest.declare.relations import StaticValue
+from kerneltest.declare.problems import hide_frames
 
 Pytree = Any  # of declarations or of values: dicts, lists, tuples, dataclasses, leaves
 
@@ -149,3 +150,129 @@ def _fill_dataclass(part: Any, path: str, values: Mapping[str, XpArray]) -> Pytr
         absent = value is None and defaults[name] is not dataclasses.MISSING
         changed[name] = defaults[name] if absent else value
     return dataclasses.replace(part, **changed)
+
+
+# Declarations of static arguments: values that the kernel is traced anew for, and lengths of dims.
+
+_LONGEST_NAME = 60  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOption:
+    """A static value with the name that records show, as returned by `named`."""
+
+    name: str
+    value: StaticValue
+
+
+def dim_size(dim: str) -> DimSize:
+    """Declares a static integer argument that is the length of a dim, in elements, as in `iota(n)`.
+
+    Args:
+      dim: the dim's name. It need not be an axis of an array.
+    """
+    return DimSize(dim)
+
+
+@hide_frames
+def static(*values: StaticValue, **named: StaticValue) -> Static:
+    """Declares a static argument (one that the kernel is traced anew for) and the values it can take.
+
+        activation=kt.static("none", "relu")                    # kernel and oracle get the string
+        activation=kt.static(none=None, relu=jax.nn.relu)       # the kernel gets the function, the oracle "relu"
+        config=kt.static(kt.named("small", Config(64)), kt.named("large", Config(128)))  # both get the object
+
+    Args:
+      values: what both the kernel and the oracle get: a number, a function, a frozen dataclass. Records and patterns
+        show a function's name, the name given by `kt.named`, or else `str()` of the value.
+      named: values for the kernel, by the names that the oracle gets in their place.
+
+    Raises:
+      ValueError: there are both values and named values, or neither; two values have the same name; a value has no
+        short name, or two names; or the only value is a list or a set.
+    """
+    if bool(values) == bool(named):
+        raise ValueError("static: give either values or name=value options, and at least one")
+    if named:
+        if wrapped := [name for name, value in named.items() if isinstance(value, NamedOption)]:
+            raise ValueError(f"static: {wrapped[0]}= is a name already; give the value itself, without kt.named")
+        return Static(tuple(named.items()), named=True)
+    if len(values) == 1 and isinstance(values[0], list | set):
+        shown = ", ".join(map(repr, values[0]))
+        raise ValueError(f"static: {values[0]!r} is one value; give each as an argument: kt.static({shown})")
+    options = [(each.name, each.value) if isinstance(each, NamedOption) else (_name_of(each), each) for each in values]
+    names = [name for name, _ in options]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(
+            f"static: two values read {twice[0]!r} in records; name them, as in kt.static(kt.named('one', ...), ...)"
+        )
+    return Static(tuple(options), named=False)
+
+
+@hide_frames
+def named(name: str, value: StaticValue) -> NamedOption:
+    """Returns a value of `kt.static` with the name that records show, for an object whose `str()` is long or opaque.
+
+    Args:
+      name: of the value, as in `"small"`.
+      value: what kernel and oracle both get.
+
+    Raises:
+      ValueError: the name is not an identifier.
+    """
+    if not (isinstance(name, str) and name.isidentifier()):
+        raise ValueError(f"named: the name is one word, such as 'small', not {name!r}")
+    return NamedOption(name, value)
+
+
+def _name_of(value: StaticValue) -> str:
+    """Returns the name that records show for a value."""
+    name = getattr(value, "__name__", None)
+    text = name if callable(value) and isinstance(name, str) and name.isidentifier() else str(value)
+    if " at 0x" in text or len(text) > _LONGEST_NAME or "\n" in text:
+        shown = text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
+        raise ValueError(f"static: {shown} is not a usable name in records; name the value: kt.named('small', ...)")
+    return text
+
+
+# Declarations that combine arrays: pytrees, arrays that may be absent, and arrays that equal others.
+
+
+def tree(branches: Pytree) -> Tree:
+    """Declares a pytree of arrays, as in `params=kt.tree({"w": kt.array("m n"), "b": [kt.array("n")]})`.
+
+    Args:
+      branches: a pytree (dicts, lists, tuples, NamedTuples, dataclasses) whose leaves are declared by `kt.array`,
+        `kt.mask` and so on, or by `kt.optional`. Fields of a dataclass that JAX does not know may hold anything else.
+        Kernel and oracle get the same types. Reports and findings call a leaf by its path, such as `params.b.0`.
+    """
+    return Tree(branches)
+
+
+@hide_frames
+def optional(argument: ArrayArgument | Tree) -> Optional:
+    """Declares an array or a pytree that may be absent: both cases are planned.
+
+        bias=kt.optional(kt.array("n"))
+
+    If it is absent, kernel and oracle are called without the argument if their parameter has a default, and get None
+    otherwise. In a pytree, it is None or the default of a dataclass's field. Records show `bias=absent`.
+
+    Args:
+      argument: an array or a `kt.tree`.
+
+    Raises:
+      ValueError: it is neither.
+    """
+    if not isinstance(argument, (ArrayArgument, Tree)):
+        raise ValueError(f"optional: give an array or a tree, as in kt.optional(kt.array('n')), not {argument!r}")
+    return Optional(argument)
+
+
+def same_as(name: str) -> SameAs:
+    """Declares an argument that always equals another one: `v=kt.same_as("k")`.
+
+    Args:
+      name: of the other argument, an array.
+    """
+    return SameAs(name)

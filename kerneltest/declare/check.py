@@ -2,22 +2,256 @@
 
 import inspect
 import itertools
-from collections.abc import Mapping
+import math
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kerneltest.core.backend_ids import unknown_pattern
+import numpy as np
+from ml_dtypes import iinfo
+
+from kerneltest.core.dtypes import DTYPE_NAMES, DtypeError, is_float, is_integer, parse_dtype
+from kerneltest.core.extension_registry import ABBREVIATED, suggest
 from kerneltest.core.failures import format_exception
-from kerneltest.core.suggestions import suggest
-from kerneltest.declare.arguments import ArrayArgument, DimSize, Optional, SameAs, Static, Tree, optional_parts
-from kerneltest.declare.check_arrays import check_axes, check_leaves
-from kerneltest.declare.check_options import check_invariance, check_rejects, check_returns
-from kerneltest.declare.check_parameters import check_parameters
-from kerneltest.declare.dims import Dim
-from kerneltest.declare.pairing import Pairing
+from kerneltest.core.targets import unknown_pattern
+from kerneltest.declare.arguments import (
+    DECLARED,
+    ArrayArgument,
+    DimSize,
+    Optional,
+    SameAs,
+    Static,
+    Tree,
+    optional_parts,
+)
+from kerneltest.declare.dims import AxisExpression, Dim, Function, dims_in, length_of, parse_relation
+from kerneltest.declare.domains import DType
+from kerneltest.declare.outcomes import Rejection, Xfail
+from kerneltest.declare.pairing import ANY_DTYPE, Pairing, is_part_of
 from kerneltest.declare.problems import Problems, format_given, refuse
-from kerneltest.declare.rejects import Rejection
-from kerneltest.declare.relations import Function, parse_relation
-from kerneltest.declare.xfail import Xfail
+
+# Checks of a pairing's arrays: their dtypes, domains and axes, and the rules of their kinds.
+
+
+def check_leaves(pairing: Pairing) -> Problems:
+    """Checks that dtypes and domains go together, and what the kind of each array requires."""
+    for path, leaf in pairing.leaves.items():
+        problems = [
+            problem
+            for pattern, names in {"": leaf.dtypes, **leaf.on}.items()
+            for problem in _check_dtypes(f"argument {path!r}" + f", on={pattern!r}" * bool(pattern), leaf, names)
+        ]
+        yield from problems
+        if not problems and (mistake := leaf.kind.find_mistake(leaf)):
+            yield f"argument {path!r}", mistake
+
+
+def _check_dtypes(place: str, leaf: ArrayArgument, names: Sequence[str]) -> Problems:
+    known: dict[DType, str] = {}
+    for each in names:
+        dtype = parse_dtype(each)
+        if dtype in known:
+            twice = each if known[dtype] == each else f"{dtype.name}, as {known[dtype]!r} and {each!r},"
+            yield place, f"its dtypes name {twice} twice; remove one"
+            continue
+        known[dtype] = each
+        if leaf.kind.counts and not is_integer(dtype):
+            yield place, f"it counts, so its dtype is an integer such as 'int32', not {each!r}"
+            continue
+        if dtype.itemsize == 8 and not _keeps_64_bits():
+            yield (
+                place,
+                f"{each} would reach the kernel as 32 bits, since JAX's 64-bit mode is off; set "
+                "JAX_ENABLE_X64=1 or remove it from the dtypes",
+            )
+        domain = leaf.interval(each)
+        if is_integer(dtype):
+            least, most = int(iinfo(dtype).min), int(iinfo(dtype).max)
+            if any(math.isfinite(end) and not least <= end <= most for end in (domain.low, domain.high)):
+                yield place, f"its domain {domain} reaches past {each}, which goes from {least} to {most}"
+                continue
+        low, high = domain.ends(dtype)
+        if low > high:
+            yield place, f"its domain {domain} holds no number of {each}"
+
+
+def check_axes(pairing: Pairing) -> Problems:
+    """Checks that no axis can be negative, and that arrays with dependent values have an axis."""
+    least = {
+        name: min(min(each.values) if each.values else each.fit(each.minimum) for each in (dim, *dim.on.values()))
+        for name, dim in pairing.dims.items()
+    }
+    for path, leaf in pairing.leaves.items():
+        for axis in leaf.axes:
+            if length_of(axis, least) < 0:
+                dim = dims_in(axis)[0]
+                yield (f"argument {path!r}", f"{axis} is negative where {dim} is {least[dim]}; give the dim a minimum")
+        if leaf.kind.along_last_axis and not leaf.shape:
+            yield (f"argument {path!r}", "it needs an axis for its values to depend on each other along, such as 'n'")
+
+
+def _keeps_64_bits() -> bool:
+    """Returns whether JAX keeps 64-bit values. Importing the kernel has imported JAX."""
+    jax = sys.modules.get("jax")
+    return jax is not None and bool(jax.config.jax_enable_x64)
+
+
+# Checks of the options of a pairing that name its dims, its arguments or dtypes.
+
+
+def check_returns(pairing: Pairing) -> Problems:
+    """Checks that `returns=` names dtypes and arguments."""
+    options = pairing.options()
+    for each in pairing.returns:
+        if each not in (ANY_DTYPE, *pairing.leaves):
+            try:
+                for name in options.get(each, (each,)):
+                    parse_dtype(name)
+            except DtypeError:
+                known = ", ".join(map(repr, [ANY_DTYPE, *pairing.leaves, *options]))
+                why = f", and its option {name!r} names no dtype" if each in options else ""
+                yield (
+                    "returns",
+                    f"{each!r} is neither a dtype nor one of {known}{why}{suggest(each, DTYPE_NAMES, ABBREVIATED)}",
+                )
+
+
+def check_invariance(pairing: Pairing) -> Problems:
+    """Checks the dims and arguments that `batch_dims=`, `needs=`, `invariant_to=` and `grad=` name."""
+    for name in pairing.batch_dims:
+        if name not in pairing.dims:
+            known = ", ".join(map(repr, pairing.dims)) or "none"
+            yield "batch_dims", f"{name!r} is not a dim of the pairing; its dims are {known}"
+            continue
+        if any(leaf.bounded_by is not None and name in dims_in(leaf.bounded_by) for leaf in pairing.leaves.values()):
+            yield "batch_dims", f"an index or a length points into {name!r}, so slices along it are not independent"
+        for path, leaf in pairing.leaves.items():
+            if leaf.kind.along_last_axis and leaf.shape and name in dims_in(leaf.shape[-1]):
+                yield (
+                    "batch_dims",
+                    f"the values of {path!r} depend on each other along {name!r}, so slices "
+                    "along it are not independent",
+                )
+            if any(isinstance(axis, AxisExpression) and axis.extra < 0 and name in axis.names for axis in leaf.shape):
+                yield (
+                    "batch_dims",
+                    f"{path!r} has fewer elements than {name!r}, so slices along it are not independent",
+                )
+    for name in pairing.needs:
+        if name not in pairing.dims and name not in pairing.batch_dims:
+            known = ", ".join(map(repr, pairing.dims)) or "none"
+            yield "needs", f"{name!r} is not a dim of the pairing; its dims are {known}"
+    invariant = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static)), "grid"]
+    for name in pairing.invariant_to:
+        if name not in invariant:
+            hint = "; dims go into batch_dims" if name in pairing.dims else ""
+            yield (
+                "invariant_to",
+                f"{name!r} is not a static argument; choose among {', '.join(map(repr, invariant))}{hint}",
+            )
+    floats = [
+        path
+        for path, leaf in pairing.leaves.items()
+        if leaf.kind.differentiable and any(is_float(parse_dtype(each)) for each in leaf.dtypes)
+    ]
+    if pairing.grad and not floats:
+        yield "grad", "no argument holds floats, so there is nothing to differentiate"
+    for name in pairing.grad if isinstance(pairing.grad, tuple) and floats else ():
+        if not any(is_part_of(path, name) for path in floats):
+            known = ", ".join(map(repr, floats))
+            yield "grad", f"{name!r} is not an argument of floats; choose among {known}"
+
+
+def check_rejects(pairing: Pairing) -> Problems:
+    """Checks the calls that the kernel must reject."""
+    names = [rejection.name for rejection in pairing.rejects]
+    for rejection in pairing.rejects:
+        where = f"rejects {rejection.name!r}"
+        if names.count(rejection.name) > 1:
+            yield where, "another rejection has this name"
+        for name in rejection.dims:
+            if name not in pairing.dims:
+                yield where, f"no argument has the dim {name!r}; there are {', '.join(pairing.dims) or 'none'}"
+        for name, value in rejection.arguments.items():
+            if isinstance(value, ArrayArgument) and value.problem:
+                yield f"{where}, argument {name!r}", value.problem
+                continue
+            declared = pairing.arguments.get(name)
+            declared = declared.argument if isinstance(declared, Optional) else declared
+            if not isinstance(declared, (ArrayArgument, Static)):
+                yield where, f"{name!r} is neither an array nor a static argument of the pairing"
+            elif isinstance(declared, ArrayArgument) != isinstance(value, ArrayArgument):
+                is_array = isinstance(declared, ArrayArgument)
+                what = "an array: give kt.array(...)" if is_array else "static: give its value"
+                yield where, f"{name!r} is {what}, not {value!r}"
+
+
+# Checks that the arguments of a pairing are the parameters of its kernel and of its oracle.
+
+_METHOD = "the kernel is a method; name that of an object, as in oracle_for(model.forward, ...)"
+
+
+def check_parameters(
+    kernel: Function, oracle: Function, arguments: Mapping[str, object], options: Mapping[str, Any]
+) -> Problems:
+    """Checks the names of declared arguments against the parameters of the kernel and of the oracle.
+
+    Args:
+      kernel: the callable under test.
+      oracle: its oracle.
+      arguments: declarations, by name. Values that are no declarations are ignored.
+      options: the keywords of `oracle_for` that cannot be used to declare an argument.
+    """
+    parameters = inspect.signature(kernel).parameters
+    declared = {name: each for name, each in arguments.items() if isinstance(each, DECLARED)}
+    lacking = [name for name in required_parameters(kernel) if name not in arguments]
+    unknown = [name for name in declared if name not in parameters and not _takes_any(parameters)]
+    suggested = ""
+    for name in unknown:
+        suggested += (hint := suggest(name, lacking))
+        yield f"argument {name!r}", f"the kernel has no such parameter; it has {', '.join(parameters) or 'none'}{hint}"
+    for name in lacking:
+        if name == "self":
+            yield f"argument {name!r}", _METHOD
+        elif name in options:
+            advice = f'declare it as arguments={{{name!r}: kt.array("m n")}}'
+            yield f"argument {name!r}", f"the kernel needs it, and {name}= is an option of oracle_for; {advice}"
+        elif repr(name) not in suggested:
+            yield f"argument {name!r}", f'the kernel needs it; declare it, as in {name}=kt.array("m n")'
+    if not unknown:
+        yield from _check_oracle(oracle, arguments, declared, lacking)
+
+
+def _check_oracle(
+    oracle: Function, arguments: Mapping[str, object], declared: Mapping[str, object], lacking: list[str]
+) -> Problems:
+    if isinstance(oracle, np.ufunc):
+        given = sum(not isinstance(argument, Static) for argument in declared.values())
+        if given != oracle.nin:
+            yield "oracle", f"numpy.{oracle.__name__} takes {oracle.nin} arrays and {given} are declared"
+        return
+    taken = inspect.signature(oracle).parameters
+    if _takes_any(taken):
+        return
+    for name in required_parameters(oracle):
+        if name not in arguments and name not in lacking:
+            hint = suggest(name, [each for each in declared if each not in taken])
+            yield f"argument {name!r}", f"the oracle takes it but the pairing does not declare it{hint}"
+    for name, argument in declared.items():
+        if name not in taken and not isinstance(argument, Static):
+            yield f"argument {name!r}", f"the oracle does not take it; add it to {oracle.__name__}'s parameters"
+
+
+def required_parameters(function: Function) -> list[str]:
+    """Returns the names of the parameters that every call gives."""
+    parameters = inspect.signature(function).parameters.items()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [name for name, each in parameters if each.default is each.empty and each.kind not in variadic]
+
+
+def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
 
 _TOLERANCES = {"rtol": "relative", "atol": "absolute"}  # keywords of NumPy, and the models that they mean
 _TOLERANCE_ADVICE = (

@@ -1,28 +1,27 @@
 """`oracle_for`: pairs a kernel with its oracle."""
 
+from __future__ import annotations
+
 import inspect
 import itertools
+import re
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from kerneltest.core.failures import DeclarationError
 from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, DimSize, SameAs, leaves
-from kerneltest.declare.axis_expressions import dims_in_axes
-from kerneltest.declare.check import check_declaration, check_parts
-from kerneltest.declare.check_parameters import required_parameters
-from kerneltest.declare.dims import Dim
-from kerneltest.declare.error_model import Tolerance
-from kerneltest.declare.kinds.derivation import copy_of
+from kerneltest.declare.check import check_declaration, check_parts, required_parameters
+from kerneltest.declare.dims import Dim, dims_in_axes, parse_relation
+from kerneltest.declare.error_models import Tolerance
+from kerneltest.declare.kinds.data import copy_of
+from kerneltest.declare.outcomes import Rejection, Xfail
 from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
 from kerneltest.declare.problems import format_given, hide_frames
-from kerneltest.declare.rejects import Rejection
-from kerneltest.declare.relations import parse_relation
 from kerneltest.declare.tolerance import rounding
-from kerneltest.declare.xfail import Xfail
 
 
 @hide_frames
@@ -173,7 +172,7 @@ class Unapplied:
     kernel: str
     module: str
     place: str
-    decorator: "weakref.ref[Callable[..., Any]]"
+    decorator: weakref.ref[Callable[..., Any]]
 
     @property
     def is_lost(self) -> bool:
@@ -222,3 +221,30 @@ def _all_dims(arguments: Mapping[str, Argument], declared: Mapping[str, Dim]) ->
             for dim in dims_in_axes(leaf.axes):
                 used.setdefault(dim, declared.get(dim, Dim()))
     return used
+
+
+# Discovery of pairings in modules and classes: under a name, or in a list, a tuple or a dict.
+#
+# It imports nothing of the package, so a pytest run without pairings costs nothing.
+
+_SAFE_KEY = re.compile(r"[\w.+-]+")  # colons, brackets and slashes are separators in node ids
+
+
+def is_pairing(value: object) -> TypeGuard[Pairing]:
+    """Returns whether a value is a pairing, by the name of its class."""
+    return type(value).__name__ == "Pairing" and type(value).__module__ == "kerneltest.declare.pairing"
+
+
+def iter_pairings(name: str, value: object) -> Iterator[tuple[str, Pairing]]:
+    """Yields the pairings under a name with their own names: `softmax`, `norms[0]` in a list, `norms[layer]` in a dict.
+
+    If a dict has keys other than words and numbers, its pairings are numbered as in a list.
+    """
+    if is_pairing(value):
+        yield name, value
+    elif isinstance(value, (list, tuple, dict)):
+        values = list(value.values()) if isinstance(value, dict) else value
+        places = [(number, each) for number, each in enumerate(values) if is_pairing(each)]
+        keys = [str(key) if isinstance(key, (str, int)) else "" for key in value] if places else []
+        plain = isinstance(value, dict) and len(set(keys)) == len(keys) and all(map(_SAFE_KEY.fullmatch, keys))
+        yield from ((f"{name}[{keys[number] if plain else number}]", each) for number, each in places)

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from kerneltest.core.backend_ids import HARDWARE_PATTERNS
-from kerneltest.core.blame import raises_for_user
+from kerneltest.core.failures import raises_for_user
+from kerneltest.core.targets import HARDWARE_PATTERNS
 from kerneltest.declare.arguments import (
     Argument,
     ArrayArgument,
@@ -21,11 +21,9 @@ from kerneltest.declare.arguments import (
     leaves,
     optional_parts,
 )
-from kerneltest.declare.dims import Dim
-from kerneltest.declare.error_model import Tolerance
-from kerneltest.declare.rejects import Rejection
-from kerneltest.declare.relations import Function, Relation
-from kerneltest.declare.xfail import Xfail
+from kerneltest.declare.dims import Dim, Function, Relation
+from kerneltest.declare.error_models import Tolerance
+from kerneltest.declare.outcomes import Rejection, Xfail
 
 Value = Any  # an argument, a pytree of arguments, or a result: NumPy arrays, JAX arrays, tracers, static values
 

@@ -8,7 +8,7 @@ of the arguments (the narrowest, if they differ). A model that does not fit the 
 
 from collections.abc import Callable, Sequence
 
-from kerneltest.declare.built_in_models import (
+from kerneltest.declare.error_models import (
     Conditioned,
     Dot,
     Each,
@@ -16,10 +16,10 @@ from kerneltest.declare.built_in_models import (
     Reduction,
     ReferenceMultiple,
     Rounding,
+    Specified,
+    Tolerance,
     Ulp,
 )
-from kerneltest.declare.error_model import Tolerance
-from kerneltest.declare.specified_error import Specified
 
 
 def exact() -> Tolerance:

@@ -3,9 +3,8 @@
 import re
 
 from kerneltest.backends.base import Backend
-from kerneltest.core.blame import assign_blame
 from kerneltest.core.details import Raised
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, assign_blame
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature, signatures

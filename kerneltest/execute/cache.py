@@ -1,35 +1,392 @@
 """The cache of a process: traces, expectations and executables that the cases of a pairing share."""
 
+import functools
+import os
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Generic, TypeVar, TypeVarTuple
 
 from kerneltest.backends.base import Artifact, Backend, Executable, FastPath
 from kerneltest.core.dtypes import Array, widen
-from kerneltest.core.failures import Failure, convert_exceptions
-from kerneltest.core.guard import Guard
+from kerneltest.core.failures import Failure, Guard, convert_exceptions
+from kerneltest.core.processes import available_processors
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute import cached_expectation as cached
-from kerneltest.execute.bounded_store import BoundedStore
-from kerneltest.execute.cached_expectation import CachedExpectation, Evaluation
-from kerneltest.execute.compile_pool import CompilePool, compiler_threads
-from kerneltest.execute.formula_cache import FormulaCache
-from kerneltest.execute.process_state import ProcessState
-from kerneltest.execute.tracer import Tracer
+from kerneltest.execute.time_budget import TimeBudget
+from kerneltest.judge.compare import Comparison
+from kerneltest.judge.special_values import find_magnitudes, find_special_inputs
 from kerneltest.oracle.evaluation import check_all_masked, evaluate_oracle, expect
 from kerneltest.oracle.expectation import Expectation, oracle_noise
-from kerneltest.plan.exactness import is_exact
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.journal import Phase
-from kerneltest.records.schema import Record
+from kerneltest.plan.slots import CountedAxis, counted_axes, data_paths, is_exact, last_blocks
+from kerneltest.records.evidence import Magnitudes, SpecialInput
+from kerneltest.records.journal import Journal, Phase
+from kerneltest.records.schema import FormulaAnswer, Record
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.jaxpr_digest import JaxprDigest
-from kerneltest.trace.tracing import Traced, without_debugging
+from kerneltest.trace.tracing import Traced, trace, trace_in_float64, without_debugging
+
+# A store of answers with a limit of memory.
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+_LATEST = 8  # the part of the memory, one in so many, for the latest answers
+
+
+class BoundedStore(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
+    """Answers by key, up to a number of bytes: the first ones stay, and of the others the latest.
+
+    Each backend goes through the same cases in the same order. If the oldest answers made room for others, each would
+    be gone just before the next backend asks for it. The latest answer is kept whatever its size.
+    """
+
+    def __init__(self, max_bytes: int, size: Callable[[_Value], int]) -> None:
+        """Initialises the instance.
+
+        Args:
+          max_bytes: that the answers may take.
+          size: returns the bytes of an answer.
+        """
+        self._max_bytes, self._size = max_bytes, size
+        self.clear()
+
+    def compute_once(self, key: _Key, compute: Callable[[], _Value]) -> _Value:
+        """Returns the answer of a key; computes it unless it is known."""
+        if key not in self:
+            self[key] = compute()
+        return self[key]
+
+    def clear(self) -> None:
+        """Forgets all answers."""
+        self._first: dict[_Key, _Value] = {}
+        self._latest: dict[_Key, _Value] = {}
+        self._room_for_latest = self._max_bytes // _LATEST
+        self._room_for_first = self._max_bytes - self._room_for_latest
+
+    def copy(self) -> "BoundedStore[_Key, _Value]":
+        """Returns another store with the same answers, which adds and forgets its own from now on."""
+        other = BoundedStore[_Key, _Value](self._max_bytes, self._size)
+        other._first, other._latest = dict(self._first), dict(self._latest)
+        other._room_for_first, other._room_for_latest = self._room_for_first, self._room_for_latest
+        return other
+
+    def __getitem__(self, key: _Key) -> _Value:
+        return self._first[key] if key in self._first else self._latest[key]
+
+    def __setitem__(self, key: _Key, answer: _Value) -> None:
+        self.pop(key, None)
+        size = self._size(answer)
+        if size <= self._room_for_first:
+            self._first[key] = answer
+            self._room_for_first -= size
+            return
+        self._latest[key] = answer
+        self._room_for_latest -= size
+        while self._room_for_latest < 0 and len(self._latest) > 1:
+            del self[next(iter(self._latest))]
+
+    def __delitem__(self, key: _Key) -> None:
+        if key in self._first:
+            self._room_for_first += self._size(self._first.pop(key))
+        else:
+            self._room_for_latest += self._size(self._latest.pop(key))
+
+    def __iter__(self) -> Iterator[_Key]:
+        yield from self._first
+        yield from self._latest
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._latest)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._first or key in self._latest
+
+
+# The expectation of a case with its arguments, and of its gradients, computed once for all backends.
+
+_BYTES_PER_ELEMENT = 16  # its value in the kernel's dtype and in float64, or its value and its bound
+_GRADIENT_BYTES = 64  # for each number: its value, and two spreads with what they are made of
+_MAX_GRADIENTS = 2**27  # bytes
+_MAX_EXPECTATIONS = 3 * 2**27
+_MAX_EVALUATIONS = 2**28
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The arguments of a case with the oracle's values for them, before its expectation is needed.
+
+    Attributes:
+      arguments: array arguments by path.
+      outputs: the oracle's outputs, and where each is defined.
+    """
+
+    arguments: Mapping[str, Array]
+    outputs: tuple[tuple[Array, ...], tuple[Array, ...]]
+
+
+@dataclass(frozen=True)
+class CachedExpectation:
+    """The arguments of a case with the expectation for them.
+
+    Attributes:
+      arguments: array arguments by path.
+      expectation: the oracle's values and bounds, or its failure.
+      bitwise: whether outputs must equal it bit for bit.
+      blocks: by path, the block length along the last axis of arguments that have one.
+      counted: by path, the axes that integers count or divide.
+      data: the paths of the arguments that are data.
+    """
+
+    arguments: Mapping[str, Array]
+    expectation: Expectation | Failure
+    bitwise: bool
+    blocks: Mapping[str, int]
+    counted: Mapping[str, CountedAxis]
+    data: frozenset[str]
+
+    @functools.cached_property
+    def bytes(self) -> int:
+        """Approximate size in bytes."""
+        values = () if isinstance(self.expectation, Failure) else self.expectation.values
+        return _size(self.arguments, values)
+
+    @functools.cached_property
+    def noise(self) -> float:
+        """The absolute error that float64 rounding in the oracle may leave in a zero."""
+        return oracle_noise(self.arguments)
+
+    @functools.cached_property
+    def special_inputs(self) -> tuple[SpecialInput, ...]:
+        """The special values among the arguments."""
+        return find_special_inputs(self.arguments, self.blocks, self.counted)
+
+    @functools.cached_property
+    def magnitudes(self) -> tuple[Magnitudes, ...]:
+        """The binades of the numbers in arguments of data."""
+        return find_magnitudes({path: value for path, value in self.arguments.items() if path in self.data})
+
+
+def keep(
+    pairing: Pairing,
+    signature: Signature,
+    arguments: Mapping[str, Array],
+    expectation: Expectation | Failure,
+    bitwise: bool,
+) -> CachedExpectation:
+    """Returns the expectation of a case, with its arguments and the axes that records describe them by."""
+    axes = last_blocks(pairing), counted_axes(pairing, signature), data_paths(pairing)
+    return CachedExpectation(arguments, expectation, bitwise, *axes)
+
+
+def expectation_store() -> BoundedStore[str, CachedExpectation]:
+    """Returns an empty store of expectations, by case."""
+    return BoundedStore(_MAX_EXPECTATIONS, lambda expected: expected.bytes)
+
+
+def evaluation_store() -> BoundedStore[str, Evaluation]:
+    """Returns an empty store of evaluations, by case."""
+    return BoundedStore(_MAX_EVALUATIONS, lambda known: _size(known.arguments, known.outputs[0]))
+
+
+def _size(arguments: Mapping[str, Array], values: Sequence[Array]) -> int:
+    """Returns the approximate size of a case in bytes."""
+    return _BYTES_PER_ELEMENT * sum(each.size for each in (*arguments.values(), *values))
+
+
+def gradient_store() -> BoundedStore[tuple[str, str], Expectation]:
+    """Returns an empty store of expected gradients, by case and label of the check."""
+    return BoundedStore(_MAX_GRADIENTS, _gradient_bytes)
+
+
+def _gradient_bytes(expected: Expectation) -> int:
+    return _GRADIENT_BYTES * sum(each.size for each in expected.values)
+
+
+# Kernels without rounding, and what comparing them with the oracle has found, for the pairing at hand.
+
+_MAX_BYTES = 2**26  # of comparisons, and of samples
+
+
+def _comparison_bytes(found: Sequence[Comparison]) -> int:
+    return sum(each.bytes for each in found)
+
+
+def _sample_bytes(samples: Sequence[Array]) -> int:
+    return sum(each.nbytes for each in samples)
+
+
+@dataclass(slots=True)
+class FormulaCache:
+    """Kernels with their floats promoted to float64, and answers about their formulas.
+
+    A wrong output is judged twice, on a fast path and on the prepared executable, and again on every other backend.
+    What a comparison finds without rounding is the same each time.
+
+    Attributes:
+      kernels: with their floats promoted, constants included where that is possible.
+      own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
+      unrounded: the same without explicit rounding; None for a kernel that has none.
+      outputs: of such kernels, evaluated ahead of their cases' turn.
+      samples: of such kernels in the formula's arithmetic, evaluated ahead likewise.
+      sampled: how often samples were asked, by kernel.
+      unbatched: the kernels of which several cases cannot be sampled at once.
+      right: the answers for kernels and cases whose formula is not wrong.
+      comparisons: with the oracle, for cases with wrong outputs; () if they cannot be made.
+      own_samples: of kernels in a format, for such cases; () likewise.
+    """
+
+    kernels: dict[Traced, PromotedKernel] = field(default_factory=dict)
+    own_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
+    unrounded: dict[Traced, PromotedKernel | None] = field(default_factory=dict)
+    outputs: dict[tuple[Traced, str], tuple[Array, ...]] = field(default_factory=dict)
+    samples: BoundedStore[tuple[Traced, str], tuple[Array, ...]] = field(
+        default_factory=lambda: BoundedStore(_MAX_BYTES, _sample_bytes)
+    )
+    sampled: Counter[Traced] = field(default_factory=Counter)
+    unbatched: set[Traced] = field(default_factory=set)
+    right: dict[tuple[Traced, str], FormulaAnswer] = field(default_factory=dict)
+    comparisons: BoundedStore[tuple[Traced, str], Sequence[Comparison]] = field(
+        default_factory=lambda: BoundedStore(_MAX_BYTES, _comparison_bytes)
+    )
+    own_samples: BoundedStore[tuple[Traced, str, SampleArithmetic], Sequence[Array]] = field(
+        default_factory=lambda: BoundedStore(_MAX_BYTES, _sample_bytes)
+    )
+
+
+# The traces that cases run. A mutation test puts a tracer of mutants in the place of this one.
+
+
+class Tracer:
+    """Traces the kernel of a pairing as it is."""
+
+    def trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced:
+        """Returns the kernel traced for a signature.
+
+        Raises:
+          Failure: as `trace` does.
+        """
+        return trace(pairing, signature, platform)
+
+    def trace_wide(self, pairing: Pairing, signature: Signature, own: Traced, platform: str) -> Traced | None:
+        """Returns the kernel traced in float64, or None, as `trace_in_float64` does.
+
+        Args:
+          pairing: the kernel's.
+          signature: of its arguments.
+          own: the kernel traced in its own dtypes.
+          platform: as `trace` takes it.
+        """
+        return trace_in_float64(pairing, signature, own, platform)
+
+    def trace_variation(self, plain: Traced, make: Callable[[], Traced]) -> Traced:
+        """Returns the traced function of an invariant.
+
+        Args:
+          plain: the kernel that it varies.
+          make: traces the function.
+        """
+        return make()
+
+
+# The state of a process that runs items.
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """The state of a process that runs items, apart from what their cases share.
+
+    Attributes:
+      journal: in which this process notes what it is doing.
+      planned: pairing, backend and dtype of everything that the run does, so that one failure is reported once.
+      compiles_ahead: whether to compile ahead of the cases. If not, kernels compile one at a time, so that a crash has
+        a single possible cause.
+      budget: time budget of the current item; None for no limit.
+      abort: ends this process with a message so that its supervisor can restart it; None if it has no supervisor.
+      internal_failures: exceptions of kerneltest outside of a verdict, such as in the evidence of a finding.
+      device_lost: since when, or why, the device no longer responds; "" while it does.
+    """
+
+    journal: Journal = field(default_factory=Journal)
+    planned: Collection[tuple[str, str, str]] = ()
+    compiles_ahead: bool = True
+    budget: TimeBudget | None = None
+    abort: Callable[[str], None] | None = None
+    internal_failures: list[Failure] = field(default_factory=list)
+    device_lost: str = ""
+
+    def take_internal_failures(self) -> list[Failure]:
+        """Returns the internal failures so far, one for each line that raised, and forgets them."""
+        distinct = {failure.detail.essence: failure for failure in self.internal_failures}
+        self.internal_failures.clear()
+        return list(distinct.values())
+
+
+# A pool of daemon threads for compilations.
+
+_T = TypeVar("_T")
+_Arguments = TypeVarTuple("_Arguments")
+
+
+def compiler_threads() -> int:
+    """Returns the number of concurrent compilations: xdist workers share the processors equally."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return max(1, available_processors() // workers)
+
+
+class CompilePool:
+    """A thread pool whose threads do not keep the process alive, unlike those of `concurrent.futures`.
+
+    A compilation that never returns therefore cannot prevent the process from exiting.
+
+    Attributes:
+      pending: number of calls that have not ended.
+    """
+
+    def __init__(self, threads: int) -> None:
+        """Makes a pool that runs at most `threads` calls at a time."""
+        self._slots = threading.Semaphore(threads)
+        self._closed = False
+        self._counting = threading.Lock()
+        self.pending = 0
+
+    def submit(self, function: Callable[[*_Arguments], _T], *arguments: *_Arguments) -> "Future[_T]":
+        """Calls a function in a thread of its own, as soon as there is a free slot."""
+        future: Future[_T] = Future()
+        self._count(1)
+        future.add_done_callback(lambda _: self._count(-1))
+        call = functools.partial(function, *arguments)
+        threading.Thread(target=self._run, args=(future, call), daemon=True).start()
+        return future
+
+    def abandon(self) -> None:
+        """Frees the slot of a call that does not end."""
+        self._slots.release()
+
+    def close(self) -> None:
+        """Cancels the calls that wait for a slot."""
+        self._closed = True
+
+    def _count(self, more: int) -> None:
+        with self._counting:
+            self.pending += more
+
+    def _run(self, future: "Future[_T]", call: Callable[[], _T]) -> None:
+        with self._slots:
+            if self._closed or not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+
 
 # Families whose cases are evaluated and run twice: in each group, those most sensitive to the order of operations. The
 # choice depends only on the case, so it is the same in every process.
@@ -73,10 +430,10 @@ class Cache:
     owner: tuple[int, int, str] | None = None
     traces: dict[tuple[Signature, str], Traced | Failure] = field(default_factory=dict)
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
-    expectations: BoundedStore[str, CachedExpectation] = field(default_factory=cached.expectation_store)
-    evaluations: BoundedStore[str, Evaluation] = field(default_factory=cached.evaluation_store)
+    expectations: BoundedStore[str, CachedExpectation] = field(default_factory=expectation_store)
+    evaluations: BoundedStore[str, Evaluation] = field(default_factory=evaluation_store)
     variation_traces: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
-    gradients: BoundedStore[tuple[str, str], Expectation] = field(default_factory=cached.gradient_store)
+    gradients: BoundedStore[tuple[str, str], Expectation] = field(default_factory=gradient_store)
     fast_paths: dict[str, FastPath | None] = field(default_factory=dict)
     batch_outputs: dict[tuple[str, str], tuple[Array, ...]] = field(default_factory=dict)
     group_cases: dict[Signature, list[AnyCase]] = field(default_factory=dict)
@@ -198,7 +555,7 @@ class Cache:
                     check_all_masked(pairing, case.target, expectation)
             except Failure as failure:
                 expectation = failure
-            self.expectations[case.id] = cached.keep(pairing, case.signature, arguments, expectation, bitwise)
+            self.expectations[case.id] = keep(pairing, case.signature, arguments, expectation, bitwise)
         expected = self.expectations[case.id]
         return _or_raise(expected.expectation), expected.bitwise
 

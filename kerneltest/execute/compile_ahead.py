@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from kerneltest.core.failures import Failure
+from kerneltest.execute.batching import covers
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.fast_path import covers
 from kerneltest.execute.item import Item
 from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.plan.explicit import AnyCase

@@ -3,21 +3,228 @@
 import functools
 import hashlib
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from kerneltest.core.group_names import GroupName
-from kerneltest.core.verdicts import Verdict
+import ml_dtypes
+import numpy as np
+
+from kerneltest.core.dtypes import DType, float_format, is_float, is_integer, parse_dtype
+from kerneltest.core.verdicts import GroupName, Verdict
+from kerneltest.declare.arguments import ArrayArgument
+from kerneltest.declare.domains import Interval
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.compile_ahead import prepare_ahead
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.execute.strategies import import_hypothesis, strategy_for
 from kerneltest.execute.value_groups import judge_values
 from kerneltest.execute.verdict_digests import digest_values
-from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase, ExplicitCase, signature_pool
+from kerneltest.plan.cases import signature_slots
+from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase, ExplicitCase, Recipe, explicit_case, signature_pool
+from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.signatures import DEPTHS, Signature
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+
+# Hypothesis strategies for the cases of a pairing. Values are drawn before the signature, so they shrink first.
+
+_MAX_CHANGES = 6  # elements of an argument that are drawn one by one; all others are a family's
+_MAX_INTEGER = 2**16  # of positions and seeds
+_TINY = 2.0**-20  # smaller numbers are drawn together with subnormals, not with ordinary numbers
+
+Draw = Callable[[Any], Any]  # returns a value of a strategy, as Hypothesis passes it to a composite strategy
+Dtypes = tuple[tuple[str, str], ...]  # of a signature: each leaf's path and dtype
+
+# A difficulty, and the path of the argument that must have it.
+Difficulty = tuple[str, str]
+_NO_DIFFICULTY: Difficulty = ("", "")
+_NON_FINITE, _SUBNORMAL, _FAMILY = "non-finite", "subnormal", "family"
+
+
+class MissingHypothesisError(ImportError):
+    """Hypothesis is not installed. The message says how to install it."""
+
+
+def import_hypothesis() -> Any:
+    """Returns the Hypothesis package, which is imported on first use.
+
+    Raises:
+      MissingHypothesisError: it is not installed.
+    """
+    try:
+        import hypothesis
+        import hypothesis.strategies
+    except ImportError as error:
+        raise MissingHypothesisError(
+            "drawing cases needs Hypothesis, which is not installed: pip install 'kerneltest[fuzz]' "
+            "or pip install hypothesis"
+        ) from error
+    return hypothesis
+
+
+def cases(pairing: Pairing, depth: str = "standard") -> "SearchStrategy[ExplicitCase]":
+    """Returns a Hypothesis strategy for cases of a pairing, to pass to `assert_conforms`.
+
+    Every argument has the values of a family, or zeros, with up to six elements drawn one by one. A case has at most
+    one difficulty: non-finite numbers, subnormals, or one argument filled by a family such as `largest_finite`. With
+    two of them, the right result would be ambiguous if a sum overflows or a subnormal is flushed.
+
+    At most sixteen signatures are drawn, so that no more are compiled. Examples shrink to zeros, few changed elements
+    and small numbers, then to the shortest signature that still fails.
+
+    Args:
+      pairing: the pairing.
+      depth: the depth of the plan from which most signatures come: quick, standard or deep.
+
+    Raises:
+      MissingHypothesisError: Hypothesis is not installed.
+      ValueError: the depth is unknown.
+    """
+    if depth not in DEPTHS:
+        raise ValueError(f"unknown depth {depth!r}; known are {', '.join(DEPTHS)}")
+    return strategy_for(pairing, pairing.name, signature_pool(pairing, depth))
+
+
+def strategy_for(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]) -> "SearchStrategy[ExplicitCase]":
+    """Returns a strategy for cases with one of some signatures, simplest first.
+
+    Args:
+      pairing: the pairing.
+      pairing_id: its node id.
+      signatures: the signatures, at least one.
+    """
+    st = import_hypothesis().strategies
+    choices = list(dict.fromkeys(signature.dtypes for signature in signatures))
+    fitting = {dtypes: [s for s in signatures if s.dtypes == dtypes] for dtypes in choices}
+    derived = {path for path, leaf in pairing.leaves.items() if leaf.derivation}
+
+    @functools.cache
+    def difficulties(dtypes: Dtypes) -> list[Difficulty]:
+        possible = [_NO_DIFFICULTY]
+        for path, dtype in dtypes:
+            if _is_float_data(pairing.leaves[path], parse_dtype(dtype)):
+                possible += [(_NON_FINITE, path), (_SUBNORMAL, path)]
+            if _families_for(pairing, path, fitting[dtypes], each=True):
+                possible.append((_FAMILY, path))
+        return possible
+
+    @functools.cache  # making a strategy takes longer than drawing from it
+    def recipe(path: str, dtypes: Dtypes, difficulty: Difficulty) -> "SearchStrategy[Recipe]":
+        return _recipe(pairing, path, dtypes, fitting[dtypes], difficulty)
+
+    @st.composite  # type: ignore[untyped-decorator]
+    def draw_case(draw: Draw) -> ExplicitCase:
+        dtypes = draw(st.sampled_from(choices))
+        difficulty = draw(st.sampled_from(difficulties(dtypes)))
+        recipes = {path: draw(recipe(path, dtypes, difficulty)) for path, _ in dtypes if path not in derived}
+        return explicit_case(pairing, pairing_id, draw(st.sampled_from(fitting[dtypes])), recipes)
+
+    strategy: SearchStrategy[ExplicitCase] = draw_case()
+    return strategy
+
+
+def _recipe(
+    pairing: Pairing, path: str, dtypes: Dtypes, signatures: Sequence[Signature], difficulty: Difficulty
+) -> "SearchStrategy[Recipe]":
+    """Returns a strategy for the values of one argument."""
+    st = import_hypothesis().strategies
+    by_family = difficulty == (_FAMILY, path)
+    names = _families_for(pairing, path, signatures, each=by_family)
+    if not by_family:
+        names = ["", *names]
+    values = _values(pairing.leaves[path], parse_dtype(dict(dtypes)[path]), difficulty[0])
+    positions = st.sampled_from([0, -1]) | st.integers(0, _MAX_INTEGER)
+    changes = st.lists(
+        st.tuples(positions, values), min_size=int(path == difficulty[1]) - by_family, max_size=_MAX_CHANGES
+    )
+
+    @st.composite  # type: ignore[untyped-decorator]
+    def draw_recipe(draw: Draw) -> Recipe:
+        name = draw(st.sampled_from(names))
+        # Zeros need no seed, so Hypothesis takes them as simpler than any family.
+        seed = draw(st.integers(0, _MAX_INTEGER)) if name else 0
+        return Recipe(name, seed, by_family and draw(st.sampled_from([True, False])), draw(changes))
+
+    recipe: SearchStrategy[Recipe] = draw_recipe()
+    return recipe
+
+
+def _values(leaf: ArrayArgument, dtype: DType, difficulty: str) -> Any:
+    """Returns a strategy for single elements: difficult ones only, or ordinary ones and the ends of ranges."""
+    st = import_hypothesis().strategies
+    if not (leaf.kind.is_data or leaf.kind.is_mask):
+        return st.sampled_from([0, -1]) | st.integers(0, _MAX_INTEGER)
+    if _is_integer_data(leaf, dtype):
+        info = ml_dtypes.iinfo(dtype)
+        domain = leaf.interval(dtype.name)
+        ends = [math.ceil(max(domain.low, int(info.min))), math.floor(min(domain.high, int(info.max)))]
+        return st.integers(*ends) | st.sampled_from(ends)
+    if not _is_float_data(leaf, dtype):
+        return st.booleans()
+    low, high = _float_range(leaf, dtype)
+    whole = st.integers(max(-9, math.ceil(low)), min(9, math.floor(high))) if high - low > 1 else st.nothing()
+    ordinary = whole | st.floats(low, high).map(lambda x: 0.0 if abs(x) < _TINY else x)
+    if low <= 0 <= high:
+        ordinary |= st.just(-0.0)
+    if difficulty == _NON_FINITE and (specials := list(_non_finite(leaf.interval(dtype.name)))):
+        return st.sampled_from(specials)
+    if difficulty == _SUBNORMAL and low <= 0 <= high:
+        tiny = float_format(dtype).smallest_subnormal
+        return st.sampled_from([tiny, -tiny]) | st.floats(max(low, -_TINY), min(high, _TINY))
+    return ordinary
+
+
+def _families_for(pairing: Pairing, path: str, signature_pool: Sequence[Signature], *, each: bool) -> list[str]:
+    """Returns the names of the families, plain ones first, that can fill an argument in at least one signature.
+
+    Args:
+      pairing, path: the argument.
+      signature_pool: the signatures.
+      each: True for families that fill one argument at a time, False for the others.
+    """
+    slots = [signature_slots(pairing, signature)[path] for signature in signature_pool]
+    names = [f.name for f in FAMILIES.values() if f.each == each and any(map(f.applies, slots))]
+    # Every family fills an argument to which no family applies, such as an index, with ordinary values.
+    return names if names or each else ["small_integers"]
+
+
+def _float_range(leaf: ArrayArgument, dtype: DType) -> tuple[float, float]:
+    """Returns the range of ordinary numbers of an argument: its domain, with infinite ends replaced by finite ones.
+
+    These are so small that sums of products of two numbers do not overflow the dtype, since the result of an overflow
+    depends on the order of the sum.
+    """
+    limit = min(1024.0, 2.0 ** (float_format(dtype).max_exponent // 2 - 2))
+    domain = leaf.interval(dtype.name)
+    low, high = domain.low, domain.high
+    return (
+        low if np.isfinite(low) else min(-limit, high),
+        high if np.isfinite(high) else max(limit, low),
+    )
+
+
+def _non_finite(domain: Interval) -> Iterator[float]:
+    """Yields NaN and the infinities that a domain admits."""
+    if domain.admits_nan:
+        yield np.nan
+    yield from (sign * np.inf for sign in (1, -1) if domain.admits_infinity(sign))
+
+
+def _is_float_data(leaf: ArrayArgument, dtype: DType) -> bool:
+    """Returns whether an argument is data of a floating dtype."""
+    return leaf.kind.is_data and is_float(dtype)
+
+
+def _is_integer_data(leaf: ArrayArgument, dtype: DType) -> bool:
+    """Returns whether an argument is data of an integer dtype."""
+    return leaf.kind.is_data and is_integer(dtype)
+
 
 _MAX_SHRINKS = 400  # cases judged to shrink one; a count rather than a time, so that every machine finds the same case
 _TRIES = 4  # draws for each case at most, since different draws may give equal values

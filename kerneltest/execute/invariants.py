@@ -4,21 +4,27 @@ A function's name is its family in ids and records, and its docstring is shown i
 from here, so that users' invariants always come after the built-in ones.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import jax
 import numpy as np
 
 from kerneltest.core.details import Stated
-from kerneltest.core.dtypes import Array, ShapeDtype, is_float
+from kerneltest.core.dtypes import Array, DType, ShapeDtype, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.axis_expressions import AxisExpression, dims_in_axes
+from kerneltest.declare.dims import AxisExpression, dims_in_axes
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.batch_slices import BatchSlices, batch_slices, check_order, output_axes
-from kerneltest.execute.cotangents import COTANGENTS, cotangents
-from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, Variation
+from kerneltest.execute.invariant_context import (
+    BatchSlices,
+    InvariantContext,
+    OutputCheck,
+    Variation,
+    batch_slices,
+    check_order,
+    output_axes,
+)
 from kerneltest.execute.invariant_group import invariant as invariant
 from kerneltest.oracle.evaluation import evaluator, tracking_evaluator
 from kerneltest.oracle.expectation import Expectation
@@ -31,6 +37,45 @@ from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax, refuses_custom_vmap
 from kerneltest.trace.rewrite import Fill, Rule, fill_outputs, fill_padding, rewrite_jaxpr
 from kerneltest.trace.tracing import analyze, trace_function
+
+# The cotangents with which gradients are asked: weights of a kernel's outputs, each kind for a fault of its own.
+
+Rng = np.random.Generator
+Weigh = Callable[[Rng, Array], Array]
+
+
+def _signs(rng: Rng, where: Array) -> Array:
+    return np.asarray(rng.choice((-1.0, -0.5, 0.5, 1.0), where.shape) * where)
+
+
+def _magnitudes(rng: Rng, where: Array) -> Array:
+    return _signs(rng, where) * 2.0 ** rng.integers(-8, 9, where.shape)
+
+
+def _last(rng: Rng, where: Array) -> Array:
+    weights = np.zeros(where.shape)
+    weights.flat[np.flatnonzero(where)[-1:]] = 1.0
+    return weights
+
+
+COTANGENTS: dict[str, Weigh] = {
+    "the gradient": _signs,
+    "the gradient with weights from 1/512 to 256": _magnitudes,
+    "the gradient of each output's last element": _last,
+}
+"""By the label of their check. Where all weights but one are zero, a division by the largest weight of a row fails."""
+
+
+def cotangents(label: str, rng: Rng, defined: Sequence[Array], dtypes: Sequence[DType]) -> tuple[Array, ...]:
+    """Returns the cotangent of each float output.
+
+    Args:
+      label: of the kind, in `COTANGENTS`.
+      rng: chooses the weights.
+      defined: bool, True for the elements that may have a weight.
+      dtypes: of the outputs, and so of the cotangents.
+    """
+    return tuple(COTANGENTS[label](rng, where).astype(dtype) for where, dtype in zip(defined, dtypes, strict=True))
 
 
 def _has_arrays(pairing: Pairing, signature: Signature) -> bool:

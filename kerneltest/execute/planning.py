@@ -6,25 +6,78 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import kerneltest.execute.invariants  # noqa: F401 - registers them
-from kerneltest.backends.base import Backend
-from kerneltest.backends.delegating import UnavailableBackend
+from kerneltest.backends.base import Backend, UnavailableBackend
 from kerneltest.core.details import InternalError
-from kerneltest.core.runtime import show_warnings_once
+from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
+from kerneltest.core.processes import show_warnings_once
 from kerneltest.declare.pairing import Pairing, matches_backend
 from kerneltest.execute.applicability import Applicability, absence
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
-from kerneltest.execute.group_registry import registered_groups
+from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.production_group import ProductionGroup
 from kerneltest.execute.settings import RunSettings
+from kerneltest.execute.value_groups import RejectionGroup, SignatureGroup, ValueGroup
 from kerneltest.execute.xfails import unmatched_xfails
+from kerneltest.plan.cases import find_shortfalls
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.shortfall import find_shortfalls
+from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import signature_dtypes
-from kerneltest.records.run_plan import ANY, UNKNOWN_PROJECT, NotApplicable, Plan, PlannedItem, Project, digest_ids
-from kerneltest.records.sources import describe_pairing
+from kerneltest.records.run_plan import (
+    ANY,
+    UNKNOWN_PROJECT,
+    NotApplicable,
+    Plan,
+    PlannedItem,
+    Project,
+    describe_pairing,
+    digest_ids,
+)
 from kerneltest.trace.jax_environment import jax_environment, jax_settings
 from kerneltest.trace.tracing import device_problem, version_problem, without_debugging
+
+# The groups of families of a run, built-in, by extensions and by users.
+
+_REGISTRY: Registry[Group] = Registry("group", extended_by="groups")
+
+
+def register_group(group: Group, *, order: int = AFTER_BUILT_IN) -> Group:
+    """Registers a group of families, so that runs plan and judge its cases; in the root folder's `conftest.py`.
+
+    Args:
+      group: with a name that no other group has.
+      order: its position in an item; those of kerneltest are 10 to 90.
+
+    Returns:
+      The group.
+
+    Raises:
+      ValueError: the name is taken.
+    """
+    _REGISTRY.add(group, type(group).__module__, order)
+    return group
+
+
+def registered_groups() -> tuple[Group, ...]:
+    """All groups, in the order in which an item runs them."""
+    return _REGISTRY.entries()
+
+
+def find_group(name: str) -> Group | None:
+    """The group that records name so, or None."""
+    return _REGISTRY.get(name)
+
+
+for _order, _group in (
+    (10, SignatureGroup()),
+    *((20, ValueGroup(name)) for name in GROUPS),
+    (30, InvariantGroup()),
+    (40, ProductionGroup()),
+    (50, RejectionGroup()),
+    (90, FuzzGroup()),
+):
+    register_group(_group, order=_order)
 
 
 class UnavailableGroup(Group):

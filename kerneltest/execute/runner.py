@@ -4,14 +4,12 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kerneltest.core.blame import assign_blame
 from kerneltest.core.details import Unavailable
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure, iter_causes
-from kerneltest.core.group_names import GroupName
-from kerneltest.core.runtime import blas_threads, retain_freed_memory, show_warnings_once, throttle_gc
+from kerneltest.core.failures import Failure, assign_blame, iter_causes
+from kerneltest.core.processes import blas_threads, retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import Verdict
+from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.time_budget import breadth_first

@@ -8,13 +8,11 @@ import hashlib
 from collections.abc import Iterable
 
 from kerneltest.backends.base import Backend
-from kerneltest.core.array_digest import digest_array
-from kerneltest.core.dtypes import Array, ShapeDtype
+from kerneltest.core.dtypes import Array, ShapeDtype, digest_array
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import TPU
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.built_in_models import Conditioned, Dot, Each, Exact, Reduction, Rounding, Ulp
-from kerneltest.declare.error_model import Tolerance
+from kerneltest.declare.error_models import Conditioned, Dot, Each, Exact, Reduction, Rounding, Tolerance, Ulp
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.oracle.expectation import Expectation

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.xfail import Xfail
+from kerneltest.declare.outcomes import Xfail
 
 Place = tuple[str, str, str, str]  # a cell: backend, dtype, group, family
 

@@ -20,11 +20,11 @@ MODULES = {
         "kerneltest.extensions.sanitizer.sanitizer_group",
     ),
     "mutations": (
-        "kerneltest.extensions.mutation.arithmetic_operators",
-        "kerneltest.extensions.mutation.memory_operators",
-        "kerneltest.extensions.mutation.control_operators",
-        "kerneltest.extensions.mutation.dtype_operators",
-        "kerneltest.extensions.mutation.grid_operators",
+        "kerneltest.extensions.mutation.operators",
+        "kerneltest.extensions.mutation.operators",
+        "kerneltest.extensions.mutation.operators",
+        "kerneltest.extensions.mutation.operators",
+        "kerneltest.extensions.mutation.operators",
     ),
     "panels": (
         "kerneltest.extensions.lowering_map.lowering_panel",

@@ -8,15 +8,19 @@ import numpy as np
 
 from kerneltest.core.details import Mismatch, MismatchCause
 from kerneltest.core.dtypes import Array, is_float, widen
-from kerneltest.core.failures import Failure
-from kerneltest.core.guard import Guard
-from kerneltest.declare.axis_expressions import AxisExpression
+from kerneltest.core.failures import Failure, Guard
+from kerneltest.declare.dims import AxisExpression
 from kerneltest.declare.pairing import Pairing
-from kerneltest.judge.compare import Comparison, describe_element
-from kerneltest.judge.diagnose import describe_special_inputs, diagnose
-from kerneltest.judge.error_map import map_errors
-from kerneltest.judge.mismatch_context import MismatchContext
-from kerneltest.judge.mismatch_location import MismatchLocation, OutputAxis, locate_mismatch, match_axes
+from kerneltest.judge.compare import (
+    Comparison,
+    MismatchLocation,
+    OutputAxis,
+    describe_element,
+    locate_mismatch,
+    map_errors,
+    match_axes,
+)
+from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.evidence import Element, Evidence, Window
 from kerneltest.records.schema import Record

@@ -2,28 +2,344 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from itertools import repeat
 
+import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend
+from kerneltest.backends.codegen.gpu_tiers import lower_call
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.simulate.backend import precision_of
+from kerneltest.backends.simulate.backend import (
+    allocate_buffers,
+    input_contents,
+    output_arrays,
+    output_dtypes,
+    precision_of,
+)
+from kerneltest.backends.simulate.interpreter import BufferPointer, IRInterpreter
+from kerneltest.backends.simulate.ir import Operation, Region, Rule, Semantics, Type, any_operand
+from kerneltest.backends.simulate.memory import Fault, Launch, SimulatedBuffer, program_index
+from kerneltest.backends.simulate.simulation import Simulation, parse_body
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure, convert_exceptions
-from kerneltest.core.targets import TARGETS
+from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, Variation
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.judge.compare import Comparison, compare
-from kerneltest.localize.mutable_kernel import MutableKernel, Patch, SimulatedRun
+from kerneltest.localize.listing import Listing
 from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES
+from kerneltest.trace.evaluator import PartialArray, evaluate
+from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.jax_compat.retraced_lines import keep_retraced_lines
+from kerneltest.trace.jax_compat.source_lines import propagate_call_lines
+from kerneltest.trace.rewrite import rewrite_jaxpr
+from kerneltest.trace.tracing import Call, Traced, kernel_device
+
+# The operations at which NaN and infinities appear or are lost during a run, and repairs of these operations.
+
+# Operations that only move elements, or load them.
+_MOVES = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.load", "arith.constant", "scf.")
+
+
+class SpecialKind(StrEnum):
+    """The kinds of events."""
+
+    NAN_APPEARS = "nan"
+    INFINITY_APPEARS = "inf"
+    NAN_LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialEvent:
+    """An operation in whose result NaN or an infinity appears that no operand has, or NaN is lost.
+
+    Attributes:
+      operation: its number in the listing.
+      kind: the event.
+      program: the linear id of the first program in which it occurs.
+      operands: the operands' values there; () if they do not correspond to the result's elements.
+      result: the result's value there.
+    """
+
+    operation: int
+    kind: SpecialKind
+    program: int
+    operands: tuple[np.generic, ...]
+    result: np.generic
+
+
+class SpecialTracer(IRInterpreter):
+    """An interpreter that notes the first event of each kind at each operation, in order of occurrence.
+
+    Attributes:
+      events: the events, by the operation's number and the kind.
+    """
+
+    def __init__(self, launch: Launch, listing: Listing) -> None:
+        super().__init__(launch, {}, None)
+        self._numbers = {id(op): i for i, op in enumerate(listing.operations)}
+        self.events: dict[tuple[int, SpecialKind], SpecialEvent] = {}
+
+    def run(self, op: Operation) -> None:
+        super().run(op)
+        number = self._numbers.get(id(op))
+        if number is None or not op.results or op.name.startswith(_MOVES):
+            return
+        operands = [self.environment[n] for n in op.operands]
+        result = self.environment[op.results[0]]
+        if any(isinstance(value, BufferPointer) for value in (result, *operands)):
+            return
+        for kind in SpecialKind:
+            lanes = find_events(op, kind, operands, result)
+            if lanes is not None and lanes.any() and (number, kind) not in self.events:
+                self.events[number, kind] = self._event(number, kind, operands, result, lanes)
+
+    def _event(
+        self, number: int, kind: SpecialKind, operands: Sequence[Array], result: Array, lanes: Array
+    ) -> SpecialEvent:
+        at = tuple(int(i) for i in np.argwhere(lanes)[0])
+        correspond = all(operand.ndim == lanes.ndim for operand in operands)
+        values = tuple(np.broadcast_to(operand, lanes.shape)[at] for operand in operands) if correspond else ()
+        program = int(self.launch.programs[at[0] if lanes.shape[0] > 1 else 0])
+        return SpecialEvent(number, kind, program, values, np.broadcast_to(result, lanes.shape)[at])
+
+
+def find_events(op: Operation, kind: SpecialKind, operands: Sequence[Array], result: Array) -> Array | None:
+    """Returns a mask of a result's elements at which an event occurs; None if that cannot be determined."""
+    is_lost = kind is SpecialKind.NAN_LOST
+    if not is_float(result.dtype) or (op.name == "tt.dot" and is_lost):
+        return None
+    before = np.zeros((1,) * result.ndim, bool)
+    for operand in operands:
+        if is_float(operand.dtype):
+            special = ~np.isfinite(operand) if kind is SpecialKind.INFINITY_APPEARS else np.isnan(operand)
+            special = _by_result(op, special, result.ndim)
+            if special.ndim != result.ndim:
+                return None
+            before = before | special
+    after = np.isinf(result) if kind is SpecialKind.INFINITY_APPEARS else np.isnan(result)
+    return np.asarray(before & ~after if is_lost else after & ~before)
+
+
+def _by_result(op: Operation, special: Array, axes: int) -> Array:
+    """Returns a mask of the result's elements that depend on special elements of an operand."""
+    if op.name == "tt.reduce":
+        return np.asarray(special.any(axis=op.attributes["axis"] + 1))
+    if op.name in ("tt.dot", "tt.scan"):
+        return special.reshape(special.shape[0], -1).any(axis=1).reshape(-1, *(1,) * (axes - 1))
+    return special
+
+
+def repair(op: Operation, kind: SpecialKind, value: float) -> Sequence[Operation]:
+    """Returns an operation that gives `value` wherever an event of this kind occurs."""
+    original = op.semantics.rule(op)
+
+    def compute(*operands: Array) -> Array | tuple[Array, ...]:
+        results = original.compute(*operands)
+        first, *rest = results if isinstance(results, tuple) else (results,)
+        lanes = find_events(op, kind, operands, first)
+        assert lanes is not None
+        first = np.where(lanes, np.asarray(value).astype(first.dtype), first)
+        return (first, *rest) if rest else first
+
+    rule = Rule(compute, any_operand)
+    return [replace(op, semantics=Semantics(lambda _: rule))]
+
+
+_SIGNS = {"sub": "-", "add": "+", "mul": "*", "div": "/"}
+_NAMES = {"convert_element_type": "a cast", "select_n": "where", "reduce_sum": "a sum", "reduce_max": "a maximum"}
+
+
+def describe_event(op: Operation, primitive: str, event: SpecialEvent) -> str:
+    """Returns `-inf - -inf is nan`: an operation with its operands' values, and its result."""
+    values, result = [_number(value) for value in event.operands], _number(event.result)
+    name = _NAMES.get(primitive, primitive)
+    if primitive in _SIGNS and len(values) == 2:
+        expression = f"{values[0]} {_SIGNS[primitive]} {values[1]}"
+    elif values:
+        expression = f"{name}({', '.join(values)})"
+    else:
+        expression = f"{name} of {'NaN' if event.kind is SpecialKind.NAN_LOST else 'numbers other than NaN'}"
+    if event.kind is SpecialKind.INFINITY_APPEARS and not any(float(value) == 0 for value in event.operands):
+        return f"{expression} overflows {op.types[0].dtype.name} to {result}"
+    return f"{expression} is {result}" + (": NaN is lost" if event.kind is SpecialKind.NAN_LOST else "")
+
+
+def _number(value: np.generic) -> str:
+    return f"{float(value):.6g}" if is_float(np.asarray(value).dtype) else str(value)
+
+
+# A kernel that runs in the simulator as it is, with special values traced, or with a patch applied.
+
+RunCall = Callable[[Equation, list[PartialArray]], list[PartialArray]]
+
+
+class MutableCall:
+    """One lowered Pallas call, to be run as it is or with another body.
+
+    Attributes:
+      call: the call.
+      kernel: the code that it is lowered to.
+      listing: its operations.
+
+    Raises:
+      Failure: it does not lower, or the simulator does not support an operation.
+    """
+
+    def __init__(self, call: Call, target: Target, lengths: Mapping[str, int]) -> None:
+        inner = rewrite_jaxpr(call.equation.params["jaxpr"], _with_location)
+        equation = call.equation.replace(params={**call.equation.params, "jaxpr": inner})
+        self.call = replace(call, equation=equation)
+        (self.kernel,) = lower_call(self.call, target)
+        inputs, outputs, _ = allocate_buffers(self.call, self.kernel)
+        arguments = [Type((), buffer.data.dtype, True) for buffer in (*inputs, *outputs)]
+        names = [buffer.name for buffer in (*inputs, *outputs)]
+        self.listing = Listing(parse_body(self.kernel.bytecode, complete=True), arguments, names, len(inputs), lengths)
+
+    def prepare(self, body: Region | None = None) -> "PreparedCall":
+        """Returns the call, or one with another body, ready to run."""
+        inputs, outputs, hints = allocate_buffers(self.call, self.kernel)
+        simulation = Simulation(body or self.listing.body, self.kernel.grid, inputs, outputs, hints)
+        return PreparedCall(simulation, list(zip(outputs, output_dtypes(self.call), strict=True)))
+
+    def program(self, number: int) -> tuple[int, ...]:
+        """Returns a program's index in the grid, given its linear id."""
+        return program_index(self.kernel.grid, number)
+
+
+def _with_location(equation: Equation) -> Sequence[Equation] | None:
+    other = propagate_call_lines(equation)
+    return None if other is equation else [other]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A call, as it is or mutated, ready to run.
+
+    Attributes:
+      simulation: of the call.
+      outputs: the output buffers, with their dtypes in JAX.
+    """
+
+    simulation: Simulation
+    outputs: list[tuple[SimulatedBuffer, np.dtype]]
+
+    def run(self, operands: Sequence[PartialArray]) -> tuple[list[PartialArray], list[Fault]]:
+        """Runs it, and returns the outputs and the wrong uses of memory."""
+        self.simulation.run(input_contents(operands))
+        return output_arrays(self.simulation, self.outputs), self.simulation.faults()
+
+    def trace_specials(
+        self, operands: Sequence[PartialArray], listing: Listing
+    ) -> tuple[list[PartialArray], list[SpecialEvent]]:
+        """Runs it, and returns the outputs and the operations at which NaN and infinities appear or are lost."""
+        self.simulation.place(input_contents(operands))
+        launch = self.simulation.launch
+        for buffer in launch.buffers:
+            buffer.reset()
+        tracer = SpecialTracer(launch, listing)
+        with np.errstate(all="ignore"):
+            tracer.enter(listing.body, [BufferPointer(i, np.zeros(1, np.int64)) for i in range(len(launch.buffers))])
+        return output_arrays(self.simulation, self.outputs), list(tracer.events.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRun:
+    """The result of a run.
+
+    Attributes:
+      outputs: the kernel's outputs.
+      undefined: a mask of the undefined elements of each, or None.
+      faults: wrong uses of memory.
+    """
+
+    outputs: tuple[Array, ...]
+    undefined: tuple[Array | None, ...]
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Changes of a kernel.
+
+    Attributes:
+      calls: mutated Pallas calls, by their number.
+      substitutions: variables of the function around the calls, with those whose values they take instead.
+    """
+
+    calls: Mapping[int, PreparedCall] = field(default_factory=dict)
+    substitutions: Mapping[Var, Var] = field(default_factory=dict)
+
+
+class MutableKernel:
+    """A traced kernel that runs as it is or with a patch.
+
+    Attributes:
+      traced: the kernel.
+      target: the GPU that it is lowered for.
+      lengths: the lengths of its dims, by name.
+      calls: its Pallas calls, in order.
+
+    Raises:
+      Failure: as for `MutableCall`.
+    """
+
+    def __init__(self, traced: Traced, target: Target, lengths: Mapping[str, int]) -> None:
+        self.traced, self.target, self.lengths = traced, target, lengths
+        self.calls = [MutableCall(call, target, lengths) for call in traced.calls]
+        self._numbers = {id(call.equation): i for i, call in enumerate(traced.calls)}
+        self._unpatched: list[PreparedCall] = [call.prepare() for call in self.calls]
+
+    def run(self, leaves: Sequence[Array], patch: Patch | None = None) -> SimulatedRun:
+        """Runs the kernel on its inputs, with a patch or as it is."""
+        faults: list[Fault] = []
+        applied = patch or Patch()
+
+        def run_call(equation: Equation, operands: list[PartialArray]) -> list[PartialArray]:
+            number = self._numbers[id(equation)]
+            outputs, found = applied.calls.get(number, self._unpatched[number]).run(operands)
+            faults.extend(found)
+            return outputs
+
+        return self._run(leaves, run_call, faults, applied.substitutions)
+
+    def trace_specials(self, leaves: Sequence[Array]) -> list[tuple[int, SpecialEvent]]:
+        """Runs the kernel, and returns where NaN and infinities appear or are lost: the call's number and the event."""
+        events: list[tuple[int, SpecialEvent]] = []
+
+        def run_call(equation: Equation, operands: list[PartialArray]) -> list[PartialArray]:
+            number = self._numbers[id(equation)]
+            outputs, found = self._unpatched[number].trace_specials(operands, self.calls[number].listing)
+            events.extend((number, event) for event in found)
+            return outputs
+
+        self._run(leaves, run_call, [], {})
+        return events
+
+    def _run(
+        self, leaves: Sequence[Array], run_call: RunCall, faults: list[Fault], substitutions: Mapping[Var, Var]
+    ) -> SimulatedRun:
+        with jax.default_device(kernel_device("cpu")):
+            outputs = evaluate(self.traced, list(map(_read_only, leaves)), run_call, substitutions)
+        values = tuple(np.asarray(output.values) for output in outputs)
+        return SimulatedRun(values, tuple(output.undefined for output in outputs), tuple(faults))
+
+
+def _read_only(values: Array) -> Array:
+    """Returns a view of the values to which a mutated kernel cannot write."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
 
 _DISTINCTIVE = ("position_coded", "normal")  # families with hardly two equal values
 _MOST_ELEMENTS = 2**20  # in the inputs and outputs of a case that is replayed

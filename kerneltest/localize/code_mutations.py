@@ -1,19 +1,236 @@
 """Mutation operators on a lowered body: comparisons, constants, loops, products, operands."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import is_float, is_integer
-from kerneltest.localize.equation_edits import common_floats
-from kerneltest.localize.equation_mutations import COMPARISONS, TAKING_CONSTANTS
+from kerneltest.backends.simulate.interpreter import BufferPointer, IRInterpreter, Value
+from kerneltest.backends.simulate.ir import Operation, Rule, Semantics, Type, any_operand
+from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.localize.equation_mutations import COMPARISONS, TAKING_CONSTANTS, common_floats
 from kerneltest.localize.listing import Edits, Listing, Mutation, new_value, numpy_operation
-from kerneltest.localize.mask_mutations import default_mutations, mask_mutations
-from kerneltest.localize.precision_mutations import precision_mutations
+
+# Mutation operators on the masks of loads and stores, and on the values that loads give for masked elements.
+
+_BOOLEAN = np.dtype(np.bool_)
+_MASK, _OTHER = new_value(0), new_value(1)
+
+# The number of a boolean value, and the axis along which it lies; None if it has the shape of the access.
+Condition = tuple[int, int | None]
+
+
+def mask_mutations(listing: Listing) -> Iterator[Mutation]:
+    """Yields accesses without their mask, with another one that is in scope, and with an additional condition."""
+    for i, op, shape in _accesses(listing):
+        kind = op.name.removeprefix("tt.")
+        _, mask, _ = _operands(op)
+        if mask is not None:
+            yield Mutation(i, f"removing the mask of the {kind}", 0, partial(_with_mask, i=i, conditions=()))
+        for conditions, words in _mask_conditions(listing, i, shape):
+            if mask is None:
+                for fill in (None,) if kind == "store" else (0.0, -np.inf):
+                    other = "" if fill is None else f" with other={fill:g}"
+                    edits = partial(_with_mask, i=i, conditions=conditions, fill=fill)
+                    yield Mutation(i, f"masking the {kind} by {words}{other}", 0, edits)
+            elif conditions != [(mask, None)]:
+                edits = partial(_with_mask, i=i, conditions=conditions)
+                yield Mutation(i, f"masking the {kind} by {words} instead", 0, edits)
+                edits = partial(_with_mask, i=i, conditions=[(mask, None), *conditions])
+                yield Mutation(i, f"also masking the {kind} by {words}", 0, edits)
+        if kind == "store" or mask is None:
+            yield Mutation(i, f"limiting the {kind} to the array", 2, partial(_within_array, i=i))
+
+
+def default_mutations(listing: Listing) -> Iterator[Mutation]:
+    """Yields masked loads with other values for masked elements."""
+    for i, op, _ in _accesses(listing):
+        pointer, mask, _ = _operands(op)
+        if op.name == "tt.load" and mask is not None:
+            for fill in (0.0, 1.0, -np.inf, np.inf) if is_float(listing.types[pointer].dtype) else (0.0, 1.0):
+                edits = partial(_with_mask, i=i, conditions=[(mask, None)], fill=fill)
+                yield Mutation(i, f"giving the masked load other={fill:g}", 0, edits)
+
+
+def _accesses(listing: Listing) -> Iterator[tuple[int, Operation, tuple[int, ...]]]:
+    for i, op in enumerate(listing.operations):
+        if op.name in ("tt.load", "tt.store") and listing.sources[i].place:
+            yield i, op, listing.types[op.operands[0]].shape
+
+
+def _operands(op: Operation) -> tuple[int, int | None, tuple[int, ...]]:
+    """Returns the pointer, the mask if there is one, and a load's `other` or the stored value."""
+    pointer, *rest = op.operands
+    if op.name == "tt.store":
+        return pointer, rest[1] if len(rest) > 1 else None, tuple(rest[:1])
+    has_mask, has_other = op.attributes.get("operandSegmentSizes", (1, int(len(rest) > 0), int(len(rest) > 1)))[1:]
+    return pointer, rest[0] if has_mask else None, tuple(rest[-1:]) if has_other else ()
+
+
+def _mask_conditions(listing: Listing, i: int, shape: tuple[int, ...]) -> Iterator[tuple[list[Condition], str]]:
+    """Yields conditions in scope that could mask an access: one of its shape, or vectors along some of its axes."""
+    texts = {
+        number: f"`{listing.sources[listing.producer[number]].text}`"
+        for number in listing.scopes[i]
+        if listing.types[number].dtype == _BOOLEAN and not listing.types[number].pointer and number in listing.producer
+    }
+    for number, text in texts.items():
+        if listing.types[number].shape == shape:
+            yield [(number, None)], text
+    if len(shape) < 2:
+        return
+    along: list[list[Condition | None]] = [
+        [None, *((number, axis) for number in texts if listing.types[number].shape == (length,))]
+        for axis, length in enumerate(shape)
+    ]
+    for chosen in product(*along):
+        conditions = [condition for condition in chosen if condition is not None]
+        if conditions:
+            yield conditions, " and ".join(f"{texts[number]} along axis {axis}" for number, axis in conditions)
+
+
+def _with_mask(listing: Listing, i: int, conditions: Sequence[Condition], fill: float | None = None) -> Edits:
+    """Masks an access by the conjunction of conditions, or not at all; a load gives `fill` for masked elements."""
+    op = listing.operations[i]
+    pointer, _, rest = _operands(op)
+    if not conditions:
+        return {i: [_with_operands(op, pointer, None, rest)]}
+    shape = listing.types[pointer].shape
+    axes = [axis for _, axis in conditions]
+
+    def all_hold(*values: Array) -> Array:
+        result = np.ones((1,) * (len(shape) + 1), bool)
+        for value, axis in zip(values, axes, strict=True):
+            others = tuple(a + 1 for a in range(len(shape)) if a != axis)
+            result = result & (value if axis is None else np.expand_dims(value, others))
+        return result
+
+    numbers = [number for number, _ in conditions]
+    added = [numpy_operation(op, all_hold, numbers, [_MASK], [Type(shape, _BOOLEAN, False)])]
+    if fill is not None:
+        added.append(_constant(listing, op, fill))
+        rest = (_OTHER,)
+    return {i: [*added, _with_operands(op, pointer, _MASK, rest)]}
+
+
+def _within_array(listing: Listing, i: int) -> Edits:
+    """Limits an access to the elements of its array."""
+    op = listing.operations[i]
+    pointer, mask, rest = _operands(op)
+
+    def inside(interpreter: IRInterpreter, _: Operation, operands: Sequence[Value]) -> Sequence[Value]:
+        where: BufferPointer = operands[0]
+        size = interpreter.launch.buffers[where.buffer].size
+        rule = Rule(lambda offset, *more: (offset >= 0) & (offset < size) & (more[0] if more else True), any_operand)
+        return [interpreter.apply(rule, [where.offset, *operands[1:]])[0]]
+
+    operands = (pointer,) if mask is None else (pointer, mask)
+    kind = Type(listing.types[pointer].shape, _BOOLEAN, False)
+    added = [replace(numpy_operation(op, inside, operands, [_MASK], [kind]), semantics=Semantics(execute=inside))]
+    if op.name == "tt.load" and not rest:
+        added.append(_constant(listing, op, 0.0))
+        rest = (_OTHER,)
+    return {i: [*added, _with_operands(op, pointer, _MASK, rest)]}
+
+
+def _constant(listing: Listing, op: Operation, fill: float) -> Operation:
+    """Returns the value of a load for masked elements; 0 in place of an infinity that its dtype lacks."""
+    kind = replace(listing.types[op.operands[0]], pointer=False)
+    number = fill if is_float(kind.dtype) or np.isfinite(fill) else 0.0
+    value = np.full((1,) * (len(kind.shape) + 1), number).astype(kind.dtype)
+    return numpy_operation(op, lambda: value, [], [_OTHER], [kind])
+
+
+def _with_operands(op: Operation, pointer: int, mask: int | None, rest: Sequence[int]) -> Operation:
+    """Returns an access with another mask and another `other` or stored value."""
+    masked = () if mask is None else (mask,)
+    if op.name == "tt.store":
+        return replace(op, operands=(pointer, *rest, *masked))
+    others = tuple(rest) if masked else ()
+    sizes = (1, len(masked), len(others))
+    attributes = {**op.attributes, "operandSegmentSizes": sizes}
+    return replace(op, operands=(pointer, *masked, *others), attributes=attributes)
+
+
+# Mutation operators on precision: casts removed, and sums and loads in float32.
+
+_NUMBERS = "extf truncf extsi extui trunci sitofp uitofp fptosi fptoui".split()
+_CASTS = frozenset((*(f"arith.{name}" for name in _NUMBERS), "tt.fp_to_fp"))
+_FLOAT32 = np.dtype(np.float32)
+
+
+def precision_mutations(listing: Listing) -> Iterator[Mutation]:
+    """Yields the casts of a line removed, products summed in float32, and loads converted to float32."""
+    lines: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for i, op in enumerate(listing.operations):
+        source = listing.sources[i]
+        if not source.place:
+            continue
+        if op.name in _CASTS and listing.is_written_by_user(i) and not _is_boolean(op):
+            lines.setdefault((source.place, source.callers), []).append(i)
+        elif op.name == "tt.load" and _is_narrow(op.types[0]):
+            yield Mutation(i, "converting the loaded values to float32", 2, partial(_widen, sources=(i,)))
+        elif op.name == "tt.dot" and _is_narrow(op.types[0]):
+            yield Mutation(i, "summing in float32", 1, partial(_widen, sources=(i,)))
+    for casts in lines.values():
+        names = dict.fromkeys(listing.operations[i].types[0].dtype.name for i in casts)
+        phrase = f"removing the cast to {' and '.join(names)}"
+        yield Mutation(casts[0], phrase, 1, partial(_widen, casts=tuple(casts)))
+
+
+def _is_boolean(op: Operation) -> bool:
+    return np.bool_ in (op.operand_types[0].dtype, op.types[0].dtype)
+
+
+def _is_narrow(kind: Type) -> bool:
+    return not kind.pointer and is_float(kind.dtype) and kind.dtype.itemsize < 4
+
+
+def _widen(listing: Listing, casts: Collection[int] = (), sources: Collection[int] = ()) -> Edits:
+    """Removes casts, computes the results of `sources` in float32, and so all that depends on them up to the stores."""
+    edits: dict[int, Sequence[Operation]] = {}
+    wide: set[int] = set()
+    for _ in range(2):  # the end of a loop may widen the values that it carries
+        for i, op in enumerate(listing.operations):
+            if i in casts:
+                edits[i] = [numpy_operation(op, lambda x: x, op.operands, op.results, op.types)]
+            elif i in sources and op.name == "tt.load":
+                raw = new_value(i)
+                wider = numpy_operation(op, lambda x: x.astype(_FLOAT32), [raw], op.results, [_wider(op.types[0])])
+                edits[i] = [replace(op, results=(raw,)), wider]
+            elif op.name == "scf.for":
+                region = op.regions[0]
+                for k, (start, end) in enumerate(zip(op.operands[3:], region.yields, strict=True)):
+                    if start in wide or end in wide:
+                        wide |= {region.arguments[k + 1], op.results[k]}
+                continue
+            elif i not in sources and (wide.isdisjoint(op.operands) or op.name in _CASTS):
+                continue
+            elif op.name == "tt.store":
+                edits[i] = _narrow_store(listing, i)
+            elif any(is_float(kind.dtype) for kind in op.types):
+                exact = {"inputPrecision": 2} if op.name == "tt.dot" else {}
+                edits[i] = [replace(op, types=tuple(map(_wider, op.types)), attributes={**op.attributes, **exact})]
+            wide.update(number for number, kind in zip(op.results, op.types, strict=True) if kind.dtype != np.bool_)
+    return edits
+
+
+def _narrow_store(listing: Listing, i: int) -> Sequence[Operation]:
+    """Returns a store after a cast to the array's dtype."""
+    op = listing.operations[i]
+    pointer, value, *mask = op.operands
+    kind = listing.types[value]
+    narrow = new_value(i)
+    cast = numpy_operation(op, lambda x: x.astype(kind.dtype), [value], [narrow], [kind])
+    return [cast, replace(op, operands=(pointer, narrow, *mask))]
+
+
+def _wider(kind: Type) -> Type:
+    return replace(kind, dtype=_FLOAT32) if _is_narrow(kind) else kind
 
 
 def code_mutations(listing: Listing) -> Iterator[Mutation]:

@@ -1,30 +1,123 @@
 """Mutation operators on equations of a jaxpr: comparisons, constants, arithmetic, removals, operands, loops."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import permutations, product
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kerneltest.core.dtypes import is_float
-from kerneltest.localize.equation_edits import (
-    Function,
-    before,
-    common_floats,
-    compute,
-    dtype_of,
-    is_array,
-    is_float_array,
-    is_integer_array,
-    same_type,
-    with_literal,
-    with_operand,
-    with_params,
-)
-from kerneltest.localize.equation_sites import ScopedValue, Site
-from kerneltest.trace.jax_compat.jaxpr_types import Atom, Equation, Literal
-from kerneltest.trace.walk import primitive_name, scan_counts
+from kerneltest.core.dtypes import is_float, is_integer
+from kerneltest.localize.equation_replay import ScopedValue, Site
+from kerneltest.trace.jax_compat.jaxprs import Atom, DType, Equation, Literal, Var
+from kerneltest.trace.rewrite import inline_equations
+from kerneltest.trace.walk import new_variable, primitive_name, scan_counts
+
+# Equations that compute something else in place of an equation.
+
+Function = Callable[..., Any]
+
+
+def is_array(atom: Atom) -> bool:
+    """Returns whether an operand is an array of numbers or booleans, rather than a reference, a token or a key."""
+    aval = atom.aval
+    try:
+        return hasattr(aval, "shape") and not hasattr(aval, "inner_aval") and np.dtype(aval.dtype).kind != "O"
+    except TypeError:
+        return False
+
+
+def dtype_of(atom: Atom) -> DType:
+    """The dtype of an array."""
+    dtype: DType = np.dtype(atom.aval.dtype)
+    return dtype
+
+
+def is_float_array(atom: Atom) -> bool:
+    """Returns whether an operand is an array of floats."""
+    return is_array(atom) and is_float(dtype_of(atom))
+
+
+def is_integer_array(atom: Atom) -> bool:
+    """Returns whether an operand is an array of integers."""
+    return is_array(atom) and is_integer(dtype_of(atom)) and dtype_of(atom) != np.bool_
+
+
+def same_type(a: Atom, b: Atom) -> bool:
+    """Returns whether one operand can take the place of another."""
+    if is_array(a) and is_array(b):
+        return tuple(a.aval.shape) == tuple(b.aval.shape) and dtype_of(a) == dtype_of(b)
+    return not is_array(a) and not is_array(b) and str(a.aval) == str(b.aval)
+
+
+def compute(equation: Equation, function: Function, *more: Atom) -> list[Equation]:
+    """Returns equations that compute the only result of an equation as a function of its operands and further ones."""
+    (result,) = equation.outvars
+    return define(result, function, [*equation.invars, *more])
+
+
+def define(result: Var, function: Function, operands: Sequence[Atom]) -> list[Equation]:
+    """Returns equations that define a variable as a function of operands, literals among them.
+
+    The result of the function is converted to the dtype of the variable and broadcast to its shape.
+    """
+    free = [operand for operand in operands if not isinstance(operand, Literal)]
+
+    def of_free(*values: Any) -> Any:
+        given = iter(values)
+        chosen = [np.asarray(o.val, dtype_of(o))[()] if isinstance(o, Literal) else next(given) for o in operands]
+        value = jnp.asarray(function(*chosen)).astype(dtype_of(result))
+        value = jnp.broadcast_to(value, result.aval.shape)
+        # An operation is needed even where nothing changes; this one keeps every value, -0 and NaN included.
+        return jnp.logical_or(value, False) if value.dtype == bool else value - np.zeros((), value.dtype)[()]
+
+    is_wide = any(dtype_of(each).itemsize == 8 for each in (result, *operands))
+    with jax.enable_x64(True) if is_wide else nullcontext():
+        return inline_equations(of_free, free, [result])
+
+
+def after(equation: Equation, function: Function, *more: Atom) -> list[Equation]:
+    """Returns an equation followed by a change of its only result."""
+    (result,) = equation.outvars
+    raw = new_variable(result)
+    return [equation.replace(outvars=[raw]), *define(result, function, [raw, *more])]
+
+
+def before(equation: Equation, number: int, function: Function, *more: Atom) -> list[Equation]:
+    """Returns an equation on a changed operand."""
+    operand = equation.invars[number]
+    changed = new_variable(operand)
+    operands = [*equation.invars[:number], changed, *equation.invars[number + 1 :]]
+    return [*define(changed, function, [operand, *more]), equation.replace(invars=operands)]
+
+
+def with_operand(equation: Equation, number: int, operand: Atom) -> list[Equation]:
+    """Returns an equation with another operand."""
+    return [equation.replace(invars=[*equation.invars[:number], operand, *equation.invars[number + 1 :]])]
+
+
+def with_literal(equation: Equation, number: int, value: Any) -> list[Equation]:
+    """Returns an equation with another value of a literal."""
+    old = equation.invars[number]
+    return with_operand(equation, number, type(old)(np.asarray(value, dtype_of(old))[()], old.aval))
+
+
+def common_floats(value: float) -> tuple[float, ...]:
+    """Returns numbers that may have been meant in place of a float; infinities only for what may be a fill."""
+    if not np.isfinite(value):
+        return 0.0, -np.inf, np.inf
+    return (0.0, 1.0, -np.inf, np.inf) if value == 0 or abs(value) >= _LARGEST_TERM else (0.0, 1.0)
+
+
+_LARGEST_TERM = 1e4  # larger constants are fills, such as -1e30 for -inf
+
+
+def with_params(equation: Equation, **params: Any) -> list[Equation]:
+    """Returns an equation with other parameters."""
+    return [equation.replace(params={**equation.params, **params})]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,3 +360,179 @@ EQUATION_OPERATORS: tuple[EquationOperator, ...] = (
     removals,
     exchanges,
 )
+
+
+# Mutation operators that insert what a kernel may lack: a mask, a guard, a rescale, a shift.
+
+_SUMS = frozenset("reduce_sum reduce_max reduce_min reduce_prod cumsum cummax cummin dot_general argmax argmin".split())
+_LOADS = frozenset("get masked_load".split())
+_STORES = {"swap": 1, "masked_swap": 1, "addupdate": 1}  # with the number of the stored operand
+
+
+def masks(site: Site) -> Iterator[EquationMutation]:
+    """Yields loads, and operands of reductions, products and stores, masked by conditions in scope."""
+    if site.name in _LOADS and len(site.equation.outvars) == 1:
+        (result,) = site.equation.outvars
+        for key, words, conditions, axes in _site_conditions(site, result):
+            for fill in _fills(result):
+
+                def load(conditions: Any = conditions, axes: Any = axes, fill: Any = fill) -> Sequence[Equation]:
+                    return after(site.equation, _select(axes, fill), *conditions)
+
+                phrase = f"masking the loaded values by {words} with {fill:g}"
+                yield EquationMutation(f"result {key} {fill}", phrase, 1, load)
+    numbers = range(len(site.operands)) if site.name in _SUMS else ()
+    for number in (*numbers, *((_STORES[site.name],) if site.name in _STORES else ())):
+        operand = site.operands[number]
+        if isinstance(operand, Literal) or not is_array(operand):
+            continue
+        for key, words, conditions, axes in _site_conditions(site, operand):
+            for fill in _fills(operand):
+
+                def use(
+                    number: int = number, conditions: Any = conditions, axes: Any = axes, fill: Any = fill
+                ) -> Sequence[Equation]:
+                    return before(site.equation, number, _select(axes, fill), *conditions)
+
+                phrase = f"masking operand {number + 1} of {site.name} by {words} with {fill:g}"
+                yield EquationMutation(f"operand {number} {key} {fill}", phrase, 1, use)
+
+
+def _fills(atom: Atom) -> tuple[float, ...]:
+    return (0.0, -np.inf) if is_float_array(atom) else (0,) if is_integer_array(atom) else ()
+
+
+def _site_conditions(site: Site, atom: Atom) -> Iterator[tuple[str, str, list[Any], list[int | None]]]:
+    """Yields conditions for the elements of an array: one of its shape or a scalar, or vectors along some axes."""
+    shape = tuple(atom.aval.shape)
+    booleans = [v for v in site.scope if is_array(v.variable) and dtype_of(v.variable) == np.bool_]
+    for value in booleans:
+        if tuple(value.variable.aval.shape) in (shape, ()):
+            yield value.key, describe_value(value), [value.variable], [None]
+    if len(shape) < 2:
+        return
+    vectors: list[list[tuple[ScopedValue, int] | None]] = [
+        [None, *((v, axis) for v in booleans if tuple(v.variable.aval.shape) == (length,))]
+        for axis, length in enumerate(shape)
+    ]
+    for chosen in product(*vectors):
+        pairs = [each for each in chosen if each is not None]
+        if pairs:
+            key = " ".join(f"{value.key}@{axis}" for value, axis in pairs)
+            words = " and ".join(f"{describe_value(value)} along axis {axis}" for value, axis in pairs)
+            yield key, words, [value.variable for value, _ in pairs], [axis for _, axis in pairs]
+
+
+def _select(axes: Sequence[int | None], fill: float) -> Any:
+    def select(x: Any, *conditions: Any) -> Any:
+        for condition, axis in zip(conditions, axes, strict=True):
+            if axis is not None:
+                condition = condition.reshape([-1 if k == axis else 1 for k in range(x.ndim)])
+            x = jnp.where(condition, x, jnp.asarray(fill, x.dtype))
+        return x
+
+    return select
+
+
+def guards(site: Site) -> Iterator[EquationMutation]:
+    """Yields divisions, roots, sums and differences guarded against 0, negative numbers and infinities."""
+    functions: dict[str, tuple[tuple[str, Any], ...]] = {
+        "div": (
+            ("dividing by 1 where the divisor is 0", lambda x, y: x / jnp.where(y == 0, jnp.ones_like(y), y)),
+            ("giving 0 where the divisor is 0", lambda x, y: jnp.where(y == 0, 0, x / jnp.where(y == 0, 1, y))),
+            ("dividing by at least 1", lambda x, y: x / jnp.maximum(y, jnp.ones_like(y))),
+        ),
+        "sub": (
+            ("giving 0 where both operands are -inf", lambda x, y: jnp.where((x == y) & jnp.isinf(x), 0, x - y)),
+            ("subtracting 0 instead of -inf", lambda x, y: x - jnp.where(y == -jnp.inf, jnp.zeros_like(y), y)),
+            ("limiting the difference to at least 0", lambda x, y: jnp.maximum(x - y, 0)),
+        ),
+        "sqrt": (("taking the root of at least 0", lambda x: jnp.sqrt(jnp.maximum(x, 0))),),
+        "mul": (("giving 0 where an operand is 0", lambda x, y: jnp.where((x == 0) | (y == 0), 0, x * y)),),
+        "exp": (("limiting the exponent to at most 0", lambda x: jnp.exp(jnp.minimum(x, 0))),),
+    }
+    if len(site.equation.outvars) == 1 and is_float_array(site.equation.outvars[0]):
+        if site.name == "add" and isinstance(site.operands[1], Literal):  # an epsilon against a division by zero
+            functions["add"] = (("adding the constant only to 0", lambda x, y: jnp.where(x == 0, y, x)),)
+        for phrase, function in functions.get(site.name, ()):
+
+            def make(function: Any = function) -> Sequence[Equation]:
+                return compute(site.equation, function)
+
+            yield EquationMutation(phrase, phrase, 1, make)
+
+
+def rescales(site: Site) -> Iterator[EquationMutation]:
+    """Yields products, sums and stored values multiplied or divided by a number or a vector of the kernel."""
+    places: list[tuple[int, Atom]] = []
+    if site.name in ("dot_general", "reduce_sum") and is_float_array(site.equation.outvars[0]):
+        places = [(-1, site.equation.outvars[0])]
+    elif site.name == "add" and is_float_array(site.equation.outvars[0]):
+        places = [(n, v) for n, v in enumerate(site.operands) if not isinstance(v, Literal)]
+    elif site.name in _STORES and is_float_array(site.operands[1]):
+        places = [(1, site.operands[1])]
+    for number, atom in places:
+        for key, words, factor, axis in _factors(site, atom):
+            for verb in ("multiplying", "dividing"):
+
+                def scale(x: Any, *by: Any, factor: Any = factor, axis: int | None = axis, verb: str = verb) -> Any:
+                    (by_what,) = by or (jnp.asarray(factor, x.dtype),)
+                    if axis is not None:
+                        by_what = by_what.reshape([-1 if k == axis else 1 for k in range(x.ndim)])
+                    return x * by_what if verb == "multiplying" else x / by_what
+
+                def make(number: int = number, factor: Any = factor, scale: Any = scale) -> Sequence[Equation]:
+                    more = () if isinstance(factor, (int, float)) else (factor,)
+                    if number < 0:
+                        return after(site.equation, scale, *more)
+                    return before(site.equation, number, scale, *more)
+
+                what = f"operand {number + 1} of {site.name}" if number >= 0 else f"the result of {site.name}"
+                yield EquationMutation(f"{verb} {number} {key}", f"{verb} {what} by {words}", 3, make)
+
+
+def _factors(site: Site, atom: Atom) -> Iterator[tuple[str, str, Any, int | None]]:
+    """Yields factors for an array: a key, words, a number or a variable, and the axis along which a vector lies."""
+    seen = {0.0, 1.0, -1.0}
+    for key, number in site.numbers.items():
+        if isinstance(number, float) and number not in seen and np.isfinite(number):
+            seen.add(number)
+            yield key, f"{number:.9g}", number, None
+    for name, length in site.lengths.items():
+        yield f"length {name}", f"the length {name}={length}", float(length), None
+    shape = tuple(atom.aval.shape)
+    for value in site.scope:
+        if not is_float_array(value.variable) or value.variable is atom:
+            continue
+        inner = tuple(value.variable.aval.shape)
+        if inner == ():
+            yield value.key, describe_value(value), value.variable, None
+        elif len(inner) == 1 and len(shape) > 1:
+            for axis, length in enumerate(shape):
+                if inner == (length,):
+                    yield f"{value.key}@{axis}", f"{describe_value(value)} along axis {axis}", value.variable, axis
+
+
+_ORDERS = frozenset("lt le gt ge".split())
+
+
+def shifts(site: Site) -> Iterator[EquationMutation]:
+    """Yields comparisons of positions, with one shifted by the difference of two lengths, as by s - t from the end."""
+    if site.name not in _ORDERS or not all(map(is_integer_array, site.operands)):
+        return
+    number = 1 if isinstance(site.operands[0], Literal) else 0
+    for (one, length), (other, its_length) in permutations(site.lengths.items(), 2):
+        if length == its_length:
+            continue
+
+        def shift(x: Any, by: int = length - its_length) -> Any:
+            return x + jnp.asarray(by, x.dtype)
+
+        def make(shift: Any = shift) -> Sequence[Equation]:
+            return before(site.equation, number, shift)
+
+        phrase = f"adding {one} - {other} to operand {number + 1} of the comparison"
+        yield EquationMutation(f"shift by {one} - {other}", phrase, 0, make)
+
+
+INSERTIONS: tuple[EquationOperator, ...] = (masks, guards, rescales, shifts)

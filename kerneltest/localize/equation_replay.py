@@ -5,14 +5,17 @@ outputs with rounding must be right as well.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import repeat
+from typing import Any
 
+import jax
 import numpy as np
 
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, is_float, is_integer, is_promotable
 from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.precision import XLA_CPU
 from kerneltest.core.verdicts import Verdict
@@ -22,11 +25,287 @@ from kerneltest.execute.formula_check import FORMULA_ARITHMETIC, compare_closely
 from kerneltest.execute.invariant_context import OutputCheck, Variation
 from kerneltest.judge.compare import compare
 from kerneltest.localize.case_replay import distinctive_cases, variations
-from kerneltest.localize.evaluated_kernel import EquationPatch, EvaluatedKernel, EvaluatedRun
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.trace.float64_tracing import trace_in_float64
+from kerneltest.trace.batched_interpreter.machine import (
+    BatchedEvaluator,
+    EquationFunction,
+    Rule,
+    promote_floats,
+)
+from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel, kernel_rule
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, OpenJaxpr, Var
+from kerneltest.trace.jax_compat.source_lines import propagate_call_lines, user_frames
+from kerneltest.trace.rewrite import rewrite_jaxpr
 from kerneltest.trace.scalars import UnknownError
+from kerneltest.trace.tracing import Traced, trace_in_float64
+from kerneltest.trace.walk import PALLAS_PRIMITIVES, primitive_name
+
+# The equations of a kernel's jaxpr by their place in the source, and the jaxpr with those of one place replaced.
+#
+# One edit of the source changes all equations of a primitive at one place, whatever the lengths are: those of an
+# unrolled
+# loop, too. A place is therefore a chain of frames, and a mutation has a key that is the same at all lengths.
+
+# The frames of the user's code as (FILE:LINE, column), from the inside out, and the primitive.
+SiteKey = tuple[tuple[tuple[str, int], ...], str]
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedValue:
+    """A value that an equation could use.
+
+    Attributes:
+      variable: its variable.
+      key: where it comes from, the same at all lengths.
+      text: FILE:LINE of the equation that computes it; "" for an argument.
+      name: the primitive that computes it, or `argument 2`.
+    """
+
+    variable: Var
+    key: str
+    text: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An equation that may be mutated.
+
+    Attributes:
+      key: its place.
+      equation: the equation.
+      known: the values of its jaxpr, in order.
+      count: how many of them come before it.
+      lengths: the lengths of the kernel's dims, by name.
+      numbers: the scalar literals of the kernel, by a key that is the same at all lengths.
+      in_kernel: whether it is in the body of a Pallas call.
+    """
+
+    key: SiteKey
+    equation: Equation
+    known: Sequence[ScopedValue]
+    count: int
+    lengths: Mapping[str, int]
+    numbers: Mapping[str, float | int]
+    in_kernel: bool
+
+    @property
+    def scope(self) -> Sequence[ScopedValue]:
+        """The values that it could use, in order."""
+        return self.known[: self.count]
+
+    @property
+    def name(self) -> str:
+        """The equation's primitive."""
+        return primitive_name(self.equation)
+
+    @property
+    def operands(self) -> Sequence[Atom]:
+        """The equation's operands."""
+        return list(self.equation.invars)
+
+
+# From a site to the equations in its place; None to keep the equation and look into it.
+EquationRule = Callable[[Site], Sequence[Equation] | None]
+
+
+def site_key(equation: Equation) -> SiteKey:
+    """Returns the place of an equation; without frames if the user's code did not make it."""
+    return tuple(user_frames(equation.source_info)), primitive_name(equation)
+
+
+class LocatedJaxpr:
+    """A jaxpr whose equations have their place in the kernel, also those in JAX's own functions, such as `jnp.where`.
+
+    Attributes:
+      jaxpr: the jaxpr.
+      lengths: the lengths of the kernel's dims, by name.
+      numbers: its scalar literals, by a key that is the same at all lengths.
+    """
+
+    def __init__(self, jaxpr: ClosedJaxpr, lengths: Mapping[str, int]) -> None:
+        self.jaxpr: ClosedJaxpr = rewrite_jaxpr(jaxpr, _locate)
+        self.lengths = lengths
+        self.numbers: dict[str, float | int] = {}
+        rewrite_jaxpr(self.jaxpr, self._note_numbers)
+
+    def _note_numbers(self, equation: Equation) -> None:
+        for number, operand in enumerate(equation.invars):
+            if hasattr(operand, "val") and getattr(operand.aval, "shape", None) == ():
+                value = np.asarray(operand.val)
+                if is_float(value.dtype) or (is_integer(value.dtype) and value.dtype != np.bool_):
+                    self.numbers.setdefault(f"{site_key(equation)}[{number}]", value[()].item())
+
+    def sites(self) -> list[Site]:
+        """Returns the sites, in the order of the equations."""
+        found: list[Site] = []
+
+        def note(site: Site) -> None:
+            found.append(site)
+
+        self.rewrite(note)
+        return found
+
+    def rewrite(self, rule: EquationRule) -> ClosedJaxpr:
+        """Applies a rule to every equation with a place in the user's source, at any depth."""
+        changed: ClosedJaxpr = self._visit(self.jaxpr, rule, in_kernel=False)
+        return changed
+
+    def _visit(self, jaxpr: Jaxpr, rule: EquationRule, *, in_kernel: bool) -> Jaxpr:
+        if isinstance(jaxpr, ClosedJaxpr) and jaxpr.jaxpr is not jaxpr:
+            return jaxpr.replace(jaxpr=self._visit(jaxpr.jaxpr, rule, in_kernel=in_kernel))
+        inputs = (*jaxpr.constvars, *jaxpr.invars)
+        known = [ScopedValue(v, f"argument {i}", "", f"argument {i + 1}") for i, v in enumerate(inputs)]
+        equations: list[Equation] = []
+        for equation in jaxpr.eqns:
+            key = site_key(equation)
+            site = Site(key, equation, known, len(known), self.lengths, self.numbers, in_kernel)
+            replacements = rule(site) if key[0] else None
+            if replacements is None:
+                within = in_kernel or key[1] in PALLAS_PRIMITIVES
+                changed = {
+                    name: self._visit_value(value, rule, in_kernel=within)
+                    for name, value in equation.params.items()
+                    if _has_jaxpr(value)
+                }
+                replacements = [equation.replace(params={**equation.params, **changed})] if changed else [equation]
+            equations += replacements
+            place = key[0][0][0] if key[0] else ""
+            known += [ScopedValue(v, f"{key}[{i}]", place, key[1]) for i, v in enumerate(equation.outvars)]
+        return jaxpr.replace(eqns=equations)
+
+    def _visit_value(self, value: Any, rule: EquationRule, *, in_kernel: bool) -> Any:
+        if isinstance(value, tuple):
+            return tuple(self._visit(each, rule, in_kernel=in_kernel) for each in value)
+        return self._visit(value, rule, in_kernel=in_kernel)
+
+
+def _has_jaxpr(value: object) -> bool:
+    first = value[0] if isinstance(value, tuple) and value else value
+    return isinstance(first, (ClosedJaxpr, OpenJaxpr))
+
+
+def _locate(equation: Equation) -> Sequence[Equation] | None:
+    other = propagate_call_lines(equation)
+    return None if other is equation else [other]
+
+
+# A kernel that NumPy evaluates as it is or with other equations, with and without rounding.
+
+# Primitives that compute no new floats. What one equation leaves unrounded, they hand on.
+MOVES = frozenset(
+    """broadcast_in_dim reshape squeeze expand_dims transpose rev slice dynamic_slice dynamic_update_slice concatenate
+    pad gather scatter copy copy_p select_n stop_gradient optimization_barrier get swap masked_load masked_swap load
+    store max min reduce_max reduce_min cummax cummin neg abs scan while cond pjit jit closed_call core_call
+    custom_jvp_call custom_vjp_call custom_vmap_call run_scoped run_state pallas_call core_map""".split()
+)
+
+
+# Makes a mutated jaxpr; None if the mutation does not apply to it.
+Mutate = Callable[[LocatedJaxpr], ClosedJaxpr | None]
+
+
+@dataclass(frozen=True, slots=True)
+class EquationPatch:
+    """Other equations of a kernel.
+
+    Attributes:
+      mutate: mutates its jaxpr; None to leave it.
+      unrounded: the place of the equations whose results are not rounded, or do not wrap; None for nowhere.
+    """
+
+    mutate: Mutate | None = None
+    unrounded: SiteKey | None = None
+
+    def apply(self, jaxpr: LocatedJaxpr) -> ClosedJaxpr:
+        """Returns the jaxpr as the patch has it."""
+        changed = None if self.mutate is None else self.mutate(jaxpr)
+        return jaxpr.jaxpr if changed is None else changed
+
+
+class EvaluatedRun:
+    """The outputs of one evaluation, each computed when it is first asked for.
+
+    Args:
+      kernel: the kernel.
+      leaves: its inputs.
+      patch: its equations.
+    """
+
+    def __init__(self, kernel: "EvaluatedKernel", leaves: Sequence[Array], patch: EquationPatch) -> None:
+        self._kernel, self._leaves, self._patch = kernel, leaves, patch
+
+    @cached_property
+    def rounded(self) -> tuple[Array, ...]:
+        """The outputs in the kernel's dtypes, with each float rounded to its dtype."""
+        outputs = self._evaluate(self._patch.apply(self._kernel.own), _RoundingRule(self._patch.unrounded))
+        return tuple(x.astype(o.dtype, copy=False) for x, o in zip(outputs, self._kernel.traced.outputs, strict=True))
+
+    @cached_property
+    def formula(self) -> tuple[Array, ...]:
+        """The outputs without rounding, float64 in place of floats of 16 bits or more."""
+        return self._evaluate(self._patch.apply(self._kernel.wide), kernel_rule)
+
+    def _evaluate(self, jaxpr: ClosedJaxpr, rule: Rule) -> tuple[Array, ...]:
+        with promote_floats():
+            kernel = BatchedKernel(replace(self._kernel.traced, jaxpr=jaxpr), rule=rule)
+        leaves = [x.astype(np.float64) if is_promotable(x.dtype) else x for x in self._leaves]
+        with jax.enable_x64(True), np.errstate(all="ignore"):
+            return tuple(output[0] for output in kernel([leaf[None] for leaf in leaves]))
+
+
+class EvaluatedKernel:
+    """A traced kernel that NumPy evaluates.
+
+    Attributes:
+      traced: the kernel.
+      lengths: the lengths of its dims, by name.
+      own: its jaxpr in its own dtypes.
+      wide: the same, traced in float64 if it can be.
+      promoted: evaluates it without rounding, also in samples.
+
+    Raises:
+      UnknownError: it contains an operation that NumPy does not evaluate.
+    """
+
+    def __init__(self, traced: Traced, wide: Traced | None, lengths: Mapping[str, int]) -> None:
+        self.traced, self.lengths = traced, lengths
+        self.own = LocatedJaxpr(traced.jaxpr, lengths)
+        self.wide = LocatedJaxpr(wide.jaxpr, lengths) if wide is not None else self.own
+        self.promoted = PromotedKernel(wide or traced)
+
+    def run(self, leaves: Sequence[Array], patch: EquationPatch | None = None) -> EvaluatedRun:
+        """Evaluates the kernel on its inputs, with a patch or as it is."""
+        return EvaluatedRun(self, leaves, patch or EquationPatch())
+
+    def sample(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> Sequence[Array]:
+        """Evaluates the unpatched kernel in samples, (samples, *shape)."""
+        return self.promoted.sample(leaves, arithmetic)
+
+
+class _RoundingRule:
+    """Evaluates equations in float64, and rounds their results to the dtypes of the kernel."""
+
+    def __init__(self, unrounded: SiteKey | None) -> None:
+        self._unrounded = unrounded
+
+    def __call__(self, evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+        evaluate, name = kernel_rule(evaluator, equation), primitive_name(equation)
+        if name in MOVES or len(equation.outvars) != 1 or not hasattr(equation.outvars[0].aval, "dtype"):
+            return evaluate
+        dtype = np.dtype(equation.outvars[0].aval.dtype)
+        if self._unrounded is not None and self._unrounded[1] == name and site_key(equation) == self._unrounded:
+            return (lambda operands: operands) if is_integer(dtype) else evaluate
+        if not is_float(dtype) or not is_promotable(dtype) or dtype == np.float64:
+            return evaluate
+
+        def rounded(operands: Sequence[Array]) -> Sequence[Array]:
+            return [x.astype(dtype).astype(np.float64) if is_float(x.dtype) else x for x in evaluate(operands)]
+
+        return rounded
+
 
 _BACKEND = "interpret"
 

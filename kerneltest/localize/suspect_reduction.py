@@ -5,23 +5,21 @@ import time
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
 
-from kerneltest.backends.codegen.gpu_lowering import lower
-from kerneltest.backends.codegen.program_reduction import reduce_program
+from kerneltest.backends.codegen.gpu_tiers import lower
+from kerneltest.backends.codegen.repro_script import reduce_program
 from kerneltest.core.details import MemoryFault, Race, Visit
-from kerneltest.core.failures import Failure
-from kerneltest.core.group_names import GroupName
-from kerneltest.core.guard import Guard
-from kerneltest.core.runtime import show_warnings_once
+from kerneltest.core.failures import Failure, Guard
+from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.targets import TARGETS
-from kerneltest.core.verdicts import Verdict, VerdictKind
+from kerneltest.core.verdicts import GroupName, Verdict, VerdictKind
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.mismatch_evidence import format_array
-from kerneltest.localize.access_expression import describe_offset
-from kerneltest.localize.fault_location import locate_fault
-from kerneltest.localize.mutable_kernel import MutableKernel
-from kerneltest.localize.reruns import depends_on_memory, depends_on_order
+from kerneltest.localize.case_replay import MutableKernel
+from kerneltest.localize.listing import describe_offset
+from kerneltest.localize.mutant_search import locate_fault
+from kerneltest.localize.special_origin import depends_on_memory, depends_on_order
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.schema import Record, Reproducer

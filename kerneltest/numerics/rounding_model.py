@@ -1,18 +1,281 @@
 """The rounding model: the errors that one operation adds to a value, in all samples at once."""
 
+import functools
+import linecache
+import math
 import random
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
-from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.asked_precision import AskedPrecision
-from kerneltest.numerics.formats import fits, nearly_equal, round_to_nearest, truncate
-from kerneltest.numerics.origins import BACKWARDS, FLUSHED, INPUTS, STORED, ErrorSource, ValueOrigin, current_origin
-from kerneltest.numerics.random_errors import noise, perturb, scale_randomly, select_rows
+from kerneltest.core.precision import FLOAT32, Precision
+
+# Rounding of float64 arrays to the numbers of a narrower format.
+
+_FEW = 8.0  # roundings: the errors of values that differ by more are independent
+
+
+def round_to_nearest(values: Array, fmt: FloatFormat) -> Array:
+    """Rounds to nearest, and overflows to infinity. The result is float32 for that format, float64 for others."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(np.float32) if fmt == FLOAT32 else _split(np.atleast_1d(values), fmt).reshape(values.shape)
+
+
+def _split(values: Array, fmt: FloatFormat) -> Array:
+    """Rounds to nearest by Veltkamp's splitting.
+
+    The float64 sum with a number 2^(53 - p) times as large drops all but p bits (Muller et al., Handbook of
+    Floating-Point Arithmetic, 2nd ed., section 4.4.1).
+    """
+    large = np.asarray(values * (2.0 ** (53 - fmt.precision) + 1))
+    near = large - values
+    np.subtract(large, near, out=near)
+    size = np.abs(values, out=large)
+    near = _round_subnormals(near, values, size, fmt, np.rint)
+    if not np.max(size, initial=0.0) < fmt.overflow:
+        near = np.where(size < fmt.overflow, near, np.where(np.isnan(values), values, np.copysign(np.inf, values)))
+    return np.asarray(near)
+
+
+def is_short(number: float, fmt: FloatFormat) -> bool:
+    """Returns whether a number of a format is likely what its author wrote, and not the rounding of such as 0.1.
+
+    It has half the format's bits, or is the sum or difference of three powers of two; or it is not finite.
+    """
+    if not math.isfinite(number):
+        return True
+    digits = significant_digits(number)
+    powers = (digits ^ (3 * digits)).bit_count()  # in the sum or difference that has the fewest
+    return digits < 2 ** (fmt.precision // 2) or powers <= 3
+
+
+def significant_digits(number: float) -> int:
+    """Returns the odd integer of which a finite number is a multiple by a power of two; 0 for 0."""
+    digits = int(abs(math.frexp(number)[0]) * 2**53)
+    return digits >> max((digits & -digits).bit_length() - 1, 0)
+
+
+def fits(values: Array, fmt: FloatFormat) -> bool:
+    """Returns whether a format represents all values exactly; NaN counts as representable."""
+    same = round_to_nearest(values, fmt) == values
+    return bool(same.all() or (same | np.isnan(values)).all())
+
+
+def truncate(values: Array, fmt: FloatFormat) -> Array:
+    """Rounds towards zero, in float64. Values that are too large keep their exponent."""
+    dropped = 53 - fmt.precision  # bits of a float64
+    near = (values.view(np.int64) & -(1 << dropped)).view(np.float64)
+    return _round_subnormals(near, values, np.abs(values), fmt, np.trunc)
+
+
+def _round_subnormals(
+    near: Array, values: Array, size: Array, fmt: FloatFormat, to_integer: Callable[[Array], Array]
+) -> Array:
+    """Returns `near`, with values below the smallest normal number rounded to multiples of the smallest subnormal."""
+    low = size < fmt.smallest_normal
+    if not (low.any() and size[low].any()):
+        return near
+    least = fmt.smallest_subnormal
+    return np.where(low, to_integer(values / least) * least, near)
+
+
+def nearly_equal(values: Array, axis: int, fmt: FloatFormat) -> Array:
+    """Returns whether magnitudes along an axis, except zeros, differ by a few roundings at most; keeps the axis."""
+    size = np.abs(values)
+    most = size.max(axis, keepdims=True, initial=0.0)
+    least = np.where(size == 0, np.inf, size).min(axis, keepdims=True, initial=np.inf)
+    return np.asarray((most - least <= _FEW * fmt.unit_roundoff * most) & (most > 0))
+
+
+# A machine's arithmetic with all that samples asked about it: the same answers make the same samples.
+
+# By the name of an attribute of `Precision`, and the function or dtype that was looked up in it, or "".
+Answers = Mapping[tuple[str, str], Any]
+
+
+@dataclass(slots=True)
+class AskedPrecision:
+    """The arithmetic of a backend, with a note of all that was asked about it.
+
+    Attributes:
+      precision: the arithmetic.
+      answers: all answers that mattered so far.
+    """
+
+    precision: Precision
+    answers: dict[tuple[str, str], Any] = field(default_factory=dict, init=False)
+
+    def ask(self, attribute: str, key: str = "") -> Any:
+        """Returns an attribute of the arithmetic, or what it has for a key: None or False for nothing."""
+        answer = self.answers[attribute, key] = _look_up(self.precision, attribute, key)
+        return answer
+
+    def may_flush(self) -> bool:
+        """Returns whether the machine flushes subnormal results; `note_flushing` tells if it met one."""
+        return self.precision.flushes or bool(self.ask("flushes"))
+
+    def note_flushing(self) -> None:
+        """Notes that it mattered whether the machine flushes."""
+        self.ask("flushes")
+
+
+def would_answer(precision: Precision, answers: Answers) -> bool:
+    """Checks whether a machine would give the same answers."""
+    return all(_look_up(precision, *question) == answer for question, answer in answers.items())
+
+
+def _look_up(precision: Precision, attribute: str, key: str) -> Any:
+    found = getattr(precision, attribute)
+    if isinstance(found, Mapping):
+        return found.get(key)
+    return key in found if isinstance(found, frozenset) else found
+
+
+# Random errors of samples, which are the same for all cases that are sampled at once.
+
+ROUNDING = 1.5
+"""In roundoffs, of which a rounding is one, or half of one just below a power of two: this reaches both neighbours."""
+
+_NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 20)
+
+
+def perturb(values: Array, ulps: Array, fmt: FloatFormat, seed: float) -> None:
+    """Perturbs values by up to `ulps`, and by one rounding if they are not representable, in place.
+
+    The distance to the next representable value is irrelevant: another formula for the same value, such as weights
+    before they are divided by their total, is rounded elsewhere.
+    """
+    u = fmt.unit_roundoff
+    amplitude: Array = np.asarray(2 * u * ulps + ROUNDING * u)
+    inexact = ulps != 0
+    free = inexact.any(axis=(0, *range(2, ulps.ndim)), keepdims=True) if ulps.ndim else inexact  # of each case
+    if not free.all():
+        amplitude = amplitude * (free | (round_to_nearest(values, fmt) != values))
+    scale_randomly(values, amplitude, fmt, seed)
+
+
+def scale_randomly(values: Array, amplitude: "float | Array", fmt: FloatFormat, seed: float) -> None:
+    """Perturbs values in place by up to `amplitude`, relative to them or to the smallest normal number."""
+    moved = np.asarray(amplitude * noise(values.shape, seed))
+    low = np.abs(values) < fmt.smallest_normal if fmt != FLOAT32 else np.False_
+    if low.any() and (low := low & (values != 0)).any():
+        values[...] = np.where(low, values + moved * fmt.smallest_normal, values * (1 + moved))
+    else:
+        moved += 1
+        values *= moved
+
+
+def noise(shape: tuple[int, ...], seed: float) -> Array:
+    """Returns numbers between -1 and 1, (rows, 1, ...), which are the same for all cases."""
+    shape = (shape[0], 1, *shape[2:])
+    count = math.prod(shape)
+    if count > _NOISE.size:  # a pool that repeats would give several samples of an element the same error
+        return np.random.Generator(np.random.PCG64(int(seed * 2**53))).uniform(-1.0, 1.0, shape)
+    start = int(seed * (_NOISE.size - count + 1))
+    return _NOISE[start : start + count].reshape(shape)
+
+
+def select_rows(values: Array, rows: slice) -> Array:
+    """Returns some rows of an array with all rows; an array with one row, or a number, is returned unchanged."""
+    return values[rows] if values.ndim and len(values) > 1 else values
+
+
+# The expression in the oracle's source that computes a value, and the sources of error.
+
+_NUMERICS = str(Path(__file__).parent)
+_NUMPY = str(Path(np.__file__).parent)
+
+_LONGEST = 48  # characters of an expression in a description
+
+
+@dataclass(frozen=True, slots=True)
+class ValueOrigin:
+    """An expression in a source file.
+
+    Attributes:
+      file: the path of the file; "" if unknown.
+      line: the line of the expression's first character, counted from 1; 0 if unknown.
+      text: the expression, joined to one line.
+    """
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"`{self.text}` at {Path(self.file).name}:{self.line}" if self.line else "the oracle"
+
+
+def current_origin() -> ValueOrigin:
+    """Returns the innermost expression under evaluation outside this package and NumPy."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_NUMERICS, _NUMPY)):
+            return _expression(frame.f_code, frame.f_lasti)
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return ValueOrigin("", 0, "")
+
+
+@functools.lru_cache(maxsize=4096)
+def _expression(code: CodeType, instruction: int) -> ValueOrigin:
+    """Returns the expression of an instruction, or the name of its function if the source is unavailable."""
+    positions = list(code.co_positions())
+    line, end, start_column, end_column = positions[min(instruction // 2, len(positions) - 1)]
+    first = line or code.co_firstlineno
+    lines = [linecache.getline(code.co_filename, number) for number in range(first, (end or first) + 1)]
+    if not any(lines):
+        return ValueOrigin(code.co_filename, first, code.co_name)
+    if start_column is not None and end_column is not None:  # in bytes of UTF-8
+        raw = [each.encode() for each in lines]
+        raw[-1] = raw[-1][:end_column]
+        raw[0] = raw[0][start_column:]
+        lines = [each.decode(errors="replace") for each in raw]
+    return ValueOrigin(code.co_filename, first, " ".join(" ".join(lines).split()))
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSource:
+    """A source of error: an operation of the oracle, and the part of it that rounds.
+
+    Attributes:
+      origin: the expression in the oracle's source.
+      kind: `rounding`, `summing`, the format of operands, such as `TF32 operands`, or `cast to bfloat16`.
+    """
+
+    origin: ValueOrigin
+    kind: str
+
+    @property
+    def description(self) -> str:
+        """The source in words: "TF32 rounding of the operands of `q @ k.T`"."""
+        text = self.origin.text
+        if not text:
+            return self.kind
+        expression = f"`{text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}`"
+        if self.kind.endswith(" operands"):
+            return f"{self.kind.removesuffix(' operands')} rounding of the operands of {expression}"
+        return f"{self.kind} {'in' if self.kind.startswith('cast') else 'of'} {expression}"
+
+
+BACKWARDS = " in the derivative"
+"""The end of the kind of an error that the derivative of an operation makes."""
+
+_NOWHERE = ValueOrigin("", 0, "")
+RESULT = ErrorSource(_NOWHERE, "a few roundings of the result")
+FLUSHED = ErrorSource(_NOWHERE, "flushed subnormal inputs")
+STORED = ErrorSource(_NOWHERE, "rounding of stored outputs")
+INPUTS = ErrorSource(_NOWHERE, "a rounding of the inputs")
+"""The unit in which the other sources are measured; it is in no bound."""
+
 
 NOISELESS_ROWS = 3  # rows without random errors: exact; rounded to nearest, not flushed; rounded to nearest, flushed
 _SAME_WAY = 0.25  # of n u: the error of n equal terms if all partial sums are rounded the same way, whatever the binade

@@ -1,15 +1,19 @@
 """The arrays that an oracle gets in place of NumPy's: every operation on them is rounded."""
 
+import functools
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Self
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kerneltest.core.dtypes import Array, is_float
-from kerneltest.numerics import array_functions, products, reductions, ufuncs
-from kerneltest.numerics.origins import current_origin
-from kerneltest.numerics.samples import Operand, Option, SampledArray, UntrackedError
+from kerneltest.numerics import array_functions, products, ufuncs
+from kerneltest.numerics.rounding_model import RoundingModel, current_origin, fits
+from kerneltest.numerics.samples import Operand, Option, SampledArray, UntrackedError, round_numbers, unwrap
 
 _SUBSCRIPTS = {"vecdot": "...i,...i->...", "matvec": "...ij,...j->...i", "vecmat": "...i,...ij->...j"}
 
@@ -44,9 +48,9 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
                     raise UntrackedError(f"np.{ufunc.__name__} with where= and without out=")
                 result = array_functions.call(np.where, (where, result, out), {})
         elif method == "reduce":
-            result = reductions.reduce(ufunc, inputs[0], kwargs)
+            result = ufuncs.reduce(ufunc, inputs[0], kwargs)
         elif method == "accumulate":
-            result = reductions.accumulate(ufunc, inputs[0], kwargs.get("axis", 0))
+            result = ufuncs.accumulate(ufunc, inputs[0], kwargs.get("axis", 0))
         elif method == "outer":
             one, two = inputs
             result = ufuncs.call(ufunc, (np.reshape(one, (*np.shape(one), *(1,) * np.ndim(two))), two), kwargs)
@@ -172,3 +176,177 @@ for _name in (
     "take diagonal trace nonzero searchsorted clip conj"
 ).split():
     setattr(TrackedArray, _name, _method(_name))
+
+
+# Tracking of the arrays that an oracle creates or refers to: positions, frequencies, masks, tables of its module.
+#
+# NumPy has no hook for the creation of arrays. So the oracle, and the functions of the same user that it calls, are
+# copied with other globals, in which a module that creates tracked arrays takes the place of NumPy. The originals do
+# not
+# change.
+
+Creator = Callable[..., Operand]
+
+Tables = list[tuple[Callable[[Operand], None], Array]]
+"""Arrays that an oracle refers to, each with a function that puts another in its place."""
+
+_CONVERTERS = frozenset("asarray array asanyarray ascontiguousarray".split())
+_CREATORS = _CONVERTERS | frozenset(
+    "arange linspace logspace geomspace zeros ones full empty eye identity tri indices fromfunction "
+    "bartlett blackman hamming hanning kaiser".split()
+)
+_INTERPOLATING = (np.arange, np.linspace)
+_INTERPOLATION_TERMS = 3  # start + i * step, with a rounded step
+_thread = threading.local()
+
+
+@contextmanager
+def track_created_arrays(machine: RoundingModel) -> Iterator[None]:
+    """Tracks the arrays that copied oracles create in this thread, and silences NumPy's floating-point warnings.
+
+    Args:
+      machine: the rounding model of these arrays.
+    """
+    before = getattr(_thread, "machine", None)
+    _thread.machine = machine
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    finally:
+        _thread.machine = before
+
+
+class _TrackingNumpy(ModuleType):
+    """NumPy, with functions that create tracked arrays."""
+
+    def __getattr__(self, name: str) -> Operand:
+        found = getattr(np, name)
+        if name == "vectorize":
+            return _Vectorized
+        return _tracking_version(found) if name in _CREATORS else found
+
+
+def _tracking_version(create: Creator) -> Creator:
+    """Returns a function of NumPy that creates tracked arrays inside `track_created_arrays`."""
+
+    def create_tracked(*args: Operand, **kwargs: Option) -> Operand:
+        machine = getattr(_thread, "machine", None)
+        if machine is None:
+            return create(*args, **kwargs)
+        if create.__name__ not in _CONVERTERS:
+            args, kwargs = array_functions.replace_tracked((args, kwargs), unwrap)
+        elif (
+            args and isinstance(args[0], (list, tuple)) and any(isinstance(v, SampledArray) for v in _flatten(args[0]))
+        ):
+            whole = np.stack([create_tracked(each) for each in args[0]])
+            return create_tracked(whole, *args[1:], **kwargs)
+        elif args and isinstance(args[0], SampledArray):  # such as np.asarray of a tracked array
+            dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
+            return args[0] if dtype is None else array_functions.cast(args[0], np.dtype(dtype))
+        values = np.asarray(create(*args, **kwargs))
+        return _track(values, machine, interpolated=create in _INTERPOLATING)
+
+    return create_tracked
+
+
+def _track(values: Array, machine: RoundingModel, *, interpolated: bool) -> Operand:
+    """Returns a created array as a kernel has it: rounded to float32, and computed there if it is interpolated."""
+    if values.dtype.kind not in "fiub":
+        return values
+    made = TrackedArray(values[None], machine, None)
+    if interpolated and values.dtype.kind == "f" and values.size and not fits(values, made.compute):
+        largest = np.max(np.abs(values[np.isfinite(values)]), initial=0.0)
+        mass = np.full(made.samples.shape, largest)
+        return made.with_samples(machine.round_sum(made.samples, mass, _INTERPOLATION_TERMS, made.compute))
+    return made if values.dtype.kind != "f" else made.with_samples(round_numbers(made.samples, machine, made.compute))
+
+
+def _flatten(values: Operand) -> Iterator[Operand]:
+    for each in values:
+        yield from _flatten(each) if isinstance(each, (list, tuple)) else (each,)
+
+
+class _Vectorized(np.vectorize):
+    """An elementwise function of Python numbers, which rounds as the table of ufuncs says for its name."""
+
+    def __call__(self, *args: Operand, **kwargs: Option) -> Operand:
+        if kwargs or self.signature is not None or not any(isinstance(each, SampledArray) for each in args):
+            return super().__call__(*args, **kwargs)
+        return ufuncs.call_vectorized(super().__call__, self.pyfunc.__name__, args)
+
+
+_NUMPY = _TrackingNumpy("numpy")
+# Functions of these modules are not copied.
+_LIBRARIES = tuple("numpy scipy jax jaxlib ml_dtypes math functools itertools builtins kerneltest".split())
+
+
+def instrument(oracle: Creator) -> Creator:
+    """Returns a copy of an oracle that tracks the arrays it creates, or the oracle if it is not a Python function."""
+    if not isinstance(oracle, FunctionType):
+        return oracle
+    tables: Tables = []
+    copy = _copy_function(oracle, {}, tables)
+
+    @functools.wraps(oracle)
+    def call_with_tables(*args: Operand, **kwargs: Option) -> Operand:
+        machine = getattr(_thread, "machine", None)
+        for put, table in tables:
+            put(table if machine is None else _track(table, machine, interpolated=False))
+        return copy(*args, **kwargs)
+
+    return call_with_tables if tables else copy
+
+
+def _copy_function(
+    function: FunctionType,
+    copies: dict[int, FunctionType],
+    tables: Tables,
+) -> FunctionType:
+    """Returns a copy of a function whose globals and closure refer to copies and to `_NUMPY`.
+
+    Args:
+      function: the function.
+      copies: those made so far, by the id of their original; needed for recursive functions.
+      tables: gets the arrays among the globals and in the closure, each with a function that replaces it in the copy.
+    """
+    if id(function) in copies:
+        return copies[id(function)]
+    names = dict(function.__globals__)
+    closure = tuple(CellType() for _ in function.__closure__ or ())
+    copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, closure or None)
+    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
+    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
+    copies[id(function)] = copy
+    for name in _global_names(function.__code__) & names.keys():
+        names[name] = _substitute(names[name], copies, tables)
+        if _is_table(names[name]):
+            tables.append((functools.partial(names.__setitem__, name), names[name]))
+    for cell, old in zip(closure, function.__closure__ or (), strict=True):
+        try:
+            cell.cell_contents = _substitute(old.cell_contents, copies, tables)
+        except ValueError:  # an empty cell
+            continue
+        if _is_table(cell.cell_contents):
+            tables.append((functools.partial(setattr, cell, "cell_contents"), cell.cell_contents))
+    return copy
+
+
+def _global_names(code: CodeType) -> set[str]:
+    """Returns the names that code and the functions nested in it look up as globals or attributes."""
+    nested = (const for const in code.co_consts if isinstance(const, CodeType))
+    return set(code.co_names).union(*map(_global_names, nested))
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "fiu"
+
+
+def _substitute(value: object, copies: dict[int, FunctionType], tables: Tables) -> object:
+    """Returns what the copied oracle gets in place of a global or a closure variable."""
+    if value is np:
+        return _NUMPY
+    if isinstance(value, FunctionType) and not value.__module__.startswith(_LIBRARIES):
+        return _copy_function(value, copies, tables)
+    if getattr(value, "__module__", "") == "numpy" and getattr(value, "__name__", "") in _CREATORS and callable(value):
+        return _tracking_version(value)
+    return value

@@ -13,14 +13,13 @@ from kerneltest.core.details import Raised, Stated
 from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnormals, is_float, is_integer, widen
 from kerneltest.core.failures import Failure, convert_exceptions, exception_text
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.built_in_models import Exact, Rounding
-from kerneltest.declare.defined import Defined, Ignored, split_defined, undefined_output
-from kerneltest.declare.error_model import Measured
+from kerneltest.declare.error_models import Exact, Measured, Rounding
+from kerneltest.declare.outcomes import Defined, Ignored, split_defined, undefined_output
 from kerneltest.declare.pairing import Pairing
 from kerneltest.numerics.bounds import Evaluate, OracleCase
-from kerneltest.numerics.formula import formula_bounds
-from kerneltest.numerics.numpy_patch import instrument
+from kerneltest.numerics.rounding_bounds import formula_bounds
 from kerneltest.numerics.samples import Operand
+from kerneltest.numerics.tracked import instrument
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.signatures import Signature
 

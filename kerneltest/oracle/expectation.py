@@ -8,9 +8,8 @@ import numpy as np
 from kerneltest.core.dtypes import Array, DType, ShapeDtype, float_format, is_float, widen
 from kerneltest.core.precision import Precision
 from kerneltest.numerics.bounds import Bound, Limit
-from kerneltest.numerics.error_budget import ErrorShare
 from kerneltest.numerics.rounding_bounds import ItemizedLimit, RoundingLimit
-from kerneltest.numerics.spread import median
+from kerneltest.numerics.spread import ErrorShare, median
 
 _NOISE = 2.0**-40  # of a typical input: 8,000 roundings of float64
 

@@ -9,13 +9,12 @@ import numpy as np
 
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
 from kerneltest.core.dtypes import Array
-from kerneltest.core.group_names import GroupName
+from kerneltest.core.verdicts import GroupName
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.exactness import exact_limit
 from kerneltest.plan.families import FAMILIES, Family, is_filled
 from kerneltest.plan.format_limits import FAMILIES as LONG_FAMILIES
-from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.plan.slots import Slot, build_slots, fill_derived
+from kerneltest.plan.signatures import Signature, boundary_lengths, signatures
+from kerneltest.plan.slots import Slot, build_slots, exact_limit, fill_derived
 
 
 @dataclass(frozen=True)
@@ -133,3 +132,31 @@ def _single_target(family: Family, applicable: Sequence[str], turn: int, depth: 
 def signature_slots(pairing: Pairing, signature: Signature) -> Mapping[str, Slot]:
     """Returns the slot of each array argument in a signature, by path."""
     return build_slots(pairing, signature, functools.partial(exact_limit, pairing, signature))
+
+
+# Pairings that are asked far less than their declaration seems to allow, and why.
+
+_FEW = 3  # a dim that takes at most one in so many of its boundary lengths
+
+
+def find_shortfalls(pairing: Pairing, depth: str) -> Iterator[str]:
+    """Yields each reason why a pairing gets few signatures or few values, with the number of those it gets.
+
+    Args:
+      pairing: that is planned.
+      depth: of the plan.
+    """
+    planned = signatures(pairing, depth)
+    for name, dim in pairing.dims.items() if pairing.where else ():
+        wanted, found = boundary_lengths(dim, depth), sorted({dict(each.dims)[name] for each in planned})
+        if len(found) * _FEW <= len(wanted):
+            yield (
+                f"{name} has {len(found)} of its {len(wanted)} boundary lengths ({', '.join(map(str, found))}), since "
+                f"where= excludes the others; declare lengths that it admits, as in {name}=kt.dim(values=...)"
+            )
+    slots = signature_slots(pairing, planned[0]) if planned else {}
+    if slots and not any(map(is_filled, slots.values())):
+        yield (
+            "no family of values fills its arrays, which are keys or follow from others: each signature is asked once "
+            "in each group; declare an array that they follow from, if there is one"
+        )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.core.group_names import GroupName
+from kerneltest.core.verdicts import GroupName
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import Case, signature_slots

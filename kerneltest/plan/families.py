@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.core.blame import raises_for_user
 from kerneltest.core.dtypes import Array, is_integer
-from kerneltest.core.failures import DeclarationError
-from kerneltest.core.group_names import GroupName
+from kerneltest.core.failures import DeclarationError, raises_for_user
+from kerneltest.core.verdicts import GroupName
 from kerneltest.declare.kinds.base import KINDS, EdgeValues
 from kerneltest.declare.kinds.base import Rng as Rng
 from kerneltest.declare.kinds.base import Slot as Slot

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.boundaries import boundary_lengths
-from kerneltest.plan.exactness import trace_oracle
-from kerneltest.plan.signatures import Signature, dtype_groups
+from kerneltest.plan.signatures import Signature, boundary_lengths, dtype_groups
+from kerneltest.plan.slots import trace_oracle
 
 # The largest consecutive integers of int8, uint8 and bfloat16, float16, int16, uint16.
 _RUNGS = (2**7, 2**8, 2**11, 2**15, 2**16)

@@ -11,16 +11,14 @@ from kerneltest.core.details import Stated, Unavailable
 from kerneltest.core.dtypes import Array, ShapeDtype, parse_dtype
 from kerneltest.core.failures import DeclarationError, Failure, convert_exceptions
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.axis_expressions import positions_along
+from kerneltest.declare.dims import positions_along
 from kerneltest.declare.domains import DType
 from kerneltest.declare.kinds.base import Namespace, XpArray
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.boundaries import boundary_lengths
 from kerneltest.plan.cases import signature_slots
-from kerneltest.plan.exactness import exact_limit
 from kerneltest.plan.format_limits import OracleCost
-from kerneltest.plan.signatures import Signature, dtype_groups
-from kerneltest.plan.slots import Slot
+from kerneltest.plan.signatures import Signature, boundary_lengths, dtype_groups
+from kerneltest.plan.slots import Slot, exact_limit
 
 # The change of an element's code with a step along each axis, the last axis first.
 _STRIDES = (1, 7, 31, 53, 97, 113, 131, 151)

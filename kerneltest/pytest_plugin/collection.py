@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kerneltest.core.syntax import parse_source
+from kerneltest.core.source_location import parse_source
 
 if TYPE_CHECKING:
     import pytest

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerneltest.core.runtime import available_processors
+from kerneltest.core.processes import available_processors
 from kerneltest.core.targets import Tier
 from kerneltest.pytest_plugin.executor import Cluster, Executor, ItemRequest, PytestArguments, WorkerSetup
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kerneltest.execute.settings import RunSettings
     from kerneltest.pytest_plugin.collection import Collection
     from kerneltest.pytest_plugin.isolation import IsolatedWorker
-    from kerneltest.pytest_plugin.result_reuse import ResultReuse
+    from kerneltest.pytest_plugin.run_folder import ResultReuse
     from kerneltest.pytest_plugin.summary import Reporter
     from kerneltest.pytest_plugin.worker import ItemWorker
     from kerneltest.records.journal import Activity
@@ -102,8 +102,8 @@ class Dispatcher:
     def worker(self) -> ItemWorker:
         """The worker in this process."""
         if self._worker is None:
-            from kerneltest.pytest_plugin.crash_log import ConsoleCrashLog
-            from kerneltest.pytest_plugin.first_findings import FirstFindings
+            from kerneltest.pytest_plugin.crash_reports import ConsoleCrashLog
+            from kerneltest.pytest_plugin.progress import FirstFindings
             from kerneltest.pytest_plugin.worker import ItemWorker
 
             console = ConsoleCrashLog(self._reporter.console) if self._reporter is not None else None

@@ -8,8 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 import pytest
 
-from kerneltest.core.blame import Origin, describe_internal_error, origin_of
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, Origin, describe_internal_error, origin_of
 
 # Hooks before and after a session, where pytest does not expect `pytest.exit`.
 _OUTSIDE_OF_SESSION = ("pytest_addoption", "pytest_unconfigure")

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kerneltest
-from kerneltest.core.blame import assign_blame
 from kerneltest.core.details import InternalError
-from kerneltest.core.runtime import throttle_gc
+from kerneltest.core.failures import assign_blame
+from kerneltest.core.processes import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
-from kerneltest.declare.discovery import iter_pairings
+from kerneltest.declare.oracle_for import iter_pairings
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
-from kerneltest.pytest_plugin.exit_guard import ExitGuard, refuse_exit
-from kerneltest.pytest_plugin.failed_tests import FailedTests
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
@@ -27,6 +25,8 @@ from kerneltest.pytest_plugin.options import add_options
 from kerneltest.pytest_plugin.progress import PROGRESS, ProgressLine, open_terminal
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
 from kerneltest.pytest_plugin.sharding import ShardPlugin, earlier_seconds
+from kerneltest.pytest_plugin.summary import FailedTests
+from kerneltest.pytest_plugin.watchdog import ExitGuard, refuse_exit
 
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
@@ -85,7 +85,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(specs: Sequence[Any]) -> None:
     """Assigns GPUs to workers; the replacement of a crashed worker inherits its GPU."""
-    from kerneltest.pytest_plugin.gpu_assignment import assign_gpus
+    from kerneltest.pytest_plugin.scheduler import assign_gpus
 
     local = [spec for spec in specs if spec.popen]
     for spec, assignment in zip(local, assign_gpus(len(local)), strict=True):
@@ -183,11 +183,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     has_idle_pairing = any(not each.plan.items for each in run.collection.pairings)
     if not (items or has_idle_pairing or problems) or session.config.option.collectonly:
         return
-    from kerneltest.execute.code_digests import digest_pairings
     from kerneltest.execute.planning import build_plan
-    from kerneltest.pytest_plugin.project import identify_project
-    from kerneltest.records.merge_shards import part_of_plan
+    from kerneltest.execute.verdict_key import digest_pairings
+    from kerneltest.pytest_plugin.options import identify_project
     from kerneltest.records.record_files import write_plan
+    from kerneltest.records.resume import part_of_plan
 
     run.collection.select(part for part, _ in items)
     run.dispatcher.begin_run()

@@ -48,8 +48,7 @@ class IncrementalPlugin:
         """Yields the node ids of the items whose key is that under which they were green."""
         if not any(item.nodeid in green for item in items):
             return
-        from kerneltest.execute.cache import Cache
-        from kerneltest.execute.process_state import ProcessState
+        from kerneltest.execute.cache import Cache, ProcessState
         from kerneltest.execute.verdict_key import verdict_key
 
         planned = frozenset((p.pairing_id, p.backend.id, p.dtype) for item in items for p in item.items)
@@ -87,7 +86,7 @@ class IncrementalPlugin:
         """Stores the keys and the records of green items; drops items that are not green."""
         if (store := self._run.reuse.store) is None:
             return
-        from kerneltest.records.item_keys import read_keys
+        from kerneltest.records.result_cache import read_keys
 
         cells, keys = run.reconciled.cells, read_keys(self._run.folder.path)
         items: dict[str, str | None] = {}

@@ -13,11 +13,8 @@ from kerneltest.execute.settings import RunSettings
 from kerneltest.pytest_plugin.collection import Collection
 from kerneltest.pytest_plugin.dispatch import Dispatcher
 from kerneltest.pytest_plugin.options import read_settings, resolve_path
-from kerneltest.pytest_plugin.plan_file import PlanFile
-from kerneltest.pytest_plugin.result_reuse import ResultReuse
-from kerneltest.pytest_plugin.run_folder import FolderError, RunFolder
+from kerneltest.pytest_plugin.run_folder import FolderError, PlanFile, ResultReuse, RunFolder, remove_abandoned_folders
 from kerneltest.pytest_plugin.summary import Reporter
-from kerneltest.pytest_plugin.temporary_folders import remove_abandoned_folders
 from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
 
 

@@ -1,21 +1,71 @@
 """The folder of a run: claimed by one run at a time, and cleared of what an earlier run wrote."""
 
+from __future__ import annotations
+
+import functools
 import json
 import os
 import socket
 import tempfile
 import uuid
+import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING
 
+import pytest
 from filelock import FileLock, Timeout
 
-from kerneltest.pytest_plugin.temporary_folders import TemporaryFolder
+if TYPE_CHECKING:
+    from kerneltest.execute.settings import RunSettings
+    from kerneltest.records.result_cache import ResultCache
+    from kerneltest.records.run_plan import Plan
+
+
+# Temporary folders that are deleted by their process, or by the next run if that process was killed.
+
+_PREFIX = "kerneltest-"
+_LOCK = ".kerneltest.lock"  # held by the folder's process; the system releases it when that dies
+
+
+class TemporaryFolder:
+    """A folder below the system's temporary one that belongs to this process.
+
+    Attributes:
+      path: of the folder.
+    """
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+        self._lock = FileLock(self.path / f"{_LOCK}.new")
+        self._lock.acquire(timeout=0)
+        # Only now: a folder whose lock is not held is an abandoned one, which any other run deletes.
+        Path(self._lock.lock_file).rename(self.path / _LOCK)
+
+    def remove(self) -> None:
+        """Deletes the folder."""
+        rmtree(self.path, ignore_errors=True)
+        self._lock.release()
+
+
+def remove_abandoned_folders() -> None:
+    """Deletes the temporary folders of this user's processes that were killed. Those of living ones are locked."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        folder = path.parent
+        try:
+            if folder.is_symlink() or path.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            with FileLock(path, timeout=0):
+                rmtree(folder, ignore_errors=True)
+        except (OSError, Timeout):
+            continue
+
 
 MARKER = ".kerneltest"  # kerneltest may clear folders that contain it
-_LOCK = ".kerneltest.lock"
 # All files that a run writes there; no others are ever deleted.
 _WRITTEN = ("records-*.jsonl", "records-*.jsonl.gz", "end.json", "running-*.txt", "crash-*.jsonl", "died-*.txt",
             "said-*.txt", "costs-*.json", "keys-*.jsonl", "report.html", "smallest-*.jsonl", "smallest-*.jsonl.gz",
@@ -44,7 +94,7 @@ class RunFolder:
         self._temporary: TemporaryFolder | None = None
 
     @classmethod
-    def claim(cls, path: Path) -> "RunFolder":
+    def claim(cls, path: Path) -> RunFolder:
         """Locks a new, an empty, or an earlier run's folder until it is released.
 
         Raises:
@@ -76,7 +126,7 @@ class RunFolder:
         return folder
 
     @classmethod
-    def temporary(cls) -> "RunFolder":
+    def temporary(cls) -> RunFolder:
         """Creates a folder that is deleted when it is released."""
         temporary = TemporaryFolder()
         folder = cls(temporary.path, uuid.uuid4().hex)
@@ -123,3 +173,136 @@ def _describe_owner(path: Path) -> str:
         return f"process {int(owner['pid'])} on {owner['host']!s:.80} since {owner['started']!s:.40}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another run"
+
+
+# The plan of a run in its folder: who writes it, and whether an interrupted run can be resumed with it.
+
+
+class PlanFile:
+    """The plan of a run. Until this run has one, its folder keeps what an earlier run left there.
+
+    Attributes:
+      is_written: whether this run has written its plan, here or in an xdist worker.
+    """
+
+    def __init__(self, folder: RunFolder, resumed: Plan | None) -> None:
+        """Initialises the instance.
+
+        Args:
+          folder: of the run.
+          resumed: the plan of the run to resume; None for a new run.
+        """
+        self.is_written = False
+        self._folder, self._resumed = folder, resumed
+
+    @classmethod
+    def open(cls, folder: RunFolder, settings: RunSettings, *, may_resume: bool) -> PlanFile:
+        """Reads the plan of the run to resume, if there is one.
+
+        Args:
+          folder: of the run.
+          settings: of the run.
+          may_resume: False in xdist workers and for `--collect-only`, which leave that to others.
+
+        Raises:
+          pytest.UsageError: the folder has no run that can be resumed.
+        """
+        if not (settings.resume and may_resume):
+            return cls(folder, None)
+        from kerneltest.records.files import RecordError
+        from kerneltest.records.resume import load_previous_plan
+        from kerneltest.report.text.tables import lines_for_terminal
+
+        try:
+            return cls(folder, load_previous_plan(folder.path))
+        except RecordError as error:
+            folder.release()
+            raise pytest.UsageError(lines_for_terminal(f"--kt-resume: {error}")) from error
+
+    def begin_run(self, plan: Plan | None = None) -> None:
+        """Clears the folder of an earlier run, or prepares that run to be resumed.
+
+        Ends the session if the run to resume is another one.
+
+        Args:
+          plan: of this run; None if a worker has written it.
+        """
+        self.is_written = True
+        if self._resumed is None:
+            self._folder.clear()
+            return
+        from kerneltest.records.files import RecordError
+        from kerneltest.records.record_files import read_plan, write_plan
+        from kerneltest.records.resume import prepare_resume, resume_obstacles
+
+        path = self._folder.path
+        try:
+            problem = "; ".join(resume_obstacles(self._resumed, plan or read_plan(path)))
+            if not problem:
+                prepare_resume(path)
+        except RecordError as error:
+            problem = str(error)
+        if problem:
+            write_plan(path, self._resumed)  # a worker may have overwritten it
+            self.is_written = False
+            message = f"--kt-resume: this run differs from the one in {path}: {problem}. Undo that or omit --kt-resume"
+            pytest.exit(message, returncode=pytest.ExitCode.USAGE_ERROR)
+
+    def is_written_by_worker(self) -> bool:
+        """Returns whether an xdist worker has written this run's plan."""
+        if not (self._folder.path / "plan.json").exists():
+            return False
+        from kerneltest.records.files import RecordError
+        from kerneltest.records.record_files import read_plan
+
+        try:
+            return read_plan(self._folder.path).run == self._folder.run
+        except RecordError:
+            return False
+
+    def cases_by_item(self) -> dict[str, int]:
+        """Returns the number of cases of each item whose backend is available; {} before the plan is written."""
+        from kerneltest.records.files import RecordError
+        from kerneltest.records.record_files import read_plan
+        from kerneltest.records.run_plan import ANY
+
+        try:
+            plan = read_plan(self._folder.path)
+        except RecordError:
+            return {}
+        counts: Counter[str] = Counter()
+        for each in plan.items:
+            counts[each.item] += sum(each.families.values()) if each.group != ANY else 0
+        return +counts
+
+
+# The folders in pytest's cache that keep results of a run for the next one.
+
+
+class ResultReuse:
+    """The parts of pytest's cache for compiled code and for green items."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Initialises the instance for the cache of a session."""
+        self._cache: pytest.Cache | None = getattr(config, "cache", None)
+
+    @functools.cached_property
+    def cache_folder(self) -> Path | None:
+        """Kerneltest's folder in pytest's cache, created on first use; None without a cache."""
+        try:
+            return None if self._cache is None else self._cache.mkdir("kerneltest")
+        except OSError as error:
+            warnings.warn(f"kerneltest caches no compiled code: {error}", pytest.PytestWarning, stacklevel=2)
+            return None
+
+    @property
+    def results_folder(self) -> Path | None:
+        """The folder of green items; None without pytest's cache."""
+        return None if self.cache_folder is None else self.cache_folder / "green"
+
+    @property
+    def store(self) -> ResultCache | None:
+        """The store of green items; None without pytest's cache."""
+        from kerneltest.records.result_cache import ResultCache
+
+        return None if self.results_folder is None else ResultCache(self.results_folder)

@@ -14,8 +14,7 @@ from kerneltest.records.files import open_inside, slug
 from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.reproduce.script_writer import save_reproduction
-from kerneltest.triage.suspect import Suspect
-from kerneltest.triage.suspects import find_suspects
+from kerneltest.triage.suspects import Suspect, find_suspects
 
 
 class SuspectTracker:

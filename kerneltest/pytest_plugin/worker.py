@@ -2,40 +2,143 @@
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
 
+from kerneltest.backends.base import UnavailableBackend
+from kerneltest.backends.compile_cache import disk_cache
 from kerneltest.backends.device import device_responds
-from kerneltest.backends.disk_cache import disk_cache
-from kerneltest.core.failures import Failure
-from kerneltest.core.guard import Guard
-from kerneltest.core.runtime import show_warnings_once
+from kerneltest.core.failures import Failure, Guard, escape_surrogates
+from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.execute.cache import Cache
+from kerneltest.core.verdicts import Gap, Verdict, worst
+from kerneltest.execute.cache import Cache, ProcessState
 from kerneltest.execute.item import Item, Outcome
-from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import PriorAttempts, run_item
 from kerneltest.execute.time_budget import TimeBudget
-from kerneltest.pytest_plugin.crash_log import CrashLog, CrashReason, FileCrashLog
-from kerneltest.pytest_plugin.crash_reports import device_is_lost, prior_attempts
+from kerneltest.execute.verdict_key import verdict_key
+from kerneltest.pytest_plugin.crash_reports import CrashLog, CrashReason, FileCrashLog, device_is_lost, prior_attempts
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, WorkerSetup
-from kerneltest.pytest_plugin.item_results import describe_findings, item_result
-from kerneltest.pytest_plugin.item_reuse import ItemReuse
 from kerneltest.pytest_plugin.suspect_tracker import SuspectTracker
 from kerneltest.pytest_plugin.watchdog import Watchdog, exit_with_report
-from kerneltest.records.artifacts import save_artifacts
 from kerneltest.records.files import slug
 from kerneltest.records.journal import Activity, Journal
-from kerneltest.records.record_files import RecordWriter
+from kerneltest.records.record_files import RecordWriter, save_artifacts
+from kerneltest.records.result_cache import CachedResult, KeyWriter, ResultCache, keys_before
+from kerneltest.records.resume import discard_item, read_item
 from kerneltest.records.schema import ANY, Record
-from kerneltest.report.text.item_failure import headline
+from kerneltest.report.text.suspect_text import format_failure, headline
 from kerneltest.reproduce.script_writer import save_reproduction
 from kerneltest.trace.tracing import without_debugging
-from kerneltest.triage.suspect import Suspect
+from kerneltest.triage.suspects import Suspect
+
+# The result of an item, from its records, its findings and their suspects.
+
+
+def item_result(
+    setup: WorkerSetup,
+    item: Item,
+    request: ItemRequest,
+    records: Sequence[Record],
+    findings: Sequence[Record],
+    suspects: Sequence[Suspect],
+) -> ItemResult:
+    """Returns the result of an item.
+
+    Args:
+      setup: of the worker that ran it.
+      item: one of its groups.
+      request: of the item.
+      records: of all its cases.
+      findings: those of them that are not green.
+      suspects: of the findings.
+    """
+    verdicts = [record.verdict for record in records]
+    passed = any(verdict in (Verdict.PASS, Verdict.XFAIL) for verdict in verdicts)
+    result = ItemResult(
+        str(Verdict.PASS if passed else Verdict.UNAVAILABLE), tuple(dict.fromkeys(record.family for record in records))
+    )
+    if findings:
+        line, message = describe_findings(setup, item, findings, suspects, request)
+        return replace(
+            result, verdict=str(worst(record.verdict for record in findings)), headline=line, message=message
+        )
+    reason = next((record.message for record in reversed(records) if record.verdict is Verdict.UNAVAILABLE), "")
+    if passed or not reason:
+        return result
+    backend = item.backend
+    lacking = backend.unavailable() and not isinstance(backend, UnavailableBackend)
+    if backend.id in setup.named_backends and lacking:
+        message = escape_surrogates(f"{backend.id} was requested and is unavailable: {reason}")
+        return replace(result, headline=message, message=message)
+    return replace(result, skipped=True, message=escape_surrogates(f"{backend.id} unavailable: {reason}"))
+
+
+def describe_findings(
+    setup: WorkerSetup, item: Item, findings: Sequence[Record], suspects: Sequence[Suspect], request: ItemRequest
+) -> tuple[str, str]:
+    """Returns the findings of an item in one line, and in full. Arguments are those of `item_result`."""
+    report, shows_cases = setup.settings.report, setup.shows_cases
+    lines = format_failure(item, findings, suspects, setup.root, report, request.command, cases=shows_cases)
+    return headline(findings, suspects), "\n".join(lines)
+
+
+# Reuse by a worker: of items that were green under the same key, and of the records of a run that it resumes.
+
+
+class ItemReuse:
+    """The results of earlier runs that the items of one worker may reuse."""
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        self._setup = setup
+        self._keys = KeyWriter(setup.folder, setup.shard)
+
+    def find_key(self, parts: Sequence[Item], cache: Cache) -> str:
+        """Returns the key of an item; "" if its verdicts must not be reused, or if no run can.
+
+        Args:
+          parts: the item's groups.
+          cache: that the item runs with.
+        """
+        if not self._setup.writes_keys:
+            return ""
+        try:
+            return verdict_key(parts, cache)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException:  # a `NotReusableError`, or what the case itself reports when it runs
+            return ""
+
+    def write_key(self, name: str, key: str) -> None:
+        """Notes the key with which an item runs, for the end of the run and for one that resumes it."""
+        if self._setup.writes_keys:
+            self._keys.write(name, key)
+
+    def take_over(self, item: Item, name: str, key: str) -> CachedResult | None:
+        """Returns the records of an item that was green under a key; None if it has to run.
+
+        Devices always run again, since the device itself may have changed.
+        """
+        if self._setup.results is None or item.backend.tier is Tier.DEVICE:
+            return None
+        return ResultCache(self._setup.results).records(name, key)
+
+    def resume(self, name: str, key: str) -> list[Record]:
+        """Returns the records of an item in the run that this one resumes. Deletes them if they have another key."""
+        if not self._setup.settings.resume:
+            return []
+        if key and self._keys_before.get(name) == key:
+            return read_item(self._setup.folder, name)
+        discard_item(self._setup.folder, name)
+        return []
+
+    @functools.cached_property
+    def _keys_before(self) -> Mapping[str, str]:
+        return keys_before(self._setup.folder)
+
 
 _MAX_SAVED = 20  # findings of an item whose inputs are saved, in addition to the first of each kind
 

@@ -1,14 +1,16 @@
 """Evidence of a finding: the worst element, the pattern of wrong elements, and the arrays around them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from kerneltest.records.files import escapes_folder
-from kerneltest.records.strict_json import ReadsSpecialFloats
+from kerneltest.core.source_location import relative_path
+from kerneltest.numerics.spread import ErrorShare
+from kerneltest.records.files import ReadsSpecialFloats, escapes_folder
 
 Float = Annotated[float, ReadsSpecialFloats()]
 Element = Annotated[float | int | bool, ReadsSpecialFloats()]  # of an array
@@ -276,3 +278,86 @@ class BudgetPart:
     line: Count
     part: Annotated[Float, Field(ge=0, le=1)]
     amplified: Annotated[Float, Field(ge=0)] = 0.0
+
+
+# The magnitudes of an argument's numbers, as the binades in which they lie.
+
+LOWEST, HIGHEST = -30, 31
+"""Exponents of the least binade, which stands for all below it too, and of the greatest, which stands for all above."""
+
+Bits = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+@dataclass(frozen=True, slots=True)
+class Magnitudes:
+    """The binades of the finite numbers of an argument; zeros have none.
+
+    Attributes:
+      argument: the path of the argument.
+      positive, negative: the binades of its positive and its negative numbers: bit i stands for those of magnitude
+        `2**(i + LOWEST)` up to, but without, the next power of two.
+    """
+
+    argument: str
+    positive: Bits
+    negative: Bits
+
+
+# Error budgets: the parts of a bound as records keep them, and in words.
+
+_MOST, _LEAST = 5, 0.01  # parts that a record keeps, and the smallest part
+_MOST_SHOWN, _LEAST_SHOWN = 3, 0.05  # parts that a line shows, and the smallest part
+_UNSTABLE = 32.0  # amplification of a rounding; a function with an error of 16 ulps stays below it
+
+
+def budget_parts(shares: Iterable[ErrorShare]) -> tuple[BudgetPart, ...]:
+    """Returns the largest parts of a bound, largest first; many small ones make up the rest."""
+    return tuple(
+        BudgetPart(
+            each.source.description,
+            relative_path(each.source.origin.file),
+            each.source.origin.line,
+            round(each.part, 4),
+            float(f"{each.amplified:.3g}") if each.source.kind == "rounding" else 0.0,
+        )
+        for each in list(shares)[:_MOST]
+        if each.part >= _LEAST
+    )
+
+
+def format_budget(parts: Sequence[BudgetPart]) -> str:
+    """Formats parts: `72% TF32 rounding of the operands of `q @ k.T` (test_attention.py:12), 20% ...`."""
+    shown_parts = [part for part in parts[:_MOST_SHOWN] if part.part >= _LEAST_SHOWN]
+    return ", ".join(f"{part.part:.0%} {_format_part(part)}" for part in shown_parts)
+
+
+def instability_note(parts: Sequence[BudgetPart]) -> str:
+    """Returns a note on the oracle's operation that amplifies rounding most, and what to do; "" if none does."""
+    worst = max(parts, key=lambda part: part.amplified, default=None)
+    if worst is None or worst.amplified < _UNSTABLE:
+        return ""
+    return (
+        f"{_format_part(worst)} moves the result {worst.amplified:.3g} times as far as a rounding of the inputs does: "
+        "a formula that cancels less there, if there is one, makes the bound tighter"
+    )
+
+
+def vacuous_bound_note(shares: Sequence[ErrorShare], tolerance: str) -> str:
+    """Returns a note on why a bound is vacuous, and what to do about it."""
+    problem, parts = f"the bound by {tolerance} is so wide that zeros would pass", budget_parts(shares)
+    if not parts:
+        return f"{problem}: choose a tighter error model"
+    return f"{problem}: {format_budget(parts)}\n{instability_note(parts) or _advice(shares[0])}"
+
+
+def _advice(largest: ErrorShare) -> str:
+    if largest.source.kind.endswith(" operands"):
+        return (
+            "if the kernel asks for full precision of its products, name the static argument that does: "
+            "kt.tolerance.rounding(precision=NAME)"
+        )
+    return "give values that cancel less (domain=), or a closed form of the bound, such as kt.tolerance.reduction"
+
+
+def _format_part(part: BudgetPart) -> str:
+    return f"{part.words} ({PurePosixPath(part.file).name}:{part.line})" if part.file else part.words

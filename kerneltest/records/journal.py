@@ -14,8 +14,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter
 
-from kerneltest.records.files import open_inside
-from kerneltest.records.strict_json import dumps
+from kerneltest.records.files import dumps, open_inside
 
 _MOST_BYTES = 2**16
 _PHASE = 32  # bytes reserved for the phase and the concurrent compilations, which are rewritten by themselves

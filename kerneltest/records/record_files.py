@@ -1,28 +1,175 @@
 """Reading and writing a run: plan and records as strict JSON lines in shards, arguments, artifacts."""
 
 import gzip
+import math
 import os
+import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
 
+import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from kerneltest.core.details import Detail
-from kerneltest.records.artifacts import load_arguments as load_arguments
-from kerneltest.records.artifacts import save_arguments as save_arguments
-from kerneltest.records.artifacts import save_artifacts as save_artifacts
-from kerneltest.records.files import RecordError as RecordError
-from kerneltest.records.files import open_inside
-from kerneltest.records.mutation_scores import MutationScore
+from kerneltest.core.dtypes import Array, parse_dtype
+from kerneltest.core.failures import escape_surrogates
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.files import SCHEMA as SCHEMA
+from kerneltest.records.files import RecordError, dumps, first_problem, is_not_json, open_inside
 from kerneltest.records.run_plan import End, Plan
-from kerneltest.records.schema import Record, Reproducer
-from kerneltest.records.strict_json import dumps
-from kerneltest.records.validation import SCHEMA as SCHEMA
-from kerneltest.records.validation import first_problem, is_not_json
+from kerneltest.records.schema import MutationScore, Record, Reproducer
+
+# Compact in-memory records: repeated field values are interned, evidence windows stay on disk.
+
+_MOST = 2**16  # interned values; if all values differ, interning costs more than it saves
+
+_Value = TypeVar("_Value", bound=Hashable)
+_Item = TypeVar("_Item")
+_Kept = TypeVar("_Kept")
+
+
+def intern_records(records: Iterable[Record]) -> Iterator[Record]:
+    """Yields equal records in a fraction of the memory, but without the elements of their evidence windows.
+
+    `runs.load_windows` reads those again.
+    """
+    shared = _Interner()
+    return map(shared.record, records)
+
+
+class _Interner:
+    """Values seen so far, each stored once."""
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, Hashable] = {}
+        self._floats: dict[float, float] = {}  # separate, since 1.0 equals 1
+        self._mappings: dict[Hashable, Mapping[str, Any]] = {}
+
+    def record(self, record: Record) -> Record:
+        same, mapping = self._same, self._mapping
+        return replace(
+            record,
+            item=same(record.item),
+            pairing=same(record.pairing),
+            backend=same(record.backend),
+            dtype=same(record.dtype),
+            group=same(record.group),
+            family=same(record.family),
+            signature=same(record.signature),
+            target=same(record.target),
+            case=same(record.case),  # other backends record the same case soon after
+            message=same(record.message),
+            compared=same(record.compared),
+            bound_fraction=None if record.bound_fraction is None else self._float(record.bound_fraction),
+            tolerance=same(record.tolerance),
+            evidence=record.evidence and _without_windows(record.evidence),
+            compiler_metrics=record.compiler_metrics or _NO_FACTS,
+            ulps=same(tuple(map(same, record.ulps))),
+            dims=mapping(record.dims),
+            dtypes=mapping(record.dtypes),
+            statics=mapping(record.statics),
+            special_inputs=same(record.special_inputs),
+            magnitudes=same(record.magnitudes),
+            detail=record.detail and self._same(record.detail),
+            defined=same(record.defined),
+            undefined=same(record.undefined),
+            reused_from=same(record.reused_from),
+        )
+
+    def _same(self, value: _Value) -> _Value:
+        return _once(self._values, value, value)
+
+    def _float(self, value: float) -> float:
+        return _once(self._floats, value, value)
+
+    def _mapping(self, value: Mapping[str, _Item]) -> Mapping[str, _Item]:
+        return _once(self._mappings, tuple((name, type(each), each) for name, each in value.items()), value)
+
+
+def _once(known: dict[Any, Any], key: Hashable, value: _Kept) -> _Kept:
+    """Returns the first value seen under a key."""
+    if len(known) > _MOST:
+        known.clear()
+    first: _Kept = known.setdefault(key, value)
+    return first
+
+
+_NO_FACTS: Mapping[str, Mapping[str, int]] = {}
+
+
+def _without_windows(evidence: Evidence) -> Evidence:
+    if evidence.window is None:
+        return evidence
+    window = replace(evidence.window, values=(), expected=(), bound=(), wrong="")
+    return replace(evidence, window=window, inputs=(), errors=None)
+
+
+# Artifacts and array arguments that a run saves next to its records.
+
+
+def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[str, ...]:
+    """Saves an artifact's files under `artifacts/` and returns their paths within the folder."""
+    paths = {f"artifacts/{case}/{name}": text for name, text in files.items()}
+    for path, text in paths.items():
+        with open_inside(folder, path, "wb") as file:
+            file.write(escape_surrogates(text).encode())
+    return tuple(paths)
+
+
+def save_arguments(folder: Path, case: str, arguments: Mapping[str, Array]) -> str:
+    """Saves a case's array arguments under `cases/` and returns the path within the folder."""
+    # Stored as unsigned integers under dtype and leaf, since NumPy's format lacks bfloat16.
+    raw = {f"{value.dtype.name}:{leaf}": _bits(value) for leaf, value in arguments.items()}
+    path = f"cases/{case}.npz"
+    with open_inside(folder, path, "wb") as file:
+        np.savez_compressed(file, **raw)  # type: ignore[arg-type]
+    return path
+
+
+def load_arguments(folder: Path, name: str, most: int = 2**30) -> dict[str, Array]:
+    """Loads the array arguments saved by `save_arguments`, by leaf.
+
+    Args:
+      folder: the run's folder.
+      name: the path that `save_arguments` returned.
+      most: limit for the size of all arrays together, in bytes.
+
+    Raises:
+      RecordError: they cannot be read, or exceed the limit.
+    """
+    arguments: dict[str, Array] = {}
+    try:
+        with open_inside(folder, name) as file, zipfile.ZipFile(file) as saved:
+            for entry in saved.infolist():
+                dtype, leaf = entry.filename.removesuffix(".npy").split(":", 1)
+                if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise ValueError(f"{leaf} is compressed in a way that NumPy does not use")
+                with saved.open(entry) as packed:
+                    bits = _array(packed, most - sum(value.nbytes for value in arguments.values()))
+                arguments[leaf] = bits.view(parse_dtype(dtype)).reshape(bits.shape)
+    except Exception as error:  # a damaged file raises all kinds
+        raise RecordError(f"{name}: the inputs cannot be read: {error}") from error
+    return arguments
+
+
+def _array(file: IO[bytes], most: int) -> Array:
+    """Reads an array of unsigned integers in NumPy's format; checks its size before allocating it."""
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("an array is in another version of NumPy's format")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    size = math.prod(shape) * dtype.itemsize
+    if dtype.kind != "u" or not 0 <= size <= most:
+        raise ValueError(f"an array of {dtype} of shape {shape} is not what was saved")
+    return np.frombuffer(bytearray(file.read(size)), dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _bits(value: Array) -> Array:
+    return value.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[value.dtype.itemsize])
+
 
 # Limits of readers; no run writes as much.
 _MOST_PLAN = 2**24  # bytes
@@ -37,7 +184,7 @@ _Line = TypeVar("_Line")
 
 
 # No value is converted to the declared type; unknown fields, bare NaNs and infinities are errors.
-_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+_STRICT_LINES = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +192,7 @@ class _RecordLine:
     schema: Literal[11]
     record: Record
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = _STRICT_LINES
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +200,7 @@ class _PlanLine:
     schema: Literal[11]
     plan: Plan
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = _STRICT_LINES
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +208,7 @@ class _EndLine:
     schema: Literal[11]
     end: End
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = _STRICT_LINES
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +216,7 @@ class _SmallestLine:
     schema: Literal[11]
     smallest: Reproducer
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = _STRICT_LINES
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +224,7 @@ class _MutantsLine:
     schema: Literal[11]
     mutants: MutationScore
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = _STRICT_LINES
 
 
 RECORD_LINE, PLAN_LINE, END_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine), TypeAdapter(_EndLine)

@@ -1,13 +1,16 @@
 """Cache of green items between runs: the key under which each item was green, and its records."""
 
+import functools
 import gzip
 import hashlib
 import json
 import os
+import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import metadata, util
 from pathlib import Path
 
 from kerneltest.core.verdicts import Verdict
@@ -118,3 +121,143 @@ class ResultCache:
 def _has_files(record: Record) -> bool:
     evidence = record.evidence
     return bool(record.files or (evidence is not None and (evidence.file or evidence.script)))
+
+
+# The keys of a run's items, as the processes that ran them wrote them: digests of all that verdicts follow from.
+
+BEFORE = "before"  # the shard of the run that this one resumes
+_MOST_OF_A_LINE = 2**16  # characters of a line
+
+
+class KeyWriter:
+    """Appends keys to a file of one process in a run's folder."""
+
+    def __init__(self, folder: Path, shard: str) -> None:
+        self._folder, self._name = folder, f"keys-{shard}.jsonl"
+
+    def write(self, item: str, key: str) -> None:
+        """Notes with which key an item ran; "" if that is unknown."""
+        with open_inside(self._folder, self._name, "ab") as file:
+            file.write(json.dumps([item, key]).encode() + b"\n")
+
+
+def read_keys(folder: Path) -> dict[str, str]:
+    """Returns the key with which each item of a run ran; "" if processes disagree, or if it is unknown.
+
+    Keys of a run that was resumed count only for items that have not run since.
+    """
+    keys: dict[str, str] = {}
+    for path in sorted(folder.glob("keys-*.jsonl")):
+        if path.name != f"keys-{BEFORE}.jsonl":
+            for item, key in _lines(folder, path.name):
+                keys[item] = key if keys.get(item, key) == key else ""
+    return {**keys_before(folder), **keys}
+
+
+def keys_before(folder: Path) -> dict[str, str]:
+    """Returns the keys of the run that this one resumes."""
+    return dict(_lines(folder, f"keys-{BEFORE}.jsonl"))
+
+
+def replace_keys(folder: Path, keys: dict[str, str]) -> None:
+    """Replaces all keys in a folder by those of a run that is to be resumed."""
+    for path in folder.glob("keys-*.jsonl"):
+        path.unlink()
+    writer = KeyWriter(folder, BEFORE)
+    for item, key in keys.items():
+        writer.write(item, key)
+
+
+def _lines(folder: Path, name: str) -> Iterator[tuple[str, str]]:
+    """Yields the items and keys of a file; a line that is cut off or damaged says nothing."""
+    try:
+        with open_inside(folder, name) as file:
+            while line := file.readline(_MOST_OF_A_LINE):
+                try:
+                    item, key = json.loads(line)
+                except (ValueError, TypeError, RecursionError):
+                    continue
+                if isinstance(item, str) and isinstance(key, str):
+                    yield item, key
+    except OSError:
+        return
+
+
+# Digests of the contents of installed packages: two builds of one version differ.
+
+# What decides a verdict apart from the kernel, the oracle and the declaration.
+_MODULES = ("kerneltest", "jax", "jaxlib", "numpy", "ml_dtypes", "scipy")
+_COMPILERS = (
+    "jax-cuda",
+    "jax_cuda",
+    "jax-rocm",
+    "jax_rocm",
+    "nvidia-",
+    "nvidia_",
+    "triton",
+    "pytorch-triton",
+    "libtpu",
+)
+_CHUNK = 2**20
+
+
+@functools.cache
+def contents_of_libraries() -> str:
+    """Returns a digest of kerneltest, JAX, NumPy and the compilers, as they are installed here."""
+    parts = [f"{name} {contents_of_module(name)}" for name in _MODULES]
+    for each in metadata.distributions():
+        name = (each.metadata["Name"] or "").lower()
+        if name.startswith(_COMPILERS):
+            parts.append(f"{name} {each.version} {_digest(_recorded(each.read_text('RECORD') or ''))}")
+    return _digest(sorted(parts))
+
+
+def contents_of_module(name: str) -> str:
+    """Returns a digest of a top-level package: of its RECORD if an installer wrote one, else of all its files.
+
+    Returns:
+      Hexadecimal digits; "" if it is not installed.
+    """
+    try:
+        spec = util.find_spec(name)
+    except (ImportError, ValueError):
+        return ""
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not places:
+        return ""
+    home = Path(places[0])
+    for record in sorted(home.parent.glob(f"{name}-*.dist-info/RECORD")):
+        lines = list(_recorded(record.read_text(encoding="utf-8", errors="replace")))
+        if any(line.startswith(f"{name}/") for line in lines):
+            return _digest(lines)
+    return _digest(_files(home))
+
+
+def _recorded(text: str) -> Iterator[str]:
+    """Yields the lines of a RECORD that tell the content of a file."""
+    yield from sorted(line for line in text.splitlines() if re.search(r",sha\d+=", line) and ".dist-info/" not in line)
+
+
+def _files(home: Path) -> Iterator[str]:
+    """Yields the path and the content of each file below a folder."""
+    for folder, folders, names in os.walk(home):
+        folders[:] = sorted(each for each in folders if each != "__pycache__" and not each.startswith("."))
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path.suffix != ".pyc" and path.is_file():
+                yield f"{path.relative_to(home).as_posix()} {_content(path)}"
+
+
+def _content(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while part := file.read(_CHUNK):
+                digest.update(part)
+    except OSError as error:
+        return f"unreadable: {error}"
+    return digest.hexdigest()
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:32]

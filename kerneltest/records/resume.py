@@ -1,16 +1,20 @@
 """Resuming an interrupted run: its records stay, everything else that it left is removed."""
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import fields
-from itertools import groupby
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import groupby, islice
 from pathlib import Path
+from typing import BinaryIO
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.files import RecordError, open_inside
-from kerneltest.records.item_keys import BEFORE, read_keys, replace_keys
-from kerneltest.records.record_files import line_of, read_plan, read_records, read_shard, shard_files
-from kerneltest.records.run_plan import CellKey, Plan
+from kerneltest.records.files import RecordError, dumps, open_inside
+from kerneltest.records.record_files import line_of, read_end, read_plan, read_records, read_shard, shard_files
+from kerneltest.records.result_cache import BEFORE, read_keys, replace_keys
+from kerneltest.records.run_plan import CellKey, Plan, PlannedItem, digest_ids, plan_differences
+from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record
 
 _OWN = ("run", "started", "project")  # fields that may differ: verdicts do not depend on them
@@ -94,3 +98,138 @@ def discard_item(folder: Path, item: str) -> None:
 
 def _shard_of(item: str) -> str:
     return f"{BEFORE}-{hashlib.sha256(item.encode()).hexdigest()[:16]}"
+
+
+# Merging the shards of a run: they must be complete and belong to one plan.
+
+_SHARD = re.compile(r"[1-9]\d{0,17}/([1-9]\d{0,17})")
+_MOST_NAMED = 8  # missing shards
+
+# Files that a merged run takes over from its shards.
+_COPIED = ("records-*.jsonl*", "smallest-*.jsonl*", "mutants-*.jsonl*", "cases/*", "artifacts/*/*")
+
+
+class JoinError(ValueError):
+    """Runs that are not the shards of one run; says which, why, and what to do."""
+
+
+def part_of_plan(plan: Plan, items: Iterable[str], shard: str) -> Plan:
+    """Returns the plan of one shard, with a digest by which the shards of one run are recognised.
+
+    Args:
+      plan: the plan of the whole run.
+      items: node ids of the shard's items.
+      shard: its name, such as `2/3`.
+    """
+    mine = frozenset(items)
+    kept = tuple(item for item in plan.items if item.item in mine)
+    others = tuple(item for item in plan.items if item.item not in mine)
+    return replace(plan, items=kept, elsewhere=others, shard=shard, whole=_digest_of_whole(plan, plan.items))
+
+
+def _digest_of_whole(plan: Plan, items: Iterable[PlannedItem]) -> str:
+    return digest_ids([*map(dumps, items), *map(dumps, plan.pairings.values())])
+
+
+def merge_plans(runs: Sequence[RunRecords]) -> Plan:
+    """Returns the plan of the run whose shards are given. Items that no shard ran become gaps.
+
+    Raises:
+      JoinError: a shard is missing or given twice, a run is not a shard, or two shards belong to different runs.
+    """
+    if not runs:
+        raise JoinError("there is no run to merge")
+    names = [run.name or run.folder.name for run in runs]
+    if whole := [name for run, name in zip(runs, names, strict=True) if not run.plan.shard]:
+        raise JoinError(f"{whole[0]} is a whole run, not a shard: kerneltest report and summary take it as it is")
+    first = runs[0]
+    for run, name in zip(runs, names, strict=True):
+        if told := "; ".join(_differences(first.plan, run.plan)):
+            raise JoinError(f"{names[0]} and {name} belong to different runs: {told}")
+        if _digest_of_whole(run.plan, (*run.plan.items, *run.plan.elsewhere)) != run.plan.whole:
+            raise JoinError(f"{name} does not list all items of its run: run this shard again with this kerneltest")
+    count = _shard_count(first.plan, names[0])
+    by_shard: dict[str, str] = {}
+    for run, name in zip(runs, names, strict=True):
+        if run.plan.shard in by_shard:
+            raise JoinError(f"{by_shard[run.plan.shard]} and {name} are both shard {run.plan.shard}")
+        by_shard[run.plan.shard] = name
+    if (lacking := count - len(by_shard)) > 0:
+        absent = (f"{i}/{count}" for i in range(1, count + 1) if f"{i}/{count}" not in by_shard)
+        more = f" and {lacking - _MOST_NAMED} more" if lacking > _MOST_NAMED else ""
+        named = f"{', '.join(islice(absent, _MOST_NAMED))}{more}"
+        raise JoinError(f"shard{'s' * (lacking > 1)} {named} missing: run it, or name its folder")
+    places = {name: place for place, name in enumerate(first.plan.pairings)}
+    items = sorted((*first.plan.items, *first.plan.elsewhere), key=lambda item: places[item.pairing])
+    problems = dict.fromkeys(problem for run in runs for problem in run.plan.problems)
+    internal = dict.fromkeys(error for run in runs for error in run.plan.internal_errors)
+    started = min(run.plan.started for run in runs)
+    environment = {key: value for run in runs for key, value in run.plan.environment.items()}
+    return replace(
+        first.plan, items=tuple(items), shard="", whole="", elsewhere=(), problems=tuple(problems), started=started,
+        environment=environment, internal_errors=tuple(internal),
+    )  # fmt: skip
+
+
+def _shard_count(plan: Plan, name: str) -> int:
+    """Returns the number of shards of a run.
+
+    Raises:
+      JoinError: the plan of a shard names none.
+    """
+    if not (match := _SHARD.fullmatch(plan.shard)):
+        raise JoinError(f"{name} has no number of a shard, but {plan.shard!a}")
+    return int(match[1])
+
+
+def _differences(one: Plan, other: Plan) -> list[str]:
+    """Returns the differences of two plans because of which their shards do not belong together."""
+    counts = [plan.shard.partition("/")[2] for plan in (one, other)]
+    if len(set(counts)) > 1:
+        return [f"they have {' and '.join(counts)} shards"]
+    if told := [f"{name} is {a} and {b}" for name, a, b in plan_differences(one, other)]:
+        return told
+    if one.whole == other.whole:
+        return []
+    names = dict.fromkeys([*one.pairings, *other.pairings])
+    unlike = [name for name in names if one.pairings.get(name) != other.pairings.get(name)]
+    return [f"{name} is declared or written differently" for name in unlike] or ["they planned different cases"]
+
+
+def failed_tests(runs: Sequence[RunRecords]) -> tuple[str, ...]:
+    """Returns the tests other than pairings that failed in some shards.
+
+    Raises:
+      RecordError: the end of a shard cannot be read.
+    """
+    ends = [read_end(run.folder) for run in runs]
+    return tuple(dict.fromkeys(name for end in ends if end is not None for name in end.failed_tests))
+
+
+def copy_files(run: RunRecords, folder: Path) -> None:
+    """Copies a shard's records, reproducers, inputs and artifacts into another folder.
+
+    Raises:
+      OSError: a file cannot be read or written.
+      RecordError: two shards hold different files of one name.
+    """
+    number = run.plan.shard.partition("/")[0]
+    for path in sorted(path for pattern in _COPIED for path in run.folder.glob(pattern)):
+        name = path.relative_to(run.folder).as_posix()
+        kind, dash, rest = name.partition("-")
+        target = f"{kind}{dash}{number}.{rest}" if kind in ("records", "smallest", "mutants") else name
+        with open_inside(run.folder, name) as file:
+            if not (folder / target).exists():
+                with open_inside(folder, target, "xb") as copy:
+                    shutil.copyfileobj(file, copy)
+            elif not _is_same(file, folder, target):
+                raise RecordError(f"{path}: another shard has a different file of this name")
+
+
+def _is_same(file: BinaryIO, folder: Path, name: str) -> bool:
+    """Compares a file with one in a run's folder."""
+    with open_inside(folder, name) as other:
+        while (part := file.read(2**20)) == other.read(2**20):
+            if not part:
+                return True
+    return False

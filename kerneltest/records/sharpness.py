@@ -1,12 +1,13 @@
 """Sharpness: how small an error of an output its bounds would still show."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from statistics import median_low
 
-from kerneltest.core.group_names import GroupName
-from kerneltest.records.error_budget_text import format_budget
+from kerneltest.core.verdicts import GroupName
+from kerneltest.records.evidence import format_budget
 from kerneltest.records.schema import Record
 
 _USELESS = 0.1  # relative error that any bound should show somewhere
@@ -84,3 +85,101 @@ def sharpness_remarks(records: Iterable[Record]) -> list[str]:
         if each.remark and (not known.remark or (each.best, each.typical) > (known.best, known.typical)):
             bluntest[each.pairing] = each
     return [f"{name}: {each.remark}" for name, each in bluntest.items() if each.remark]
+
+
+# The questions that a pairing's cases ask: comparisons that no kernel can fail say nothing about this one.
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The range of values that the compared cases of a pairing expect.
+
+    Attributes:
+      known: whether any record says it.
+      red: whether there is a finding, so that the pairing cannot be green by mistake.
+      least, greatest: of all expected values that are finite.
+      longest: the greatest length of any dim; None without dims.
+      formulas: number of cases that were asked whether the formula is right.
+      unasked: number of those that could not be, by the reason.
+      narrow: the dtype below float64 in which the oracle returned an output undeclared; "" if it never did.
+    """
+
+    known: bool = False
+    red: bool = False
+    least: float = math.inf
+    greatest: float = -math.inf
+    longest: int | None = None
+    formulas: int = 0
+    unasked: Counter[str] = field(default_factory=Counter)
+    narrow: str = ""
+
+    def add(self, record: Record) -> None:
+        if record.case and record.dims:
+            self.longest = max(self.longest or 0, *record.dims.values())
+        self.red |= record.verdict.is_finding
+        if record.formula is not None:
+            self.formulas += 1
+            if record.formula.unanswered:
+                self.unasked[record.formula.unanswered] += 1
+        expected = record.expected
+        if expected is None or not record.compared:
+            return
+        self.known = True
+        self.narrow = self.narrow or expected.narrow
+        if expected.finite:
+            self.least, self.greatest = min(self.least, expected.least), max(self.greatest, expected.greatest)
+
+    @property
+    def is_constant(self) -> bool:
+        """True if all expected values are one number that memory does not hold by chance."""
+        return self.least == self.greatest != 0
+
+    @property
+    def problem(self) -> str:
+        if not self.known or self.red or self.least < self.greatest or self.is_constant:
+            return ""
+        value = "NaN or infinite" if self.least > self.greatest else "0"
+        return f"nothing informative was compared: every value that the oracle expects is {value}"
+
+    @property
+    def remarks(self) -> list[str]:
+        found = []
+        if self.is_constant and self.known and not self.red:
+            found.append(f"every value that the oracle expects is {self.least:g}, which few wrong kernels miss")
+        if self.longest == 1 and self.known:
+            found.append("every dim has only the length 1, so no order, tail or block is tested; plan longer ones")
+        if self.narrow:
+            found.append(
+                f"the oracle returns {self.narrow}, so the expected values are rounded: return float64, without the "
+                "cast, or declare the dtype with returns="
+            )
+        for reason, count in self.unasked.most_common(1):
+            found.append(f"{count:,} of {self.formulas:,} cases were judged only by their rounding: {reason}")
+        return found
+
+
+@dataclass(slots=True)
+class Informativeness:
+    """The judgement, from all records of a run, whether each pairing was asked anything."""
+
+    _by_pairing: dict[str, _Asked] = field(default_factory=dict)
+
+    def add(self, record: Record) -> None:
+        """Adds a record of the run."""
+        self._by_pairing.setdefault(record.pairing, _Asked()).add(record)
+
+    def problems(self) -> Mapping[str, str]:
+        """Returns by pairing why nothing that was compared could have failed."""
+        return {name: asked.problem for name, asked in self._by_pairing.items() if asked.problem}
+
+    def remarks(self) -> list[str]:
+        """Returns remarks on pairings that were asked little."""
+        return [f"{name}: {line}" for name, asked in self._by_pairing.items() for line in asked.remarks]
+
+
+def informativeness(records: Iterable[Record]) -> Informativeness:
+    """Returns what some records say about how much each pairing was asked."""
+    found = Informativeness()
+    for record in records:
+        found.add(record)
+    return found

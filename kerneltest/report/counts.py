@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from kerneltest.core.details import ISSUES, InternalError, NoPallasCall, Unavailable
-from kerneltest.core.group_names import GroupName
-from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.overlay import superseded_backends
+from kerneltest.core.verdicts import Ending, Gap, GroupName, Verdict
 from kerneltest.records.run_plan import ANY, Plan
-from kerneltest.records.runs import RunRecords, absent_cells
+from kerneltest.records.runs import RunRecords, absent_cells, superseded_backends
 from kerneltest.records.schema import Record
 from kerneltest.triage.attribution import lowering_bugs
 

@@ -8,9 +8,8 @@ from typing import Generic, TypeVar
 from kerneltest.backends.registry import sort_ids
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, worst
-from kerneltest.records.overlay import Overlay, overlay_runs, superseded_backends
 from kerneltest.records.run_plan import ANY
-from kerneltest.records.runs import RunRecords
+from kerneltest.records.runs import Overlay, RunRecords, overlay_runs, superseded_backends
 
 _Key = TypeVar("_Key")
 

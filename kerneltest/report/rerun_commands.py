@@ -6,7 +6,7 @@ Their parts come from records, which are untrusted: `_command` is the only place
 import keyword
 import shlex
 
-from kerneltest.core.group_names import GroupName
+from kerneltest.core.verdicts import GroupName
 from kerneltest.execute.settings import RunSettings, option_words
 from kerneltest.records.run_plan import Plan
 from kerneltest.records.schema import Record

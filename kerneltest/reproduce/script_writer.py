@@ -25,11 +25,11 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.artifacts import save_arguments
 from kerneltest.records.files import open_inside, slug
+from kerneltest.records.record_files import save_arguments
 from kerneltest.records.schema import Record
 from kerneltest.reproduce.rerun import record_signature
-from kerneltest.trace.cpu_options import PORTABLE_OPTIONS
+from kerneltest.trace.jax_environment import PORTABLE_OPTIONS
 
 _SHOWN_BY_VALUES = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH, Verdict.RUNTIME_ERROR)
 _BEFORE = "# The finding. Names are imported; nothing here is code.\n"

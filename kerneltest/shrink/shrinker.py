@@ -11,26 +11,30 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kerneltest.core.details import Mismatch
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.cache import Cache
-from kerneltest.execute.cached_expectation import expectation_store
+from kerneltest.execute.cache import Cache, expectation_store
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.runner import run_case
 from kerneltest.execute.value_groups import SignatureGroup
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.evidence import Evidence
+from kerneltest.records.evidence import Element, Evidence
 from kerneltest.records.schema import Record
-from kerneltest.shrink.same_failure import resembles
-from kerneltest.shrink.simpler_values import (
+from kerneltest.shrink.smaller_cases import (
     Arguments,
     Simplifier,
+    candidate_arguments,
+    candidate_lengths,
     count_nontrivial,
+    middle_length,
     simplifiable,
+    simplifiable_choices,
     simplify,
+    simplify_choices,
     to_integer,
     to_minus_one,
     to_one,
@@ -39,15 +43,39 @@ from kerneltest.shrink.simpler_values import (
     to_simplest,
     to_two,
     to_zero,
-)
-from kerneltest.shrink.smaller_signatures import (
-    candidate_arguments,
-    candidate_lengths,
-    middle_length,
-    simplifiable_choices,
-    simplify_choices,
     with_lengths,
 )
+
+# The test by which a smaller case shows the same failure as the original one.
+
+
+def resembles(record: Record, other: Record) -> bool:
+    """Checks whether two cases of a family fail in the same way.
+
+    They do if their verdicts are equal, and, for wrong values, the output (or the argument of the gradient) and the
+    kind of error of the worst element; for other failures, the essence of their details and the source line.
+    """
+    return record.verdict == other.verdict and _common_traits(record) == _common_traits(other)
+
+
+def _common_traits(record: Record) -> tuple[object, ...]:
+    """Returns what records of failures of the same kind have in common."""
+    evidence, detail = record.evidence or Evidence(), record.detail
+    if evidence.actual is not None and evidence.expected is not None:
+        gradient_of = detail.gradient_of if isinstance(detail, Mismatch) else ""
+        return evidence.output, gradient_of, _kind_of_error(evidence.actual, evidence.expected)
+    return (detail.essence, detail.place) if detail is not None else ()
+
+
+def _kind_of_error(actual: Element, expected: Element) -> str:
+    """Returns the kind of error of an element, for comparison with others."""
+    got, wanted = float(actual), float(expected)
+    if np.isfinite(got) and not np.isfinite(wanted):
+        return f"finite, not {wanted}"
+    if got == wanted == 0:
+        return "wrong sign of zero"
+    return "off" if np.isfinite(got) else str(got)
+
 
 _SIGNATURE_SHARE = 0.6  # of the time, for signatures before values have had their turn
 _MAX_FAILED_ATTEMPTS = 100  # consecutive failed attempts after which smaller chunks of elements are not tried

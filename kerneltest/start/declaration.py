@@ -1,18 +1,105 @@
 """The pairing that `kerneltest init` infers for a kernel, and the text of its file."""
 
-from collections.abc import Mapping, Sequence
+import ast
+import dataclasses
+import enum
+import inspect
+import keyword
+import math
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import is_float
+from kerneltest.core.dtypes import is_float, parse_dtype
+from kerneltest.core.failures import Failure
+from kerneltest.core.source_location import parse_source
 from kerneltest.declare.dims import Dim
-from kerneltest.plan.boundaries import boundary_lengths
+from kerneltest.declare.kinds.base import DEFAULT_FLOATS
+from kerneltest.plan.signatures import boundary_lengths
+from kerneltest.start.command_progress import TimeLimitError
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
-from kerneltest.start.integer_roles import may_point, role_source
-from kerneltest.start.literals import SourceWriter
-from kerneltest.start.trace_probe import LengthSlot
+from kerneltest.start.inference import InferredLengths, may_point, role_source
+from kerneltest.start.trace_probe import LengthSlot, Probe
+
+# Python source of values, for the static arguments and pytrees in the file of a pairing.
+
+
+@dataclasses.dataclass
+class SourceWriter:
+    """Writes values as source, and collects the imports that the source needs.
+
+    Attributes:
+      imports: the module and name of each import, in order.
+    """
+
+    imports: dict[tuple[str, str], None] = dataclasses.field(default_factory=dict)
+
+    def value_source(self, name: str, value: object) -> str:
+        """Returns the source of the value of an argument.
+
+        Raises:
+          StartError: the value has no source.
+        """
+        match value:
+            case None | bool() | int() | str():
+                if not isinstance(value, enum.Enum):
+                    return repr(value)
+            case float():
+                return repr(value) if math.isfinite(value) else f'float("{value}")'
+            case np.dtype():
+                return f'np.dtype("{value.name}")'
+        if isinstance(value, enum.Enum):
+            return f"{self._import(name, type(value))}.{value.name}"
+        if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
+            return self._import(name, value)
+        return self.container_source(name, value, lambda each: self.value_source(name, each))
+
+    def container_source(self, name: str, value: Any, inside: Callable[[Any], str]) -> str:
+        """Returns the source of a dict, list, tuple, NamedTuple or dataclass; `inside` returns the source of its parts.
+
+        Raises:
+          StartError: the value is none of these.
+        """
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
+            return self._constructor_call(name, value, [(key, each) for key, each in fields], inside)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return self._constructor_call(name, value, list(zip(value._fields, value, strict=True)), inside)
+        if type(value) is dict:
+            return "{" + ", ".join(f"{key!r}: {inside(each)}" for key, each in value.items()) + "}"
+        if type(value) is list:
+            return "[" + ", ".join(map(inside, value)) + "]"
+        if type(value) is tuple:
+            return "(" + ", ".join(map(inside, value)) + ("," if len(value) == 1 else "") + ")"
+        raise StartError(
+            f"argument {name!r} is a {type(value).__name__}, which has no source; pair a function that creates it and "
+            "calls the kernel instead"
+        )
+
+    def _constructor_call(
+        self, name: str, value: object, fields: list[tuple[str, Any]], inside: Callable[[Any], str]
+    ) -> str:
+        return f"{self._import(name, type(value))}({', '.join(f'{key}={inside(each)}' for key, each in fields)})"
+
+    def _import(self, name: str, value: object) -> str:
+        module, path = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+        outermost = path.partition(".")[0]
+        found: object = sys.modules.get(module)
+        for part in path.split("."):
+            found = getattr(found, part, None)
+        if found is not value:
+            raise StartError(
+                f"argument {name!r} is {value!r}, which cannot be imported by its name; define it at the top level of "
+                "a module"
+            )
+        if module != "builtins":
+            self.imports[module, outermost] = None
+        return path
+
 
 WIDTH = 120
 _OF_PALLAS = ("interpret", "debug")  # options that kerneltest sets
@@ -220,3 +307,134 @@ def _split_arguments(text: str) -> list[str]:
         else:
             parts[-1] += character
     return [part.strip() for part in parts if part.strip()]
+
+
+# Notes for the author, in the file of a pairing, on what tracing cannot determine.
+
+
+def length_notes(inferred: Mapping[str, InferredLengths]) -> list[str]:
+    """Returns notes on the lengths of dims."""
+    notes = []
+    for name, each in inferred.items():
+        if not each.is_complete:
+            notes.append(f"{name}: these lengths were tried before the time was over; give a larger --limit")
+            continue
+        if each.whole_block and each.dim.multiple_of % each.whole_block:
+            who = (
+                f"the grid has {name} // {each.whole_block} programs"
+                if each.counted_by_grid
+                else f"a length in the kernel is {name} // {each.whole_block}"
+            )
+            notes.append(
+                f"{name}: {who}, so a tail may be skipped; if only multiples of {each.whole_block} are valid, declare "
+                f"kt.dim(multiple_of={each.whole_block})"
+            )
+        for lengths, does in ((each.rejected, "raises"), (each.unlowered, "does not lower")):
+            if lengths:
+                shown = ", ".join(map(str, lengths[:6])) + (", ..." if len(lengths) > 6 else "")
+                notes.append(f"{name}: the kernel {does} at lengths such as {shown}, so they are excluded")
+    return notes
+
+
+def backend_notes(target: str) -> list[str]:
+    """Returns a note on the backends of a kernel that names no language."""
+    if not target:
+        return []
+    others = {"gpu": "TPUs", "tpu": "GPUs"}[target]
+    return [f"the kernel names no language, and does not lower for {others} here; remove backends= if it should"]
+
+
+def integer_notes(declaration: Declaration) -> list[str]:
+    """Returns notes on integer arrays that may hold positions or counts, with the declarations for these."""
+    notes = []
+    for path in declaration.example.leaves:
+        if not may_point(declaration.example, path):
+            continue
+        if declaration.role(path):
+            notes.append(f"{path}: the role of its integers is inferred only from its name")
+            continue
+        shape = " ".join(declaration.shape(path))
+        dim = next(iter(reversed(list(declaration.dims))), "n")
+        known = declaration.example.ranges.get(path)
+        seen = f" (in the example, from {known[0]} to {known[1]})" if known else ""
+        notes.append(
+            f'{path} holds integers{seen}: declare positions as kt.indices("{shape}", into="{dim}"), counts of '
+            f'elements as kt.lengths("{shape}", up_to="{dim}"), and the range of other values by domain='
+        )
+    return notes
+
+
+def dtype_notes(probe: Probe, seen: tuple[str, ...]) -> list[str]:
+    """Returns a note on dtypes that the kernel accepts but no call has."""
+    floats = {path: leaf.dtype for path, leaf in probe.example.leaves.items() if is_float(leaf.dtype)}
+    others = [name for name in DEFAULT_FLOATS if name not in seen and _accepts(probe, floats, parse_dtype(name))]
+    if not (others and seen):
+        return []
+    return [
+        f"the example is in {' and '.join(seen)}, and the kernel can also be traced in {' and '.join(others)}: "
+        "add the dtypes that it supports"
+    ]
+
+
+def _accepts(probe: Probe, floats: dict[str, np.dtype[Any]], dtype: np.dtype[Any]) -> bool:
+    try:
+        probe.trace({}, dict.fromkeys(floats, dtype))
+    except (Failure, TimeLimitError):
+        return False
+    return True
+
+
+# Names for dims: those that the kernel's source gives to lengths, or else conventional ones.
+
+_BY_RANK = {1: "n", 2: "mn", 3: "bmn", 4: "bhmn"}
+_MORE = "nmkpqrstuvw"
+
+
+def name_dims(function: Callable[..., Any], dims: Sequence[Sequence[LengthSlot]], ranks: dict[str, int]) -> list[str]:
+    """Returns distinct names for dims.
+
+    Args:
+      function: the kernel, whose source may contain `m, n = x.shape`.
+      dims: the slots of each dim.
+      ranks: the ranks of the arrays, by path.
+    """
+    in_source = dict(_names_in_source(function))
+    names: list[str] = []
+    for slots in dims:
+        own = [in_source[slot] for slot in slots if slot in in_source]
+        numbers = [slot.path for slot in slots if slot.axis is None]
+        usual = [_BY_RANK[rank][s.axis] for s in slots if s.axis is not None and (rank := ranks[s.path]) in _BY_RANK]
+        candidates = [*own, *numbers, *usual, *_MORE, *(f"n{i}" for i in range(len(dims)))]
+        names.append(next(name for name in candidates if name not in names))
+    return names
+
+
+def _names_in_source(function: Callable[..., Any]) -> Iterator[tuple[LengthSlot, str]]:
+    """Yields slots and the names that the source assigns to them, as in `m, n = x.shape` and `n = x.shape[1]`."""
+    function = inspect.unwrap(getattr(function, "func", function))
+    try:
+        tree = parse_source(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        tree = None
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            for slot, name in _assigned_names(node.targets[0], node.value):
+                if name.isidentifier() and not keyword.iskeyword(name) and name[0] != "_":
+                    yield slot, name
+
+
+def _assigned_names(target: ast.expr, value: ast.expr) -> Iterator[tuple[LengthSlot, str]]:
+    match target, value:
+        case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
+            for each, its in zip(targets, values, strict=True):
+                yield from _assigned_names(each, its)
+        case ast.Tuple(elts=targets), ast.Attribute(value=ast.Name(id=array), attr="shape"):
+            for axis, each in enumerate(targets):
+                if isinstance(each, ast.Name):
+                    yield LengthSlot(array, axis), each.id
+                else:
+                    return  # a starred name matches any number of axes
+        case ast.Name(id=name), ast.Subscript(
+            value=ast.Attribute(value=ast.Name(id=array), attr="shape"), slice=ast.Constant(value=int(axis))
+        ):
+            yield LengthSlot(array, axis), name

@@ -9,20 +9,15 @@ from typing import Any
 
 from kerneltest.core.dtypes import is_float
 from kerneltest.core.failures import Failure, exception_text
-from kerneltest.core.runtime import show_warnings_once
+from kerneltest.core.processes import show_warnings_once
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
 from kerneltest.plan.signatures import signatures
-from kerneltest.start.backend_inference import BACKENDS, infer_target
 from kerneltest.start.command_progress import CommandProgress, TimeLimitError
-from kerneltest.start.declaration import Declaration
-from kerneltest.start.dim_inference import infer_dims
-from kerneltest.start.dim_names import name_dims
+from kerneltest.start.declaration import Declaration, backend_notes, dtype_notes, integer_notes, length_notes, name_dims
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
-from kerneltest.start.file_notes import backend_notes, dtype_notes, integer_notes, length_notes
-from kerneltest.start.length_inference import InferredLengths, dims_to_pin, infer_lengths
-from kerneltest.start.output_shapes import output_shapes
-from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe
+from kerneltest.start.inference import BACKENDS, InferredLengths, dims_to_pin, infer_dims, infer_lengths, infer_target
+from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe, output_shapes
 from kerneltest.trace.tracing import trace, without_debugging
 
 

@@ -2,19 +2,18 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
 import numpy as np
 
-from kerneltest.core.details import UndefinedCause, UndefinedSource
+from kerneltest.core.details import Undefined, UndefinedCause, UndefinedSource
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure
-from kerneltest.core.guard import warn_of_recovery
+from kerneltest.core.failures import Failure, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.batched_interpreter.batched_kernel import operation
-from kerneltest.trace.jax_compat.jaxpr_types import (
+from kerneltest.trace.batched_interpreter.pallas_call import operation
+from kerneltest.trace.jax_compat.jaxprs import (
     AbstractValue,
     Atom,
     ClosedJaxpr,
@@ -25,13 +24,66 @@ from kerneltest.trace.jax_compat.jaxpr_types import (
     Params,
     Var,
 )
-from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of
-from kerneltest.trace.partial_arrays import UNINITIALISED, PartialArray
+from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of, line_of_nested
 from kerneltest.trace.rewrite import EMPTY, Fill
 from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual_arrays import VirtualArray
-from kerneltest.trace.walk import PALLAS_PRIMITIVES, iter_equations, nested_jaxprs, primitive_name, scan_counts
+from kerneltest.trace.walk import (
+    PALLAS_PRIMITIVES,
+    iter_equations,
+    nested_jaxprs,
+    new_variable,
+    primitive_name,
+    scan_counts,
+)
+
+# Arrays with undefined elements, as they occur in the function around the Pallas calls.
+
+# Codes of undefined elements. An output's verdict is that of its highest code.
+UNWRITTEN, UNINITIALISED = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class PartialArray:
+    """An array of which some elements may be undefined.
+
+    Attributes:
+      values: its elements, an array of NumPy's or JAX's.
+      undefined: a code for each undefined element and 0 for the others, uint8; None if all are defined.
+      sources: the reads that the undefined elements come from.
+    """
+
+    values: JaxArray
+    undefined: Array | None = None
+    sources: tuple[UndefinedSource, ...] = ()
+
+
+def require_defined(outputs: Sequence[PartialArray]) -> tuple[Array, ...]:
+    """The values of outputs, all of which must be defined.
+
+    Raises:
+      Failure: an element of an output is undefined.
+    """
+    for number, output in enumerate(outputs):
+        if output.undefined is not None and output.undefined.any():
+            raise _failure(f"output {number}", output.undefined, output.sources)
+    return tuple(np.asarray(output.values) for output in outputs)
+
+
+def _failure(array: str, codes: Array, sources: Sequence[UndefinedSource]) -> Failure:
+    """The failure of an array with undefined elements."""
+    first = format_element(codes.shape, int(np.flatnonzero(codes)[0]))
+    unwritten = int(codes.max()) == UNWRITTEN
+    count = int(np.count_nonzero(codes))
+    detail = Undefined(array, unwritten, count, codes.size, first, () if unwritten else tuple(sources))
+    return Failure(Verdict.UNWRITTEN if unwritten else Verdict.UNINITIALISED, detail)
+
+
+def format_element(shape: tuple[int, ...], offset: int) -> str:
+    """The indices of an element, as in `[3, 4]`, from its flat offset in an array."""
+    return f"[{', '.join(str(int(i)) for i in np.unravel_index(offset, shape))}]"
+
 
 _MOVES = frozenset("squeeze expand_dims reshape transpose rev slice broadcast_in_dim copy copy_p".split())
 
@@ -296,3 +348,118 @@ def _fill_undefined(array: PartialArray, byte: int) -> Array:
     word = np.frombuffer(bytes([byte & (1 if values.dtype == bool else 255)]) * values.dtype.itemsize, values.dtype)[0]
     values[array.undefined != 0] = word
     return values
+
+
+# A jaxpr as a list of operations, with the calls of functions inlined.
+
+_CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "custom_jvp_call"})
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class JaxprStep:
+    """One operation.
+
+    Attributes:
+      equation: its equation, whose variables are those of the equation's own jaxpr.
+      operands: its variables and literals, valid in the whole list.
+      results: the variables that it defines; None for one that is not used.
+      enclosing_calls: the calls that it was inlined from, outermost first.
+      bodies: the branches of a `cond`, the body of a `scan`, or the condition and the body of a `while`.
+    """
+
+    equation: Equation
+    operands: tuple[Atom, ...]
+    results: tuple[Var | None, ...]
+    enclosing_calls: tuple[Equation, ...] = ()
+    bodies: tuple["JaxprBody", ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of its primitive."""
+        return primitive_name(self.equation)
+
+    @property
+    def line(self) -> str:
+        """`FILE:LINE` of the user's code, or ""."""
+        return line_of_nested([*self.enclosing_calls, self.equation])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class JaxprBody:
+    """The operations of a jaxpr.
+
+    Attributes:
+      arguments: the variables that it is called with, without those that it captures from its surroundings.
+      steps: its operations, in order.
+      results: the variables and literals that it returns.
+    """
+
+    arguments: tuple[Var, ...]
+    steps: tuple[JaxprStep, ...]
+    results: tuple[Atom, ...]
+
+
+def inline_jaxpr(jaxpr: Jaxpr) -> JaxprBody:
+    """The operations of a jaxpr, open or closed."""
+    return _body(jaxpr, (), ())
+
+
+def is_literal(value: Atom | None) -> bool:
+    """Returns whether an operand is a constant."""
+    return hasattr(value, "val")
+
+
+def iter_steps(steps: Sequence[JaxprStep]) -> Iterator[JaxprStep]:
+    """Yields the steps, and those in their bodies at any depth."""
+    for step in steps:
+        yield step
+        for body in step.bodies:
+            yield from iter_steps(body.steps)
+
+
+def _bodies(equation: Equation, operands: tuple[Atom, ...], within: tuple[Equation, ...]) -> tuple[JaxprBody, ...]:
+    params = equation.params
+    match primitive_name(equation):
+        case "cond":
+            return tuple(_body(branch, operands[1:], within) for branch in params["branches"])
+        case "scan":
+            return (_body(params["jaxpr"], operands[: scan_counts(params)[0]], within),)
+        case "while":
+            count = params["cond_nconsts"]
+            condition = _body(params["cond_jaxpr"], operands[:count], within)
+            fixed = operands[count : count + params["body_nconsts"]]
+            return condition, _body(params["body_jaxpr"], fixed, within)
+    return ()
+
+
+def _body(jaxpr: Jaxpr, fixed: Sequence[Atom], within: tuple[Equation, ...]) -> JaxprBody:
+    """The body of a jaxpr whose first arguments are `fixed`. Its variables are new, since jaxprs may be shared."""
+    jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+    arguments = tuple(new_variable(variable) for variable in jaxpr.invars[len(fixed) :])
+    steps: list[JaxprStep] = []
+    results = _inline(jaxpr, (*fixed, *arguments), within, steps)
+    return JaxprBody(arguments, tuple(steps), results)
+
+
+def _inline(
+    jaxpr: Jaxpr, arguments: Sequence[Atom], within: tuple[Equation, ...], steps: list[JaxprStep]
+) -> tuple[Atom, ...]:
+    """Appends the steps of a jaxpr that is called with `arguments`, and returns its results."""
+    environment: dict[Var, Atom] = dict(zip(jaxpr.invars, arguments, strict=True))
+
+    def read(value: Atom) -> Atom:
+        return value if is_literal(value) else environment.setdefault(value, value)
+
+    used = {v for e in jaxpr.eqns for v in e.invars if not is_literal(v)} | {
+        v for v in jaxpr.outvars if not is_literal(v)
+    }
+    for equation in jaxpr.eqns:
+        operands = tuple(map(read, equation.invars))
+        inner = next((j for v in equation.params.values() for j in nested_jaxprs(v)), None)
+        if primitive_name(equation) in _CALLS and inner is not None:
+            results = _inline(inner, operands, (*within, equation), steps)
+        else:
+            results = tuple(new_variable(v) if v in used else None for v in equation.outvars)
+            steps.append(JaxprStep(equation, operands, results, within, _bodies(equation, operands, within)))
+        environment.update(zip(equation.outvars, results, strict=True))
+    return tuple(map(read, jaxpr.outvars))

@@ -1,13 +1,19 @@
 """The settings and versions of JAX, and the devices, as a run records them."""
 
 import functools
+import math
 import platform
+from collections.abc import Mapping
 from importlib import metadata
+from types import MappingProxyType
+from typing import Any
 
 import jax
 import numpy as np
 
+from kerneltest.trace.jax_compat.jaxprs import Equation, Jaxpr
 from kerneltest.trace.tracing import device_problem
+from kerneltest.trace.walk import iter_equations, primitive_name
 
 JAX_SETTINGS = (
     "jax_enable_x64", "jax_default_matmul_precision", "jax_default_device", "jax_debug_nans", "jax_debug_infs",
@@ -34,3 +40,43 @@ def jax_environment() -> dict[str, str]:
         "machine": f"{platform.system()} {platform.machine()}",
         "devices": "; ".join(devices) or device_problem(),
     }
+
+
+# XLA compiler options for CPU code that runs only a few times: compiling it takes longer than running it.
+
+# An interpreter's loops gain nothing from LLVM's optimiser, and compiling them takes most of the time.
+PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
+    {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+)
+"""Options that every supported version of JAX has."""
+
+# XLA's older loop emitter, gone in JAX 0.11, takes LLVM less than half the time. Its tanh is 6.4 ulps off and its cbrt
+# 15 (benchmarks/function_errors.py), where 5.5 is allowed.
+_PLAIN_LOOPS = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}
+_INACCURATE_IN_PLAIN_LOOPS = frozenset({"cbrt", "tanh"})
+
+
+_MANY = 1024  # programs above which running takes longer than compiling
+
+
+def fast_compile_options(jaxpr: Jaxpr) -> dict[str, Any]:
+    """Chooses the XLA options that minimise compile time plus run time.
+
+    Args:
+      jaxpr: the code to compile, open or closed.
+
+    Returns:
+      Values by option; with them, functions are as accurate as `core.precision.XLA_CPU` states.
+    """
+    if any(_programs(each) > _MANY for each, _ in iter_equations(jaxpr) if primitive_name(each) == "pallas_call"):
+        return {}
+    inaccurate = bool(_PLAIN_LOOPS) and any(
+        primitive_name(each) in _INACCURATE_IN_PLAIN_LOOPS for each, _ in iter_equations(jaxpr)
+    )
+    return {**PORTABLE_OPTIONS, **({} if inaccurate else _PLAIN_LOOPS)}
+
+
+def _programs(call: Equation) -> int:
+    """The number of programs of a Pallas call; 0 if the kernel computes it."""
+    grid = call.params["grid_mapping"].grid
+    return math.prod(grid) if all(isinstance(length, int) for length in grid) else 0

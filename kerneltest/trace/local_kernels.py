@@ -15,8 +15,17 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from kerneltest.trace.jax_compat.jaxpr_types import Atom, ClosedJaxpr, Equation, JaxArray, Jaxpr, Var
-from kerneltest.trace.jax_compat.sharded_jaxprs import communicates, without_effects, without_mesh
+from kerneltest.trace.jax_compat.jaxprs import (
+    Atom,
+    ClosedJaxpr,
+    Equation,
+    JaxArray,
+    Jaxpr,
+    Var,
+    communicates,
+    without_effects,
+    without_mesh,
+)
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
 from kerneltest.trace.walk import PALLAS_PRIMITIVES, iter_equations, primitive_name, scan_counts

@@ -10,8 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from kerneltest.core.dtypes import is_float
-from kerneltest.trace.jax_compat.dialects import dialect_of
-from kerneltest.trace.jax_compat.jaxpr_types import (
+from kerneltest.trace.jax_compat.jaxprs import (
     Atom,
     BlockMapping,
     ClosedJaxpr,
@@ -22,6 +21,7 @@ from kerneltest.trace.jax_compat.jaxpr_types import (
     OpenJaxpr,
     Params,
     Var,
+    dialect_of,
 )
 from kerneltest.trace.walk import PALLAS_PRIMITIVES, new_variable, primitive_name
 

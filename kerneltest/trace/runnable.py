@@ -11,10 +11,9 @@ import numpy as np
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import jaxpr_as_fun
 
-from kerneltest.trace.cpu_options import fast_compile_options
-from kerneltest.trace.jax_compat import interception
-from kerneltest.trace.jax_compat.dialects import dialect_of
-from kerneltest.trace.jax_compat.jaxpr_types import BlockMapping, DType, Params
+from kerneltest.trace.jax_compat import patches
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Params, dialect_of
+from kerneltest.trace.jax_environment import fast_compile_options
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr, rewrite_params
 from kerneltest.trace.tracing import Call, Traced
 from kerneltest.trace.walk import PALLAS_PRIMITIVES
@@ -56,7 +55,7 @@ def outer_references(call: Call) -> str:
 def run_eagerly(function: Callable[..., Any], *, interpret: bool) -> Callable[..., Any]:
     """Returns a function of arrays to call outside of `jax.jit`, every Pallas call in it interpreted or compiled."""
     parameters = functools.partial(_eager_parameters, interpret=interpret)
-    return lambda *arrays: interception.call(function, arrays, parameters)
+    return lambda *arrays: patches.call(function, arrays, parameters)
 
 
 def _eager_parameters(primitive: str, params: Params, *, interpret: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.jax_compat.jaxpr_types import Atom, Equation, Jaxpr
+from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, Jaxpr
 from kerneltest.trace.walk import nested_jaxprs, primitive_name
 
 

@@ -1,6 +1,7 @@
 """Tracing of kernels into jaxprs, and the properties of a jaxpr: its Pallas calls and its arithmetic."""
 
 import functools
+import re
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -10,28 +11,116 @@ import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from kerneltest.core.dtypes import ShapeDtype, parse_dtype
-from kerneltest.core.failures import Failure
+from kerneltest.core.details import Raised, Stated
+from kerneltest.core.dtypes import ShapeDtype, is_float, is_promotable, parse_dtype
+from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import Precision
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
-from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation
-from kerneltest.trace.jax_compat.patches import keep_jax_frames
-from kerneltest.trace.languages import language_of
+from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
+from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, Literal, OpenJaxpr
+from kerneltest.trace.jax_compat.patches import keep_jax_frames, widen_float_names
+from kerneltest.trace.jax_compat.source_lines import package_line, source_of, user_line
 from kerneltest.trace.local_kernels import NotLocalError, localize, shard_maps
 from kerneltest.trace.platform_dispatch import (
     PLATFORMS,
     call_on,
     is_platform_dependent,
     language_for,
+    language_of,
     queries_platform,
     required_device,
     resolve_platform,
     simulate_platform,
 )
-from kerneltest.trace.product_operands import has_narrow_products
-from kerneltest.trace.tracing_errors import check_leaks, tracing_failure
-from kerneltest.trace.walk import has_reduced_dots, is_exact, iter_calls, named_dot_dtype
+from kerneltest.trace.walk import (
+    has_narrow_products,
+    has_reduced_dots,
+    is_exact,
+    iter_calls,
+    iter_equations,
+    named_dot_dtype,
+    primitive_name,
+    rounds_explicitly,
+)
+
+# Exceptions that end the tracing of a kernel.
+
+
+def tracing_failure(error: BaseException, purpose: str) -> Failure:
+    """Returns the failure for an exception that was raised while a kernel was traced.
+
+    Args:
+      error: the exception.
+      purpose: of the tracing, such as `for m=1,n=3`.
+    """
+    hide_own_frame(error)
+    if reason := _mesh_limit(error):
+        return Failure(Verdict.UNAVAILABLE, reason)
+    line = (user_line(error) or package_line(error)).strip(" ()")  # the kernel may be an installed library's
+    detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {purpose}", line)
+    return Failure(Verdict.RUNTIME_ERROR, detail)
+
+
+def check_leaks(closed: ClosedJaxpr, purpose: str) -> None:
+    """Checks that a traced function uses no value of an earlier trace, as one that remembers results would.
+
+    Args:
+      closed: the function.
+      purpose: of the tracing.
+
+    Raises:
+      Failure: it does.
+    """
+    if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
+        sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"
+        raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"purpose": purpose}))
+
+
+_TOO_LARGE = re.compile(r"-?\d{10,}")
+
+
+def _error_text(error: BaseException) -> str:
+    """The text of an error; for an integer that overflows, of which JAX only names its own argument, an explanation."""
+    said = exception_text(error)
+    number = _TOO_LARGE.search(said) if isinstance(error, OverflowError) else None
+    if number is None:
+        return said
+    return (
+        f"{int(number[0]):,} does not fit into 32 bits, the size of integers here: keep it between -2^31 and 2^31 - 1 "
+        "(split a longer axis, for example by x.reshape(rows, columns), and index both parts), or compute in 64 bits "
+        f"(jax_enable_x64, jnp.int64): {said}"
+    )
+
+
+def _mesh_limit(error: BaseException) -> str:
+    """The reason why a function that makes a mesh cannot be traced here, or "".
+
+    Either this machine has too few devices, or the function takes arrays that are on those devices already.
+    """
+    line, said = user_line(error), exception_text(error)
+    if _PLACED.search(said):
+        return (
+            f"the function around the kernel takes arrays that are placed on its mesh{line}, and kerneltest passes "
+            "plain ones: begin it with jax.reshard, or make the mesh with axis_types=(jax.sharding.AxisType.Auto,) for "
+            "each axis"
+        )
+    found = _TOO_FEW.search(said)
+    if not found and not (_NOT_THERE.search(said) and "devices" in source_of(line)):
+        return ""
+    count, kind = jax.device_count(), jax.default_backend()
+    more = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes N" if kind == "cpu" else ""
+    return (
+        f"the function around the kernel makes a mesh of more devices than JAX finds here, {count} of {kind}{line}"
+        f"{more}: {said}"
+    )
+
+
+_PLACED = re.compile(r"in_specs passed to shard_map: .* does not match the specs of the input")
+# JAX's text, and the texts of NumPy and Python for a list of devices that is too short.
+_TOO_FEW = re.compile(r"Number of devices \d+ must (?:be >=|equal) the product")
+_NOT_THERE = re.compile(r"cannot reshape array of size \d+ into shape|list index out of range")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -292,3 +381,75 @@ def kernel_device(platform: str) -> Any:
     devices = jax.devices(platform)
     default = jax.config.jax_default_device  # type: ignore[attr-defined]
     return default if default in devices else devices[0]
+
+
+# Tracing of kernels in float64, so that JAX does not round their constants to narrower floats.
+
+# Part of the key of `jax.jit`'s traces, so that a trace with wide names is not taken for one without.
+_traced_in_float64 = jax.make_user_context(default_value=None)
+
+# Equations that come and go with dtypes.
+_DTYPES_ONLY = frozenset({"convert_element_type", "jit", "pjit", "closed_call"})
+
+# A constant of float32 with at most three binary digits, such as 1, 0.75 or 10, is taken for what its author wrote. One
+# in two million of those that were rounded has as few, or one in 32 if it was rounded to bfloat16 before.
+_FEW_DIGITS = 2**3
+
+
+def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platform: str = "") -> Traced | None:
+    """Traces a kernel with float64 in place of its floats of 16 bits or more, arguments and constants included.
+
+    Args:
+      pairing: the kernel's.
+      signature: of its arguments.
+      own: its trace for that signature.
+      platform: as `trace` takes it.
+
+    Returns:
+      The trace; None if the kernel cannot be traced so, if it consists of other operations in float64, or if none of
+      its constants can have been rounded, so that its own trace is as good.
+    """
+    if rounds_explicitly(own.jaxpr.jaxpr) or not any(map(_may_be_rounded, _constants(own.jaxpr))):
+        return None
+    dtypes = tuple((path, _widened(dtype)) for path, dtype in signature.dtypes)
+    with suppress(Failure), widen_float_names(), jax.enable_x64(True), _traced_in_float64(True):
+        traced = trace(pairing, replace(signature, dtypes=dtypes), platform)
+        if [*_operations(traced)] == [*_operations(own)]:
+            return traced
+    return None
+
+
+def _widened(name: str) -> str:
+    return "float64" if is_promotable(parse_dtype(name)) else name
+
+
+def _operations(traced: Traced) -> Iterator[str]:
+    names = (primitive_name(equation) for equation, _ in iter_equations(traced.jaxpr.jaxpr))
+    return (name for name in names if name not in _DTYPES_ONLY)
+
+
+def _constants(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[Any]:
+    """Yields the constants of a jaxpr, at any depth."""
+    outer = jax.core.Tracer  # what a nested jaxpr takes from the one around it
+    yield from (each for each in getattr(jaxpr, "consts", ()) if not isinstance(each, outer))
+    opened = getattr(jaxpr, "jaxpr", jaxpr)
+    atoms = [*opened.outvars, *(operand for equation in opened.eqns for operand in equation.invars)]
+    yield from (atom.val for atom in atoms if isinstance(atom, Literal))
+    for equation in opened.eqns:
+        for value in equation.params.values():
+            for inner in value if isinstance(value, (tuple, list)) else (value,):
+                if isinstance(inner, (ClosedJaxpr, OpenJaxpr)):
+                    yield from _constants(inner)
+
+
+def _may_be_rounded(constant: Any) -> bool:
+    """Returns whether float64 may hold another value of a constant."""
+    try:
+        dtype = np.dtype(getattr(constant, "dtype", type(constant)))
+    except TypeError:
+        return False  # a random key
+    if not is_float(dtype):
+        return False
+    values = np.asarray(constant).astype(np.float64)
+    values = values[np.isfinite(values)]
+    return bool(values.any() if dtype.itemsize < 4 else (np.frexp(values)[0] * _FEW_DIGITS % 1).any())

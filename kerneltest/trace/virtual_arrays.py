@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.jax_compat.jaxpr_types import DType, Params
+from kerneltest.trace.jax_compat.jaxprs import DType, Params
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.backends.device_at_scale import DeviceAtScale, _materialize, _take_samples
+from kerneltest.backends.device import DeviceAtScale, _materialize, _take_samples
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import NVIDIA
 from kerneltest.plan.production_sizes import part_arguments, position_coded_arrays, production_signatures, required_part

@@ -21,7 +21,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_case
 from kerneltest.execute.settings import RunSettings
-from kerneltest.localize.reruns import Cause, depends_on_order
+from kerneltest.localize.special_origin import Cause, depends_on_order
 from kerneltest.plan.cases import value_cases
 from tests.tpu_bugs import COLUMNS, TWINS
 

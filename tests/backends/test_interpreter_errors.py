@@ -13,7 +13,7 @@ import kerneltest as kt
 from kerneltest.api import pairing_id
 from kerneltest.plan.cases import value_cases
 from kerneltest.records.schema import Record
-from kerneltest.trace.jax_compat import interpreter_threads, mosaic_gpu_interpreter, mosaic_patches
+from kerneltest.trace.jax_compat import interpreter_threads, mosaic_gpu_interpreter
 from kerneltest.trace.jax_compat.tpu_memory import TrackedSharedMemory
 from tests.pipeline_bugs import BLOCK, SHAPE, TWINS
 
@@ -79,7 +79,7 @@ def test_so_is_one_in_a_callback_of_the_gpu_interpreter(monkeypatch: pytest.Monk
     def are_ordered(x: Any, y: Any) -> bool:
         raise LookupError("injected")
 
-    monkeypatch.setattr(mosaic_patches.are_ordered, "__code__", are_ordered.__code__)
+    monkeypatch.setattr(interpreter_threads.are_ordered, "__code__", are_ordered.__code__)
     make, _ = TWINS["barrier_for_fewer_arrivals_than_come"]
     record = ended(GPU, make(False), lambda x: 2 * x[: BLOCK[0]])
     assert record.verdict == "internal_error", record.message

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerneltest.backends.numpy_path import NumpyPath
+from kerneltest.backends.jitted import NumpyPath
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import XLA_CPU
 from kerneltest.core.verdicts import Verdict

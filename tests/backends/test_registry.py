@@ -11,8 +11,8 @@ import kerneltest as kt
 from kerneltest.backends import registry as registry_module
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import BackendEntry, resolve, select_ids, sort_ids
-from kerneltest.core.backend_ids import BACKEND_IDS
 from kerneltest.core.precision import Precision
+from kerneltest.core.targets import BACKEND_IDS
 from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.trace.tracing import Traced
 from tests import forked
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import kerneltest as kt
-from kerneltest.core.backend_ids import BACKEND_IDS
+from kerneltest.core.targets import BACKEND_IDS
 from kerneltest.core.precision import Precision
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import kerneltest as kt
-from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.delegating import DelegatingBackend, UnavailableBackend
+from kerneltest.backends.base import Artifact, Backend, DelegatingBackend, UnavailableBackend
+from kerneltest.backends.device import RemoteBackend
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.remote import RemoteBackend
 from kerneltest.backends.user_backend import UserBackend
 
 MEMBERS = sorted({name for name in (*vars(Backend), *inspect.get_annotations(Backend)) if not name.startswith("_")})

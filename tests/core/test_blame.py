@@ -6,10 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from kerneltest.core.blame import Origin, assign_blame, origin_of, raises_for_user
 from kerneltest.core.details import InternalError
-from kerneltest.core.failures import DeclarationError, Failure
-from kerneltest.core.guard import Guard
+from kerneltest.core.failures import DeclarationError, Failure, Guard, Origin, assign_blame, origin_of, raises_for_user
 from kerneltest.core.verdicts import Verdict
 
 

@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from kerneltest.backends import workers
-from kerneltest.backends.codegen import gpu_lowering, program_reduction, triton_compiler
+from kerneltest.backends.codegen import gpu_tiers, repro_script, triton_compiler
 from kerneltest.backends.lowering_errors import lowering_failure, match_rule, user_place
-from kerneltest.backends.tpu import tpu_compile, tpu_errors
+from kerneltest.backends.tpu import tpu_errors, tpu_tiers
 from kerneltest.core.details import Crashed, DeviceLost, Hung, NotBuilt, Raised, Stage, Unavailable
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.verdicts import Verdict
 from kerneltest.extensions.lowering_map.probe import messages
-from kerneltest.extensions.sanitizer import sanitizer_errors
+from kerneltest.extensions.sanitizer import sanitized_process
 from kerneltest.report.text.tables import for_markdown, lines_for_terminal
-from kerneltest.trace.jax_compat import mosaic_gpu_interpreter, tpu_findings
+from kerneltest.trace.jax_compat import mosaic_gpu_interpreter, tpu_interpreter
 
 LENGTH, SECONDS = 30_000, 0.15  # of processor time, for what takes a few milliseconds
 
 
 def _sanitizer_records(text: str) -> Any:
-    return list(sanitizer_errors._parse_records(text, "memcheck"))
+    return list(sanitized_process._parse_records(text, "memcheck"))
 
 
 READERS: dict[str, Callable[[str], Any]] = {
@@ -35,19 +35,22 @@ READERS: dict[str, Callable[[str], Any]] = {
     "an exception": lambda text: exception_text(ValueError(text)),
     "a failure": lambda text: Failure(Verdict.CRASH, Crashed("", text), text),
     "a failure to lower": lambda text: lowering_failure(ValueError(text), "k", ()),
-    "rules for Triton": lambda text: match_rule(text, gpu_lowering._RULES),
+    "rules for Triton": lambda text: match_rule(text, gpu_tiers._RULES),
     "rules for TPUs": lambda text: match_rule(text, (*tpu_errors.LOWERING, *tpu_errors.COMPILING)),
-    "amounts of VMEM": tpu_compile._vmem_amounts,
+    "amounts of VMEM": tpu_tiers._vmem_amounts,
     "a place in a compiler's text": user_place,
-    "words of a lowering error": program_reduction._words,
+    "words of a lowering error": repro_script._words,
     "float64 instructions": triton_compiler._DOUBLE.findall,
     "the last words of a child": workers._last_words,
     "the interpreter of Mosaic GPU kernels": lambda text: mosaic_gpu_interpreter._failure(text, None),
     "its races": lambda text: mosaic_gpu_interpreter._failure(f"RACE DETECTED\n  read of {text}", None),
     "its accesses outside": lambda text: mosaic_gpu_interpreter._failure(f"IndexError: read of {text}", None),
     "the interpreter of TPU kernels": lambda text: (
-        [pattern.search(text) for pattern in (tpu_findings._BLOCK, tpu_findings._REVISITED, tpu_findings._ACCESS)]
-        + [tpu_findings._FRAME.match(text)]
+        [
+            pattern.search(text)
+            for pattern in (tpu_interpreter._BLOCK, tpu_interpreter._REVISITED, tpu_interpreter._ACCESS)
+        ]
+        + [tpu_interpreter._FRAME.match(text)]
     ),
     "records of a sanitizer": _sanitizer_records,
     "a message of the lowering map": lambda text: messages.one_line(messages._AROUND.sub("", text)),

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from kerneltest.core.runtime import retain_freed_memory, thread_stacks, throttle_gc
+from kerneltest.core.processes import retain_freed_memory, thread_stacks, throttle_gc
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory as it likes")

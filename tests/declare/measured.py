@@ -9,8 +9,8 @@ import kerneltest as kt
 from kerneltest.core.dtypes import TF32, Array, float_format
 from kerneltest.core.precision import Precision
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.error_model import Measured
-from kerneltest.numerics.numpy_patch import instrument
+from kerneltest.declare.error_models import Measured
+from kerneltest.numerics.tracked import instrument
 
 PLAIN, FLUSHING = Precision("plain", {}), Precision("flushing", {}, flushes=True)
 ON_TENSOR_CORES = Precision("tensor cores", {}, dot_input={"float32": TF32})

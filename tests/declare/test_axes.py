@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kerneltest.declare.axis_expressions import AxisExpression, dims_in, length_of, parse_axis, positions_along
+from kerneltest.declare.dims import AxisExpression, dims_in, length_of, parse_axis, positions_along
 
 LENGTHS = {"m": 2, "g": 3, "h": 4}
 

@@ -9,7 +9,7 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.core.dtypes import Array
-from kerneltest.declare.error_model import Measured
+from kerneltest.declare.error_models import Measured
 from tests.declare.measured import FLUSHING, ON_TENSOR_CORES, PLAIN, measured
 
 LENGTHS = dict(m=9, k=60, n=50, p=7)

@@ -10,8 +10,8 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.api import Result
+from kerneltest.declare.outcomes import Rejection
 from kerneltest.declare.pairing import Pairing
-from kerneltest.declare.rejects import Rejection
 
 
 def scaled(x: jax.Array, *, scale: float = 1.0, ndim: int = 1) -> jax.Array:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import kerneltest as kt
-from kerneltest.declare.relations import parse_relation
+from kerneltest.declare.dims import parse_relation
 from kerneltest.plan.explicit import signature_pool
 from kerneltest.plan.format_limits import long_signatures
 from kerneltest.plan.production_sizes import production_signatures

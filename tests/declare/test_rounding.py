@@ -11,8 +11,7 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
-from kerneltest.declare.built_in_models import Conditioned, Rounding
-from kerneltest.declare.error_model import Measured
+from kerneltest.declare.error_models import Conditioned, Measured, Rounding
 from kerneltest.numerics.rounding_bounds import SPREAD_FACTOR, RoundingLimit, bound_from_spread, sample_together
 from kerneltest.numerics.samples import UntrackedError
 from kerneltest.numerics.spread import Spread
@@ -186,7 +185,7 @@ def test_what_an_oracle_is_written_like_is_tried_once() -> None:
 
 
 def test_no_more_than_numpy_is_needed() -> None:
-    code = "import sys; sys.modules['scipy'] = None; import kerneltest.numerics.error_budget"
+    code = "import sys; sys.modules['scipy'] = None; import kerneltest.numerics.spread"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -10,7 +10,7 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.xfail import Xfail
+from kerneltest.declare.outcomes import Xfail
 from kerneltest.execute.xfails import apply_xfails, obsolete_xfails
 from tests.sample import elementwise
 

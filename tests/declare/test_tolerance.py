@@ -9,7 +9,7 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.core.dtypes import float_format
-from kerneltest.declare.error_model import Measured
+from kerneltest.declare.error_models import Measured
 from kerneltest.numerics.bounds import Bound, gamma
 from tests.declare.measured import FLUSHING, ON_TENSOR_CORES, PLAIN, measured, vector
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kerneltest.records.artifacts import load_arguments
-from kerneltest.records.record_files import read_records
+from kerneltest.records.record_files import load_arguments, read_records
 from kerneltest.records.schema import Record
 from tests import forked
 from tests.plugins import PLUGINS

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.execute.cotangents import COTANGENTS
+from kerneltest.execute.invariants import COTANGENTS
 from kerneltest.oracle.gradient import expect_gradients
 from tests.execute.test_gradient_formulas import with_gradient
 

@@ -10,10 +10,9 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
-from kerneltest.numerics.error_budget import error_shares
 from kerneltest.numerics.rounding_model import RoundingModel
-from kerneltest.numerics.spread import sample_outputs
-from kerneltest.records.error_budget_text import format_budget
+from kerneltest.numerics.spread import error_shares, sample_outputs
+from kerneltest.records.evidence import format_budget
 from tests.sample import elementwise, exponential
 
 DIMS = dict(n=kt.dim(values=(3, 64)))

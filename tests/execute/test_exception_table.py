@@ -9,10 +9,9 @@ import pytest
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
-from kerneltest.core import runtime
-from kerneltest.core.group_names import GroupName
-from kerneltest.core.guard import RecoveryWarning
-from kerneltest.core.verdicts import Verdict
+from kerneltest.core import processes
+from kerneltest.core.failures import RecoveryWarning
+from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.records.schema import Record
 
 ORIGINS = {"kernel": "user_kernels", "oracle": "user_oracles", "JAX": "jax._src.injected", "kerneltest": "kerneltest.x"}
@@ -27,9 +26,9 @@ PHASES = {
     "oracle": ("kerneltest.oracle.evaluation.evaluate_oracle", "interpret", (ORACLES, ORACLES, ORACLES, OURS)),
     "check the oracle": ("kerneltest.oracle.evaluation._check_outputs", "interpret", (USERS, USERS, LIMIT, OURS)),
     "compile": ("kerneltest.backends.jitted.runnable", "interpret", (LOWERING, LOWERING, LIMIT, OURS)),
-    "lower": ("kerneltest.backends.codegen.gpu_lowering.custom_calls", "lower:sm_90", (USERS, USERS, LIMIT, OURS)),
+    "lower": ("kerneltest.backends.codegen.gpu_tiers.custom_calls", "lower:sm_90", (USERS, USERS, LIMIT, OURS)),
     "lower for a TPU": (
-        "kerneltest.backends.tpu.tpu_lowering.module_bytes",
+        "kerneltest.backends.tpu.tpu_tiers.module_bytes",
         "lower:tpu-v5e",
         (USERS, USERS, LIMIT, OURS),
     ),
@@ -103,11 +102,11 @@ def run(*args, **keywords):
 @pytest.fixture(autouse=True)
 def _forget() -> None:
     """Kernels of other tests are equal to these, and what is cached of them would not be computed again."""
-    from kerneltest.backends.codegen import gpu_lowering
-    from kerneltest.backends.tpu import tpu_lowering
+    from kerneltest.backends.codegen import gpu_tiers
+    from kerneltest.backends.tpu import tpu_tiers
 
-    gpu_lowering._lower_once.cache_clear()
-    tpu_lowering.lower_call.cache_clear()
+    gpu_tiers._lower_once.cache_clear()
+    tpu_tiers.lower_call.cache_clear()
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
@@ -169,8 +168,8 @@ def test_an_exception_while_a_group_lists_its_cases_is_recorded(monkeypatch: pyt
 
 RECOVERIES = {
     "prepare the evaluation": "kerneltest.backends.interpret.BatchedKernel",
-    "check the evaluation": "kerneltest.execute.fast_path.kernel_inputs",
-    "evaluate": "kerneltest.execute.fast_path.run_batched",
+    "check the evaluation": "kerneltest.execute.batching.kernel_inputs",
+    "evaluate": "kerneltest.execute.batching.run_batched",
 }
 
 
@@ -180,7 +179,7 @@ def test_a_fast_path_that_raises_costs_no_verdict_and_is_told_once(
 ) -> None:
     check = partial(kt.check, make_pairing(), backends=["interpret"], depth="quick")
     before = [record.verdict for record in check().records]
-    monkeypatch.setattr(runtime, "_shown_warnings", set())
+    monkeypatch.setattr(processes, "_shown_warnings", set())
     injection = Injection(monkeypatch, RECOVERIES[phase], "kerneltest", 0, 1)
     result = check()
     assert injection.raised

@@ -6,7 +6,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute import cached_expectation as kept
+from kerneltest.execute import cache as kept
 from kerneltest.execute.cache import REPEATED, Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_item

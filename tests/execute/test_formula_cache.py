@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 import kerneltest as kt
 from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import Precision
-from kerneltest.execute.bounded_store import BoundedStore
+from kerneltest.execute.cache import BoundedStore
 from kerneltest.execute.formula_check import compare_closely, compare_formula
 from kerneltest.oracle.expectation import Expectation
 

@@ -11,14 +11,13 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
-from kerneltest.core.group_names import GroupName
+from kerneltest.core.verdicts import GroupName
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import draw_cases
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
-from kerneltest.records.artifacts import load_arguments
-from kerneltest.records.record_files import read_plan, read_records
+from kerneltest.records.record_files import load_arguments, read_plan, read_records
 from tests import forked
 from tests.execute.test_strategies import doubled, drops_nan_at_17, make_pairing
 from tests.pages import Page

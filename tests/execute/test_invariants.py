@@ -14,7 +14,7 @@ from kerneltest.api import Result
 from kerneltest.backends import registry
 from kerneltest.backends.interpret import Interpret
 from kerneltest.backends.registry import resolve
-from kerneltest.core.group_names import GroupName
+from kerneltest.core.verdicts import GroupName
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings

@@ -20,8 +20,8 @@ from kerneltest.core.details import Stated
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace import evaluator
-from kerneltest.trace.batched_interpreter import pallas_call_rule
-from kerneltest.trace.batched_interpreter.batched_values import UnknownError
+from kerneltest.trace.batched_interpreter import pallas_call
+from kerneltest.trace.batched_interpreter.machine import UnknownError
 from kerneltest.trace.tracing import Traced
 
 WHOLE = pl.BlockSpec(memory_space=pl.ANY)
@@ -197,7 +197,7 @@ def test_what_a_rule_cannot_evaluate_jax_does(error: Exception, monkeypatch: pyt
         raise error
 
     monkeypatch.setattr(evaluator, "operation", lambda equation: fails)
-    monkeypatch.setattr(pallas_call_rule, "_written_references", fails)
+    monkeypatch.setattr(pallas_call, "_written_references", fails)
     doubled = _checked(lambda x: pl.pallas_call(_double, out_shape=_like(x))(x + 0), "interpret")
     assert {record.verdict for record in doubled.records} == {"pass"}
     traced = _checked(lambda x: pl.pallas_call(_double, out_shape=_like(x))(x + 0), "simulate:sm_90")

@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 import kerneltest as kt
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.records.informative import informativeness
+from kerneltest.records.sharpness import informativeness
 
 X, BOTH, HALF = kt.array("n", "float32"), kt.array("n", ("float32", "bfloat16")), kt.array("n", "bfloat16")
 SHORT = {"n": kt.dim(values=(3, 4))}

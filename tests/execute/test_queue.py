@@ -15,9 +15,8 @@ from kerneltest.core.precision import XLA_CPU
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute import batching
-from kerneltest.execute.cache import Cache
+from kerneltest.execute.cache import Cache, ProcessState
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import PriorAttempts, run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.records.journal import Phase

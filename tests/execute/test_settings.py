@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from kerneltest.execute.setting_types import COUNT, FLAG, Setting, SettingError
-from kerneltest.execute.settings import SETTINGS, RunSettings, known_settings, option_words, register_setting
+from kerneltest.execute.settings import (
+    COUNT,
+    FLAG,
+    SETTINGS,
+    RunSettings,
+    Setting,
+    SettingError,
+    known_settings,
+    option_words,
+    register_setting,
+)
 from kerneltest.records.record_files import read_plan
 from kerneltest.records.run_plan import Plan
 from tests.written import PASS, write_run

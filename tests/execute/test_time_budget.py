@@ -12,10 +12,9 @@ from kerneltest.core.details import Unavailable
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute import runner
-from kerneltest.execute.cache import Cache
+from kerneltest.execute.cache import Cache, ProcessState
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.time_budget import TimeBudget, breadth_first, group_weight

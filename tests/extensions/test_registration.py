@@ -12,20 +12,19 @@ from kerneltest.backends.registry import resolve
 from kerneltest.cli import command_registry, main
 from kerneltest.cli.command_registry import Command, register_command, registered_commands
 from kerneltest.core.extension_registry import Registry
-from kerneltest.execute import group_registry
+from kerneltest.execute import planning
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.group_registry import find_group, register_group, registered_groups
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.planning import find_group, plan_pairing, register_group, registered_groups
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings, known_settings
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
 from kerneltest.plan.signatures import signatures
-from kerneltest.records.overlay import Overlay
 from kerneltest.records.record_files import write_plan
 from kerneltest.records.run_plan import Plan
+from kerneltest.records.runs import Overlay
 from kerneltest.report import panels
 from kerneltest.report.panels import Panel, PanelError, Section, register_panel, registered_panels
 
@@ -68,7 +67,7 @@ class OneCall(Group):
 
 
 def test_a_group_of_a_user_is_planned_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    _copy(group_registry._REGISTRY, monkeypatch)
+    _copy(planning._REGISTRY, monkeypatch)
     group = register_group(OneCall())
     assert find_group("one_call") is group
     pairing = kt.oracle_for(

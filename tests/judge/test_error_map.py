@@ -6,8 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kerneltest.judge.compare import compare
-from kerneltest.judge.error_map import map_errors
+from kerneltest.judge.compare import compare, map_errors
 from kerneltest.records.evidence import ErrorMap
 
 NAN, INF = math.nan, math.inf

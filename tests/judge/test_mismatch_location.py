@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.judge.compare import Comparison, compare
-from kerneltest.judge.diagnose import describe_special_inputs, diagnose
-from kerneltest.judge.mismatch_context import MismatchContext
+from kerneltest.judge.compare import Comparison, MismatchLocation, OutputAxis, compare, locate_mismatch, match_axes
+from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
 from kerneltest.judge.mismatch_evidence import input_windows, output_window
-from kerneltest.judge.mismatch_location import MismatchLocation, OutputAxis, locate_mismatch, match_axes
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.evidence import Pattern, PatternKind
 from tests.found import findings

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.judge.compare import compare
-from kerneltest.judge.mismatch_context import MismatchContext
-from kerneltest.judge.mismatch_location import OutputAxis
-from kerneltest.judge.output_relations import output_relation
+from kerneltest.judge.compare import OutputAxis, compare
+from kerneltest.judge.diagnose import MismatchContext, output_relation
 from kerneltest.plan.signatures import signatures
 
 EXPECTED = np.random.default_rng(0).uniform(0.5, 4, (6, 8))

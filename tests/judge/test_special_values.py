@@ -6,9 +6,8 @@ import pytest
 import kerneltest as kt
 from kerneltest.core.dtypes import parse_dtype
 from kerneltest.judge.special_values import find_special_inputs
-from kerneltest.plan.counted_axes import CountedAxis, counted_axes
 from kerneltest.plan.signatures import signatures
-from kerneltest.plan.slots import data_paths
+from kerneltest.plan.slots import CountedAxis, counted_axes, data_paths
 
 NAN, INF = float("nan"), float("inf")
 

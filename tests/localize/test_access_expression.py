@@ -8,9 +8,8 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.core.targets import TARGETS
-from kerneltest.localize.access_expression import describe_offset
-from kerneltest.localize.listing import Listing
-from kerneltest.localize.mutable_kernel import MutableKernel
+from kerneltest.localize.case_replay import MutableKernel
+from kerneltest.localize.listing import Listing, describe_offset
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.tracing import trace
 from suites import test_matmul, test_vector_add

@@ -9,10 +9,9 @@ import pytest
 
 from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import FLOAT32, XLA_CPU
-from kerneltest.numerics.numpy_patch import instrument
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.spread import sample_outputs, spread_of
-from kerneltest.numerics.tracked import TrackedArray
+from kerneltest.numerics.tracked import TrackedArray, instrument
 
 PIXELS = np.arange(12).reshape(3, 4) * 23 + np.arange(4) ** 3
 ANGLES = np.arange(4) / 7

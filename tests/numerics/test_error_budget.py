@@ -8,9 +8,8 @@ import pytest
 
 from kerneltest.core.dtypes import TF32, Array
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU, Precision
-from kerneltest.numerics.error_budget import ErrorShare, error_shares
 from kerneltest.numerics.rounding_model import RoundingModel
-from kerneltest.numerics.spread import sample_outputs
+from kerneltest.numerics.spread import ErrorShare, error_shares, sample_outputs
 
 RNG = np.random.default_rng(0)
 LEAVES = {name: RNG.normal(size=(16, 32)) for name in "qk"}

@@ -12,9 +12,8 @@ from numpy import arange, float64
 from numpy import linspace as between
 
 from kerneltest.core.dtypes import Array
-from kerneltest.numerics.numpy_patch import instrument
 from kerneltest.numerics.rounding_model import RoundingModel
-from kerneltest.numerics.tracked import TrackedArray
+from kerneltest.numerics.tracked import TrackedArray, instrument
 from tests.numerics.tracking import PLAIN, samples_of
 
 X = np.linspace(0.1, 1.2, 12).reshape(3, 4)

@@ -8,8 +8,7 @@ import pytest
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
 from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, SIMULATED, XLA_CPU, Precision
-from kerneltest.numerics.formats import round_to_nearest
-from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.rounding_model import RoundingModel, round_to_nearest
 from kerneltest.numerics.spread import sample_outputs
 from tests.numerics.tracking import PLAIN, samples_of, tracked
 

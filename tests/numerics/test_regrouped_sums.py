@@ -7,9 +7,8 @@ import pytest
 
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32, XLA_CPU
-from kerneltest.numerics.formats import round_to_nearest
 from kerneltest.numerics.rounding_bounds import bound_from_spread
-from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.rounding_model import RoundingModel, round_to_nearest
 from kerneltest.numerics.spread import spread_of
 from tests.numerics.tracking import samples_of
 

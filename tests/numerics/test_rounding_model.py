@@ -9,9 +9,7 @@ import pytest
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.formats import round_to_nearest, truncate
-from kerneltest.numerics.origins import ErrorSource
-from kerneltest.numerics.rounding_model import NOISELESS_ROWS, RoundingModel
+from kerneltest.numerics.rounding_model import NOISELESS_ROWS, ErrorSource, RoundingModel, round_to_nearest, truncate
 from tests.numerics.tracking import PLAIN
 
 FLUSHING = replace(PLAIN, name="flushing", flushes=True)

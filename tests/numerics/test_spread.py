@@ -7,9 +7,8 @@ import pytest
 
 from kerneltest.core.precision import FLOAT32, XLA_CPU
 from kerneltest.numerics.bounds import OracleCase
-from kerneltest.numerics.random_errors import noise
 from kerneltest.numerics.rounding_bounds import OracleSamples
-from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.rounding_model import RoundingModel, noise
 from kerneltest.numerics.spread import Spread, median, sample_outputs, sample_row_by_row, spread_of
 
 INF, NAN = np.inf, np.nan

@@ -9,9 +9,9 @@ import pytest
 
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32, SIMULATED, XLA_CPU
-from kerneltest.numerics.numpy_patch import instrument
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.spread import sample_cases, sample_outputs
+from kerneltest.numerics.tracked import instrument
 
 BFLOAT16 = float_format(parse_dtype("bfloat16"))
 

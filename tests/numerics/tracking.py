@@ -7,11 +7,10 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32, Precision
-from kerneltest.numerics.numpy_patch import instrument
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.samples import SampledArray
 from kerneltest.numerics.spread import sample_outputs
-from kerneltest.numerics.tracked import TrackedArray
+from kerneltest.numerics.tracked import TrackedArray, instrument
 
 PLAIN = Precision("plain", {})
 

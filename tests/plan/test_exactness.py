@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.plan.exactness import exact_limit
 from kerneltest.plan.signatures import Signature
+from kerneltest.plan.slots import exact_limit
 
 M, K, N = 3, 50, 7
 

@@ -11,10 +11,9 @@ import pytest
 import kerneltest as kt
 from kerneltest.core.dtypes import parse_dtype
 from kerneltest.declare.dims import Dim
-from kerneltest.plan.boundaries import boundary_lengths
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import FAMILIES
-from kerneltest.plan.signatures import signature_dtypes, signatures
+from kerneltest.plan.signatures import boundary_lengths, signature_dtypes, signatures
 from suites import test_matmul, test_vector_add
 
 

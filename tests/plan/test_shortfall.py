@@ -8,7 +8,7 @@ import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.execute.planning import build_plan, plan_pairing
 from kerneltest.execute.settings import RunSettings
-from kerneltest.plan.shortfall import find_shortfalls
+from kerneltest.plan.cases import find_shortfalls
 from tests.sample import double
 
 X = kt.array("n", "float32")

@@ -18,7 +18,7 @@ from kerneltest.core.details import Detail, DeviceLost, Raised, Stated
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin import crash_reports, watchdog
-from kerneltest.pytest_plugin.crash_log import CrashReason, stacks_file, write_crash_reason
+from kerneltest.pytest_plugin.crash_reports import CrashReason, stacks_file, write_crash_reason
 from kerneltest.pytest_plugin.hooks import pytest_handlecrashitem
 from kerneltest.pytest_plugin.pytest_run import RUN
 from kerneltest.pytest_plugin.watchdog import Watchdog

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.pytest_plugin import gpu_assignment as module
-from kerneltest.pytest_plugin.gpu_assignment import assign_gpus
+from kerneltest.pytest_plugin import scheduler as module
+from kerneltest.pytest_plugin.scheduler import assign_gpus
 from tests import forked
 from tests.plugins import PLUGINS
 

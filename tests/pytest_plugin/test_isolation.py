@@ -13,7 +13,7 @@ import pytest
 from kerneltest.core.processes import free_memory
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin import crash_reports
-from kerneltest.pytest_plugin.crash_log import CrashReason, ReasonSource, stacks_file, write_crash_reason
+from kerneltest.pytest_plugin.crash_reports import CrashReason, ReasonSource, stacks_file, write_crash_reason
 from kerneltest.records.journal import Activity
 from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.records.runs import RunRecords, read_running, read_runs

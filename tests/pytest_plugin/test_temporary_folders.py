@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.pytest_plugin.temporary_folders import TemporaryFolder, remove_abandoned_folders
+from kerneltest.pytest_plugin.run_folder import TemporaryFolder, remove_abandoned_folders
 from tests.plugins import PLUGINS
 from tests.pytest_plugin.test_plugin import ROOT
 
 HOLD = """
 import time
-from kerneltest.pytest_plugin.temporary_folders import TemporaryFolder
+from kerneltest.pytest_plugin.run_folder import TemporaryFolder
 folder = TemporaryFolder()
 (folder.path / "cases").mkdir()
 print(folder.path, flush=True)

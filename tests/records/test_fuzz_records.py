@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 import kerneltest as kt
 from kerneltest.cli import main
 from kerneltest.declare.pairing import Pairing
-from kerneltest.records.artifacts import save_arguments
-from kerneltest.records.record_files import RecordWriter
+from kerneltest.records.record_files import RecordWriter, save_arguments
 from kerneltest.records.run_plan import NotApplicable
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.reproduce import rerun

@@ -10,10 +10,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-from kerneltest.records.mutation_scores import MutantTrial, MutationScore, ScoredMutant
+from kerneltest.records.files import SCHEMA
 from kerneltest.records.record_files import RECORD_LINE, RecordWriter, line_of
-from kerneltest.records.schema import FaultLocation, Reproducer
-from kerneltest.records.validation import SCHEMA
+from kerneltest.records.schema import FaultLocation, MutantTrial, MutationScore, Reproducer, ScoredMutant
 from tests.made_runs import WRONG, hostile, made_run
 from tests.written import PASS
 from tools.records_schema import LINES, PATH, records_schema

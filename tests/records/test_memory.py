@@ -11,9 +11,8 @@ import pytest
 
 from kerneltest.records import record_files
 from kerneltest.records.evidence import Evidence, SpecialInput, SpecialValue, Window
-from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.record_files import line_of
-from kerneltest.records.runs import RunRecords, load_windows, read_runs, reconcile
+from kerneltest.records.runs import RunRecords, load_windows, overlay_runs, read_runs, reconcile
 from kerneltest.records.schema import Record
 from kerneltest.report.html.render_page import render
 from kerneltest.report.text.terminal_summary import summary_lines

@@ -10,9 +10,8 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.run_plan import ANY, NotApplicable, Plan
-from kerneltest.records.runs import read_all, read_runs
+from kerneltest.records.runs import overlay_runs, read_all, read_runs
 from kerneltest.records.schema import Record
 from kerneltest.report.html.render_page import render
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.records.package_contents import contents_of_libraries, contents_of_module
+from kerneltest.records.result_cache import contents_of_libraries, contents_of_module
 
 RECORD = "some/__init__.py,sha256=aaa,10\nsome-1.0.dist-info/INSTALLER,sha256=bbb,4\nsome/__pycache__/x.pyc,,\n"
 

@@ -17,11 +17,11 @@ from kerneltest.core.details import ErrorCause, InternalError, Mismatch, Mismatc
 from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.artifacts import load_arguments, save_arguments
 from kerneltest.records.evidence import (
     BudgetPart,
     ErrorMap,
     Evidence,
+    Magnitudes,
     Pattern,
     PatternKind,
     SpecialInput,
@@ -29,8 +29,17 @@ from kerneltest.records.evidence import (
     Window,
 )
 from kerneltest.records.files import RecordError
-from kerneltest.records.magnitudes import Magnitudes
-from kerneltest.records.record_files import SCHEMA, RecordWriter, dumps, read_plan, read_records, shorten, write_plan
+from kerneltest.records.record_files import (
+    SCHEMA,
+    RecordWriter,
+    dumps,
+    load_arguments,
+    read_plan,
+    read_records,
+    save_arguments,
+    shorten,
+    write_plan,
+)
 from kerneltest.records.run_plan import (
     ANY,
     CellKey,

@@ -15,12 +15,18 @@ import numpy as np
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.records.artifacts import load_arguments, save_arguments, save_artifacts
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.files import RecordError, open_inside
-from kerneltest.records.record_files import RecordWriter, read_plan, read_records, write_plan
+from kerneltest.records.files import RecordError, dumps, open_inside
+from kerneltest.records.record_files import (
+    RecordWriter,
+    load_arguments,
+    read_plan,
+    read_records,
+    save_arguments,
+    save_artifacts,
+    write_plan,
+)
 from kerneltest.records.runs import read_runs
-from kerneltest.records.strict_json import dumps
 from kerneltest.report.html.finding_data import read_script
 from kerneltest.report.html.render_page import write_html
 from tests.records.test_records import FINDING, PLAN, RECORD, SCHEMA, _line

@@ -13,9 +13,8 @@ from kerneltest.cli import main
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.record_files import RecordWriter
-from kerneltest.records.runs import read_all
+from kerneltest.records.runs import overlay_runs, read_all
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.report.html import finding_data
 from kerneltest.report.html import page as page_module

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.overlay import overlay_runs
-from kerneltest.records.runs import read_all
+from kerneltest.records.runs import overlay_runs, read_all
 from kerneltest.records.schema import Record
 from kerneltest.triage.suspects import suspects_in_overlay
 from tests import forked

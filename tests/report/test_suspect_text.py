@@ -9,8 +9,7 @@ from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.records.evidence import BudgetPart, Evidence
 from kerneltest.records.run_plan import FunctionSource, PairingSummary
 from kerneltest.report.text.suspect_text import format_pair, format_suspect, format_suspects, name_kernels, wrap_line
-from kerneltest.triage.suspect import Suspect
-from kerneltest.triage.suspects import find_suspects
+from kerneltest.triage.suspects import Suspect, find_suspects
 from tests.written import PAIRING, case
 
 NAN = float("nan")

@@ -18,8 +18,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.cli import main
 from kerneltest.plan.signatures import signatures
-from kerneltest.records.artifacts import load_arguments
-from kerneltest.records.record_files import RecordWriter, read_plan, read_records, write_plan
+from kerneltest.records.record_files import RecordWriter, load_arguments, read_plan, read_records, write_plan
 from kerneltest.records.schema import Record
 from kerneltest.reproduce import rejudge, script_writer, standalone
 from kerneltest.reproduce.script_writer import literal_source

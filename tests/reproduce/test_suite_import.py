@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.reproduce.suite_import import SuiteImportError, import_suite
+from kerneltest.reproduce.rerun import SuiteImportError, import_suite
 
 TRACE = "from pathlib import Path\nPath('trace').touch()\n"
 

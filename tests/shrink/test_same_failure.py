@@ -7,7 +7,7 @@ import pytest
 from kerneltest.core.details import Access, MemoryFault, Mismatch, Race, Raised, Visit
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record
-from kerneltest.shrink.same_failure import resembles
+from kerneltest.shrink.shrinker import resembles
 from tests.written import case as recorded
 
 

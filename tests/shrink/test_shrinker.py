@@ -26,9 +26,8 @@ from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.schema import Record
 from kerneltest.shrink import shrinker as module
-from kerneltest.shrink.same_failure import resembles
-from kerneltest.shrink.shrinker import ShrinkResult, minimize
-from kerneltest.shrink.smaller_signatures import candidate_arguments
+from kerneltest.shrink.shrinker import ShrinkResult, minimize, resembles
+from kerneltest.shrink.smaller_cases import candidate_arguments
 from tests.execute.test_invariants import WRONG
 from tests.sample import double, elementwise
 

@@ -8,7 +8,7 @@ import pytest
 
 from kerneltest.declare.domains import EVERYTHING, Interval
 from kerneltest.plan.families import Slot
-from kerneltest.shrink import simpler_values
+from kerneltest.shrink import smaller_cases
 
 FLOATS = dict(dtype=np.dtype(np.float32))
 
@@ -16,34 +16,34 @@ FLOATS = dict(dtype=np.dtype(np.float32))
 @pytest.mark.parametrize(
     ("make", "given", "before", "after"),
     [
-        (simpler_values.to_zero, FLOATS, [0, 1, -0.0, 7.5, np.nan], [0, 1, -0.0, 0, 0]),
-        (simpler_values.to_one, FLOATS, [0, 1, -0.0, 7.5, np.nan], [0, 1, -0.0, 1, 1]),
-        (simpler_values.to_simplest, FLOATS, [0, 1, -0.0, 7.5, np.nan], [0, 0, 0, 0, 0]),
-        (simpler_values.to_two, FLOATS, [0, 1, -1, 2, 0.5, 7.5, np.inf], [0, 1, -1, 2, 0.5, 2, np.inf]),
-        (simpler_values.to_minus_one, FLOATS, [0.25, -7.5, 2, np.nan], [-1, -1, 2, np.nan]),
-        (simpler_values.to_power_of_two, FLOATS, [7.5, -77, 3, 0.3], [4, -64, 2, 0.25]),
-        (simpler_values.to_one_digit, FLOATS, [7.5, -77, 128, 1234, 0.3], [7, -70, 128, 1000, 0.3]),
-        (simpler_values.to_integer, FLOATS, [7.5, -77.2, 0.3], [8, -77, 0]),
-        (simpler_values.to_zero, dict(FLOATS, domain=Interval(2, 5)), [3, 5], [2, 2]),
-        (simpler_values.to_minus_one, dict(FLOATS, domain=Interval(0, 9)), [7.5], [7.5]),
+        (smaller_cases.to_zero, FLOATS, [0, 1, -0.0, 7.5, np.nan], [0, 1, -0.0, 0, 0]),
+        (smaller_cases.to_one, FLOATS, [0, 1, -0.0, 7.5, np.nan], [0, 1, -0.0, 1, 1]),
+        (smaller_cases.to_simplest, FLOATS, [0, 1, -0.0, 7.5, np.nan], [0, 0, 0, 0, 0]),
+        (smaller_cases.to_two, FLOATS, [0, 1, -1, 2, 0.5, 7.5, np.inf], [0, 1, -1, 2, 0.5, 2, np.inf]),
+        (smaller_cases.to_minus_one, FLOATS, [0.25, -7.5, 2, np.nan], [-1, -1, 2, np.nan]),
+        (smaller_cases.to_power_of_two, FLOATS, [7.5, -77, 3, 0.3], [4, -64, 2, 0.25]),
+        (smaller_cases.to_one_digit, FLOATS, [7.5, -77, 128, 1234, 0.3], [7, -70, 128, 1000, 0.3]),
+        (smaller_cases.to_integer, FLOATS, [7.5, -77.2, 0.3], [8, -77, 0]),
+        (smaller_cases.to_zero, dict(FLOATS, domain=Interval(2, 5)), [3, 5], [2, 2]),
+        (smaller_cases.to_minus_one, dict(FLOATS, domain=Interval(0, 9)), [7.5], [7.5]),
         (
-            simpler_values.to_one_digit,
+            smaller_cases.to_one_digit,
             dict(dtype=np.dtype(ml_dtypes.float8_e4m3fn)),
             [448],
             [448],
         ),  # 400 is not representable
-        (simpler_values.to_zero, dict(dtype=np.dtype(ml_dtypes.float8_e8m0fnu)), [8], [1]),
-        (simpler_values.to_minus_one, dict(dtype=np.dtype(np.uint8)), [200], [200]),
-        (simpler_values.to_power_of_two, dict(dtype=np.dtype(np.int64)), [2**40 + 1], [2**40]),
-        (simpler_values.to_simplest, dict(dtype=np.dtype(bool), role="mask"), [False, True], [True, True]),
-        (simpler_values.to_simplest, dict(dtype=np.dtype(bool)), [False, True], [False, False]),
-        (simpler_values.to_minus_one, dict(dtype=np.dtype(np.int32), role="index", end=5), [4], [4]),
-        (simpler_values.to_one, dict(dtype=np.dtype(np.int32), role="index", end=5), [4], [1]),
-        (simpler_values.to_two, dict(dtype=np.dtype(np.int32), role="length", end=5), [5], [2]),
+        (smaller_cases.to_zero, dict(dtype=np.dtype(ml_dtypes.float8_e8m0fnu)), [8], [1]),
+        (smaller_cases.to_minus_one, dict(dtype=np.dtype(np.uint8)), [200], [200]),
+        (smaller_cases.to_power_of_two, dict(dtype=np.dtype(np.int64)), [2**40 + 1], [2**40]),
+        (smaller_cases.to_simplest, dict(dtype=np.dtype(bool), role="mask"), [False, True], [True, True]),
+        (smaller_cases.to_simplest, dict(dtype=np.dtype(bool)), [False, True], [False, False]),
+        (smaller_cases.to_minus_one, dict(dtype=np.dtype(np.int32), role="index", end=5), [4], [4]),
+        (smaller_cases.to_one, dict(dtype=np.dtype(np.int32), role="index", end=5), [4], [1]),
+        (smaller_cases.to_two, dict(dtype=np.dtype(np.int32), role="length", end=5), [5], [2]),
     ],
 )
 def test_simpler_values(
-    make: simpler_values.Simplifier, given: dict[str, Any], before: list[Any], after: list[Any]
+    make: smaller_cases.Simplifier, given: dict[str, Any], before: list[Any], after: list[Any]
 ) -> None:
     more: dict[str, Any] = dict(role="data", domain=EVERYTHING, order=0, end=0, limit=lambda: 1, blocks=(None,))
     slot = Slot(shape=(len(before),), **{**more, **given})

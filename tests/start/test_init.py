@@ -10,9 +10,14 @@ from benchmarks.init import OF_JAX, OF_THE_SUITES, Pairable, filled
 from kerneltest.cli import main
 from kerneltest.declare.arguments import ArrayArgument, Static, Tree
 from kerneltest.declare.pairing import Pairing
-from kerneltest.start.call_recorder import record_calls
 from kerneltest.start.declaration import Declaration
-from kerneltest.start.example_calls import StartError, example_from_shapes, example_from_text, import_kernel
+from kerneltest.start.example_calls import (
+    StartError,
+    example_from_shapes,
+    example_from_text,
+    import_kernel,
+    record_calls,
+)
 from kerneltest.start.init import execute_declaration, infer_declaration
 from tests.start.sample import TRACED
 

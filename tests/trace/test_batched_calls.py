@@ -15,7 +15,7 @@ from jax.experimental.pallas import triton as plgpu
 from kerneltest.backends.interpret import PrefetchChecked
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, ShapeDtype
-from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel, kernel_rule
+from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel, kernel_rule
 from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.rewrite import Fill, fill_outputs, fill_padding, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced, analyze, trace_function

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
 
-from kerneltest.trace.cpu_options import PORTABLE_OPTIONS, fast_compile_options
+from kerneltest.trace.jax_environment import PORTABLE_OPTIONS, fast_compile_options
 
 
 @pytest.mark.parametrize(

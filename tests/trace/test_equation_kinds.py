@@ -9,7 +9,7 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from kerneltest.trace.equation_kinds import equation_kinds
+from kerneltest.trace.jaxpr_digest import equation_kinds
 
 
 def _kinds(

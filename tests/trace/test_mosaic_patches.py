@@ -9,7 +9,7 @@ import pytest
 from kerneltest.api import pairing_id
 from kerneltest.backends.registry import resolve
 from kerneltest.plan.cases import value_cases
-from kerneltest.trace.jax_compat.mosaic_patches import are_ordered
+from kerneltest.trace.jax_compat.interpreter_threads import are_ordered
 from kerneltest.trace.tracing import trace
 from suites import test_pipeline_copy
 

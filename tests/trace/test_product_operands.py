@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
 
-from kerneltest.trace.product_operands import has_narrow_products
+from kerneltest.trace.walk import has_narrow_products
 
 LOW, F = jnp.bfloat16, jnp.float32
 

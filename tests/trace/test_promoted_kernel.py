@@ -15,14 +15,12 @@ from jax.experimental.pallas import tpu as pltpu
 import kerneltest as kt
 from kerneltest.core.dtypes import Array, ShapeDtype, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32, Precision
-from kerneltest.numerics.formula import FORMULA_FORMAT
+from kerneltest.numerics.rounding_bounds import FORMULA_FORMAT
 from kerneltest.plan.signatures import signatures
-from kerneltest.trace.batched_interpreter.batched_values import UnknownError
-from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
-from kerneltest.trace.batched_interpreter.sampling_rule import SampleArithmetic
-from kerneltest.trace.float64_tracing import trace_in_float64
-from kerneltest.trace.jax_compat.wide_float_names import widen_float_names
-from kerneltest.trace.tracing import trace, trace_function
+from kerneltest.trace.batched_interpreter.machine import UnknownError
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.trace.jax_compat.patches import widen_float_names
+from kerneltest.trace.tracing import trace, trace_function, trace_in_float64
 
 X = np.linspace(-3, 3, 8).astype(np.float32)
 

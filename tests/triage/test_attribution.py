@@ -14,7 +14,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.api import Result
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.sources import describe_pairing, source_of
+from kerneltest.records.run_plan import describe_pairing, source_of
 from kerneltest.triage.attribution import attribution, attributions
 from tests.pages import Page
 from tests.sample import double, elementwise

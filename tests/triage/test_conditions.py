@@ -5,10 +5,14 @@ from collections.abc import Sequence
 import pytest
 
 from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
-from kerneltest.triage.input_conditions import input_condition
-from kerneltest.triage.predicates import Features, signature_condition, two_conditions
+from kerneltest.triage.conditions import (
+    Features,
+    input_condition,
+    signature_condition,
+    signatures_tried,
+    two_conditions,
+)
 from kerneltest.triage.symptoms import Level
-from kerneltest.triage.tried_signatures import signatures_tried
 from tests.written import case
 
 BLOCKS = {"n": 16}

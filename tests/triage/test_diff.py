@@ -14,8 +14,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.records.run_plan import FunctionSource, NotApplicable, PairingSummary
 from kerneltest.records.runs import RunRecords, read_runs
 from kerneltest.records.schema import Record
-from kerneltest.triage.changes import MEANING, REGRESSIONS
-from kerneltest.triage.run_comparison import DiffError, compare_runs
+from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, DiffError, compare_runs
 from tests.written import ABSENT, HOSTILE, PASS, case, write_run
 
 OTHER = case(family="ones", case="c2")  # what both runs have, so that neither is empty

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from kerneltest.core.dtypes import parse_dtype
-from kerneltest.judge.input_magnitudes import find_magnitudes
-from kerneltest.records.magnitudes import LOWEST
+from kerneltest.judge.special_values import find_magnitudes
+from kerneltest.records.evidence import LOWEST
 from kerneltest.records.schema import Record
-from kerneltest.triage.magnitude_conditions import magnitude_condition
+from kerneltest.triage.conditions import magnitude_condition
 from tests.made_runs import WRONG
 from tests.written import PASS
 

@@ -16,8 +16,7 @@ from kerneltest.records.runs import read_runs
 from kerneltest.records.schema import Record
 from kerneltest.triage.attribution import attributions
 from kerneltest.triage.run_comparison import compare_runs
-from kerneltest.triage.suspect import Suspect
-from kerneltest.triage.suspects import find_suspects
+from kerneltest.triage.suspects import Suspect, find_suspects
 from tests.written import write_run
 
 BACKENDS = ["interpret", "lower:sm_90", "lower:tpu-v5e", "simulate:sm_90"]

@@ -11,8 +11,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Evidence, SpecialInput, SpecialValue
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.report.text.suspect_text import format_suspect
-from kerneltest.triage.suspect import Suspect
-from kerneltest.triage.suspects import find_suspects
+from kerneltest.triage.suspects import Suspect, find_suspects
 from tests.written import PAIRING, case
 
 LENGTHS = (1, 15, 16, 17, 31, 32, 33, 48, 49, 64)

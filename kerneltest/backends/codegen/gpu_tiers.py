@@ -1,15 +1,363 @@
 """The tiers of GPU code without a GPU: JAX's lowering, and Triton's compiler."""
 
+import atexit
+import functools
 import importlib.util
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
 
+import jax
+from jax.sharding import AbstractDevice, AbstractMesh
+
 from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.codegen.gpu_lowering import LoweredKernel, lower
-from kerneltest.backends.codegen.triton_compile import compile_kernel, triton_version
-from kerneltest.backends.kernel_names import compile_each, unique_names
-from kerneltest.core.targets import Target, Tier
-from kerneltest.trace.tracing import Traced
+from kerneltest.backends.compile_cache import Answer, cached_compile
+from kerneltest.backends.jitted import compile_each, unique_names
+from kerneltest.backends.lowering_errors import Excess, Rule, lowering_failure
+from kerneltest.backends.workers import Workers
+from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
+from kerneltest.core.failures import Failure
+from kerneltest.core.source_location import in_order
+from kerneltest.core.targets import TARGETS, X_BY_JAX, Target, Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_text
+from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.runnable import call_as_function, runnable
+from kerneltest.trace.tracing import Call, Traced
+from kerneltest.trace.walk import iter_equations, nested_jaxprs, primitive_name
+
+# Limits of GPU code: the size of a launch, and counts of 32 bits.
+
+Equation = Any  # jax.core.JaxprEqn, which JAX keeps private
+
+_INT32 = 2**31 - 1
+
+
+def too_many_programs(grid: Sequence[int]) -> Rule:
+    """Returns the rule for JAX's error about a grid that is too large.
+
+    JAX's Triton lowering (0.10.2, 0.11.2 and 0.12) maps the last two axes of a grid to y and z if they are no longer
+    than 65,535, and all other axes to x.
+    """
+    programs = math.prod(grid)
+    words = (
+        f"the {programs:,} programs of the grid {tuple(grid)} do not fit into one launch, whose x has at most "
+        f"{X_BY_JAX:,}, and whose y and z 65,535: JAX maps the last two axes to y and z if they are no longer than "
+        "that, and all others to x. Let each program do more, or make the last axes shorter and the first one longer"
+    )
+    excess = Excess(words, "programs of a launch", programs)
+    return re.compile("Cannot fix pallas kernel launch grid"), Verdict.RESOURCE_EXCEEDED, lambda: excess
+
+
+def check_counts(call: Call) -> None:
+    """Checks for loops whose number of iterations silently overflows the 32 bits of the lowered code.
+
+    Raises:
+      Failure: with the call, the number and the line.
+    """
+    inner = (jaxpr for value in call.equation.params.values() for jaxpr in nested_jaxprs(value))
+    for equation, _ in (each for jaxpr in inner for each in iter_equations(jaxpr)):
+        count = equation.params["length"] if primitive_name(equation) == "scan" else 0
+        if count > _INT32:
+            words = (
+                f"a loop of {count:,} iterations overflows its 32-bit counter: nest a loop of fewer iterations in "
+                "another one"
+            )
+            source = line_of(equation.source_info)
+            raise Failure(Verdict.COMPILE_ERROR, NotBuilt(Stage.LOWER, call.name, "", words, source=source))
+
+
+def check_launch(name: str, grid: Sequence[int], warps: int, target: Target) -> None:
+    """Checks whether a lowered kernel can be launched.
+
+    Args:
+      name: of the kernel.
+      grid: the numbers of programs along x, y and z.
+      warps: per program, whose threads lie along x.
+      target: to launch it on.
+
+    Raises:
+      Failure: with the axis, its programs and the target's limit.
+    """
+    for axis, programs, most in zip("xyz", grid, target.grid, strict=True):
+        if programs > most:
+            words = (
+                f"{programs:,} programs along {axis} of the launch, but {target} allows {most:,}: let each program do "
+                f"more{_OTHER_AXIS[axis]}"
+            )
+            raise _too_large(name, f"programs along {axis}", programs, most, words)
+    threads = warps * target.warp
+    items = grid[0] * threads
+    if target.work_items and items > target.work_items:
+        words = (
+            f"{grid[0]:,} programs along x of the launch, of {threads} threads each, are {items:,} work items, but "
+            f"{target} allows {target.work_items:,}, or {target.work_items // threads:,} programs: let each program do "
+            "more, or use fewer warps (num_warps)"
+        )
+        raise _too_large(name, "work items", items, target.work_items, words)
+
+
+_OTHER_AXIS = {"x": "", **dict.fromkeys("yz", ", or make the longest axis the last one of the grid, which is x")}
+
+
+def mosaic_launch(equation: Equation) -> tuple[int, int, int]:
+    """Returns the programs along x, y and z of a Mosaic GPU call: its last axis is x, the one before y, the rest z."""
+    params = equation.params
+    meshes = params.get("meshes") or (params.get("mesh"),)
+    mesh = next((each for each in meshes if each is not None), None)
+    if mesh is not None:
+        grid, cluster = tuple(mesh.grid), tuple(mesh.cluster)
+    else:
+        semantics = getattr(params.get("compiler_params"), "dimension_semantics", None)
+        axes = params["grid_mapping"].grid
+        kinds = semantics or [""] * len(axes)
+        grid = tuple(n for n, kind in zip(axes, kinds, strict=True) if "sequential" not in str(kind).lower())
+        cluster = ()
+    whole = [math.prod(axes) for axes in zip(_last_three(grid), _last_three(cluster), strict=True)]
+    return whole[2], whole[1], whole[0]
+
+
+def _last_three(grid: Sequence[int]) -> list[int]:
+    padded = [1, 1, 1, *grid]
+    return [math.prod(padded[:-2]), *padded[-2:]]
+
+
+def _too_large(kernel: str, resource: str, needed: int, available: int, words: str) -> Failure:
+    detail = ResourceExceeded(Stage.LOWER, kernel, resource, needed, available, "", words)
+    return Failure(Verdict.RESOURCE_EXCEEDED, detail)
+
+
+# Lowering of Pallas calls to GPU code without a GPU, by JAX's own lowering rules for a platform that is absent.
+
+_TRITON, _MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
+_ANY_ROCM = next(target for target in TARGETS.values() if target.platform == "rocm")
+
+
+def _too_many_elements(most: str, after: str) -> Excess:
+    shapes = (tuple(map(int, text.split("x")[:-1])) for text in re.findall(r"tensor<((?:\d+x)+)", after))
+    shape = next((s for s in shapes if math.prod(s) > int(most)), None)
+    block = f"a block of {' x '.join(map(str, shape))} elements" if shape else "a block"
+    words = (
+        f"{block} is more than the {int(most):,} that Triton computes on at once: use smaller blocks, or declare the "
+        "longest axis that users have, as in kt.dim(maximum=...)"
+    )
+    return Excess(words, "elements of a block", math.prod(shape) if shape else None, int(most))
+
+
+_RULES: tuple[Rule, ...] = (
+    (
+        re.compile(r"Maximum allowed number of elements is (\d+)(.*)", re.DOTALL),
+        Verdict.RESOURCE_EXCEEDED,
+        _too_many_elements,
+    ),
+    (
+        in_order(r".*?size is a power of 2", r".*?shape (?=\()", r"(\([^)]*\))"),
+        Verdict.COMPILE_ERROR,
+        "Triton computes on arrays whose size is a power of two, and {0} is not: round the block up "
+        "(pl.next_power_of_2) and mask the elements past the end",
+    ),
+    (
+        re.compile(r"dynamic grid bounds not supported"),
+        Verdict.UNIMPLEMENTED,
+        "the grid depends on a value at run time, which the Triton lowering does not support: make it static, and let "
+        "programs past the end do nothing",
+    ),
+    (
+        re.compile(r"scalar prefetch not implemented"),
+        Verdict.UNIMPLEMENTED,
+        "scalar prefetch (num_scalar_prefetch) has no Triton lowering: pass the scalars as an input, and load them",
+    ),
+    (
+        re.compile(r"scratch memory not implemented"),
+        Verdict.UNIMPLEMENTED,
+        "scratch_shapes has no Triton lowering: keep the value in a variable or a loop's carry",
+    ),
+    (
+        re.compile(r"unsupported (?:d?types?)(?: for (\w+))?: (.+)"),
+        Verdict.UNIMPLEMENTED,
+        "a dtype has no lowering here: {1}; convert first, as in .astype(jnp.float32)",
+    ),
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LoweredKernel:
+    """One Pallas call as GPU code.
+
+    Attributes:
+      name: of the kernel function.
+      language: `triton`, or `mosaic_gpu`, whose code only XLA compiles.
+      grid: the numbers of programs along x, y and z.
+      warps, stages: from its compiler parameters.
+      bytecode: the MLIR module; its function takes a pointer to each input, then to each output.
+      aliases: maps an output to the input whose memory it shares.
+    """
+
+    name: str
+    language: str
+    grid: tuple[int, int, int]
+    warps: int
+    stages: int
+    bytecode: bytes
+    aliases: Mapping[int, int]
+
+    @property
+    def text(self) -> str:
+        """The MLIR module as text."""
+        return module_text(self.bytecode)
+
+
+def lower(traced: Traced, target: Target) -> tuple[LoweredKernel, ...]:
+    """Lowers every Pallas call of a kernel for a target.
+
+    Returns:
+      The lowered calls, in order.
+
+    Raises:
+      Failure: with the call, the primitive that has no rule, the user's line and advice.
+    """
+    if "mosaic_gpu" in traced.dialects:
+        # Its calls are surrounded by operations on references, so the whole function is lowered at once.
+        shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
+        for call in traced.calls:
+            check_launch(call.name, mosaic_launch(call.equation), 0, target)
+        return _lower(runnable(traced, interpret=False), shapes, target, "", _RULES)
+    return tuple(kernel for call in traced.calls for kernel in lower_call(call, target))
+
+
+def lower_call(call: Call, target: Target) -> tuple[LoweredKernel, ...]:
+    """Lowers one Pallas call; see `lower`."""
+    # For ROCm, JAX has only Triton, whose lowering does not depend on the architecture.
+    kernels = _lower_once(call, _ANY_ROCM if target.platform == "rocm" else target)
+    for kernel in kernels:
+        check_launch(call.name, kernel.grid, kernel.warps, target)
+    return kernels
+
+
+@functools.lru_cache(maxsize=512)
+def _lower_once(call: Call, target: Target) -> tuple[LoweredKernel, ...]:
+    run, shapes = call_as_function(call)
+    check_counts(call)
+    return _lower(run, shapes, target, call.name, (*_RULES, too_many_programs(call.grid)))
+
+
+def _lower(
+    run: Callable[..., Any], shapes: list[jax.ShapeDtypeStruct], target: Target, name: str, rules: Sequence[Rule]
+) -> tuple[LoweredKernel, ...]:
+    device = AbstractDevice(device_kind=target.device_kind, num_cores=None, platform="gpu")
+    try:
+        with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+            lowered = jax.jit(run).trace(*shapes).lower(lowering_platforms=(target.platform,))
+    except Exception as error:
+        raise lowering_failure(error, name, rules) from error
+    return tuple(_kernel(custom) for custom in custom_calls(lowered, frozenset({_TRITON, _MOSAIC})))
+
+
+def _kernel(call: CustomCall) -> LoweredKernel:
+    config = call.config
+    if call.target == _MOSAIC:
+        return LoweredKernel("", "mosaic_gpu", (1, 1, 1), 0, 0, config["module"], {})
+    return LoweredKernel(
+        name=config["name"].decode(),
+        language="triton",
+        grid=(config["grid_x"], config["grid_y"], config["grid_z"]),
+        warps=config["num_warps"],
+        stages=config["num_stages"],
+        bytecode=config["ir"],
+        aliases=call.aliases,
+    )
+
+
+# Compilation of lowered kernels by Triton, in parallel child processes, with a cache on disk.
+
+# LLVM can take minutes for a block that is too large for the registers.
+SECONDS = 120.0
+
+_workers = Workers("kerneltest.backends.codegen.triton_compiler", "Triton's compiler")
+atexit.register(_workers.close)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """One compiled kernel.
+
+    Attributes:
+      facts: registers per thread, bytes of shared memory, of stack and of spilled registers, counts of instructions.
+      advice: facts that its author may want to change, in words.
+      assembly: PTX or AMDGCN.
+    """
+
+    facts: dict[str, int]
+    advice: tuple[str, ...]
+    assembly: str
+
+
+@functools.cache
+def triton_version() -> str:
+    """Returns the version of the installed triton package."""
+    return metadata.version("triton")
+
+
+def compile_kernel(kernel: LoweredKernel, target: Target) -> CompiledKernel:
+    """Compiles one kernel, or returns it from the cache.
+
+    Raises:
+      Failure: the compiler's error, its death or its timeout.
+    """
+    text = kernel.text
+    request = {
+        "text": text,
+        "platform": target.platform,
+        "arch": target.arch,
+        "warp": target.warp,
+        "warps": kernel.warps,
+        "stages": kernel.stages,
+        "shared_memory": target.shared_memory,
+    }
+    keys = frozenset({"facts", "assembly"})
+    answer = cached_compile(request, {"triton": triton_version()}, keys, lambda: _ask(request))
+    if "verdict" in answer:
+        raise _failure(answer, kernel.name)
+    return CompiledKernel(answer["facts"], _advice(answer["facts"], text, target), answer["assembly"])
+
+
+def _failure(answer: Answer, kernel: str) -> Failure:
+    verdict, message = Verdict(answer["verdict"]), answer["message"]
+    if verdict is not Verdict.RESOURCE_EXCEEDED:
+        return Failure(verdict, NotBuilt(Stage.COMPILE, kernel, "", message))
+    needed, available = answer.get("needed"), answer.get("available")
+    detail = ResourceExceeded(Stage.COMPILE, kernel, "shared memory", needed, available, "B", message)
+    return Failure(verdict, detail)
+
+
+def _ask(request: dict[str, Any]) -> Answer:
+    answer: Answer = _workers.ask(request, SECONDS)
+    said = [line for line in answer.pop("stderr").splitlines() if "error" in line.lower()]
+    if answer.get("verdict") == Verdict.COMPILE_ERROR and said:
+        answer["message"] += f" ({said[-1].strip()})"
+    return answer
+
+
+def _advice(facts: dict[str, int], text: str, target: Target) -> tuple[str, ...]:
+    advice = []
+    if facts.get("spills"):
+        advice.append(
+            f"{facts['spills']} bytes per thread spilled from registers to memory: use smaller blocks or more warps"
+        )
+    if facts["shared memory"] * 2 > target.shared_memory:
+        share = facts["shared memory"] / target.shared_memory
+        advice.append(
+            f"{share:.0%} of the target's shared memory, so blocks run one at a time: use smaller ones or fewer stages"
+        )
+    if facts["float64 instructions"] and "f64" not in text:
+        advice.append(f"{facts['float64 instructions']} float64 instructions in a kernel without float64 values")
+    if "tt.dot" in text and not facts["matrix instructions"]:
+        asked = " (inputPrecision = ieee asks for that)" if "inputPrecision = ieee" in text else ""
+        advice.append(f"a dot without matrix instructions{asked}: every product is an ordinary multiply-add")
+    return tuple(advice)
 
 
 def unsupported_on(traced: Traced, target: Target) -> str:

@@ -20,7 +20,7 @@ def compile_module(module: bytes, target: str) -> str:
     Returns:
       The optimised module as HLO text.
     """
-    from kerneltest.trace.jax_compat.device_free_compilation import compile_for_device, described_gpu
+    from kerneltest.trace.jax_compat.abstract_devices import compile_for_device, described_gpu
 
     executable = compile_for_device(module, described_gpu(target))
     return "\n\n".join(each.to_string() for each in executable.hlo_modules())

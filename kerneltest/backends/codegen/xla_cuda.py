@@ -21,7 +21,7 @@ from kerneltest.backends.workers import Workers
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target, Tier
-from kerneltest.trace.jax_compat.device_free_compilation import module_bytes
+from kerneltest.trace.jax_compat.abstract_devices import module_bytes
 from kerneltest.trace.platform_dispatch import abstract_platform
 from kerneltest.trace.runnable import runnable
 from kerneltest.trace.tracing import Traced

@@ -9,14 +9,11 @@ import jax
 import numpy as np
 
 from kerneltest.backends.base import OutputSamples, ProceduralArray
-from kerneltest.backends.codegen.gpu_lowering import LoweredKernel, lower_call
-from kerneltest.backends.simulate.access_checker import AccessChecker, Fault, memory_failure
-from kerneltest.backends.simulate.buffers import signless
-from kerneltest.backends.simulate.launch import Launch
+from kerneltest.backends.codegen.gpu_tiers import LoweredKernel, lower_call
+from kerneltest.backends.simulate.interpreter import BufferPointer
+from kerneltest.backends.simulate.memory import AccessChecker, Fault, Launch, PagedBuffer, memory_failure, signless
 from kerneltest.backends.simulate.overflow_shadow import OverflowInterpreter
-from kerneltest.backends.simulate.paging import PagedBuffer
-from kerneltest.backends.simulate.parse import parse_body
-from kerneltest.backends.simulate.tape import BufferPointer
+from kerneltest.backends.simulate.simulation import parse_body
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
@@ -24,8 +21,7 @@ from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.production_sizes import sample_positions
 from kerneltest.trace.cost_model import estimate_call_work
-from kerneltest.trace.evaluator import evaluate
-from kerneltest.trace.partial_arrays import PartialArray
+from kerneltest.trace.evaluator import PartialArray, evaluate
 from kerneltest.trace.runnable import CallArray, call_arrays
 from kerneltest.trace.tracing import Call, Traced, kernel_device
 from kerneltest.trace.virtual_arrays import VirtualArray, axis_indices

@@ -10,22 +10,18 @@ import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.backends.codegen.gpu_lowering import LoweredKernel, lower_call
-from kerneltest.backends.codegen.gpu_tiers import unsupported_on
-from kerneltest.backends.simulate.access_checker import memory_failure
+from kerneltest.backends.codegen.gpu_tiers import LoweredKernel, lower_call, unsupported_on
 from kerneltest.backends.simulate.at_scale import SimulatedAtScale
-from kerneltest.backends.simulate.buffers import SimulatedBuffer, signless
-from kerneltest.backends.simulate.operations.math_functions import plain_name
-from kerneltest.backends.simulate.parse import parse_body
-from kerneltest.backends.simulate.simulation import Simulation
+from kerneltest.backends.simulate.memory import SimulatedBuffer, memory_failure, signless
+from kerneltest.backends.simulate.operations.elementwise import plain_name
+from kerneltest.backends.simulate.simulation import Simulation, parse_body
 from kerneltest.core.details import Nondeterministic, NotBuilt
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.precision import SIMULATED, XLA_CPU, Precision
 from kerneltest.core.targets import Target, Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.evaluator import evaluate
-from kerneltest.trace.partial_arrays import PartialArray, require_defined
+from kerneltest.trace.evaluator import PartialArray, evaluate, require_defined
 from kerneltest.trace.runnable import CallArray, call_arrays
 from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
 from kerneltest.trace.walk import computes_outside_calls

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kerneltest.backends.simulate.interpreter import Action, BufferPointer, IRInterpreter, Value, array_of
 from kerneltest.backends.simulate.ir import Operation
-from kerneltest.backends.simulate.ir_interpreter import Action, IRInterpreter, array_of
-from kerneltest.backends.simulate.launch import Launch, intersect_masks
+from kerneltest.backends.simulate.memory import Launch, intersect_masks
 from kerneltest.backends.simulate.operations import elementwise
-from kerneltest.backends.simulate.tape import BufferPointer, Value
 from kerneltest.core.details import Access, IndexOverflow, MemoryFault
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict

@@ -39,7 +39,7 @@ def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]
       The bytes of VMEM and SMEM of the kernels, scheduled bundles of instructions, and bytes moved from and to main
       memory.
     """
-    from kerneltest.trace.jax_compat.tpu_compilation import compile_for_topology
+    from kerneltest.trace.jax_compat.abstract_devices import compile_for_topology
 
     try:
         costs = compile_for_topology(module, topology).cost_analysis() or {}

@@ -1,14 +1,230 @@
 """The tiers of TPU code without a TPU: JAX's lowering, and XLA's TPU compiler."""
 
-from dataclasses import dataclass
+import atexit
+import base64
+import functools
+import importlib.util
+import re
+from dataclasses import dataclass, replace
+from importlib import metadata
 from typing import Any
 
+import jax
+import numpy as np
+from jax.experimental import pallas as pl
+
 from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.kernel_names import compile_each, unique_names
-from kerneltest.backends.tpu.tpu_compile import compile_module, problem, version
-from kerneltest.backends.tpu.tpu_lowering import MosaicModule, lower
+from kerneltest.backends.compile_cache import Answer, cached_compile
+from kerneltest.backends.jitted import compile_each, prefix, unique_names
+from kerneltest.backends.lowering_errors import lowering_failure, match_rule, user_place
+from kerneltest.backends.tpu.tpu_errors import COMPILING, LOWERING, format_size, tile_advice, vmem_limit, windows
+from kerneltest.backends.workers import Workers
+from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
+from kerneltest.core.dtypes import ShapeDtype
+from kerneltest.core.failures import Failure
+from kerneltest.core.source_location import in_order
 from kerneltest.core.targets import Tier, Tpu
-from kerneltest.trace.tracing import Traced
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.abstract_devices import TPU_CUSTOM_CALL, module_bytes, mosaic_module, mosaic_text
+from kerneltest.trace.jax_compat.mlir import custom_calls
+from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.platform_dispatch import abstract_platform
+from kerneltest.trace.runnable import call_as_function, outer_references, uses_outer_references
+from kerneltest.trace.tracing import Call, Traced, trace_function
+
+# Lowering of Pallas calls to Mosaic modules without a TPU, by JAX's own lowering rules.
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MosaicModule:
+    """One Pallas call in the form that XLA's TPU compiler takes.
+
+    Attributes:
+      call: as the kernel has it.
+      stablehlo: the function around it, as bytecode.
+      mosaic: the modules that it calls, as bytecode.
+    """
+
+    call: Call
+    stablehlo: bytes
+    mosaic: tuple[bytes, ...]
+
+    @property
+    def name(self) -> str:
+        return self.call.name
+
+    @property
+    def text(self) -> str:
+        """The Mosaic modules as MLIR text."""
+        return "\n".join(map(mosaic_text, self.mosaic))
+
+
+def lower(traced: Traced, tpu: Tpu) -> tuple[MosaicModule, ...]:
+    """Lowers every Pallas call of a kernel for a generation.
+
+    Returns:
+      The lowered calls, in order.
+
+    Raises:
+      Failure: with the call, the primitive that has no rule, the user's line and advice.
+    """
+    return tuple(lower_call(call, tpu) for call in traced.calls)
+
+
+_NOT_FOR_TPUS = 'if the kernel is not meant for TPUs, declare backends=("interpret", "gpu")'
+
+
+@functools.lru_cache(maxsize=512)
+def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
+    """Lowers one Pallas call; see `lower`."""
+    run, shapes = call_as_function(call, "mosaic_tpu")
+    try:
+        with abstract_platform(tpu.id):
+            lowered = jax.jit(run).trace(*shapes).lower(lowering_platforms=("tpu",))
+    except Exception as error:
+        if uses_outer_references(call):
+            raise Failure(Verdict.UNAVAILABLE, outer_references(call)) from error
+        failure = lowering_failure(error, call.name, LOWERING, line_of(call.equation.source_info))
+        if call.dialect == "any" and isinstance(failure.detail, NotBuilt):
+            hint = "; ".join(filter(None, (failure.detail.hint, _NOT_FOR_TPUS)))
+            raise Failure(failure.verdict, replace(failure.detail, hint=hint)) from error
+        raise failure from error
+    mosaic = tuple(map(mosaic_module, custom_calls(lowered, frozenset({TPU_CUSTOM_CALL}))))
+    return MosaicModule(call, module_bytes(lowered), mosaic)
+
+
+# Compilation of lowered TPU kernels by XLA, in parallel child processes, with a cache on disk.
+
+# XLA takes most of a minute to reject a window that is too large.
+SECONDS = 120.0
+
+_workers = Workers("kerneltest.backends.tpu.compiler", "XLA's TPU compiler")
+atexit.register(_workers.close)
+
+_USED = re.compile(r"(?:Used|Scoped allocation with size) ([\d.]+)([KMG]) (?:of|and limit) ([\d.]+)([KMG])")
+_ALLOCATION = in_order(r".*?Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\)", r".*?space=vmem")
+_REASON = "RESOURCE_EXHAUSTED: VMEM"  # the same for all wordings of XLA, and for kernels that are not compiled
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+_MOST_WINDOWS = 4  # that a message lists
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModule:
+    """One compiled kernel.
+
+    Attributes:
+      facts: bytes of VMEM and SMEM used and available, scheduled bundles of instructions, bytes moved.
+      advice: facts that its author may want to change, in words.
+    """
+
+    facts: dict[str, int]
+    advice: tuple[str, ...]
+
+
+@functools.cache
+def problem(tpu: Tpu) -> str:
+    """Returns why libtpu cannot compile for a generation here, or "". Compiles a minimal kernel to find out."""
+    if importlib.util.find_spec("libtpu") is None:
+        return "libtpu is not installed (pip install kerneltest[tpu]); lower:tpu-* works without it"
+
+    def copy(source: Any, target: Any) -> None:
+        target[...] = source[...]
+
+    tile = jax.ShapeDtypeStruct((8, 128), np.float32)
+    kernel = trace_function(
+        lambda x: [pl.pallas_call(copy, out_shape=tile)(x)], (ShapeDtype(tile.shape, np.dtype(np.float32)),), ""
+    )
+    try:
+        (module,) = lower(kernel, tpu)
+        compile_module(module, tpu)
+    except Failure as failure:
+        required = next((each for each in metadata.requires("jax") or () if each.startswith("libtpu")), "libtpu")
+        return (
+            f"libtpu {version()} with JAX {jax.__version__} cannot compile even a copy for {tpu}: "
+            f"{str(failure).splitlines()[0]} (this JAX requires {required.partition(';')[0].strip()}: "
+            "pip install 'jax[tpu]')"
+        )
+    return ""
+
+
+def version() -> str:
+    """Returns the version of the installed libtpu."""
+    return metadata.version("libtpu")
+
+
+def compile_module(module: MosaicModule, tpu: Tpu) -> CompiledModule:
+    """Compiles one kernel, or returns it from the cache.
+
+    Raises:
+      Failure: the compiler's error, its death or its timeout; also if the blocks need more VMEM than there is, without
+        a call of the compiler.
+    """
+    arrays = windows(module.call)
+    allowed = vmem_limit(module.call, tpu)
+    if (needed := sum(window.size for window in arrays)) > allowed:
+        raise Failure(Verdict.RESOURCE_EXCEEDED, _vmem_exceeded(module, tpu, needed, allowed))
+    request = {"module": base64.b64encode(module.stablehlo).decode(), "topology": tpu.topology}
+    try:
+        answer = cached_compile(request, {"libtpu": version()}, frozenset({"facts"}), lambda: _ask(request))
+    except Failure as failure:
+        known = match_rule(failure.stderr, COMPILING)
+        detail = prefix(failure.detail, f"{known.words}\n") if known else failure.detail
+        raise Failure(failure.verdict, detail, failure.stderr) from failure
+    if "verdict" in answer:
+        raise _compile_failure(answer["message"], module, tpu)
+    facts = answer["facts"]
+    memory = {
+        "VMEM": facts.pop("VMEM"),
+        "VMEM there is": tpu.vmem,
+        "SMEM": facts.pop("SMEM"),
+        "SMEM there is": tpu.smem,
+    }
+    return CompiledModule({**memory, **facts}, tile_advice(arrays))
+
+
+def _ask(request: dict[str, Any]) -> Answer:
+    answer: Answer = _workers.ask(request, SECONDS)
+    answer.pop("stderr")
+    return answer
+
+
+def _compile_failure(text: str, module: MosaicModule, tpu: Tpu) -> Failure:
+    """Returns the failure for an error of XLA or Mosaic, with the user's line."""
+    if amounts := _vmem_amounts(text):
+        return Failure(Verdict.RESOURCE_EXCEEDED, _vmem_exceeded(module, tpu, *amounts), text)
+    source = user_place(text) or line_of(module.call.equation.source_info)
+    first = next(line for line in text.splitlines() if line.strip())
+    if known := match_rule(text, COMPILING):
+        if known.verdict is Verdict.UNAVAILABLE:
+            return Failure(known.verdict, f"{known.words} ({source})\n{first}", text)
+        return Failure(known.verdict, known.detail(Stage.COMPILE, module.name, first, source=source), text)
+    if "RESOURCE_EXHAUSTED" in text:
+        detail = ResourceExceeded(Stage.COMPILE, module.name, "memory", None, None, "B", first, source=source)
+        return Failure(Verdict.RESOURCE_EXCEEDED, detail, text)
+    return Failure(Verdict.COMPILE_ERROR, NotBuilt(Stage.COMPILE, module.name, "", first, source=source), text)
+
+
+def _vmem_amounts(text: str) -> tuple[int, int] | None:
+    """Returns the bytes of VMEM that XLA says a kernel needs and may use; None if it speaks of something else."""
+    if found := _USED.search(text):
+        used, unit, most, of_unit = found.groups()
+        return int(float(used) * _UNITS[unit]), int(float(most) * _UNITS[of_unit])
+    if found := _ALLOCATION.search(text):
+        return int(found[1]), int(found[2])
+    return None
+
+
+def _vmem_exceeded(module: MosaicModule, tpu: Tpu, needed: int, allowed: int) -> ResourceExceeded:
+    """Returns the failure of a call that needs more VMEM than it may use, with its arrays and a size that fits."""
+    arrays = windows(module.call)
+    others = len(arrays) - _MOST_WINDOWS
+    parts = "; ".join(map(str, arrays[:_MOST_WINDOWS])) + (f"; and {others} more" if others > 0 else "")
+    times = 1 << (-(-needed // allowed) - 1).bit_length()
+    advised = f"blocks of 1/{times} the size fit"
+    if needed <= tpu.vmem:
+        advised += f", and so do these with pltpu.CompilerParams(vmem_limit_bytes={needed})"
+    words = f"needs {format_size(needed)} of VMEM, but may use only {format_size(allowed)}: {parts}; {advised}"
+    return ResourceExceeded(Stage.COMPILE, module.name, "VMEM", needed, allowed, "B", words, _REASON)
 
 
 def unsupported_on(traced: Traced, tpu: Tpu) -> str:

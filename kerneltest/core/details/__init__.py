@@ -1,7 +1,19 @@
 """Failures as data: one frozen dataclass for each kind, from which its text is rendered. Nothing parses that text."""
 
-from kerneltest.core.details.build_failures import NotBuilt, ResourceExceeded, Stage
-from kerneltest.core.details.exceptions import ISSUES, InternalError, NoPallasCall, Raised, Stated, Unavailable
+from kerneltest.core.details.errors import (
+    ISSUES,
+    Crashed,
+    DeviceLost,
+    Hung,
+    InternalError,
+    NoPallasCall,
+    NotBuilt,
+    Raised,
+    ResourceExceeded,
+    Stage,
+    Stated,
+    Unavailable,
+)
 from kerneltest.core.details.memory_faults import (
     Access,
     IndexOverflow,
@@ -12,7 +24,6 @@ from kerneltest.core.details.memory_faults import (
     UndefinedSource,
     Visit,
 )
-from kerneltest.core.details.process_failures import Crashed, DeviceLost, Hung
 from kerneltest.core.details.wrong_values import (
     ErrorCause,
     InputModified,

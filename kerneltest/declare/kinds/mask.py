@@ -8,9 +8,17 @@ import numpy as np
 from ml_dtypes import iinfo
 
 from kerneltest.core.dtypes import Array, is_float, parse_dtype
-from kerneltest.core.group_names import GroupName
-from kerneltest.declare.kinds.array_argument import Dtypes, array_argument
-from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot, register
+from kerneltest.core.verdicts import GroupName
+from kerneltest.declare.kinds.base import (
+    ArgumentKind,
+    ArrayArgument,
+    Dtypes,
+    EdgeValues,
+    Rng,
+    Slot,
+    array_argument,
+    register,
+)
 
 
 def mask(shape: str, dtypes: Dtypes = "bool", *, hidden: float = 0, shown: float = 1) -> ArrayArgument:

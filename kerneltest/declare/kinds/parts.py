@@ -8,8 +8,18 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import DeclarationError
-from kerneltest.declare.kinds.array_argument import array_argument
-from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot, XpArray
+from kerneltest.declare.kinds.base import (
+    ArgumentKind,
+    ArrayArgument,
+    EdgeValues,
+    Namespace,
+    Rng,
+    Slot,
+    XpArray,
+    array_argument,
+    register,
+)
+from kerneltest.declare.kinds.index import Index, clip_to_integers
 
 
 def parts_argument(shape: str, role: str, of: str | int | None, up_to: str | int | None, dtype: str) -> ArrayArgument:
@@ -122,3 +132,171 @@ class Parts(ArgumentKind):
         steps = zip(range(1, self.count(slot)), itertools.cycle((1, -1)), strict=False)
         cuts = [number * block + step for number, step in steps]
         return self.from_sizes(slot, np.diff(np.minimum(np.maximum.accumulate([0, *cuts, total]), total)))
+
+
+# Lengths: integers that count elements along an axis. Declared by `kt.lengths`.
+
+
+def lengths(shape: str, *, up_to: str | int, dtype: str = "int32") -> ArrayArgument:
+    """Declares integers that count elements along an axis, 0 and all of them among them.
+
+    Args:
+      shape: of the lengths themselves, as in `"b"`.
+      up_to: the axis whose elements they count, as `into` of `indices`; values go from 0 to its length.
+      dtype: an integer dtype, by name.
+    """
+    return array_argument(shape, dtype, "length", bounded_by=up_to)
+
+
+@register("length")
+class Length(Index):
+    """Integers from 0 to `Slot.end`, each by itself."""
+
+    noun = "length"
+    includes_end = True
+
+    def longest_sums(self, slot: Slot) -> Array:
+        """Returns full lengths."""
+        return slot.repair(np.full(slot.shape, slot.end))
+
+
+# Offsets: the starts of groups, and the end of the last one. Declared by `kt.offsets`.
+
+
+def offsets(
+    shape: str, *, of: str | int | None = None, up_to: str | int | None = None, dtype: str = "int32"
+) -> ArrayArgument:
+    """Declares the starts of groups and the end of the last one: integers that ascend from 0 along the last axis.
+
+        cu_seqlens=kt.offsets("b+1", of="tokens")
+
+    Args:
+      shape: of the offsets themselves; one more than there are groups, as in `"b+1"`.
+      of: the end of the last group: a dim, a length, or products and sums of these.
+      up_to: instead, its greatest end.
+      dtype: an integer dtype, by name.
+    """
+    return parts_argument(shape, "offsets", of, up_to, dtype)
+
+
+@register("offsets")
+class Offsets(Parts):
+    """Starts of groups, and the end of the last group."""
+
+    noun = "offsets"
+    includes_end = True
+
+    def count(self, slot: Slot) -> int:
+        """Returns the number of groups, one less than there are offsets."""
+        return slot.shape[-1] - 1
+
+    def arrange(self, slot: Slot, sizes: Array) -> Array:
+        """Returns the sums of the sizes before each group and of all of them."""
+        starts = np.zeros((*sizes.shape[:-1], 1), np.int64)
+        return np.concatenate([starts, np.cumsum(sizes, axis=-1)], axis=-1)
+
+    def repair(self, slot: Slot, values: Array) -> Array:
+        """Returns the values clipped and sorted, with 0 first and, if exhaustive, the end last."""
+        self.check_total(slot)
+        ends = np.sort(clip_to_integers(values, slot.end), axis=-1)
+        if slot.exhaustive:
+            ends[..., -1:] = slot.end
+        ends[..., :1] = 0
+        return ends
+
+    def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
+        """Returns the starts of groups of equal size."""
+        return self.end_of_equal_part(slot, position[-1])
+
+
+# Partitions: the sizes of groups. Declared by `kt.partition`.
+
+
+def partition(
+    shape: str, *, of: str | int | None = None, up_to: str | int | None = None, dtype: str = "int32"
+) -> ArrayArgument:
+    """Declares sizes of groups, along the last axis: integers from 0 on that add up to a length.
+
+    The plan includes equal groups, empty groups, one group that has everything, and groups that end next to the ends of
+    blocks.
+
+    Args:
+      shape: of the sizes themselves, as in `"g"`.
+      of: the length that they add up to: a dim, a length, or products and sums of these.
+      up_to: instead, the most that they may add up to.
+      dtype: an integer dtype, by name.
+    """
+    return parts_argument(shape, "partition", of, up_to, dtype)
+
+
+@register("partition")
+class Partition(Parts):
+    """Sizes of groups."""
+
+    noun = "partition"
+    includes_end = True
+
+    def arrange(self, slot: Slot, sizes: Array) -> Array:
+        """Returns the sizes."""
+        return sizes
+
+    def repair(self, slot: Slot, values: Array) -> Array:
+        """Returns sizes cut off at the total; the last one of an exhaustive partition takes the rest."""
+        self.check_total(slot)
+        ends = np.minimum(np.cumsum(clip_to_integers(values, slot.end), axis=-1), slot.end)
+        if slot.exhaustive:
+            ends[..., -1:] = slot.end
+        return np.diff(ends, axis=-1, prepend=0)
+
+    def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
+        """Returns sizes that are equal to within one element."""
+        number = position[-1]
+        return self.end_of_equal_part(slot, number + 1) - self.end_of_equal_part(slot, number)
+
+
+# Segment ids: the segment that each element belongs to. Declared by `kt.segment_ids`.
+
+
+def segment_ids(shape: str, *, up_to: str | int | None = None, dtype: str = "int32") -> ArrayArgument:
+    """Declares the segment that each element of the last axis belongs to: integers that ascend along it, from 0 on.
+
+    Args:
+      shape: of the ids themselves, as in `"b s"`.
+      up_to: the greatest number of segments: a dim, a length, or products and sums of these; None for as many as there
+        are elements.
+      dtype: an integer dtype, by name.
+    """
+    return array_argument(shape, dtype, "segments", bounded_by=up_to)
+
+
+@register("segments")
+class Segments(Parts):
+    """The id of each element's segment."""
+
+    noun = "segments"
+    may_leave_rest = False
+
+    def count(self, slot: Slot) -> int:
+        """Returns the number of segments."""
+        return min(slot.end, slot.shape[-1])
+
+    def total(self, slot: Slot) -> int:
+        """Returns the length of the argument's own last axis."""
+        return slot.shape[-1]
+
+    def block(self, slot: Slot) -> int:
+        """Returns the kernel's block length along the argument's own last axis."""
+        return slot.block
+
+    def arrange(self, slot: Slot, sizes: Array) -> Array:
+        """Returns, for each element, the number of segments that end before it."""
+        ends = np.cumsum(sizes, axis=-1)
+        return np.asarray((np.arange(slot.shape[-1])[:, None] >= ends[..., None, :]).sum(axis=-1))
+
+    def repair(self, slot: Slot, values: Array) -> Array:
+        """Returns the values clipped and sorted."""
+        return np.sort(clip_to_integers(values, max(slot.end - 1, 0)), axis=-1)
+
+    def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
+        """Returns the ids of segments of equal size."""
+        return position[-1] * self.count(slot) // max(slot.shape[-1], 1)

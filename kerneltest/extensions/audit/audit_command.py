@@ -15,9 +15,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _audit(chosen: argparse.Namespace) -> int:
-    from kerneltest.extensions.audit.audited_functions import audit_functions, format_audit
+    from kerneltest.extensions.audit.audited_functions import audit_functions, format_audit, gather
     from kerneltest.extensions.audit.call_graph import read_program
-    from kerneltest.extensions.audit.gather import gather
     from kerneltest.start.command_progress import CommandProgress
 
     suites = chosen.suites or [chosen.path]

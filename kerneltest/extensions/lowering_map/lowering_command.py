@@ -94,8 +94,7 @@ def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "Lower
     Returns:
       Whether something stopped lowering since the old map.
     """
-    from kerneltest.extensions.lowering_map.map_changes import compare_maps, successive_changes
-    from kerneltest.extensions.lowering_map.map_model import save_maps
+    from kerneltest.extensions.lowering_map.map_model import compare_maps, save_maps, successive_changes
     from kerneltest.extensions.lowering_map.map_tables import format_change, format_markdown, print_table
     from kerneltest.records.files import write_text
 

@@ -9,7 +9,7 @@ from kerneltest.report.panels import Panel, PanelError, Section, register_panel
 
 if TYPE_CHECKING:
     from kerneltest.extensions.lowering_map.map_model import LoweringMap
-    from kerneltest.records.overlay import Overlay
+    from kerneltest.records.runs import Overlay
 
 _NAME = "lowering"
 
@@ -33,10 +33,9 @@ def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
 
 def section_of(maps: "Sequence[LoweringMap]") -> Section:
     """The section for some maps, at least one, by version of JAX."""
-    from kerneltest.extensions.lowering_map.map_changes import successive_changes
-    from kerneltest.extensions.lowering_map.map_model import LoweringOutcome
+    from kerneltest.extensions.lowering_map.map_model import LoweringOutcome, successive_changes
     from kerneltest.extensions.lowering_map.map_tables import format_change, format_counts, tabulate_maps
-    from kerneltest.report.templating import render_text
+    from kerneltest.report.panels import render_text
 
     ordered = sorted(maps, key=lambda each: each.version)
     html = render_text(

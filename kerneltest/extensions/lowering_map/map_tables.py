@@ -8,8 +8,13 @@ from itertools import compress, groupby
 from tabulate import tabulate
 
 from kerneltest.core.targets import TPUS
-from kerneltest.extensions.lowering_map.map_changes import LoweringChange, successive_changes
-from kerneltest.extensions.lowering_map.map_model import LoweringMap, LoweringOutcome, LoweringResult
+from kerneltest.extensions.lowering_map.map_model import (
+    LoweringChange,
+    LoweringMap,
+    LoweringOutcome,
+    LoweringResult,
+    successive_changes,
+)
 
 PARTLY, NOT_ASKED = "partly", "not asked"
 

@@ -13,8 +13,7 @@ work over processes, and `mutate_command` is `kerneltest mutate`. With `--kt-mut
 `pairing_coverage` lists those that no planned case exercises: `kerneltest coverage`.
 """
 
-from kerneltest.execute.setting_types import FLAG, Setting, SettingKind
-from kerneltest.execute.settings import register_setting
+from kerneltest.execute.settings import FLAG, Setting, SettingKind, register_setting
 
 MUTATE = register_setting(
     Setting("mutate", False, FLAG, "also judge each pairing by the bugs that it finds in mutants of its kernel"),

@@ -14,11 +14,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _cover(chosen: argparse.Namespace) -> int:
+    from kerneltest.extensions.mutation.coverage import coverage_as_data, format_coverage, measure_coverage
     from kerneltest.extensions.mutation.judging import UnfitPairingError
-    from kerneltest.extensions.mutation.mutation_workers import find_pairings
-    from kerneltest.extensions.mutation.pairing_coverage import coverage_as_data, format_coverage, measure_coverage
-    from kerneltest.records.strict_json import dumps
-    from kerneltest.reproduce.suite_import import SuiteImportError
+    from kerneltest.extensions.mutation.mutation_run import find_pairings
+    from kerneltest.records.files import dumps
+    from kerneltest.reproduce.rerun import SuiteImportError
 
     results: list[dict[str, Any]] = []
     for place in chosen.pairings:

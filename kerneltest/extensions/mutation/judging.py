@@ -1,27 +1,381 @@
 """Runs the cases of a pairing on mutants of its kernel, until one finds the mutant."""
 
+import math
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
+import numpy as np
+
+from kerneltest.backends.base import Backend
+from kerneltest.backends.interpret import NumpyEvaluation, evaluate
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import is_float
+from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
-from kerneltest.core.group_names import GroupName
+from kerneltest.core.verdicts import GroupName, Verdict, VerdictKind
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.batching import kernel_inputs
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.formula_check import NotPromotedError, formula_kernel
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run_case
 from kerneltest.execute.settings import RunSettings
-from kerneltest.extensions.mutation.differences import SignatureCases
-from kerneltest.extensions.mutation.kernel_cases import VALUES, KernelCases
-from kerneltest.extensions.mutation.kernel_mutants import KernelMutant, find_mutants
-from kerneltest.extensions.mutation.mutant_tracer import EvaluatedInterpret, LocatedTraces, MutantTracer
+from kerneltest.extensions.mutation.mutants import (
+    EvaluatedInterpret,
+    KernelMutant,
+    LocatedTraces,
+    MutantTracer,
+    find_mutants,
+)
 from kerneltest.extensions.mutation.operators import Operator
-from kerneltest.extensions.mutation.running_trial import RunningTrial
-from kerneltest.extensions.mutation.trial import Trial
+from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature, order_by_variety
 from kerneltest.trace.tracing import Traced, without_debugging
+
+# The trial of one mutant by the cases of a pairing.
+
+
+class TrialEnd(StrEnum):
+    """The end of a trial."""
+
+    KILLED = "killed"
+    SURVIVED = "survived"
+    EQUIVALENT = "equivalent"
+    """Not one bit of its results differs from the kernel's, with rounding and without, at this depth and the next."""
+    UNDECIDED = "undecided"
+    """No case finds it, and NumPy cannot evaluate the kernel, so that it may be equivalent."""
+    INVALID = "invalid"
+    """It cannot be made, or does not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """The first finding of a mutant.
+
+    Attributes:
+      backend, dtype, group, family, signature, verdict: as the case was recorded.
+    """
+
+    backend: str
+    dtype: str
+    group: str
+    family: str
+    signature: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A mutant and its end.
+
+    Attributes:
+      mutant: the mutant.
+      end: how it ended.
+      kill: the first finding; None unless a case found it.
+      cases: the number of cases that ran.
+      seconds: the time that they took.
+      note: why a mutant is invalid; where a survivor differs most; that a mutant ended its process.
+      disregarded: the cases that have a finding in the unchanged kernel, and therefore judge no mutant.
+    """
+
+    mutant: KernelMutant
+    end: TrialEnd
+    kill: Kill | None = None
+    cases: int = 0
+    seconds: float = 0.0
+    note: str = ""
+    disregarded: tuple[str, ...] = ()
+
+
+# The cases in which a mutant's bits differ from the kernel's, evaluated for a whole signature at once.
+#
+# All other cases have the kernel's own verdict, so they are not judged. A case counts as different if its outputs
+# differ
+# in the kernel's own dtypes, or without rounding: the pairing tests both.
+
+_Outputs = list[Array] | None  # of all cases, (cases, *shape) each; None if they cannot be evaluated
+
+
+@dataclass(slots=True)
+class SignatureCases:
+    """The cases of one signature, with the outputs of the kernel itself.
+
+    Attributes:
+      pairs: the cases, each with its item.
+    """
+
+    pairs: list[tuple[Item, AnyCase]] = field(default_factory=list)
+    _inputs: list[Array] | None = None
+    _own: _Outputs = None
+    _wide: _Outputs = None
+    _is_evaluated: bool = False
+    _is_widened: bool = False
+
+    def differing(
+        self, plain: Cache, original: Traced, mutated: Cache, mutant: Traced, *, with_wide: bool = True
+    ) -> Iterator[tuple[tuple[Item, AnyCase], float | None]]:
+        """Yields the cases in which a mutant's bits differ, first in its own dtypes and then without rounding.
+
+        Args:
+          plain: the kernel's cache.
+          original: the kernel.
+          mutated: the mutant's cache.
+          mutant: the mutant.
+          with_wide: whether to compare them without rounding too.
+
+        Yields:
+          A case with its item, and the largest difference relative to the largest result; None if that is unknown.
+        """
+        if self._inputs is None:
+            columns = zip(*(kernel_inputs(item, case, plain) for item, case in self.pairs), strict=True)
+            self._inputs = [np.stack(column) for column in columns]
+        if not self._is_evaluated:
+            self._is_evaluated, self._own = True, _own(original, self._inputs)
+        if with_wide and not self._is_widened:
+            self._is_widened, self._wide = True, self._without_rounding(plain, original)
+        seen: set[int] = set()
+        for before, is_own in ((self._own, True), (self._wide, False))[: 1 + with_wide]:
+            if before is None and seen:
+                continue
+            outputs = _own(mutant, self._inputs) if is_own else self._without_rounding(mutated, mutant)
+            for row, pair in enumerate(self.pairs):
+                if row in seen:
+                    continue
+                size = None if before is None or outputs is None else _difference(before, outputs, row)
+                if size != 0:
+                    seen.add(row)
+                    yield pair, size
+
+    def _without_rounding(self, cache: Cache, traced: Traced) -> _Outputs:
+        item, case = self.pairs[0]
+        try:
+            return list(formula_kernel(item, case, cache, traced)(self._inputs or []))
+        except NotPromotedError:
+            return None
+        except Exception:  # told where the case is judged
+            return None
+
+
+def _own(traced: Traced, inputs: Sequence[Array]) -> _Outputs:
+    try:
+        evaluation = evaluate(traced)
+        if not isinstance(evaluation, NumpyEvaluation):
+            return None
+        for leaves in zip(*inputs, strict=True):
+            evaluation.check_blocks(leaves)
+        return list(evaluation.rows(inputs))
+    except Failure:
+        return None
+    except Exception:  # told where the case is judged
+        return None
+
+
+def _difference(before: Sequence[Array], outputs: Sequence[Array], row: int) -> float:
+    """Returns the largest difference of a case, relative to the largest result; infinite if one is NaN."""
+    largest = 0.0
+    for old, new in zip(before, outputs, strict=True):
+        if old[row].tobytes() == new[row].tobytes():
+            continue
+        with np.errstate(all="ignore"):
+            one, other = new[row].astype(np.float64), old[row].astype(np.float64)
+            same = (one == other) | (np.isnan(one) & np.isnan(other))
+            error = np.where(same, 0.0, np.abs(one - other))
+            size = np.max(np.abs(other[np.isfinite(other)]), initial=0.0) or 1.0
+            found = np.max(np.where(np.isnan(error), np.inf, error / size), initial=0.0)
+        largest = max(largest, float(found), np.finfo(np.float64).tiny)
+    return largest
+
+
+# The cases of a pairing in one dtype on one backend, with what all mutants of its kernel share.
+
+VALUES = frozenset({GroupName.STRUCTURAL, GroupName.NUMERIC, GroupName.SPECIAL, GroupName.MASKS})
+
+
+@dataclass(slots=True)
+class KernelCases:
+    """The cases of a pairing in one dtype on one backend, with what its mutants share.
+
+    Attributes:
+      dtype, backend: the dtype and the backend of the cases.
+      traces: the kernel's traces.
+      cache: a cache with the oracle's results.
+      values: the cases of each signature that compare values of the kernel as it is called.
+      others: all other cases, mainly those of invariants.
+      findings: by group and id, whether a case has a finding in the unchanged kernel, if it has run there.
+    """
+
+    dtype: str
+    backend: Backend
+    traces: LocatedTraces
+    cache: Cache
+    values: dict[Signature, SignatureCases] = field(default_factory=dict)
+    others: list[tuple[Item, AnyCase]] = field(default_factory=list)
+    findings: dict[tuple[str, str], bool] = field(default_factory=dict)
+
+    def has_finding(self, item: Item, case: AnyCase) -> bool:
+        """Returns whether a case has a finding in the unchanged kernel, and thus says nothing about a mutant."""
+        key = item.group.name, case.id
+        if key not in self.findings:
+            self.cache.group_cases = {}
+            verdict = run_case(item, case, self.cache).record.verdict
+            self.findings[key] = verdict.is_finding or verdict is Verdict.INTERNAL_ERROR
+        return self.findings[key]
+
+
+# A trial in progress: cases run on a mutant until one finds it.
+
+_KILLS = frozenset({VerdictKind.VALUES, VerdictKind.MEMORY})
+_ALSO_KILL = frozenset({Verdict.HANG, Verdict.CRASH})
+
+# Cases of a signature that a backend other than the interpreter runs although their values are the kernel's: they show
+# wrong uses of memory, which follow from the signature alone unless addresses depend on values.
+_OF_THE_SAME = 2
+
+
+@dataclass(slots=True)
+class RunningTrial:
+    """A trial in progress.
+
+    Attributes:
+      mutant: the mutant.
+      kills: the number of mutants found so far, by signature and family.
+      kill: the first finding; None so far.
+      cases: number of cases so far.
+      problem: why the mutant cannot be made or does not run; "" so far.
+      passed: whether a case passed.
+      difference: the largest difference so far, and where it is.
+      same: the ids of cases that have the same bits as the kernel's.
+      is_evaluated: whether its results were compared with the kernel's.
+      is_unknown: whether they could not be compared in some case.
+      deeper: where they differ at the next depth; "" if they do not, or if that is not known.
+      disregarded: the cases that have a finding in the unchanged kernel.
+      started: when it began.
+    """
+
+    mutant: KernelMutant
+    kills: Counter[tuple[Signature, str]]
+    kill: Kill | None = None
+    cases: int = 0
+    problem: str = ""
+    passed: bool = False
+    difference: tuple[float, str] = (0.0, "")
+    same: set[str] = field(default_factory=set)
+    is_evaluated: bool = False
+    is_unknown: bool = False
+    deeper: str = ""
+    disregarded: set[str] = field(default_factory=set)
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def is_undistinguished(self) -> bool:
+        """True if it ran, no case found it, and its results never differed from the kernel's."""
+        return self.is_evaluated and self.kill is None and not self.problem and not self.difference[1]
+
+    def run_values(self, part: KernelCases, cache: Cache, tracer: MutantTracer) -> bool:
+        """Runs the cases whose values differ from the kernel's; returns whether the trial is over."""
+        times: Counter[Signature] = Counter()
+        for (signature, _), count in self.kills.items():
+            times[signature] += count
+        for signature in sorted(part.values, key=lambda each: (-times[each], _size(each))):
+            group = part.values[signature]
+            item, _ = group.pairs[0]
+            traced = cache.trace_for(item.pairing, signature, item.backend)
+            if tracer.problem:
+                self.problem = tracer.problem
+                return True
+            if traced not in tracer.changed:
+                continue
+            self.passed = True
+            pairs: Sequence[tuple[Item, AnyCase]] = group.pairs
+            if isinstance(part.backend, EvaluatedInterpret):
+                differing = list(group.differing(part.cache, tracer.changed[traced], cache, traced))
+                self.is_evaluated = True
+                for (_, case), size in differing:
+                    if size is None:
+                        self.is_unknown = True
+                    else:
+                        self.difference = max(self.difference, (size, f"{case.family.name}, {signature}"))
+                pairs = [pair for pair, _ in differing]
+                self.same.update(case.id for _, case in group.pairs)
+                self.same.difference_update(case.id for _, case in pairs)
+            elif not _reads_indices(traced):
+                same = [pair for pair in pairs if pair[1].id in self.same]
+                pairs = [pair for pair in pairs if pair[1].id not in self.same] + same[:_OF_THE_SAME]
+            cache.group_cases = {signature: [case for _, case in pairs]}
+            for pair in sorted(pairs, key=lambda pair: -self.kills[signature, pair[1].family.name]):
+                if self.run(*pair, part, cache):
+                    return True
+        return False
+
+    def run_others(self, part: KernelCases, cache: Cache, tracer: MutantTracer) -> bool:
+        """Runs the other cases; returns whether the trial is over."""
+        for item, case in part.others:
+            try:
+                traced = cache.trace_for(item.pairing, case.signature, item.backend)
+            except Failure:
+                continue
+            if (traced in tracer.changed or case.family.name == "gradient") and self.run(item, case, part, cache):
+                return True
+        return False
+
+    def run(self, item: Item, case: AnyCase, part: KernelCases, cache: Cache) -> bool:
+        """Runs a case; returns whether the trial is over."""
+        place = f"{part.backend.id}, {part.dtype}, {item.group.name}, {case.id}"
+        if part.findings.get((item.group.name, case.id)):
+            self.disregarded.add(place)
+            return False
+        self.cases += 1
+        record = run_case(item, case, cache).record
+        is_kill = record.verdict.kind in _KILLS or record.verdict in _ALSO_KILL
+        is_problem = record.verdict.is_finding or record.verdict is Verdict.INTERNAL_ERROR
+        if (is_kill or is_problem) and part.has_finding(item, case):
+            self.disregarded.add(place)
+            return False
+        if is_kill:
+            self.kills[case.signature, case.family.name] += 1
+            names = record.backend, part.dtype, record.group, record.family, record.signature
+            self.kill = Kill(*names, str(record.verdict))
+            return True
+        self.passed = self.passed or record.verdict is Verdict.PASS
+        if is_problem:
+            self.problem = record.message.partition("\n")[0]
+            return True
+        return False
+
+    def end(self) -> Trial:
+        """Returns the trial."""
+        end, note = self._conclude()
+        seconds = time.perf_counter() - self.started
+        return Trial(self.mutant, end, self.kill, self.cases, seconds, note, tuple(sorted(self.disregarded)))
+
+    def _conclude(self) -> tuple[TrialEnd, str]:
+        """Returns how the trial ends, and a note about that."""
+        if self.kill is not None:
+            return TrialEnd.KILLED, ""
+        if self.problem or not self.passed:
+            return TrialEnd.INVALID, self.problem or "none of its cases ran"
+        size, where = self.difference
+        if where:
+            return TrialEnd.SURVIVED, f"its results differ by up to {size:.1e} of the largest one ({where})"
+        if self.deeper:
+            note = f"its results differ in no planned case, but do at the next depth: {self.deeper}"
+            return TrialEnd.SURVIVED, note
+        is_known = self.is_evaluated and not self.is_unknown
+        return (TrialEnd.EQUIVALENT if is_known else TrialEnd.UNDECIDED), ""
+
+
+def _size(signature: Signature) -> int:
+    """Returns the product of a signature's lengths, an estimate of how long its cases take."""
+    return math.prod(length for _, length in signature.dims)
+
+
+def _reads_indices(traced: Traced) -> bool:
+    """Returns whether an argument holds integers or booleans, on which the addresses of accesses may depend."""
+    return any(not is_float(leaf.dtype) for leaf in traced.inputs)
+
 
 BACKENDS = "interpret,interpret-tpu,interpret-mosaic-gpu,simulate:sm_90"
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kerneltest.execute.item import Item
-    from kerneltest.records.mutation_scores import MutationScore
+    from kerneltest.records.schema import MutationScore
 
 
 class MutantItems:
@@ -53,8 +53,8 @@ class MutantItems:
         """Judges the mutants of a pairing and records its score."""
         from kerneltest.extensions.mutation.judging import BACKENDS, MutationSession, fit_items
         from kerneltest.extensions.mutation.operators import OPERATORS
-        from kerneltest.extensions.mutation.score import score_of
-        from kerneltest.records.mutation_scores import MutationScore
+        from kerneltest.extensions.mutation.results import score_of
+        from kerneltest.records.schema import MutationScore
 
         worker, pairing_id = self._run.dispatcher.worker, item.items[0].pairing_id
         fit = fit_items(item.items, BACKENDS.split(","))
@@ -79,8 +79,8 @@ class MutantItem(PairingItem):
         self._plugin = plugin
 
     def runtest(self) -> None:
-        from kerneltest.report.text.mutant_lines import mutant_lines
         from kerneltest.report.text.tables import lines_for_terminal
+        from kerneltest.report.text.terminal_summary import mutant_lines
 
         score = self._plugin.judge(self)
         text = lines_for_terminal("\n".join(mutant_lines([score])))

@@ -21,10 +21,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _mutate(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.judging import BACKENDS
-    from kerneltest.extensions.mutation.mutation_run import MutationRun
-    from kerneltest.extensions.mutation.mutation_workers import MutationPool, find_pairings
+    from kerneltest.extensions.mutation.mutation_run import MutationPool, MutationRun, find_pairings
     from kerneltest.extensions.mutation.operators import OPERATORS
-    from kerneltest.reproduce.suite_import import SuiteImportError
+    from kerneltest.reproduce.rerun import SuiteImportError
 
     if chosen.list:
         for operator in OPERATORS.entries():

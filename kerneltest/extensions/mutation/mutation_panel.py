@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from kerneltest.report.panels import LineNote, MatrixColumn, Panel, PanelError, Section, register_panel
 
 if TYPE_CHECKING:
-    from kerneltest.extensions.mutation.stored_results import StoredCoverage
-    from kerneltest.records.mutation_scores import MutationScore
-    from kerneltest.records.overlay import Overlay
+    from kerneltest.extensions.mutation.results import StoredCoverage
+    from kerneltest.records.runs import Overlay
+    from kerneltest.records.schema import MutationScore
 
 _NAME = "mutants"
 _MOST_SURVIVORS = 200  # of a pairing
@@ -28,8 +28,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
     if not (chosen.mutants or chosen.coverage or merged.mutants):
         return None
-    from kerneltest.extensions.mutation.stored_results import StoredCoverage, read_results
-    from kerneltest.records.mutation_scores import MutationScore
+    from kerneltest.extensions.mutation.results import StoredCoverage, read_results
+    from kerneltest.records.schema import MutationScore
 
     try:
         given = [each for path in chosen.mutants for each in read_results(path, MutationScore)]
@@ -42,7 +42,7 @@ def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
 
 def section_of(scores: "Sequence[MutationScore]", coverages: "Sequence[StoredCoverage]") -> Section:
     """Returns the section for some scores and coverages, with their columns of the matrix and notes on sources."""
-    from kerneltest.report.templating import render_text
+    from kerneltest.report.panels import render_text
 
     html = render_text(
         Path(__file__).with_name("mutation_panel.html").read_text(encoding="utf-8"),

@@ -1,19 +1,199 @@
 """A run of `kerneltest mutate`: the pairings of test files one after another, with progress and results."""
 
-from collections.abc import Mapping, Sequence
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from pebble import ProcessExpired, ProcessPool
+
+from kerneltest.core.processes import depend_on_parent
+from kerneltest.declare.oracle_for import iter_pairings
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.mutation.advice import advise
-from kerneltest.extensions.mutation.judging import UnfitPairingError
-from kerneltest.extensions.mutation.mutation_text import format_result, result_as_data
-from kerneltest.extensions.mutation.mutation_workers import MutationPool, Task
-from kerneltest.extensions.mutation.score import count_disregarded, count_ends
-from kerneltest.extensions.mutation.trial import Trial, TrialEnd
-from kerneltest.records.strict_json import dumps
+from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
+from kerneltest.extensions.mutation.mutants import KernelMutant
+from kerneltest.extensions.mutation.operators import OPERATORS
+from kerneltest.extensions.mutation.results import advise, count_disregarded, count_ends, format_result, result_as_data
+from kerneltest.records.files import dumps
+from kerneltest.reproduce.rerun import SuiteImportError, import_suite
 from kerneltest.start.command_progress import CommandProgress
+
+# Judges the mutants of a pairing in processes of their own, each with its own session.
+
+_CHUNK = 4  # mutants for a process at once
+_ENDED = "it ended the process in which it ran"
+_KILLED = "its process was killed, perhaps because memory ran out"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A pairing whose mutants are to be judged.
+
+    Attributes:
+      suite: the test file of the pairing.
+      name: the pairing's name there.
+      backends, depth: of the session.
+      operators: names of the operators; () for all.
+    """
+
+    suite: Path
+    name: str
+    backends: str
+    depth: str
+    operators: tuple[str, ...] = ()
+
+    @property
+    def pairing_id(self) -> str:
+        """The pairing's node id."""
+        return f"{self.suite}::{self.name}"
+
+
+def import_pairings(suite: Path) -> dict[str, Pairing]:
+    """Returns the pairings of a test file by name.
+
+    Raises:
+      SuiteImportError: it cannot be imported.
+    """
+    module = import_suite(suite.resolve())
+    found = (pair for name, value in vars(module).items() for pair in iter_pairings(name, value))
+    return {name: pairing for name, pairing in found if pairing.module == module.__name__}
+
+
+def find_pairings(place: str) -> dict[str, Pairing]:
+    """Returns the pairings of a test file, or the one that `FILE::NAME` names, by node id.
+
+    Raises:
+      SuiteImportError: the file cannot be imported.
+      ValueError: it has no pairing of that name, or none at all.
+    """
+    file, _, name = place.partition("::")
+    try:
+        pairings = import_pairings(Path(file))
+    except SuiteImportError as error:
+        raise SuiteImportError(f"{file}: {error}") from error
+    if not pairings or name not in ("", *pairings):
+        raise ValueError(f"{file} has no pairing {name}".rstrip() + f"; it has {', '.join(pairings) or 'none'}")
+    return {f"{file}::{each}": pairings[each] for each in ([name] if name else pairings)}
+
+
+def open_session(task: Task, pairing: Pairing) -> tuple[MutationSession, list[KernelMutant]]:
+    """Returns the session of a task, and its mutants.
+
+    Raises:
+      UnfitPairingError: as `plan_items` does.
+    """
+    session = MutationSession(plan_items(pairing, task.pairing_id, task.backends, task.depth))
+    operators = [each for each in OPERATORS.entries() if not task.operators or each.name in task.operators]
+    return session, session.mutants(operators)
+
+
+_SESSIONS: dict[Task, tuple[MutationSession, list[KernelMutant]]] = {}  # of a worker
+
+
+def _initialize() -> None:
+    """Makes a worker exit with the command, and never with status 0, which its pool would not notice."""
+    depend_on_parent()
+    leave = os._exit
+    os._exit = lambda status: leave(status or 1)
+
+
+def _open(task: Task) -> list[KernelMutant]:
+    if task not in _SESSIONS:
+        _SESSIONS.clear()
+        _SESSIONS[task] = open_session(task, import_pairings(task.suite)[task.name])
+    return _SESSIONS[task][1]
+
+
+def _judge(task: Task, numbers: Sequence[int]) -> list[tuple[int, Trial]]:
+    mutants = _open(task)
+    return [(number, _SESSIONS[task][0].judge(mutants[number])) for number in numbers]
+
+
+def _run_kernel(task: Task) -> None:
+    _open(task)
+    _SESSIONS[task][0].run_kernel()
+
+
+class MutationPool:
+    """Worker processes that judge mutants, kept from one pairing to the next. With a single job, this process does."""
+
+    def __init__(self, jobs: int) -> None:
+        """Prepares for `jobs` processes, which start once there is something to judge."""
+        self._jobs = jobs
+        self._pool = ProcessPool(jobs, initializer=_initialize, context=get_context("spawn")) if jobs > 1 else None
+        self._session: MutationSession | None = None  # of this process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.stop()  # type: ignore[no-untyped-call]
+            self._pool.join()
+
+    def open(self, task: Task, pairing: Pairing) -> Sequence[KernelMutant]:
+        """Returns the mutants of a pairing.
+
+        Raises:
+          UnfitPairingError: as `plan_items` does, or the kernel ends the process that makes them.
+        """
+        if self._pool is None:
+            self._session, mutants = open_session(task, pairing)
+            return mutants
+        opened = [self._pool.schedule(_open, args=(task,)) for _ in range(self._jobs)]
+        try:
+            found: Sequence[KernelMutant] = opened[0].result()
+        except ProcessExpired as expired:
+            raise UnfitPairingError(f"the kernel itself ends its process ({expired})") from expired
+        return found
+
+    def judge(self, task: Task, mutants: Sequence[KernelMutant]) -> Iterator[tuple[int, Trial]]:
+        """Yields the number of each mutant with its trial, as they end.
+
+        Args:
+          task: the task that was opened last.
+          mutants: all of its mutants.
+        """
+        if self._pool is None:
+            assert self._session is not None
+            for number, mutant in enumerate(mutants):
+                yield number, self._session.judge(mutant)
+            return
+        numbers = range(len(mutants))
+        chunks = [list(numbers[start : start + _CHUNK]) for start in numbers[::_CHUNK]]
+        asked: dict[Future[list[tuple[int, Trial]]], list[int]] = {}
+        asked |= {self._pool.schedule(_judge, args=(task, chunk)): chunk for chunk in chunks}
+        kernel_problem: str | None = None  # None until the unchanged kernel has run
+        while asked:
+            for future in as_completed(list(asked)):
+                chunk = asked.pop(future)
+                try:
+                    yield from future.result()
+                except ProcessExpired as expired:  # one of them ended it: judge each by itself
+                    if len(chunk) > 1:
+                        asked |= {self._pool.schedule(_judge, args=(task, [each])): [each] for each in chunk}
+                        continue
+                    if kernel_problem is None:
+                        kernel_problem = self._find_kernel_problem(task)
+                    was_killed = expired.exitcode == -signal.SIGKILL
+                    note = kernel_problem or (
+                        "its process was killed, perhaps because memory ran out" if was_killed else ""
+                    )
+                    end = TrialEnd.INVALID if note else TrialEnd.KILLED
+                    yield chunk[0], Trial(mutants[chunk[0]], end, note=note or _ENDED)
+
+    def _find_kernel_problem(self, task: Task) -> str:
+        """Runs all cases on the unchanged kernel; returns a message if it ends its process, and "" otherwise."""
+        assert self._pool is not None
+        try:
+            self._pool.schedule(_run_kernel, args=(task,)).result()
+        except ProcessExpired:
+            return "the kernel itself ends the process in which it runs"
+        return ""
 
 
 @dataclass(slots=True)

@@ -5,8 +5,7 @@
 the simulator. z3 is imported on first use.
 """
 
-from kerneltest.execute.setting_types import FLAG, Setting
-from kerneltest.execute.settings import register_setting
+from kerneltest.execute.settings import FLAG, Setting, register_setting
 
 PROVE = register_setting(
     Setting(

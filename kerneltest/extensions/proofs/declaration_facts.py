@@ -5,11 +5,10 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 
-from kerneltest.declare.axis_expressions import Axis, AxisExpression
-from kerneltest.declare.dims import Dim
+from kerneltest.declare.dims import Axis, AxisExpression, Dim
 from kerneltest.declare.domains import Interval
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.proofs.code_forms import Form
+from kerneltest.extensions.proofs.form_learning import LIMIT, Form, boundary_lengths, largest_sizes, max_length
 from kerneltest.extensions.proofs.formulas import Atom, FormulaLanguage, Sizes
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
@@ -23,7 +22,6 @@ from kerneltest.extensions.proofs.polynomial import (
     product,
     symbol,
 )
-from kerneltest.extensions.proofs.size_samples import LIMIT, boundary_lengths, largest_sizes, max_length
 
 _COMBINATIONS = 64
 

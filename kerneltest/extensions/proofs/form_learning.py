@@ -5,32 +5,237 @@ tests that tell which sizes have a form are learnt from samples, and so are the 
 predict the code at held-out sizes.
 """
 
+import itertools
 import math
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.declare.arguments import Static
+from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.proofs.code_forms import Form, Forms, TestResults, align_program_ids, with_program_ids
-from kerneltest.extensions.proofs.formulas import FormulaLanguage, SizeTest, evaluate_formula, formula_fitter
-from kerneltest.extensions.proofs.lowered_code import LoweredCode, lower_calls
+from kerneltest.extensions.proofs.formulas import FormulaLanguage, Sizes, SizeTest, evaluate_formula, formula_fitter
+from kerneltest.extensions.proofs.lowered_code import LoweredCode, SliceStep, Undecided, lower_calls
 from kerneltest.extensions.proofs.polynomial import Polynomial
-from kerneltest.extensions.proofs.program_slice import Undecided
-from kerneltest.extensions.proofs.size_samples import (
-    LIMIT,
-    Row,
-    admitted_lengths,
-    max_elements,
-    random_length,
-    sample_sizes,
-    sizes_beyond_int32,
-)
-from kerneltest.plan.signatures import Signature
+from kerneltest.plan.signatures import Signature, covering_array
+
+# Sizes at which to lower a kernel: around the lengths at which its form may change, random ones and the largest.
+
+LIMIT = 2**31
+"""Arrays without declared bounds are assumed to have fewer elements."""
+_SAMPLES, _BEYOND = 48, 8
+
+Row = tuple[tuple[str, int], ...]
+
+
+def max_length(dim: Dim) -> int | None:
+    """Returns the greatest length of a dim, or None if none is declared."""
+    if dim.values:
+        return max(dim.values)
+    known = [each for each in (dim.maximum, dim.production) if each is not None]
+    return max(known, default=None)
+
+
+def boundary_lengths(dim: Dim) -> list[int]:
+    """Returns lengths around one and two blocks, which may not be admitted."""
+    block = dim.block or 16
+    return [dim.minimum, 1, block - 1, block, block + 1, 2 * block + 1]
+
+
+def random_length(dim: Dim, rng: random.Random, longest: int) -> int:
+    """Returns a random admitted length, log-uniform up to `longest`."""
+    if dim.values:
+        return rng.choice(dim.values)
+    length = round(math.exp(rng.uniform(0, math.log(longest))))
+    block = dim.block or 16
+    if rng.random() < 0.3:
+        length = max(length // block, 1) * block
+    return _fit_length(dim, length, rng)
+
+
+def _fit_length(dim: Dim, length: int, rng: random.Random) -> int:
+    """Returns an admitted length near another one."""
+    if dim.values:
+        return length
+    fitting = dim.fit(length)
+    if dim.multiple_of > 1 or length < dim.minimum:
+        fitting = rng.choice((fitting, dim.fit(dim.minimum + (length - 1) * dim.multiple_of)))
+    if dim.maximum is not None and fitting > dim.maximum - dim.multiple_of:
+        fitting = dim.fit(rng.randint(dim.minimum, dim.maximum))
+    return fitting
+
+
+def admitted_lengths(dim: Dim) -> list[int]:
+    """Returns a few dozen admitted lengths, short and long."""
+    if dim.values:
+        return sorted(set(dim.values))
+    lengths = [dim.minimum + n * dim.multiple_of for n in (*range(40), 100, 1000, 4001)]
+    return sorted({dim.fit(length) for length in lengths if dim.admits(dim.fit(length))})
+
+
+def _length_generators(dim: Dim) -> list[Callable[[random.Random], int]]:
+    """Returns generators of lengths, one for each range in which kernels may have another form."""
+    if dim.values:
+        return [lambda _, value=value: value for value in dim.values]  # type: ignore[misc]
+    b = dim.block or 16
+    ways: list[Callable[[random.Random], int]] = [
+        lambda rng: rng.randrange(b + 1, 9 * b) // 2 * 2 + 1,
+        lambda rng: b * rng.randrange(2, 12),
+        lambda rng: rng.randrange(2, max(b, 3)),
+        lambda rng: 1,
+        lambda rng: b,
+    ]
+    return [*ways, lambda rng: 0] if dim.minimum == 0 else ways
+
+
+def sample_sizes(pairing: Pairing, rng: random.Random) -> list[Row]:
+    """Returns sizes to learn from: a pairwise covering of the generators of lengths, and random ones."""
+    ways = [_length_generators(dim) for dim in pairing.dims.values()]
+    chosen = covering_array([tuple(range(len(each))) for each in ways], 2)
+    rng.shuffle(chosen)
+    found = []
+    for numbers in chosen[:_SAMPLES]:
+        lengths = [way[number](rng) for way, number in zip(ways, numbers, strict=True)]
+        fitted = (_fit_length(dim, x, rng) for dim, x in zip(pairing.dims.values(), lengths, strict=True))
+        found.append(tuple(zip(pairing.dims, fitted, strict=True)))
+    few = [
+        tuple((name, random_length(dim, rng, 300)) for name, dim in pairing.dims.items())
+        for _ in range(max(4, 12 - len(found)))
+    ]
+    return list(dict.fromkeys([*found, *few]))
+
+
+def max_elements(pairing: Pairing) -> int:
+    """Returns the greatest number of elements of an array with all dims, counting 1 for those without a bound."""
+    return math.prod(max_length(dim) or 1 for dim in pairing.dims.values())
+
+
+def sizes_beyond_int32(pairing: Pairing) -> list[Row]:
+    """Returns a few sizes at which arrays have 2^31 elements or more; none if the declaration excludes them."""
+    if max_elements(pairing) < LIMIT:
+        return []
+    beyond = [tuple(sizes.items()) for sizes in largest_sizes(pairing) if math.prod(sizes.values()) >= LIMIT]
+    return list(dict.fromkeys(beyond))[:_BEYOND]
+
+
+def largest_sizes(pairing: Pairing) -> list[dict[str, int]]:
+    """Returns sizes at which one or more dims have their greatest length."""
+    rows = []
+    names = list(pairing.dims)
+    for count in range(1, len(names) + 1):
+        for chosen in itertools.combinations(names, count):
+            for other in (1, 3, 65):
+                sizes = {n: d.fit(other) if not d.values else min(d.values, key=lambda v: abs(v - other))
+                         for n, d in pairing.dims.items()}  # fmt: skip
+                space = LIMIT - 1
+                for number, name in enumerate(chosen):
+                    dim = pairing.dims[name]
+                    greatest = max_length(dim)
+                    if greatest is not None:
+                        sizes[name] = dim.fit(greatest)
+                        if dim.values:
+                            sizes[name] = greatest
+                        continue
+                    rest = math.prod(n for other_name, n in sizes.items() if other_name not in chosen[number:])
+                    share = int((space / max(rest, 1)) ** (1 / (count - number)))
+                    sizes[name] = max(share // dim.multiple_of * dim.multiple_of, dim.fit(dim.minimum))
+                rows.append(sizes)
+    return rows
+
+
+# Forms of a kernel's code: equal code but for numbers, each of which is a formula of the sizes.
+
+TestResults = tuple[tuple[SizeTest, bool], ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """The code of a Pallas call at some sizes.
+
+    Attributes:
+      code: with formulas of the sizes as numbers; None if the kernel makes no such call at these sizes.
+      when: tests on the sizes that have this form, with their results.
+      seen: the sampled sizes that have it.
+    """
+
+    code: LoweredCode[Polynomial] | None
+    when: TestResults
+    seen: tuple[Row, ...]
+
+    def covers(self, sizes: Sizes) -> bool:
+        """Returns whether the code has this form at some sizes."""
+        return all(test(sizes) == holds for test, holds in self.when)
+
+    def __str__(self) -> str:
+        return " and ".join(test.describe(holds) for test, holds in self.when) or "all sizes"
+
+
+@dataclass(frozen=True)
+class Forms:
+    """All forms of a kernel's calls.
+
+    Attributes:
+      calls: the forms of each Pallas call, in order.
+      language: of their formulas.
+      seen: the number of sampled sizes at which the kernel lowers.
+      refused: the number of those at which it does not.
+    """
+
+    calls: tuple[tuple[Form, ...], ...]
+    language: FormulaLanguage
+    seen: int
+    refused: int
+
+
+def align_program_ids(codes: Sequence[LoweredCode[int] | None]) -> list[LoweredCode[int] | None]:
+    """Rewrites codes so that they read the same program ids, if that is all in which their structures differ.
+
+    Lowering replaces a program id by 0 if the grid has one program along its axis.
+    """
+    groups: dict[LoweredCode[int], list[int]] = {}
+    for i, code in enumerate(codes):
+        if code is not None:
+            groups.setdefault(_without_program_ids(code).skeleton(), []).append(i)
+    aligned = list(codes)
+    for numbers in groups.values():
+        columns = zip(*(code.body.steps for i in numbers if (code := codes[i]) is not None), strict=True)
+        steps = tuple(max(column, key=lambda step: step.name == "tt.get_program_id") for column in columns)
+        for i in numbers:
+            code = codes[i]
+            assert code is not None
+            aligned[i] = with_program_ids(code, replace(code, body=replace(code.body, steps=steps)))
+    return aligned
+
+
+def _without_program_ids(code: LoweredCode[int]) -> LoweredCode[int]:
+    steps = tuple(
+        replace(step, name="arith.constant", numbers=(0,), fixed=()) if step.name == "tt.get_program_id" else step
+        for step in code.body.steps
+    )
+    return replace(code, body=replace(code.body, steps=steps))
+
+
+def with_program_ids(code: LoweredCode[int], like: LoweredCode[int]) -> LoweredCode[int]:
+    """Returns code in which each 0 that replaces a program id of `like` is that program id again."""
+    if len(code.body.steps) != len(like.body.steps):
+        return code
+    steps = tuple(
+        other if _is_replaced(own, other, code.grid) else own
+        for own, other in zip(code.body.steps, like.body.steps, strict=True)
+    )
+    return replace(code, body=replace(code.body, steps=steps))
+
+
+def _is_replaced(own: SliceStep[int], other: SliceStep[int], grid: tuple[int, ...]) -> bool:
+    """Returns whether a step is the 0 that replaces another step's program id."""
+    if other.name != "tt.get_program_id" or own.name != "arith.constant" or own.numbers != (0,):
+        return False
+    return own.results == other.results and own.types == other.types and grid[dict(other.fixed)["axis"]] == 1
+
 
 _HELD_OUT = 8  # random sizes at which forms are checked
 _NEW_LENGTHS = 5  # of each dim at which each form is checked

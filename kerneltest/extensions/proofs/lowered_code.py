@@ -1,25 +1,264 @@
 """The lowered code of a Pallas call at given sizes, with its grid and arrays."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Generic
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
-from kerneltest.backends.codegen.gpu_lowering import lower_call
-from kerneltest.backends.simulate.ir import Region
-from kerneltest.backends.simulate.parse import parse_body
+from kerneltest.backends.codegen.gpu_tiers import lower_call
+from kerneltest.backends.simulate.ir import Operation, Region
+from kerneltest.backends.simulate.operations.operation_table import OPERATIONS
+from kerneltest.backends.simulate.simulation import parse_body
 from kerneltest.core.details import NotBuilt, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.proofs.program_slice import M, N, SliceBlock, Undecided, map_block, slice_region
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.runnable import call_arrays
 from kerneltest.trace.tracing import Call, Traced, trace
 from kerneltest.trace.walk import nested_jaxprs, primitive_name
+
+# A program slice of the lowered code: the operations that addresses, masks and control flow depend on.
+
+
+class Undecided(Exception):  # noqa: N818 - an answer, not an error
+    """A kernel is neither proved nor refuted; the message names the operation that stands in the way."""
+
+
+N = TypeVar("N")
+M = TypeVar("M")
+
+ACCESSES = {"tt.load": "load", "tt.store": "store", "tt.atomic_rmw": "atomic", "tt.atomic_cas": "atomic"}
+CONTROL = frozenset({"scf.for", "scf.if", "scf.while"})
+# Attributes that do not depend on sizes.
+_FIXED = ("predicate", "axis", "order", "operandSegmentSizes")
+FOLLOWED = frozenset(
+    """arith.addi arith.subi arith.muli arith.divsi arith.divui arith.remsi arith.remui arith.maxsi arith.minsi
+    arith.maxui arith.minui arith.andi arith.ori arith.xori arith.shli arith.shrsi arith.shrui arith.cmpi arith.select
+    arith.extsi arith.extui arith.trunci arith.index_cast arith.bitcast tt.bitcast tt.splat tt.broadcast tt.expand_dims
+    tt.reshape tt.trans tt.addptr""".split()
+)
+
+
+@dataclass(frozen=True)
+class ValueType(Generic[N]):
+    """The type of a value.
+
+    Attributes:
+      dtype: its name.
+      pointer: whether the value is a pointer to the dtype.
+      shape: () for a scalar.
+    """
+
+    dtype: str
+    pointer: bool
+    shape: tuple[N, ...]
+
+    @property
+    def matters(self) -> bool:
+        """True if values of this type are followed: integers, booleans and pointers."""
+        return self.pointer or np.dtype(self.dtype if self.dtype[:2] != "bf" else "float32").kind in "ib"
+
+
+@dataclass(frozen=True)
+class SliceStep(Generic[N]):
+    """An operation.
+
+    Attributes:
+      name, operands, results: as in the IR.
+      types: of the results.
+      numbers: the value of a constant, or the start and end of a range.
+      fixed: attributes that do not depend on sizes.
+      blocks: nested code.
+      place: FILE:LINE of the kernel's source, or "".
+    """
+
+    name: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    types: tuple[ValueType[N], ...]
+    numbers: tuple[N, ...]
+    fixed: tuple[tuple[str, Any], ...]
+    blocks: "tuple[SliceBlock[N], ...]"
+    place: str = field(compare=False)
+
+
+@dataclass(frozen=True)
+class SliceBlock(Generic[N]):
+    """A sequence of operations.
+
+    Attributes:
+      arguments, yields: the numbers of the values with which it starts and ends.
+      types: of the arguments.
+      steps: in order.
+    """
+
+    arguments: tuple[int, ...]
+    types: tuple[ValueType[N], ...]
+    steps: tuple[SliceStep[N], ...]
+    yields: tuple[int, ...]
+
+
+def map_block(block: SliceBlock[N], change: Callable[[N], M]) -> SliceBlock[M]:
+    """Returns the code with each number replaced by its image under `change`, which is called in their order."""
+
+    def values(types: tuple[ValueType[N], ...]) -> tuple[ValueType[M], ...]:
+        return tuple(ValueType(t.dtype, t.pointer, tuple(map(change, t.shape))) for t in types)
+
+    return SliceBlock(
+        block.arguments,
+        values(block.types),
+        tuple(
+            SliceStep(
+                s.name,
+                s.operands,
+                s.results,
+                values(s.types),
+                tuple(map(change, s.numbers)),
+                s.fixed,
+                tuple(map_block(b, change) for b in s.blocks),
+                s.place,
+            )
+            for s in block.steps
+        ),
+        block.yields,
+    )
+
+
+def axis_lengths(block: SliceBlock[N]) -> Iterator[N]:
+    """Yields the lengths of all axes of tensors."""
+    for kind in (*block.types, *(kind for step in block.steps for kind in step.types)):
+        yield from kind.shape
+    for step in block.steps:
+        for inner in step.blocks:
+            yield from axis_lengths(inner)
+
+
+def slice_region(body: Region) -> SliceBlock[int]:
+    """Returns the slice of a function's body, in which values are renumbered and irrelevant ones are -1.
+
+    Raises:
+      Undecided: an operation is unknown, so that it may access memory.
+    """
+    return _Slicer(body).block(body)
+
+
+class _Slicer:
+    """Follows values backwards from accesses and control flow."""
+
+    def __init__(self, body: Region) -> None:
+        self.producers: dict[int, tuple[Operation, int]] = {}
+        self.sources: dict[int, tuple[int, ...]] = {}  # by argument of a block: the values that it may have
+        self.types: dict[int, ValueType[int]] = {}
+        self.needed: set[int] = set()
+        roots: list[int] = []
+        self.types.update((n, ValueType("int8", True, ())) for n in body.arguments)
+        self.needed.update(body.arguments)
+        self._read(body, roots)
+        self._follow(roots)
+        self.numbers = {number: i for i, number in enumerate(sorted(self.needed))}
+
+    def _read(self, region: Region, roots: list[int]) -> None:
+        for op in region.operations:
+            if op.name not in OPERATIONS:
+                raise Undecided(f"{op.name}{f' at {op.place}' if op.place else ''} cannot be followed")
+            for i, (number, kind) in enumerate(zip(op.results, op.types, strict=True)):
+                self.producers[number] = (op, i)
+                self.types[number] = ValueType(kind.dtype.name, kind.pointer, kind.shape)
+            if op.name in ACCESSES:
+                roots += address_operands(op.name, op.operands, op.attributes.get("operandSegmentSizes"))
+            if op.name not in CONTROL:
+                continue
+            if op.name == "scf.for":
+                (inner,) = op.regions
+                roots += op.operands[:3]
+                self._enter(op, inner.arguments[:1], op.operands[:1])
+                self._enter(op, inner.arguments[1:], op.operands[3:])
+                carried = zip(inner.arguments[1:], op.operands[3:], inner.yields, strict=True)
+                self.sources.update((argument, tuple(ends)) for argument, *ends in carried)
+            elif op.name == "scf.if":
+                roots += op.operands
+            else:
+                before, after = op.regions
+                roots += before.yields[:1]
+                self._enter(op, before.arguments, op.operands)
+                ends = zip(before.arguments, op.operands, after.yields, strict=True)
+                self.sources.update((argument, tuple(each)) for argument, *each in ends)
+                for argument, number, kind in zip(after.arguments, before.yields[1:], op.types, strict=True):
+                    self.types[argument] = ValueType(kind.dtype.name, kind.pointer, kind.shape)
+                    self.sources[argument] = (number,)
+            for inner in op.regions:
+                self._read(inner, roots)
+
+    def _enter(self, op: Operation, arguments: tuple[int, ...], initial: tuple[int, ...]) -> None:
+        self.types.update((a, self.types[n]) for a, n in zip(arguments, initial, strict=True))
+
+    def _follow(self, roots: list[int]) -> None:
+        while roots:
+            number = roots.pop()
+            if number in self.needed or not self.types[number].matters:
+                continue
+            self.needed.add(number)
+            roots += self.sources.get(number, ())
+            op, i = self.producers.get(number, (None, 0))
+            if op is None:
+                continue
+            if op.name == "scf.for":
+                roots += (op.regions[0].arguments[i + 1], op.regions[0].yields[i], op.operands[i + 3])
+            elif op.name == "scf.if":
+                roots += (region.yields[i] for region in op.regions)
+            elif op.name == "scf.while":
+                roots.append(op.regions[0].yields[i + 1])
+            elif op.name in FOLLOWED or op.name == "tt.load":
+                roots += op.operands
+
+    def block(self, region: Region) -> SliceBlock[int]:
+        """Returns the slice of a region."""
+        steps = [self._step(op) for op in region.operations if self._is_needed(op)]
+        arguments, yields = self._renumber(region.arguments), self._renumber(region.yields)
+        return SliceBlock(arguments, self._types_of(region.arguments), tuple(steps), yields)
+
+    def _renumber(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(self.numbers.get(number, -1) for number in numbers)
+
+    def _is_needed(self, op: Operation) -> bool:
+        inner = (each for region in op.regions for each in region.operations) if op.name in CONTROL else ()
+        return op.name in ACCESSES or not self.needed.isdisjoint(op.results) or any(map(self._is_needed, inner))
+
+    def _types_of(self, numbers: tuple[int, ...]) -> tuple[ValueType[int], ...]:
+        return tuple(self.types[n] if n in self.needed else ValueType("float32", False, ()) for n in numbers)
+
+    def _step(self, op: Operation) -> SliceStep[int]:
+        fixed = [(key, op.attributes[key]) for key in _FIXED if key in op.attributes]
+        numbers: tuple[int, ...] = ()
+        value = op.attributes.get("value")
+        if op.name == "tt.make_range":
+            numbers = (op.attributes["start"], op.attributes["end"])
+        elif op.name == "arith.constant" and not isinstance(value, np.ndarray):
+            numbers = (int(value or 0),) if self.types[op.results[0]].matters else ()
+        return SliceStep(
+            op.name,
+            self._renumber(op.operands),
+            self._renumber(op.results),
+            self._types_of(op.results),
+            numbers,
+            tuple(fixed),
+            tuple(map(self.block, op.regions)) if op.name in CONTROL else (),
+            op.place,
+        )
+
+
+def address_operands(name: str, operands: tuple[int, ...], segments: Sequence[int] | None) -> list[int]:
+    """Returns the pointer of an access, and its mask if it has one."""
+    pointer, *rest = operands
+    if name == "tt.load":
+        has_mask = segments[1] if segments is not None else len(rest) > 0
+        return [pointer, *(rest[:1] if has_mask else ())]
+    return [pointer, *(rest[1:2] if name != "tt.atomic_cas" else ())]
+
 
 _CONTROL = frozenset({"scan", "while", "cond"})
 _MOVES = frozenset({"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "transpose", "copy", "copy_p"})

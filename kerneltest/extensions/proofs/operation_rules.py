@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from kerneltest.extensions.proofs.lowered_code import SliceStep
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
     TRUE,
@@ -18,7 +19,6 @@ from kerneltest.extensions.proofs.polynomial import (
     negate,
     poly,
 )
-from kerneltest.extensions.proofs.program_slice import SliceStep
 from kerneltest.extensions.proofs.symbolic_values import Coordinates, SymbolicPointer, SymbolicValue, SymbolicValues
 
 Rule = Callable[[SymbolicValues, SliceStep[Polynomial], Coordinates], SymbolicValue | None]

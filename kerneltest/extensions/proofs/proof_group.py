@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
-from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import TARGETS, Tier
-from kerneltest.core.verdicts import Verdict
+from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.group_registry import register_group
 from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.planning import register_group
 from kerneltest.extensions.proofs import PROVE
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase

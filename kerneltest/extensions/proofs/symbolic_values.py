@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.extensions.proofs.delinearisation import split_multiple
-from kerneltest.extensions.proofs.lowered_code import LoweredCode
+from kerneltest.extensions.proofs.formulas import split_multiple
+from kerneltest.extensions.proofs.lowered_code import LoweredCode, SliceStep, Undecided, ValueType
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
     ZERO,
@@ -23,8 +23,7 @@ from kerneltest.extensions.proofs.polynomial import (
     poly,
     symbol,
 )
-from kerneltest.extensions.proofs.program_slice import SliceStep, Undecided, ValueType
-from kerneltest.extensions.proofs.symbols import Symbols
+from kerneltest.extensions.proofs.solver import Symbols
 
 Coordinates = tuple[Polynomial, ...]
 Key = tuple[int, Coordinates]

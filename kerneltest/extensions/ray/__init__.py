@@ -4,8 +4,7 @@ Only `ray_client` imports Ray. `ray_actor` is the node's side; `jobs` tracks whi
 writes each record once. `ray_plugin` is loaded with the pytest plugin, and loads the rest if a run uses a cluster.
 """
 
-from kerneltest.execute.setting_types import TEXT, Setting, SettingKind
-from kerneltest.execute.settings import register_setting
+from kerneltest.execute.settings import TEXT, Setting, SettingKind, register_setting
 
 RAY = register_setting(
     Setting(

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from kerneltest.core.verdicts import Verdict
 from kerneltest.extensions.ray.code_comparison import ProjectCode
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
+from kerneltest.records.files import open_inside
 from kerneltest.records.journal import Activity
+from kerneltest.records.record_files import RECORD_LINE, REPRODUCER_LINE, line_of, read_records
+from kerneltest.records.schema import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +153,125 @@ class JobOver:
 
 
 NodeEvent = ItemStarted | ItemProgress | ItemDone
+
+
+# The records that nodes send: each is checked, and written once, as it arrives.
+
+_FILE_FOLDERS = ("cases/", "artifacts/")  # of files that records name
+_Key = tuple[str, str, str]  # item, family, case
+
+
+class RecordLogError(ValueError):
+    """A node sent an invalid record, or a file that no record can name."""
+
+
+class RecordLog:
+    """A shard of a run's records, whose lines come from other machines.
+
+    A case arrives twice if its node was considered lost and was not. An equal verdict is written once. Another verdict
+    replaces an `unavailable`, which says nothing about the kernel; otherwise the verdict changed for the same inputs,
+    and the case is `nondeterministic`.
+    """
+
+    def __init__(self, folder: Path, shard: str) -> None:
+        """Initialises the instance.
+
+        Args:
+          folder: of the run. Cases with records there do not run again.
+          shard: the name of these records within the run.
+        """
+        self.folder = folder
+        self._name, self._smallest = f"records-{shard}.jsonl", f"smallest-{shard}.jsonl"
+        self._verdicts: dict[_Key, Verdict] = {}
+        self._lines: dict[str, dict[_Key, bytes]] = defaultdict(dict)  # of items that have not ended
+        self._contradictions: dict[str, list[str]] = defaultdict(list)  # by item
+        for record in read_records(folder):
+            self._verdicts[key := _key(record)] = record.verdict
+            self._lines[record.item][key] = line_of(record)
+
+    def lines_of(self, item: str) -> tuple[bytes, ...]:
+        """Returns the lines of an item that has not ended."""
+        return tuple(self._lines[item].values())
+
+    def judged_cases(self) -> int:
+        """Returns the number of judged cases of the items that have not ended."""
+        return sum(bool(case) for lines in self._lines.values() for _, _, case in lines)
+
+    def end(self, item: str) -> list[str]:
+        """Drops the lines of an item that has ended. Returns messages about its nondeterministic cases."""
+        self._lines.pop(item, None)
+        return self._contradictions.pop(item, [])
+
+    def add(self, line: bytes) -> None:
+        """Adds a record.
+
+        Raises:
+          RecordLogError: the record is invalid.
+        """
+        try:
+            record = RECORD_LINE.validate_json(line).record
+        except ValidationError as error:
+            reason = error.errors(include_url=False)[0]["msg"]
+            raise RecordLogError(f"a node sent an invalid record: {reason}") from error
+        key = _key(record)
+        known = self._verdicts.get(key)
+        if known is None:
+            with open_inside(self.folder, self._name, "ab") as file:
+                file.write(line.rstrip(b"\n") + b"\n")
+        elif known is record.verdict or record.verdict is Verdict.UNAVAILABLE or known is Verdict.NONDETERMINISTIC:
+            return
+        else:
+            if known is not Verdict.UNAVAILABLE:
+                record = _nondeterministic(record, known)
+                self._contradictions[record.item].append(f"case {record.case}: {record.message}")
+            line = line_of(record)
+            self._replace(key, line)
+        self._verdicts[key] = record.verdict
+        self._lines[record.item][key] = line
+
+    def _replace(self, key: _Key, line: bytes) -> None:
+        """Replaces the record of a case, atomically."""
+        lines = (self.folder / self._name).read_bytes().splitlines(keepends=True)
+        for number, each in enumerate(lines):
+            record = RECORD_LINE.validate_json(each).record
+            if _key(record) == key:
+                lines[number] = line + b"\n"
+        temporary = self.folder / f"{self._name}.tmp"
+        temporary.write_bytes(b"".join(lines))
+        temporary.replace(self.folder / self._name)
+
+    def add_smallest(self, lines: Iterable[bytes]) -> None:
+        """Adds smallest cases.
+
+        Raises:
+          RecordLogError: one is invalid.
+        """
+        for line in lines:
+            try:
+                REPRODUCER_LINE.validate_json(line)
+            except ValidationError as error:
+                raise RecordLogError("a node sent an invalid smallest case") from error
+            with open_inside(self.folder, self._smallest, "ab") as file:
+                file.write(line.rstrip(b"\n") + b"\n")
+
+    def save(self, files: Mapping[str, bytes]) -> None:
+        """Writes files that records name.
+
+        Raises:
+          RecordLogError: no record can name one of them.
+        """
+        for name, content in files.items():
+            if not name.startswith(_FILE_FOLDERS):
+                raise RecordLogError(f"a node sent {name!a}, which belongs to no record")
+            with open_inside(self.folder, name, "wb") as file:
+                file.write(content)
+
+
+def _key(record: Record) -> _Key:
+    return record.item, record.family, record.case
+
+
+def _nondeterministic(record: Record, known: Verdict) -> Record:
+    first = f"{known} on the first run and {record.verdict} on the second, with the same inputs"
+    message = f"{first}: {record.message}" if record.message else first
+    return replace(record, verdict=Verdict.NONDETERMINISTIC, message=message)

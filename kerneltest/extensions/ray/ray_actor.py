@@ -15,20 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from kerneltest.core.failures import format_exception
-from kerneltest.extensions.ray.code_comparison import code_differences, format_reasons
-from kerneltest.extensions.ray.node_messages import (
-    ItemDone,
-    ItemProgress,
-    ItemStarted,
-    JobSetup,
-    NodeEvent,
-    QueuedItem,
-)
-from kerneltest.extensions.ray.source_archive import unpack
+from kerneltest.extensions.ray.code_comparison import code_differences, format_reasons, unpack
+from kerneltest.extensions.ray.node_messages import ItemDone, ItemProgress, ItemStarted, JobSetup, NodeEvent, QueuedItem
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemResult, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.isolation import IsolatedWorker
-from kerneltest.pytest_plugin.temporary_folders import TemporaryFolder, remove_abandoned_folders
+from kerneltest.pytest_plugin.run_folder import TemporaryFolder, remove_abandoned_folders
 from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.journal import Activity
 from kerneltest.records.record_files import RECORD_LINE, REPRODUCER_LINE

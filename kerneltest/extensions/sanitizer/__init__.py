@@ -1,7 +1,6 @@
 """Kernels under NVIDIA's compute-sanitizer and between guard zones, each in a separate process."""
 
-from kerneltest.execute.setting_types import Setting, SettingKind
-from kerneltest.execute.settings import register_setting
+from kerneltest.execute.settings import Setting, SettingKind, register_setting
 from kerneltest.extensions.sanitizer.sanitizer_tools import TOOLS, parse_tools
 
 SANITIZE = register_setting(

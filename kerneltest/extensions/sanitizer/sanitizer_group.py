@@ -1,32 +1,36 @@
 """The group that runs signatures under tools that watch memory: one case for each tool and signature."""
 
+import dataclasses
+import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import jax
+from jax import export
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Access, MemoryFault, Visit
-from kerneltest.core.failures import Failure
-from kerneltest.core.group_names import GroupName
+from kerneltest.core.dtypes import Array, is_packed
+from kerneltest.core.failures import Failure, format_exception
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import Verdict
+from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.group_registry import register_group
 from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.planning import register_group
 from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.extensions.sanitizer import SANITIZE
-from kerneltest.extensions.sanitizer.kernel_export import write_kernel
 from kerneltest.extensions.sanitizer.sanitized_process import (
     ExportedCase,
     GuardZoneWrite,
+    KernelSite,
     SanitizedCase,
+    SanitizerError,
     ToolSetup,
+    failure_of,
     run_cases,
 )
-from kerneltest.extensions.sanitizer.sanitizer_errors import KernelSite, SanitizerError, failure_of
 from kerneltest.extensions.sanitizer.sanitizer_tools import GUARDS, TOOLS, reason_missing, supports
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
@@ -34,8 +38,50 @@ from kerneltest.plan.families import FAMILIES, Family, Rng, is_data
 from kerneltest.plan.signatures import signatures
 from kerneltest.plan.slots import Slot
 from kerneltest.records.journal import Phase
-from kerneltest.trace.access_lines import access_lines, definition_line, device_name
+from kerneltest.trace.cost_model import access_lines, definition_line, device_name
+from kerneltest.trace.platform_dispatch import abstract_platform
+from kerneltest.trace.runnable import runnable
 from kerneltest.trace.tracing import Traced, kernel_device
+
+# Export of a traced kernel and a case's inputs to a folder, for a process that does not import the user's code.
+
+# The custom calls of Pallas have no compatibility guarantee across versions of JAX; both processes use the same one.
+_CALLS = ("__gpu$xla.gpu.triton", "triton_kernel_call", "mosaic_gpu_v2", "mosaic_gpu")
+_CHECKS = [export.DisabledSafetyCheck.custom_call(name) for name in _CALLS]
+
+
+def write_kernel(traced: Traced, leaves: Sequence[Array], platform: str, folder: Path) -> None:
+    """Lowers a traced kernel for `cuda` or `rocm` and writes it to `folder`, with its inputs.
+
+    Raises:
+      Failure: `unavailable`, if the kernel cannot be exported.
+    """
+    if traced.eager:
+        raise Failure(
+            Verdict.UNAVAILABLE, "a kernel that is called outside jax.jit cannot be exported to another process"
+        )
+    packed = next((each for each in (*traced.inputs, *traced.outputs) if is_packed(each.dtype)), None)
+    if packed is not None:
+        raise Failure(Verdict.UNAVAILABLE, f"elements of {packed.dtype} have no addresses of their own")
+    shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
+    function = jax.jit(runnable(traced, interpret=False))
+    try:
+        with abstract_platform("" if _has_device(platform) else platform):
+            exported = export.export(function, platforms=[platform], disabled_checks=_CHECKS)(*shapes)
+    except Exception as error:  # other groups report kernels that do not lower
+        line = format_exception(error).splitlines()[0]
+        raise Failure(Verdict.UNAVAILABLE, f"JAX cannot export the kernel: {line}") from error
+    with (folder / "exported.pickle").open("wb") as file:
+        pickle.dump(dataclasses.replace(exported, _get_vjp=None), file)
+    for number, leaf in enumerate(leaves):
+        leaf.tofile(folder / f"{number}.bin")
+
+
+def _has_device(platform: str) -> bool:
+    try:
+        return bool(jax.devices(platform))
+    except RuntimeError:
+        return False
 
 
 def family_of(tool: str) -> Family:

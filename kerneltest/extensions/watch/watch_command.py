@@ -18,10 +18,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _watch(chosen: argparse.Namespace) -> int:
-    from kerneltest.extensions.watch.key_presses import read_keys, single_keys
-    from kerneltest.extensions.watch.save_events import WatchError, find_watchfiles, watch_saves, watched_folders
     from kerneltest.extensions.watch.warm_process import WarmPytest
-    from kerneltest.extensions.watch.watch_session import KeyPress, Save, WatchSession
+    from kerneltest.extensions.watch.watch_session import (
+        KeyPress,
+        Save,
+        WatchError,
+        WatchSession,
+        find_watchfiles,
+        read_keys,
+        single_keys,
+        watch_saves,
+        watched_folders,
+    )
 
     files = [word for word in chosen.rest if Path(word.partition("::")[0]).exists()]
     try:

@@ -1,12 +1,18 @@
 """The loop of `kerneltest watch`: saves and keys start runs, and a run that is out of date is stopped."""
 
 import os
+import sys
+import termios
 import time
+import tty
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from kerneltest.extensions.watch.warm_process import WarmPytest
 from kerneltest.report.text.tables import for_terminal
@@ -156,3 +162,83 @@ class WatchSession:
 
 def _say(text: str) -> None:
     print(for_terminal(f"kerneltest watch: {text}"), flush=True)
+
+
+# Keys that a user presses, without waiting for the end of a line.
+
+
+@contextmanager
+def single_keys() -> Iterator[None]:
+    """Makes the terminal deliver each key at once and not echo it. Other standard input stays unchanged."""
+    if not os.isatty(sys.stdin.fileno()):
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def read_keys(on_key: Callable[[str], None]) -> None:
+    """Calls `on_key` with each key, until standard input ends."""
+    while key := os.read(sys.stdin.fileno(), 1):
+        on_key(key.decode(errors="replace"))
+
+
+# Saves of Python files, as the library `watchfiles` reports them.
+
+MISSING = "watching files needs watchfiles: pip install 'kerneltest[watch]'"
+
+
+class WatchError(ValueError):
+    """Files cannot be watched. The message says why, and what to do."""
+
+
+def watched_folders(files: Sequence[str]) -> tuple[Path, ...]:
+    """Returns the current folder, and the folders of the given files and folders outside of it.
+
+    Args:
+      files: as given to pytest, so `::` and the name of a test may follow.
+
+    Raises:
+      WatchError: one does not exist.
+    """
+    folders = [Path.cwd()]
+    for file in files:
+        path = Path(file.partition("::")[0]).resolve()
+        if not path.exists():
+            raise WatchError(f"{path} does not exist")
+        folder = path if path.is_dir() else path.parent
+        if not any(folder.is_relative_to(known) for known in folders):
+            folders.append(folder)
+    return tuple(folders)
+
+
+def find_watchfiles() -> Any:
+    """Returns the module that watches files.
+
+    Raises:
+      WatchError: it is not installed.
+    """
+    try:
+        return import_module("watchfiles")
+    except ImportError as error:
+        raise WatchError(MISSING) from error
+
+
+def watch_saves(folders: Sequence[Path], ignored: Path, on_save: Callable[[tuple[Path, ...], float], None]) -> None:
+    """Calls `on_save` with files that were saved together and the time of the last save, in seconds. Never returns.
+
+    Args:
+      folders: the folders whose Python files are watched, except hidden and installed ones.
+      ignored: the folder to which runs write.
+      on_save: called for each change.
+    """
+    watchfiles = find_watchfiles()
+    python_files = watchfiles.PythonFilter(ignore_paths=[ignored])
+    for changes in watchfiles.watch(*folders, watch_filter=python_files, raise_interrupt=False):
+        paths = sorted(Path(path) for _, path in changes)
+        times = [path.stat().st_mtime for path in paths if path.exists()]
+        on_save(tuple(paths), max(times, default=time.time()))

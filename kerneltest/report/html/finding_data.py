@@ -3,18 +3,23 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from kerneltest.core.verdicts import Gap
-from kerneltest.records.error_budget_text import instability_note
-from kerneltest.records.evidence import Evidence, Window
+from kerneltest.records.evidence import Evidence, Window, instability_note
 from kerneltest.records.files import open_inside
-from kerneltest.records.overlay import Overlay, OverlayRow
-from kerneltest.records.runs import RunRecords, load_windows
-from kerneltest.records.schema import Record
+from kerneltest.records.runs import Overlay, OverlayRow, RunRecords, load_windows
+from kerneltest.records.schema import Record, StaticValue
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
+from kerneltest.report.text.suspect_text import format_counts, format_suspect, name_kernels
 from kerneltest.triage.attribution import attributions
+from kerneltest.triage.conditions import Condition
+from kerneltest.triage.suspects import Suspect
+from kerneltest.triage.symptoms import Level
 
 Json = dict[str, object]
 
@@ -194,3 +199,277 @@ def read_script(folder: Path, name: str) -> str:
         return text.decode("utf-8") if len(text) <= _MOST_SCRIPT else ""
     except (OSError, ValueError):
         return ""
+
+
+# Suspects on the page: the text that the template shows, and the JSON data that the scripts draw.
+
+# Limits that keep the page small. It shows how many entries were dropped.
+MOST_SUSPECTS = 200
+_MOST_DRAWN = 20_000  # elements in pictures
+_MOST_TEXT = 2000  # characters of a message
+_MOST_LINE = 300  # characters of a line
+_MOST_ARGUMENTS = 16
+_MOST_FEATURES = 16
+_MOST_VALUES = 40
+_MOST_CASES = 60  # lines of a table of cases
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectText:
+    """A suspect as text, which the page shows without scripts.
+
+    Attributes:
+      number: its number among all suspects of the page.
+      id: the suspect's id.
+      title: its title.
+      counts: the number of its cases, by backend.
+      lines: its smallest case, its root cause, and the command that reproduces it.
+    """
+
+    number: int
+    id: str
+    title: str
+    counts: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSuspects:
+    """The suspects of one kernel as text.
+
+    Attributes:
+      pairing: the kernel's pairing.
+      name: the kernel's name and source location.
+      suspects: its suspects.
+    """
+
+    pairing: str
+    name: str
+    suspects: tuple[SuspectText, ...]
+
+
+@dataclass(frozen=True)
+class ShownSuspects:
+    """The suspects that a page shows.
+
+    Attributes:
+      merged: the runs, overlaid.
+      suspects: their first `MOST_SUSPECTS` suspects.
+    """
+
+    merged: Overlay
+    suspects: tuple[Suspect, ...]
+
+    @property
+    def kernels(self) -> list[KernelSuspects]:
+        """The suspects as text, by kernel."""
+        by_pairing: dict[str, list[SuspectText]] = {}
+        for i, suspect in enumerate(self.suspects):
+            _, *lines = format_suspect(suspect, self._run_of(suspect.example).name)
+            words = tuple(map(_truncate, lines))
+            mine = SuspectText(i, suspect.id, _truncate(suspect.title), _truncate(format_counts(suspect)), words)
+            by_pairing.setdefault(suspect.pairing, []).append(mine)
+        kernels = name_kernels(by_pairing, self.merged.pairings)
+        return [KernelSuspects(name, _truncate(kernels[name]), tuple(each)) for name, each in by_pairing.items()]
+
+    @cached_property
+    def number_of(self) -> Mapping[int, int]:
+        """The number of a finding's suspect, by `id()` of the finding's record."""
+        return {id(record): i for i, suspect in enumerate(self.suspects) for record in suspect.findings}
+
+    def data(self, rows: Sequence[Record], names: Mapping[str, Mapping[str, int]]) -> Iterator[Json]:
+        """Yields the JSON data of each suspect.
+
+        Args:
+          rows: the records of the page, in its order.
+          names: for `pairing`, `backend` and `family`, the number of each name in the page's dictionary.
+        """
+        tried, scripts = _CaseCounts(rows), 0
+        shown = load_windows(self.merged.runs, self._drawable())
+        first: dict[tuple[int, str, str], int] = {}
+        for row, record in enumerate(rows):
+            if (suspect_number := self.number_of.get(id(record))) is not None:
+                first.setdefault((suspect_number, record.backend, record.family), row)
+        for i, suspect in enumerate(self.suspects):
+            example = suspect.example
+            evidence = example.evidence or Evidence()
+            entry: Json = {
+                "id": suspect.id,
+                "pairing": names["pairing"][suspect.pairing],
+                "title": _truncate(suspect.title),
+                "findings": len(suspect.findings),
+                "backend": _truncate(example.backend),
+                "signature": _truncate(example.signature),
+                "family": _truncate(example.family),
+                "message": example.message[:_MOST_TEXT],
+                "diagnosis": "\n".join(filter(None, (suspect.known_bug, suspect.diagnosis)))[:_MOST_TEXT],
+                "arguments": [
+                    [_truncate(name), text[:_MOST_TEXT]]
+                    for name, text in list((evidence.arguments or {}).items())[:_MOST_ARGUMENTS]
+                ],
+                "budget": budget_data(example),
+                "unstable": instability_note(example.error_budget),
+                "lines": [_truncate(line) for line in suspect.lines[:4]],
+                "conditions": [*_conditions(suspect)],
+                "strips": _strips(suspect, tried),
+                "commands": self._commands(suspect),
+                "python": python_lines(self._run_of(_planned_case(suspect)).plan, _planned_case(suspect)) or "",
+                "cases": _cases(suspect, i, first, names),
+            }
+            if evidence.actual is not None:
+                entry["at"] = [
+                    list(evidence.index),
+                    json_number(evidence.actual),
+                    json_number(evidence.expected),
+                    json_number(float(evidence.bound)),
+                ]
+            if (smallest := suspect.reproducer) is not None:
+                entry["smallest"] = [smallest.nontrivial, smallest.attempts, smallest.complete]
+                if scripts < MOST_SCRIPTS and (
+                    text := read_script(self._run_of(example).folder, smallest.reduced_script)
+                ):
+                    scripts += 1
+                    entry["reduced"] = [smallest.reduced_script, text]
+            if (fault := suspect.fault) is not None:
+                words = map(_truncate, (fault.place, fault.operation, fault.words))
+                entry["fault"] = [*words, fault.confirmed, [_truncate(each) for each in fault.alternatives[:4]]]
+            if (pictured := shown.get(id(example))) is not None and (image := picture_data(pictured)) is not None:
+                entry["picture"], entry["inputs"] = image, input_data(pictured)[:_MOST_ARGUMENTS]
+                entry["errors"] = error_map_data(pictured)
+            yield entry
+
+    def _drawable(self) -> list[Record]:
+        """Returns the examples whose pictures fit into the page."""
+        chosen, left = [], _MOST_DRAWN
+        for suspect in self.suspects:
+            example = suspect.example
+            if example.evidence is None or example.evidence.window is None:
+                continue
+            left -= math.prod(example.evidence.window.extent)
+            if left >= 0:
+                chosen.append(example)
+        return chosen
+
+    def _run_of(self, record: Record) -> RunRecords:
+        """Returns the run of a finding or of a smallest case."""
+        return self.merged.runs[self._runs.get(id(record), 0)]
+
+    @cached_property
+    def _runs(self) -> Mapping[int, int]:
+        found = {id(row.record): row.run for row in self.merged.rows if id(row.record) in self.number_of}
+        return found | {id(each.record): i for i, run in enumerate(self.merged.runs) for each in run.reproducers}
+
+    def _commands(self, suspect: Suspect) -> list[str]:
+        """Returns the shell commands: one for the smallest case if it is saved, and one for an item that shows it."""
+        example, plain = suspect.example, _planned_case(suspect)
+        saved = example.evidence is not None and example.evidence.file
+        again = [repro_command(self._run_of(example).name, example.case, example.backend)] if saved else []
+        return [*again, pytest_command(self._run_of(plain).plan, plain.backend, plain.item)]
+
+
+def _planned_case(suspect: Suspect) -> Record:
+    """Returns the planned case that the smallest one was shrunk from, or the example: a run of pytest contains it."""
+    if suspect.reproducer is None:
+        return suspect.example
+    origin, backend = suspect.reproducer.origin, suspect.reproducer.record.backend
+    return next(r for r in suspect.findings if r.case == origin and r.backend == backend)
+
+
+def _conditions(suspect: Suspect) -> Iterator[str]:
+    for each, what in ((suspect.inputs, "case"), (suspect.signatures, "signature")):
+        if each.words:
+            yield _truncate(f"{each.words}: {_format_condition(each, what)}")
+
+
+def _format_condition(each: Condition, what: str) -> str:
+    rest = each.tried - each.fulfilled
+    others = f"; {rest:,} other{'s' * (rest != 1)} {'does' if rest == 1 else 'do'} not" if rest else ""
+    verb = "fails" if each.failing == 1 else "fail"
+    return f"{each.failing:,} of {each.fulfilled:,} such {what}{'s' * (each.fulfilled != 1)} {verb}{others}"
+
+
+class _CaseCounts:
+    """The number of cases with each value of a feature, by pairing and backend. Unavailable cases do not count."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._of: dict[tuple[str, str], list[Record]] = {}
+        for record in records:
+            if record.case and record.verdict.is_judgement:
+                self._of.setdefault((record.pairing, record.backend), []).append(record)
+        self._counts: dict[tuple[str, str], _FeatureCounts] = {}
+
+    def __call__(self, pairing: str, backend: str) -> "_FeatureCounts":
+        place = pairing, backend
+        if place not in self._counts:
+            self._counts[place] = _count_features(self._of.get(place, ()))
+        return self._counts[place]
+
+    def gives_values(self, pairing: str, backend: str) -> bool:
+        """Returns whether a backend that ran cases of the pairing gives values."""
+        return self._of[pairing, backend][0].tier.gives_values
+
+
+_Feature = tuple[str, str]  # a kind and a name
+_FeatureCounts = Mapping[_Feature, Counter[StaticValue]]
+
+
+def _count_features(records: Iterable[Record]) -> _FeatureCounts:
+    """Counts the cases with each value of each feature."""
+    counted: dict[_Feature, Counter[StaticValue]] = {}
+    for record in records:
+        for feature, value in _features(record):
+            counted.setdefault(feature, Counter())[value] += 1
+    return counted
+
+
+def _features(record: Record) -> Iterator[tuple[_Feature, StaticValue]]:
+    """Yields the features of a case, with their values."""
+    yield from ((("dim", name), length) for name, length in islice(record.dims.items(), _MOST_FEATURES))
+    yield ("", "dtype"), record.dtype
+    yield from ((("option", name), option) for name, option in islice(record.statics.items(), _MOST_FEATURES))
+    yield ("", "family"), record.family
+
+
+def _strips(suspect: Suspect, tried: _CaseCounts) -> list[list[object]]:
+    """Returns feature, values with their numbers of failing and of all cases, and the number of further values.
+
+    Features are counted on the backend with the most findings; those with a single value are left out.
+    """
+    backend = next(iter(suspect.backends))
+    failing = _count_features(record for record in suspect.findings if record.backend == backend)
+    strips = [
+        _strip(feature[1], failing.get(feature, Counter()), counts)
+        for feature, counts in tried(suspect.pairing, backend).items()
+        if len(counts) > 1
+    ]
+    backends = {
+        name: count
+        for name, count in suspect.tried.items()
+        if suspect.level is Level.BUILD or name in suspect.backends or tried.gives_values(suspect.pairing, name)
+    }
+    if len(backends) > 1:
+        strips.append(_strip("backend", Counter(suspect.backends), Counter(backends)))
+    return strips[:_MOST_FEATURES]
+
+
+def _strip(name: str, failing: Counter[StaticValue], tried: Counter[StaticValue]) -> list[object]:
+    worst = sorted(tried, key=lambda value: -failing[value] / tried[value])[:_MOST_VALUES]
+    lengths = [value for value in worst if isinstance(value, int)]
+    shown = sorted(lengths) if len(lengths) == len(worst) else worst
+    values = [[_truncate(value) if isinstance(value, str) else value, failing[value], tried[value]] for value in shown]
+    return [_truncate(name), values, len(tried) - len(shown)]
+
+
+def _cases(
+    suspect: Suspect, i: int, first: Mapping[tuple[int, str, str], int], names: Mapping[str, Mapping[str, int]]
+) -> list[list[int]]:
+    """Returns backend, family, number of cases, and row of the first; the most frequent first."""
+    kinds = Counter((record.backend, record.family) for record in suspect.findings)
+    return [
+        [names["backend"][backend], names["family"][family], count, first[i, backend, family]]
+        for (backend, family), count in kinds.most_common(_MOST_CASES)
+    ]
+
+
+def _truncate(text: str) -> str:
+    return text if len(text) <= _MOST_LINE else text[: _MOST_LINE - 1] + "…"

@@ -3,16 +3,19 @@
 A new built-in section is a property of `Page` and its lines in `templates/report.html`.
 """
 
-from collections.abc import Mapping, Sequence
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from kerneltest.core.dtypes import is_float, is_integer, parse_dtype
 from kerneltest.core.verdicts import Ending
-from kerneltest.records.informative import informativeness
-from kerneltest.records.overlay import Overlay, OverlayRow
-from kerneltest.records.runs import RunRecords
+from kerneltest.records.evidence import OF_COUNTS, FillExtent, SpecialValue
+from kerneltest.records.runs import Overlay, OverlayRow, Past, RunRecords
 from kerneltest.records.schema import Record
-from kerneltest.records.sharpness import sharpness_remarks
+from kerneltest.records.sharpness import informativeness, measure_sharpness, sharpness_remarks
 from kerneltest.report.counts import (
     budget_remarks,
     clock_warning,
@@ -24,14 +27,89 @@ from kerneltest.report.counts import (
     slow_remarks,
     undefined_remarks,
 )
-from kerneltest.report.html.run_facts import facts_of, project_of
-from kerneltest.report.html.sharpness_column import sharpness_column
-from kerneltest.report.html.sparkline import Sparkline, sparklines
-from kerneltest.report.html.suspect_data import MOST_SUSPECTS, ShownSuspects
+from kerneltest.report.html.finding_data import MOST_SUSPECTS, ShownSuspects
 from kerneltest.report.matrix import Matrix, by_backend, count_endings
 from kerneltest.report.panels import MatrixColumn, Section
-from kerneltest.triage.suspect import Suspect
-from kerneltest.triage.suspects import suspects_in_overlay
+from kerneltest.triage.suspects import Suspect, suspects_in_overlay
+
+# The facts that tell a reader which code some runs tested, when, and on what.
+
+
+def project_of(runs: Sequence[RunRecords]) -> str:
+    """Returns the names of the tested projects; "" if no run names one."""
+    return _distinct(run.plan.project.name for run in runs)
+
+
+def facts_of(runs: Sequence[RunRecords]) -> dict[str, str]:
+    """Returns the commit, the date, JAX and the devices of some runs, as far as they are known."""
+    plans = [run.plan for run in runs]
+    days = sorted({plan.started[:10] for plan in plans} - {""})
+    facts = {
+        "commit": _distinct(plan.project.commit for plan in plans),
+        "date": " to ".join(dict.fromkeys([*days[:1], *days[-1:]])),
+        "JAX": _distinct(plan.environment.get("jax", "") for plan in plans),
+        "devices": _distinct(plan.environment.get("devices", "") for plan in plans),
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _distinct(values: Iterable[str]) -> str:
+    """Joins different values, without empty ones."""
+    return ", ".join(dict.fromkeys(filter(None, values)))
+
+
+# Sparklines: the number of findings of a pairing on a backend, run by run.
+
+WIDTH, HEIGHT = 36, 10
+
+
+@dataclass(frozen=True, slots=True)
+class Sparkline:
+    """A sparkline: the points of an SVG polyline, its last point, and its values in words."""
+
+    points: str
+    last: tuple[float, float]
+    words: str
+
+
+def sparklines(history: Mapping[tuple[str, str], Sequence[Past]]) -> dict[tuple[str, str], Sparkline]:
+    """Returns a sparkline of the number of findings for each pairing and backend with a history."""
+    return {place: _sparkline(past) for place, past in history.items()}
+
+
+def _sparkline(past: Sequence[Past]) -> Sparkline:
+    most = max(1, *(each.findings for each in past))
+    step = (WIDTH - 4) / (len(past) - 1)
+    points = [(2 + i * step, 1 + (HEIGHT - 2) * (1 - each.findings / most)) for i, each in enumerate(past)]
+    words = "findings by run: " + ", ".join(f"{each.run} {each.findings:,} of {each.cases:,}" for each in past)
+    return Sparkline(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), points[-1], words)
+
+
+# The column of the matrix that shows how small an error the bounds of each pairing would show.
+
+
+def sharpness_column(records: Iterable[Record]) -> MatrixColumn | None:
+    """Returns the column; None if no case has a bound.
+
+    A dtype shows its backend with the widest bounds, and a pairing its dtype with the narrowest.
+    """
+    by_dtype: dict[tuple[str, str], float] = {}
+    for each in measure_sharpness(records):
+        place = each.pairing, each.dtype
+        by_dtype[place] = max(each.typical, by_dtype.get(place, 0.0))
+    if not by_dtype:
+        return None
+    of_pairing: dict[str, float] = {}
+    for (pairing, _), error in by_dtype.items():
+        of_pairing[pairing] = min(error, of_pairing.get(pairing, math.inf))
+    cells = {place: _format(error) for place, error in by_dtype.items()}
+    cells |= {(pairing, ""): _format(error) for pairing, error in of_pairing.items()}
+    meaning = "the smallest relative error of an output that the bounds of the median numeric case would show"
+    return MatrixColumn("sharpness", meaning, cells)
+
+
+def _format(error: float) -> str:
+    return "any" if math.isinf(error) else f"{error:.1e}".replace("e-0", "e-") if error else "exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,3 +345,80 @@ class Page:
 
     def _prefix(self, run: RunRecords) -> str:
         return f"{run.name}: " if len(self.merged.runs) > 1 else ""
+
+
+# The lengths and the special values that the cases of a pairing cover, and the slowest cases.
+
+MOST_SLOW = 10  # cases of a pairing
+_MOST_LENGTHS = 40  # of a dim
+_MOST_ARGUMENTS = 16
+_EXTENTS = (FillExtent.SOME, FillExtent.ROW, FillExtent.ALL)
+COVERED_VALUES = [value for value in SpecialValue if value not in OF_COUNTS]
+_OF_NUMBERS = (SpecialValue.ZERO, SpecialValue.NEGATIVE, SpecialValue.REPEATED)
+
+
+def length_coverage(records: Sequence[Record]) -> list[list[object]]:
+    """Returns dim, length with its numbers of failing and of all cases, and the number of further lengths."""
+    tried: dict[str, Counter[int]] = {}
+    failing: Counter[tuple[str, int]] = Counter()
+    for record in records:
+        if record.case and record.verdict.is_judgement:
+            for dim, length in record.dims.items():
+                tried.setdefault(dim, Counter())[length] += 1
+                failing[dim, length] += record.verdict.is_finding
+    return [
+        [
+            dim,
+            [[length, failing[dim, length], counts[length]] for length in sorted(counts)[:_MOST_LENGTHS]],
+            max(0, len(counts) - _MOST_LENGTHS),
+        ]
+        for dim, counts in tried.items()
+    ]
+
+
+def special_coverage(records: Sequence[Record]) -> list[list[object]]:
+    """Returns each argument with its cases by special value: in some elements, in a row, and in all elements.
+
+    A value that no dtype of the argument has is None.
+    """
+    dtypes: dict[str, set[str]] = {}
+    counts: Counter[tuple[str, SpecialValue, FillExtent]] = Counter()
+    for record in records:
+        if record.case and record.tier.gives_values and record.verdict.is_judgement:
+            for path, dtype in record.dtypes.items():
+                dtypes.setdefault(path, set()).add(dtype)
+            counts.update((each.argument, each.value, each.part) for each in record.special_inputs)
+    return [
+        [
+            path,
+            [
+                [counts[path, value, part] for part in _EXTENTS] if any(_has(each, value) for each in found) else None
+                for value in COVERED_VALUES
+            ],
+        ]
+        for path, found in list(dtypes.items())[:_MOST_ARGUMENTS]
+    ]
+
+
+def _has(name: str, value: SpecialValue) -> bool:
+    """Returns whether a dtype has a special value; True for a dtype of another kerneltest."""
+    try:
+        dtype = parse_dtype(name)
+    except (TypeError, ValueError):
+        return True
+    if dtype.kind == "b":
+        return value is SpecialValue.FALSE
+    if is_float(dtype):
+        return value is not SpecialValue.FALSE
+    return is_integer(dtype) and value in _OF_NUMBERS
+
+
+def slowest_cases(records: Sequence[Record], first: int) -> list[tuple[int, float]]:
+    """Returns row and seconds of the slowest cases of a pairing that ran; the slowest first.
+
+    Args:
+      records: of the pairing.
+      first: the row of the first of them.
+    """
+    timed = [(record.seconds, first + i) for i, record in enumerate(records) if record.case and not record.reused_from]
+    return [(row, float(f"{seconds:.3g}")) for seconds, row in heapq.nlargest(MOST_SLOW, timed) if seconds > 0]

@@ -9,18 +9,60 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
+from pygments import lex
+from pygments.lexers import PythonLexer
+from pygments.token import Comment, Keyword, Name, Number, Operator, String
+
 from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS
-from kerneltest.records.overlay import Overlay, OverlayRow
-from kerneltest.records.run_plan import ANY
+from kerneltest.records.run_plan import ANY, FunctionSource
+from kerneltest.records.runs import Overlay, OverlayRow
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import measure_sharpness
-from kerneltest.report.html import highlight
-from kerneltest.report.html.case_coverage import COVERED_VALUES, length_coverage, slowest_cases, special_coverage
-from kerneltest.report.html.finding_data import MOST_TEXT, Json, budget_data, finding_details
-from kerneltest.report.html.suspect_data import ShownSuspects
+from kerneltest.report.html.finding_data import MOST_TEXT, Json, ShownSuspects, budget_data, finding_details
+from kerneltest.report.html.page import COVERED_VALUES, length_coverage, slowest_cases, special_coverage
 from kerneltest.report.matrix import Matrix
 from kerneltest.report.panels import Section
+
+# Highlights Python source as tokens, which the page shows by `textContent` only.
+
+# Token types of Pygments and their CSS classes.
+_CLASSES = (
+    (Comment, "c"),
+    (String, "s"),
+    (Keyword, "k"),
+    (Operator.Word, "k"),
+    (Number, "n"),
+    (Name.Decorator, "d"),
+    (Name.Function, "f"),
+)
+
+TokenLine = list[list[str]]
+"""The tokens of a line: pairs of a CSS class, "" for none, and text."""
+
+
+def highlight_source(source: FunctionSource) -> list[tuple[int, list[TokenLine]]]:
+    """Highlights each part of a source; returns the number of its first line, and its lines."""
+    return [(first, _highlight_lines(text)) for first, text in source.parts]
+
+
+def _highlight_lines(text: str) -> list[TokenLine]:
+    lines: list[TokenLine] = [[]]
+    for token, value in lex(text, PythonLexer(stripnl=False)):
+        name = next((name for parent, name in _CLASSES if token in parent), "")
+        for number, piece in enumerate(value.split("\n")):
+            if number:
+                lines.append([])
+            if not piece:
+                continue
+            if lines[-1] and lines[-1][-1][0] == name:
+                lines[-1][-1][1] += piece
+            else:
+                lines[-1].append([name, piece])
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
 
 MOST_MESSAGES = 4000  # distinct messages; further ones are only in the records, and the page says so
 COMPILER_FACTS = ("registers", "shared memory", "stack", "spills", "matrix instructions", "float64 instructions")
@@ -160,7 +202,7 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) 
         if declared is not None:
             pairing["declaration"] = dict(declared.declaration)
             for part, source in (("kernel", declared.kernel), ("oracle", declared.oracle)):
-                pairing[part] = {"file": source.file, "parts": highlight.highlight_source(source)}
+                pairing[part] = {"file": source.file, "parts": highlight_source(source)}
             break
     pairing["lengths"] = length_coverage(records)
     pairing["specials"] = special_coverage(records)

@@ -6,17 +6,16 @@ from pathlib import Path
 from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.files import open_inside
-from kerneltest.records.overlay import Overlay, overlay_runs
-from kerneltest.records.runs import RunRecords
-from kerneltest.report import templating
-from kerneltest.report.html.page import Page
+from kerneltest.records.runs import Overlay, RunRecords, overlay_runs
+from kerneltest.report import panels
+from kerneltest.report.html.page import Page, facts_of, project_of
 from kerneltest.report.html.page_data import compress_json, page_data
-from kerneltest.report.html.run_facts import facts_of, project_of
 from kerneltest.report.panels import Section, make_sections
 from kerneltest.report.text.diff_text import MOST_ROWS, change_rows, conclusion, describe_runs, suspect_rows
+from kerneltest.report.text.suspect_text import format_counts, format_suspect
 from kerneltest.report.text.tables import MAX_TEXT
-from kerneltest.triage.changes import MEANING, REGRESSIONS
-from kerneltest.triage.run_comparison import RunComparison
+from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, RunComparison
+from kerneltest.triage.suspects import Suspect
 
 # Concatenated in this order; each script uses those before it.
 _SCRIPTS = (
@@ -53,11 +52,11 @@ def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
       The page's HTML.
     """
     page = Page(merged, sections)
-    script = "\n".join(templating.static(f"{name}.js") for name in _SCRIPTS)
-    return templating.render(
+    script = "\n".join(panels.static(f"{name}.js") for name in _SCRIPTS)
+    return panels.render(
         "report.html",
         page=page,
-        style=templating.static("page.css"),
+        style=panels.static("page.css"),
         script=f'"use strict";\n(() => {{\n{script}}})();\n',
         data=compress_json(page_data(merged, page.matrix, page.shown_suspects, sections)),
         sections=sections,
@@ -72,7 +71,7 @@ def _compare_facts(old: Sequence[RunRecords], new: Sequence[RunRecords]) -> list
 
 def render_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> str:
     """Renders the comparison of two sets of runs; its content security policy forbids all external content."""
-    return templating.render(
+    return panels.render(
         "diff.html",
         comparison=comparison,
         conclusion=conclusion(comparison),
@@ -85,5 +84,35 @@ def render_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Seque
         kinds={str(each): each for each in (*Verdict, *Gap)},
         most=MOST_ROWS,
         longest=MAX_TEXT,
-        style=templating.static("page.css"),
+        style=panels.static("page.css"),
     )
+
+
+# Cards for notebooks: a suspect, a finding or a result in HTML that loads and runs nothing.
+
+_MOST_SUSPECTS = 10
+
+
+def render_card(title: str, lines: Sequence[str], *, counts: str = "", good: bool = False) -> str:
+    """Renders one card.
+
+    Args:
+      title: its first line.
+      lines: the others.
+      counts: a note beside the title.
+      good: whether the card is about a success.
+    """
+    return panels.render("card.html", title=title, lines=lines, counts=counts, good=good)
+
+
+def render_suspect(suspect: Suspect) -> str:
+    """Renders a suspect as the page does: its title, its smallest case and its root cause."""
+    return render_card(suspect.title, format_suspect(suspect)[1:], counts=format_counts(suspect))
+
+
+def render_result(headline: str, suspects: Sequence[Suspect], remarks: Sequence[str], *, good: bool) -> str:
+    """Renders a result: its headline, and a card of each suspect."""
+    more = len(suspects) - _MOST_SUSPECTS
+    told = [*remarks, *([f"and {more} more suspects"] if more > 0 else [])]
+    cards = [render_card(headline, told, good=good), *map(render_suspect, suspects[:_MOST_SUSPECTS])]
+    return "\n".join(cards)

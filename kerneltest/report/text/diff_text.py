@@ -9,9 +9,7 @@ from kerneltest.records.runs import RunRecords
 from kerneltest.report.text.markdown_summary import suspect_points
 from kerneltest.report.text.suspect_text import format_counts, format_suspect, kernel_with_location
 from kerneltest.report.text.tables import for_markdown, for_terminal, markdown_table
-from kerneltest.triage.changes import MEANING, REGRESSIONS, Change
-from kerneltest.triage.run_comparison import RunComparison
-from kerneltest.triage.suspect_changes import SuspectChange, SuspectFate
+from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, Change, RunComparison, SuspectChange, SuspectFate
 
 _MOST_LINES = 20  # rows of one kind in a terminal; the pages show more
 MOST_ROWS = 200

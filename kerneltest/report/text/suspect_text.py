@@ -3,15 +3,90 @@
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
 
 from kerneltest.core.details import ErrorCause, Mismatch
-from kerneltest.records.error_budget_text import format_budget, instability_note
-from kerneltest.records.run_plan import PairingSummary
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import escape_surrogates
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.item import Item
+from kerneltest.records.evidence import format_budget, instability_note
+from kerneltest.records.run_plan import PairingSummary, innermost_function
 from kerneltest.records.schema import Element, FaultLocation, Record
 from kerneltest.report.rerun_commands import repro_command
-from kerneltest.report.suspect_location import kernel_definition
-from kerneltest.triage.suspect import Suspect
+from kerneltest.report.text.tables import for_terminal
+from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, cause_of
+
+# The line of source that a suspect is shown at, for tools that annotate code.
+
+_MOST_LINE = 2**31  # of a file; records are untrusted
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectLocation:
+    """A line of source.
+
+    Attributes:
+      file: relative to the repository's root if it lies below, else absolute; with forward slashes.
+      line: counted from 1; 0 for the whole file.
+    """
+
+    file: str
+    line: int = 0
+
+    @property
+    def is_inside(self) -> bool:
+        """True if the file belongs to the repository."""
+        return not Path(self.file).is_absolute()
+
+
+def locate_suspect(suspect: Suspect, declared: PairingSummary | None) -> SuspectLocation:
+    """Returns the line of a kernel that a suspect is about.
+
+    That is the root cause, else the line that its failures name, else the kernel's definition. A kernel without source
+    has the file of its pairing.
+
+    Args:
+      suspect: the suspect.
+      declared: its pairing, as the plan has it; None if no plan does.
+    """
+    fault = suspect.fault
+    for place in (fault.place if fault is not None else "", *suspect.lines):
+        if (found := parse_place(place)) is not None:
+            return found
+    if declared is not None and (definition := kernel_definition(declared)) is not None:
+        return _in_repository(declared.kernel.file, definition[1])
+    return _in_repository(suspect.pairing.partition("::")[0])
+
+
+def parse_place(place: str) -> SuspectLocation | None:
+    """Returns FILE:LINE as a location; None if it is none."""
+    file, _, line = place.rpartition(":")
+    if not file or not line.isdecimal() or not 0 < len(line) <= len(str(_MOST_LINE)) or not 0 < int(line) < _MOST_LINE:
+        return None
+    return _in_repository(file, int(line))
+
+
+def kernel_definition(declared: PairingSummary) -> tuple[str, int] | None:
+    """Returns the name of a pairing's kernel and the line of its definition; None if it has no source."""
+    for line, text in declared.kernel.parts:
+        for offset, words in enumerate(text.splitlines()):
+            if words.lstrip().startswith("def "):
+                return words.lstrip().removeprefix("def ").partition("(")[0], line + offset
+    return None
+
+
+def _in_repository(file: str, line: int = 0) -> SuspectLocation:
+    """Returns a location whose file is relative to the nearest folder with a `.git`, else to the current one."""
+    here = Path.cwd()
+    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+    path = here / file
+    return SuspectLocation((path.relative_to(root) if path.is_relative_to(root) else path).as_posix(), line)
+
 
 MOST_SUSPECTS = 20
 """Suspects that a terminal shows; the page shows more."""
@@ -208,3 +283,137 @@ def _one_line(text: str) -> str:
     """Formats the text of an array as one line, truncated to `_WIDTH` characters."""
     line = " ".join(text.split())
     return line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
+
+
+# The message of a failed item: its suspects, each with its smallest case, and the command that runs it again.
+
+_MOST = 5  # suspects of an item
+_MARK = "E   "  # pytest's prefix, which editors and CI look for
+
+
+def headline(findings: Sequence[Record], suspects: Sequence[Suspect]) -> str:
+    """Formats the first suspect in one line, with the number of further ones; the first finding if none exists."""
+    if not suspects:
+        return escape_surrogates(f"{_title(findings[0])}: {findings[0].message.partition(chr(10))[0]}")
+    more = f" (and {len(suspects) - 1} more)" if len(suspects) > 1 else ""
+    return escape_surrogates(f"{suspects[0].title}{more}")
+
+
+def format_failure(
+    item: Item,
+    findings: Sequence[Record],
+    suspects: Sequence[Suspect],
+    root: Path,
+    report: str,
+    command: str,
+    *,
+    cases: bool,
+) -> list[str]:
+    """Formats the suspects of a failed item as lines of a pytest failure.
+
+    Args:
+      item: the failed item.
+      findings: its findings and internal errors, at least one.
+      suspects: the suspects with findings in the item.
+      root: the folder to which shown paths are relative.
+      report: the run's folder as the user wrote it; "" if the run is not saved.
+      command: the shell command that runs the item again.
+      cases: whether to list the cases of each suspect.
+    """
+    kernel, oracle = item.pairing.kernel, item.pairing.oracle
+    internal = [record for record in findings if record.verdict is Verdict.INTERNAL_ERROR]
+    findings = [record for record in findings if record.verdict is not Verdict.INTERNAL_ERROR]
+    count = f"{len(findings)} finding{'s' * (len(findings) != 1)}"
+    names = f"{name_with_location(kernel, root)} against {name_with_location(oracle, root)}"
+    lines = [f"{_MARK}{count}: {names} on {item.backend.id}"]
+    for suspect in suspects[:_MOST]:
+        lines += ["", *(_MARK + line for line in format_suspect(suspect, report))]
+        elsewhere = dict.fromkeys(r.item for r in suspect.findings if r.item != item.name)
+        if elsewhere:
+            shown = ", ".join(each.rpartition("[")[2].rstrip("]") for each in list(elsewhere)[:_MOST])
+            lines.append(f"{_MARK}  also in {shown}" + ", ..." * (len(elsewhere) > _MOST))
+        mine = [record for record in suspect.findings if record.item == item.name]
+        for record in mine if cases else []:
+            lines.append(f"{_MARK}  {_title(record)}: {record.message.partition(chr(10))[0]}")
+    if len(suspects) > _MOST:
+        lines += ["", f"... and {len(suspects) - _MOST} more suspects"]
+    whole = [record for record in findings if not record.case]
+    lines += [f"{_MARK}{record.verdict}: {record.family}: {record.message}" for record in whole]
+    lines += [f"{_MARK}{line}" for line in _format_internal(internal)]
+    return [escape_surrogates(line) for line in [*lines, "", f"reproduce: {command}"]]
+
+
+def _format_internal(records: Sequence[Record]) -> Iterator[str]:
+    """Yields the message of each distinct internal error, with the number of cases that it ended."""
+    distinct: dict[str, list[Record]] = {}
+    for record in records:
+        distinct.setdefault(record.detail.essence if record.detail else record.message, []).append(record)
+    for same in distinct.values():
+        cases = sum(bool(record.case) for record in same)
+        yield from ("", f"{same[0].verdict}{f' in {cases} case' + 's' * (cases > 1) if cases else ''}:")
+        yield from same[0].message.splitlines()
+
+
+def _title(record: Record) -> str:
+    target = f" in {record.target}" if record.target else ""
+    return f"{record.verdict}: {record.family}{target}, {record.signature}"
+
+
+def name_with_location(function: object, root: Path) -> str:
+    """Returns the name of a function with the source location of the one that decorators and partials wrap."""
+    innermost = innermost_function(function)
+    code = getattr(innermost, "__code__", None)
+    name: str = getattr(innermost, "__name__", type(innermost).__name__)
+    if code is None:
+        return name
+    path = Path(code.co_filename)
+    shown = path.relative_to(root) if path.is_relative_to(root) else path
+    return f"{name} ({shown}:{code.co_firstlineno})"
+
+
+# The result of `kt.check` and its findings as text, for a console or a notebook.
+
+_LINE_WIDTH = 100  # columns
+_MOST_LINES = 24  # of a console
+_MOST_TEXT = 200  # characters of a line
+_MOST_MESSAGE = 6  # lines of a finding's message
+
+
+def format_result(headline: str, suspects: Sequence[Suspect], remarks: Sequence[str]) -> str:
+    """Formats a result on one screen: its headline, its suspects, and remarks on what was not run.
+
+    Args:
+      headline: the result in one line.
+      suspects: its suspects, the most telling first.
+      remarks: further lines.
+    """
+    shown = [line for line, _ in format_suspects(suspects, {}, width=_LINE_WIDTH)]
+    lines = [headline, *shown, *remarks]
+    more = len(lines) - _MOST_LINES
+    if more > 0:
+        lines = [*lines[: _MOST_LINES - 1], f"and {more + 1} more lines: see .suspects and .findings"]
+    return "\n".join(map(_shorten, lines)).rstrip()
+
+
+def format_finding(record: Record, arguments: Mapping[str, Array]) -> list[str]:
+    """Formats a finding: its verdict, its inputs, and the worst element of the output.
+
+    Args:
+      record: of the finding.
+      arguments: its inputs, by path.
+    """
+    lines = [f"{record.verdict} on {record.backend}: {record.family}, {record.signature}"]
+    lines += [line for line in record.message.splitlines() if line][:_MOST_MESSAGE]
+    for path, value in arguments.items():
+        text = np.array2string(value, threshold=16, edgeitems=2)
+        lines.append(f"{path} = {value.dtype}{list(value.shape)} {' '.join(text.split())}")
+    evidence = record.evidence
+    if evidence is not None and evidence.actual is not None:
+        got, expected = format_pair(evidence.actual, evidence.expected)
+        lines.append(f"got {got}, expected {expected} at {list(evidence.index)}")
+    return list(map(_shorten, lines))
+
+
+def _shorten(line: str) -> str:
+    shown = for_terminal(line)
+    return shown if len(shown) <= _MOST_TEXT else f"{shown[: _MOST_TEXT - 1]}…"

@@ -7,8 +7,8 @@ import ml_dtypes
 import numpy as np
 
 from kerneltest.core.dtypes import Array, cast, is_float, is_integer
-from kerneltest.trace.batched_interpreter.batched_values import ArrayFunction, UnknownError
-from kerneltest.trace.jax_compat.jaxpr_types import DType, Params
+from kerneltest.trace.batched_interpreter.machine import ArrayFunction, UnknownError
+from kerneltest.trace.jax_compat.jaxprs import DType, Params
 
 
 def widen(function: ArrayFunction) -> ArrayFunction:

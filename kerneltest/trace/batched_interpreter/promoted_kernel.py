@@ -4,31 +4,278 @@ The same evaluation in samples, in each of which every operation is rounded at r
 the roundings of an arithmetic, whatever the dtypes of the kernel are.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import Array, float_format
-from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator
-from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel, kernel_rule
-from kerneltest.trace.batched_interpreter.batched_values import (
+from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, is_promotable
+from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, round_to_nearest
+from kerneltest.trace.batched_interpreter.machine import (
+    BatchedEvaluator,
     EquationFunction,
     UnknownError,
     in_step,
-    is_promotable,
     promote_floats,
 )
-from kerneltest.trace.batched_interpreter.sampling_rule import ROUNDS, SampleArithmetic, SamplingRule
-from kerneltest.trace.jax_compat.jaxpr_types import Equation
+from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel, kernel_rule
+from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.walk import ROUNDING, iter_equations, primitive_name
+from kerneltest.trace.walk import REDUCE_PRECISION, iter_equations, primitive_name
+
+# Evaluation of a kernel's operations in samples, in each of which every operation is rounded at random.
+
+# Primitives that round their result, with the name of the function in `Precision.ulps`; "" for those that round once.
+ROUNDS: Mapping[str, str] = {
+    **dict.fromkeys("add add_any sub mul square integer_pow reduce_prod cumprod rem".split(), ""),
+    **{name: name for name in "exp exp2 expm1 log log1p sqrt rsqrt tanh sin cos tan erf erfc sinh cosh cbrt".split()},
+    "div": "divide",
+    "logistic": "expit",
+    "pow": "power",
+    "atan2": "arctan2",
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
+    "erf_inv": "erf",
+}
+_SUMS = frozenset({"reduce_sum", "cumsum", "dot_general"})
+_PRODUCTS, _ADDITIONS = frozenset("mul square integer_pow".split()), frozenset("add add_any sub".split())
+# Of an operand other than 0, these have no result that is exact, though float64 rounds many to 1 or -1.
+_NEVER_EXACT = frozenset("exp expm1 log1p tanh sin cos tan erf erfc sinh cosh logistic".split())
+
+
+@dataclass(frozen=True, slots=True)
+class SampleArithmetic:
+    """The arithmetic of samples.
+
+    Attributes:
+      fmt: the format of every result.
+      precision: how functions and the operands of products are rounded in addition; None for not at all.
+      constants: whether constants in narrower floats are known to half an ulp of their dtype only.
+      inputs: the largest relative change of float inputs.
+      rows: the number of samples; none is rounded in row 0.
+    """
+
+    fmt: FloatFormat
+    precision: Precision | None = None
+    constants: bool = False
+    inputs: float = 0.0
+    rows: int = 17
+
+
+class SamplingRule:
+    """Evaluates equations in samples, for several cases at once: (cases * rows, ...), the rows of a case together."""
+
+    def __init__(self, arithmetic: SampleArithmetic, traced: Traced) -> None:
+        """Initialises the instance.
+
+        Args:
+          arithmetic: of the samples.
+          traced: the kernel.
+        """
+        self._arithmetic = arithmetic
+        self._arrays: frozenset[Var] = frozenset(traced.jaxpr.jaxpr.constvars)
+        self._inputs = frozenset(leaf.dtype for leaf in traced.inputs)
+        equations = (equation for equation, _ in iter_equations(traced.jaxpr.jaxpr))
+        self._products = frozenset(each.outvars[0] for each in equations if _is_product(each))
+        self.restart()
+
+    def restart(self, cases: int = 1) -> None:
+        """Draws the same noise again for some cases, the same for each, so that no case depends on any other."""
+        self._bits, self._cases = np.random.PCG64(20), cases
+        self._random = np.random.Generator(self._bits)
+
+    def __call__(self, evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+        evaluate, name = kernel_rule(evaluator, equation), primitive_name(equation)
+        constants = self._constants(equation)
+        rounds = name in ROUNDS or name in _SUMS or name == "convert_element_type"
+        if not constants and not (rounds and is_float(np.dtype(equation.outvars[0].aval.dtype))):
+            return evaluate
+        round_operands, round_result = self._operand_rounding(equation), self._result_rounding(equation)
+        fused, narrower = self._fused_products(equation), _narrows_a_number(equation)
+
+        def sample(operands: Sequence[Array]) -> Sequence[Array]:
+            moved = list(operands)
+            for number, unit in constants.items():
+                moved[number] = self._perturb(moved[number], unit)
+            for number in fused:
+                moved[number] = self._round(moved[number], self._arithmetic.fmt)
+            if narrower is not None:
+                moved[0] = self._round(moved[0], narrower)
+            moved = round_operands(moved)
+            results = evaluate(moved)
+            return [round_result(moved, results[0])] if rounds else results
+
+        return sample
+
+    def perturb_inputs(self, leaves: Sequence[Array]) -> list[Array]:
+        """Changes float inputs by up to `inputs` of the arithmetic, except in row 0 of each case."""
+        unit = self._arithmetic.inputs
+        return [self._perturb(leaf, unit) if unit and is_float(leaf.dtype) else leaf for leaf in leaves]
+
+    def _constants(self, equation: Equation) -> dict[int, float]:
+        """The operands that are rounded constants, with the largest relative error of each."""
+        found = {}
+        for number, variable in enumerate(equation.invars) if self._arithmetic.constants else ():
+            literal = hasattr(variable, "val")
+            if not literal and variable not in self._arrays:
+                continue
+            dtype = np.dtype(variable.aval.dtype)
+            if is_float(dtype) and (error := _constant_error(variable.val if literal else None, dtype)):
+                found[number] = error
+        return found
+
+    def _fused_products(self, equation: Equation) -> list[int]:
+        """The operands of an addition that are products: a compiler that fuses the two does not round these.
+
+        So the difference of a product and itself need not be 0.
+        """
+        if self._arithmetic.precision is None or primitive_name(equation) not in _ADDITIONS:
+            return []
+        variables = [(number, each) for number, each in enumerate(equation.invars) if not hasattr(each, "val")]
+        return [number for number, variable in variables if variable in self._products]
+
+    def _operand_rounding(self, equation: Equation) -> Callable[[list[Array]], list[Array]]:
+        name, precision = primitive_name(equation), self._arithmetic.precision
+        if name == "dot_general" and precision is not None:
+            formats = [self._operand_format(np.dtype(v.aval.dtype), precision) for v in equation.invars]
+            return lambda operands: [
+                x if fmt is None else self._round(x, fmt) for x, fmt in zip(operands, formats, strict=True)
+            ]
+        known = precision.ulps.get(ROUNDS.get(name, "")) if precision is not None else None
+        if known is None or not known.argument:
+            return lambda operands: operands
+        unit = 2 * known.argument * self._arithmetic.fmt.unit_roundoff
+        return lambda operands: [self._perturb(operands[0], unit), *operands[1:]]
+
+    def _operand_format(self, dtype: DType, precision: Precision) -> FloatFormat | None:
+        """The format to which a machine rounds an operand of a product that has a dtype in the kernel.
+
+        One that no input has is the kernel's own choice, so that its rounding is no machine's.
+        """
+        if not is_float(dtype) or dtype.itemsize > 4:
+            return None
+        given = dtype != np.float32 and dtype in self._inputs
+        return float_format(dtype) if given else precision.dot_input.get("float32")
+
+    def _result_rounding(self, equation: Equation) -> Callable[[Sequence[Array], Array], Array]:
+        name, fmt, precision = primitive_name(equation), self._arithmetic.fmt, self._arithmetic.precision
+        if name == "convert_element_type":
+            from_integer = not is_float(np.dtype(equation.invars[0].aval.dtype))
+            return lambda operands, x: self._round(x, fmt) if from_integer and x.dtype == np.float64 else x
+        if name in _SUMS:
+            mass, of_products = self._mass(equation), name == "dot_general"
+            return lambda operands, x: self._round_sum(x, *mass(operands), fmt, of_products)
+        known = precision.ulps.get(ROUNDS[name]) if precision is not None and name in ROUNDS else None
+        beyond = 2 * max(known.relative - 0.5, 0.0) * fmt.unit_roundoff if known is not None else 0.0
+        absolute = 2 * known.absolute * fmt.unit_roundoff if known is not None else 0.0
+        never_exact = name in _NEVER_EXACT
+
+        def round_result(operands: Sequence[Array], x: Array) -> Array:
+            moved = self._perturb(x, beyond) if beyond else x
+            if absolute:
+                moved = self._in_rows(moved, moved + absolute * self._noise(moved))
+            rounded = (operands[0] != 0) & np.isfinite(operands[0]) if never_exact else False
+            return self._round(moved, fmt, rounded=rounded)
+
+        return round_result
+
+    def _mass(self, equation: Equation) -> Callable[[Sequence[Array]], tuple[Array, int]]:
+        """The function from a sum's operands to the sums of magnitudes, and the number of terms."""
+        absolute = kernel_rule(BatchedEvaluator(kernel_rule), equation)
+        shape, params = equation.invars[0].aval.shape, equation.params
+        if primitive_name(equation) == "dot_general":
+            axes = params["dimension_numbers"][0][0]
+        else:
+            axes = params["axes"] if "axes" in params else (params["axis"],)
+        terms = math.prod(shape[axis] for axis in axes)
+        return lambda operands: (np.asarray(absolute([np.abs(each) for each in operands])[0]), terms)
+
+    def _round_sum(self, sums: Array, mass: Array, terms: int, fmt: FloatFormat, of_products: bool) -> Array:
+        """Sums with the errors of summing in any order: see `RoundingModel.round_sum`."""
+        known = np.where(np.isfinite(mass), mass, 0.0)
+        exact = known < 2.0**fmt.precision  # sums of integers are exact up to there
+        whole = exact & (sums == np.rint(sums)) & (known == np.rint(known))
+        steps = min(math.sqrt(3 * terms), terms - 1) * fmt.unit_roundoff
+        if of_products:  # each may be rounded to a multiple of the least number, as a partial sum of normal size is
+            known = np.where(known > 0, np.maximum(known, fmt.smallest_normal), known)
+        moved = self._in_rows(sums, sums + np.where(whole, 0.0, steps * known) * self._noise(sums))
+        return self._round(moved, fmt)
+
+    def _round(self, values: Array, fmt: FloatFormat, *, rounded: Array | bool = False) -> Array:
+        """Perturbs values by up to a rounding, on either side of a power of two, unless they are representable.
+
+        Args:
+          values: (cases * rows, ...).
+          fmt: to which they are rounded.
+          rounded: where even representable values are rounded ones.
+        """
+        inexact = (round_to_nearest(values, fmt) != values) | rounded
+        if not inexact.any():
+            self._bits.advance(self._arithmetic.rows * math.prod(values.shape[1:]))  # as if the noise was drawn
+            return values
+        error = np.maximum(fmt.unit_roundoff * np.abs(values), fmt.smallest_subnormal / 2)
+        return self._in_rows(values, values + np.where(inexact, ROUNDING * error, 0.0) * self._noise(values))
+
+    def _perturb(self, values: Array, unit: float | Array) -> Array:
+        """Perturbs values by up to a relative error, except in row 0."""
+        return self._in_rows(values, values * (1 + unit * self._noise(values)))
+
+    def _in_rows(self, exact: Array, moved: Array) -> Array:
+        rows, shape = self._arithmetic.rows, moved.shape[1:]
+        if len(exact) not in (1, self._cases * rows):
+            raise UnknownError("samples that take different branches")
+        result = np.array(np.broadcast_to(moved, (self._cases * rows, *shape)), np.float64)
+        result[::rows] = exact[::rows]
+        return result
+
+    def _noise(self, values: Array) -> Array:
+        drawn = self._random.uniform(-1.0, 1.0, (self._arithmetic.rows, *values.shape[1:]))
+        return drawn if self._cases == 1 else np.concatenate([drawn] * self._cases)
+
+
+def _is_product(equation: Equation) -> bool:
+    """Returns whether a compiler may multiply: a quotient by a constant is a product with its reciprocal."""
+    name = primitive_name(equation)
+    return name in _PRODUCTS or (name == "div" and hasattr(equation.invars[1], "val"))
+
+
+def _narrows_a_number(equation: Equation) -> FloatFormat | None:
+    """Returns the format to which an equation converts numbers of Python's, which JAX has in float32 up to there."""
+    if primitive_name(equation) != "convert_element_type" or hasattr(equation.invars[0], "val"):
+        return None
+    given, made = equation.invars[0].aval, np.dtype(equation.outvars[0].aval.dtype)
+    is_number = getattr(given, "weak_type", False) and is_float(np.dtype(given.dtype))
+    return float_format(made) if is_number and is_float(made) and made.itemsize < given.dtype.itemsize else None
+
+
+def _constant_error(value: Any, dtype: DType) -> float:
+    """Returns the largest relative error of a constant that its author may have rounded to a narrower float.
+
+    Args:
+      value: a number; None for an array.
+      dtype: of the constant in the jaxpr. One that JAX has converted to float64 still has the digits of float32.
+    """
+    fmt = float_format(dtype) if dtype.itemsize < 8 else FLOAT32
+    if value is None:
+        return fmt.unit_roundoff if dtype.itemsize < 8 else 0.0
+    number = float(np.asarray(value, dtype))  # a literal may have more digits than its dtype
+    if fmt == FLOAT32 and number == 2 * fmt.unit_roundoff:
+        return 1.0  # the epsilon of float32, which would be less in float64
+    return fmt.unit_roundoff if fits(np.array([number]), fmt) and not is_short(number, fmt) else 0.0
 
 
 def _without_rounding(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
     """Evaluates an equation, but an explicit rounding returns its operand."""
-    return list if primitive_name(equation) == ROUNDING else kernel_rule(evaluator, equation)
+    return list if primitive_name(equation) == REDUCE_PRECISION else kernel_rule(evaluator, equation)
 
 
 def _within_own_dtypes(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:

@@ -1,5 +1,7 @@
 """Answers to kernels that ask for the device, while they are traced for one that this machine does not have."""
 
+import base64
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,11 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax._src import shard_map
+import numpy as np
+from jax._src import compiler, shard_map
+from jax._src.interpreters import mlir
+from jax._src.lib import tpu, xla_client  # type: ignore[attr-defined, unused-ignore]
 from jax._src.mesh import AbstractMesh, get_abstract_mesh
+from jax.experimental import topologies
 from jax.sharding import AbstractDevice
+from jaxlib.mlir import ir
 from jaxlib.xla_client import Device
 
+from kerneltest.trace.jax_compat.mlir import CustomCall
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
 
 _JAX_ITSELF = str(Path(jax.__file__).parent / "_src")
@@ -96,3 +104,62 @@ def _manual_mesh(mesh: Any, axes: frozenset[str]) -> AbstractMesh:
     own: AbstractMesh = _jax_manual_mesh(mesh, axes)
     device, around = own.abstract_device, get_abstract_mesh().abstract_device
     return own.update(abstract_device=around) if device is None or device.platform == "cpu" else own
+
+
+# XLA's compilers on a machine without their devices: lowered modules as bytecode, compiled for a described device.
+
+
+def module_bytes(lowered: Any) -> bytes:
+    """Bytecode of the StableHLO, Mosaic modules included, that `jax.jit(...).trace(...).lower(...)` returned."""
+    written: bytes = mlir.module_to_bytecode(lowered.compiler_ir("stablehlo"))
+    return written
+
+
+@functools.cache
+def described_gpu(config: str) -> Any:
+    """Returns the device that the text of a GpuTargetConfigProto describes; loads XLA's CUDA plugin."""
+    one = topologies.get_topology_desc(platform="cuda", topology_name="one", topology="1x1x1", target_config=config)
+    return one.devices[0]
+
+
+def compile_for_device(module: bytes, device: Any) -> Any:
+    """Compiles StableHLO bytecode for one device of a topology, and returns XLA's executable."""
+    options = compiler.get_compile_options(1, 1, device_assignment=np.array([[device.id]]))
+    with mlir.make_ir_context():
+        parsed = ir.Module.parse(module)
+        return device.client.compile(
+            parsed, executable_devices=xla_client.DeviceList((device,)), compile_options=options
+        )
+
+
+# XLA's TPU compiler on a machine without a TPU: lowered modules, compiled for a topology.
+
+TPU_CUSTOM_CALL = "tpu_custom_call"
+
+
+def mosaic_module(call: CustomCall) -> bytes:
+    """Bytecode of the Mosaic module in a custom call."""
+    return base64.b64decode(call.config["custom_call_config"]["body"])
+
+
+def mosaic_text(module: bytes) -> str:
+    """MLIR text of a Mosaic module."""
+    context = ir.Context()
+    tpu.register_dialect(context)
+    context.allow_unregistered_dialects = True
+    return str(ir.Module.parse(module, context))
+
+
+@functools.cache
+def device_of(topology: str) -> Any:
+    """Returns a device of a topology, such as `v5e:2x2`, to compile for; starts libtpu."""
+    return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices[0]
+
+
+def compile_for_topology(module: bytes, topology: str) -> Any:
+    """Compiles StableHLO bytecode for one device of a topology.
+
+    Returns:
+      XLA's executable, which reports its costs.
+    """
+    return compile_for_device(module, device_of(topology))

@@ -9,21 +9,128 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import CodeType, FrameType
+from contextlib import AbstractContextManager, contextmanager
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax._src import callback as callbacks
-from jax._src import config, dispatch
-from jax._src.pallas.mosaic.interpret import thread_map
+from jax._src import config, dispatch, source_info_util
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu
+from jax._src.pallas.mosaic.interpret import race_detection_state, thread_map, vector_clock
+from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, shared_memory
 
 from kerneltest.core.details import Hung
-from kerneltest.core.runtime import thread_stacks
-from kerneltest.trace.jax_compat.interpreter_errors import KernelFaultError, call_back, note, raise_own_exception
-from kerneltest.trace.jax_compat.jaxpr_types import Jaxpr
-from kerneltest.trace.jax_compat.mosaic_patches import patch_interpreters
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure, Origin, origin_of
+from kerneltest.core.processes import thread_stacks
+from kerneltest.trace.jax_compat.jaxprs import Jaxpr
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
+
+# The first exception in a running interpreter. XLA passes on only the text of what its callbacks raise.
+
+_noted: list[Exception] = []  # in the interpreter that runs; one does at a time
+
+
+class KernelFaultError(Exception):
+    """A fault of the kernel that kerneltest finds inside an interpreter."""
+
+
+def note(error: Exception) -> None:
+    """Keeps an exception with its traceback, if it is the first one in this run of an interpreter."""
+    if not _noted:
+        _noted.append(error)
+
+
+def call_back(callback: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """Calls an interpreter's callback."""
+    try:
+        return callback(*arguments)
+    except Exception as error:
+        note(error)
+        raise
+
+
+@contextmanager
+def raise_own_exception() -> Iterator[None]:
+    """Raises the first exception again if it is kerneltest's, in place of the failure that followed from it."""
+    _noted.clear()
+    try:
+        yield
+    except Failure:
+        _raise_own()
+        raise
+    _raise_own()
+
+
+def _raise_own() -> None:
+    first = next(iter(_noted), None)
+    if first is None or isinstance(first, (Failure, KernelFaultError)):
+        return
+    if origin_of(first) is Origin.KERNELTEST:
+        raise first
+
+
+# Replacements for functions of JAX's Mosaic interpreters: the same results with less work for each access.
+
+
+def patch_interpreters() -> AbstractContextManager[None]:
+    """Puts the replacements in place while an interpreter is lowered or runs; may be entered more than once."""
+    return replace_attributes(*_replacements())
+
+
+@functools.cache
+def _replacements() -> tuple[Replacement, ...]:
+    return tuple(_find_replacements())
+
+
+def _find_replacements() -> Iterator[Replacement]:
+    """The replacements that this version of JAX needs."""
+    if hasattr(vector_clock, "NpVectorClock"):  # since JAX 0.12
+        yield Replacement(
+            vector_clock.NpVectorClock, "ordered", lambda self, other: are_ordered(self.clock, other.clock)
+        )
+    else:
+        yield Replacement(vector_clock, "ordered", are_ordered)
+    if hasattr(getattr(gpu_callbacks, "HostAllocationRequest", None), "as_jax_array"):  # before JAX 0.12
+        # It makes arrays on a device, which its caller converts back to NumPy's.
+        on_host = SimpleNamespace(**{**vars(jnp), "array": np.array, "int32": np.int32})
+        yield Replacement(gpu_callbacks, "jnp", on_host)
+    if _jax_to_int is not None:
+        yield Replacement(shared_memory, "_to_int", _to_int)
+    # Each access is recorded with its line, which takes a walk through a traceback.
+    line = functools.lru_cache(maxsize=4096)(source_info_util.summarize)
+    yield Replacement(race_detection_state, "source_info_util", SimpleNamespace(summarize=line))
+    yield Replacement(tpu, "_get_randomized_grid_coordinates", grid_order)
+
+
+def are_ordered(x: Array, y: Array) -> bool:
+    """Returns whether one of two vector clocks is before the other, that is, exactly one of them is ahead anywhere.
+
+    JAX compares each access with all earlier ones to the same memory. It asks in each direction whether all components
+    are at most the other's and any is less, which takes four times as long.
+    """
+    return bool(np.count_nonzero(x < y)) != bool(np.count_nonzero(x > y))
+
+
+_jax_to_int: Any = getattr(shared_memory, "_to_int", None)  # since JAX 0.12
+
+
+def _to_int(x: Any) -> Any:
+    # The callbacks of an interpreter that is not compiled get NumPy's integers instead of JAX's arrays.
+    return int(x) if isinstance(x, np.integer) else _jax_to_int(x)
+
+
+_jax_grid_order = tpu._get_randomized_grid_coordinates
+
+
+def grid_order(*args: Any) -> Any:
+    """The order in which the TPU interpreter runs programs, as a constant: it depends only on the grid and a seed."""
+    with jax.ensure_compile_time_eval():
+        return _jax_grid_order(*args)
+
 
 # Number of copies that get a vector clock of their own. When copies share one, a copy in flight can seem complete.
 COPIES = 64

@@ -14,8 +14,7 @@ from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
 from kerneltest.core.details import Access, Hung, MemoryFault, Race, Raised, Stated, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, exception_text
-from kerneltest.core.patterns import in_order
-from kerneltest.core.source_location import relative_path
+from kerneltest.core.source_location import in_order, relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.interpreter_threads import (
     COPIES,
@@ -25,7 +24,7 @@ from kerneltest.trace.jax_compat.interpreter_threads import (
     method_codes,
     supported_parameters,
 )
-from kerneltest.trace.jax_compat.jaxpr_types import Equation
+from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.source_lines import is_limit_text, limitation_text, line_of
 
 # Before 0.11, copies to global memory, waits for them and `commit_smem` do not take part in the order of events.

@@ -4,15 +4,25 @@ Each change is undone on exit, after an exception as well. Changes may be nested
 latest of those still active applies, and the last one to end restores JAX's own value.
 """
 
+import functools
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jax
-from jax._src import config
+import jax.numpy as jnp
+from jax._src import config, core
+from jax._src.interpreters import mlir
+from jax._src.pallas.hlo_interpreter import pallas_call_hlo_interpret
+from jax._src.pallas.mosaic import tpu_info
+from jax._src.pallas.pallas_call import pallas_call_p
+
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, ClosedJaxpr, Equation, JaxArray, Params
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -110,3 +120,157 @@ def disable_debugging_in_callbacks() -> Iterator[None]:
     finally:
         for name in on:
             jax.config.update(name, True)
+
+
+# Pallas' general interpreter without the imports of those for Mosaic kernels.
+#
+# JAX imports both of these, which takes a third of a second, to see that a call with `interpret=True` needs neither.
+
+_registered: Any = mlir._lowerings[pallas_call_p]
+_interpreter_lock = threading.Lock()
+_interpreting = 0  # contexts that have not ended, in all threads
+
+
+@contextmanager
+def interpret_directly() -> Iterator[None]:
+    """A context in which Pallas calls are lowered as JAX lowers them, but without importing what they do not need."""
+    global _interpreting
+    with _interpreter_lock:
+        _interpreting += 1
+        mlir._lowerings[pallas_call_p] = replace(_registered, rule=_lower_call)
+    try:
+        yield
+    finally:
+        with _interpreter_lock:
+            _interpreting -= 1
+            if not _interpreting:
+                mlir._lowerings[pallas_call_p] = _registered
+
+
+def _lower_call(context: Any, *operands: Any, **params: Any) -> Any:
+    """Lowers a Pallas call."""
+    if params["interpret"] is not True or params["jaxpr"].constvars:
+        return _registered.rule(context, *operands, **params)
+    own = {name: value for name, value in params.items() if name != "interpret"}
+    interpreter: Any = functools.partial(pallas_call_hlo_interpret, **own)
+    lower: Any = mlir.lower_fun(interpreter, multiple_results=True)
+    return lower(context, *operands)
+
+
+# JAX's evaluation and lowering, intercepted: with other parameters for some primitives, or stopped part-way.
+
+# From a primitive's name and parameters to the parameters that it is evaluated with.
+ChooseParameters = Callable[[str, Params], dict[str, Any]]
+
+
+def call(function: Callable[..., Any], arguments: Sequence[JaxArray], parameters: ChooseParameters) -> Any:
+    """Calls `function(*arguments)` outside of `jax.jit`, each operation with the parameters that are chosen for it."""
+    with keep_jax_frames(), interpret_directly(), core.set_current_trace(_ReplacingTrace(parameters)):
+        return function(*arguments)
+
+
+class _ReplacingTrace(core.EvalTrace):
+    """JAX's evaluation, with other parameters."""
+
+    def __init__(self, parameters: ChooseParameters) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._parameters = parameters
+
+    def process_primitive(self, primitive: Any, args: Any, params: Any, /) -> Any:
+        chosen = self._parameters(str(primitive.name), params)
+        with core.set_current_trace(core.eval_trace):
+            return super().process_primitive(primitive, args, chosen)  # type: ignore[no-untyped-call]
+
+    def process_custom_jvp_call(self, primitive: Any, fun: Any, jvp: Any, tracers: Any, /, **_: Any) -> Any:
+        with core.set_current_trace(self):
+            return fun.call_wrapped(*tracers)
+
+    def process_custom_vjp_call(self, primitive: Any, fun: Any, fwd: Any, bwd: Any, tracers: Any, /, **_: Any) -> Any:
+        with core.set_current_trace(self):
+            return fun.call_wrapped(*tracers)
+
+
+class _TracedError(Exception):
+    """Raised once JAX has traced an interpreter and goes on to lower it."""
+
+
+class _LoweringContext:
+    """A lowering context that lasts until JAX has traced the interpreter that it is about to lower."""
+
+    def __init__(self, avals: Sequence[AbstractValue]) -> None:
+        self.avals_in = avals
+        self.module_context = SimpleNamespace(platforms=("cpu",))
+
+    @property
+    def platforms(self) -> Any:
+        raise _TracedError
+
+
+def interpretation(equation: Equation) -> ClosedJaxpr:
+    """Closed jaxpr, without a Pallas call, of what the interpreter that a Pallas call asks for does to its operands.
+
+    JAX makes it only while it lowers the call, so this runs the call's lowering rule up to that point and no further.
+
+    Raises:
+      NotImplementedError: this JAX lowers the call in an unknown way.
+    """
+    try:
+        with interpret_directly():
+            registered = mlir._lowerings[equation.primitive]
+            rule: Any = getattr(registered, "rule", registered)
+            rule(_LoweringContext([v.aval for v in equation.invars]), *equation.invars, **equation.params)
+    except _TracedError as stopped:
+        frame = stopped.__traceback__
+        while frame is not None and "consts_for_constvars" not in frame.tb_frame.f_locals:
+            frame = frame.tb_next
+        if frame is not None:
+            known = frame.tb_frame.f_locals
+            jaxpr = known["jaxpr"]
+            return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, known["consts_for_constvars"])
+    raise NotImplementedError(f"JAX lowers {equation.primitive.name} in an unknown way")
+
+
+# The names of narrower floats in `jax.numpy`, such as `jnp.bfloat16`, standing for float64 in one thread.
+
+_NAMES = frozenset({"bfloat16", "float16", "float32", "half", "single"})
+
+_widens: ContextVar[bool] = ContextVar("widens", default=False)
+_wide_lock = threading.Lock()
+_wide_contexts = 0  # contexts that are active in any thread
+_own_class: type[ModuleType] = type(jnp)
+
+
+class _WideNames(_own_class):  # type: ignore[misc, valid-type]
+    """`jax.numpy` while a context is active; threads outside of it see the module as it is."""
+
+    def __getattribute__(self, name: str) -> Any:
+        return super().__getattribute__("float64" if name in _NAMES and _widens.get() else name)
+
+
+_tilings = sys.modules[tpu_info.infer_tiling.__module__]  # another module since JAX 0.12
+_jax_tiling_factor = _tilings._get_tiling_factor
+
+
+def _tiling_factor(length: int, most: int, packing: int) -> int:
+    """JAX's own never returns for types of more than 32 bits, of which it packs none into a word."""
+    found: int = _jax_tiling_factor(length, most, max(packing, 1))
+    return found
+
+
+@contextmanager
+def widen_float_names() -> Iterator[None]:
+    """Has the names of narrower floats in `jax.numpy` stand for float64 in this thread."""
+    global _wide_contexts
+    with _wide_lock:
+        _wide_contexts += 1
+        jnp.__class__ = _WideNames
+    token = _widens.set(True)
+    try:
+        with replace_attributes(Replacement(_tilings, "_get_tiling_factor", _tiling_factor)):
+            yield
+    finally:
+        _widens.reset(token)
+        with _wide_lock:
+            _wide_contexts -= 1
+            if not _wide_contexts:
+                jnp.__class__ = _own_class

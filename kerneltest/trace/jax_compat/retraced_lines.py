@@ -8,7 +8,7 @@ from jax._src import source_info_util
 from jax._src.lib import xla_client  # type: ignore[attr-defined, unused-ignore]
 
 from kerneltest.core.source_location import is_internal
-from kerneltest.trace.jax_compat.jaxpr_types import SourceInfo
+from kerneltest.trace.jax_compat.jaxprs import SourceInfo
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
 
 _current = source_info_util.current

@@ -12,7 +12,7 @@ from jax._src import custom_batching, source_info_util
 
 from kerneltest.core.failures import exception_text
 from kerneltest.core.source_location import is_internal, location_in_package, location_of_exception, relative_path
-from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Jaxpr, SourceInfo
+from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, SourceInfo
 
 _JAX = str(Path(jax.__file__).parent)
 _KERNELTEST = str(Path(__file__).parents[2])

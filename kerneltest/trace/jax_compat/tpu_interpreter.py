@@ -1,10 +1,13 @@
 """JAX's TPU interpreter: its parameters, and a run of it with tracked memory."""
 
+import ast
 import dataclasses
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,24 +15,249 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 from jax.experimental.pallas import tpu as pltpu
 
-from kerneltest.core.details import UndefinedSource
+from kerneltest.core.details import Access, Hung, MemoryFault, Race, Raised, Stated, UndefinedSource, Visit
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.source_location import in_order, relative_path
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat import tpu_findings
-from kerneltest.trace.jax_compat.interpreter_errors import KernelFaultError
 from kerneltest.trace.jax_compat.interpreter_threads import (
     COPIES,
     EvaluateThread,
+    KernelFaultError,
+    Wait,
     exclusive_interpreter,
+    grid_order,
     method_codes,
     supported_parameters,
 )
-from kerneltest.trace.jax_compat.jaxpr_types import Equation
-from kerneltest.trace.jax_compat.mosaic_patches import grid_order
+from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
-from kerneltest.trace.jax_compat.tpu_layout import MemoryLayout
-from kerneltest.trace.jax_compat.tpu_memory import ChooseFill, TrackedSharedMemory
+from kerneltest.trace.jax_compat.source_lines import is_defect_of_jax, is_limit_text, limitation_text, text_of
+from kerneltest.trace.jax_compat.tpu_memory import (
+    PIPELINE_CODE,
+    ChooseFill,
+    Leftover,
+    MemoryLayout,
+    MisuseError,
+    TrackedSharedMemory,
+    place_of,
+)
+
+# Failures of TPU kernels, from what JAX's interpreter prints and raises, and from the semaphores at the end.
+
+_FIRST_COPY = 100  # JAX numbers devices from 0, and copies from here
+
+# JAX's text.
+_ACCESS = re.compile(
+    r"^ *(read|write) of (\('\w+', \d+, \d+, \d+\))\[(.*?)\] from \(?(\d+), (\d+)\)?,? (.*)$", re.MULTILINE
+)
+_FRAME = re.compile(r"(.+?):(\d+)(?::\d+)? \(")
+_BLOCK = in_order(
+    r".*?Out-of-bounds block index \(",
+    r"(.*?),?\) for ",
+    r'\w+ "(.*?)" in iteration ',
+    r"(\(.*?\)) ",
+    r".*?ing \[\(?",
+    r"(.*?)\)?\] but \w+ has shape ",
+    r"(\(.*?\))",
+)
+_REVISITED = in_order(
+    r".*?Revisited block \(?",
+    r"(.*?)\)? of output (\d+) in iteration ",
+    r"(\(.*?\))\. ",
+    r".*? iterations ",
+    r"(\(.*?\)) ",
+)
+_INDEX = re.compile(r"slice\((-?\d+), (-?\d+), \w+\)|(-?\d+)")
+
+
+def failure(error: Exception, deadlock: Hung | None, memory: TrackedSharedMemory | None) -> Failure:
+    """The failure that ended a run.
+
+    Args:
+      error: what the interpreter raised.
+      deadlock: what its threads waited for, if that is why they were stopped.
+      memory: the interpreter's; None if it was not made yet.
+    """
+    if deadlock is not None:
+        return Failure(Verdict.HANG, deadlock)
+    cause = (memory.first if memory is not None else None) or error
+    if isinstance(cause, MisuseError):
+        return Failure(cause.verdict, cause.detail)
+    text, name = exception_text(cause), type(cause).__name__
+    if is_limit_text(name, text) or is_defect_of_jax(cause):
+        said = text_of(cause) + (f" ({memory.layout.line})" if memory is not None else "")
+        return Failure(Verdict.UNAVAILABLE, limitation_text("cannot interpret this", name, said))
+    if memory is None:
+        return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, text))
+    if "RACE DETECTED" in text:
+        return Failure(Verdict.RACE, race(text, memory))
+    if (block := _BLOCK.search(text)) is not None:
+        return Failure(Verdict.OUT_OF_BOUNDS, _block_outside(block, memory))
+    if (again := _REVISITED.search(text)) is not None:
+        return Failure(Verdict.RUNTIME_ERROR, _revisited_block(again, memory))
+    if text.startswith("Out-of-bounds"):
+        return Failure(Verdict.OUT_OF_BOUNDS, MemoryFault("", Visit(Access.LOAD), "", "", text))
+    return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, text))
+
+
+def _block_outside(found: re.Match[str], memory: TrackedSharedMemory) -> MemoryFault:
+    index, buffer, iteration, block, shape = found.groups()
+    element, line = f"[{_indices(block)}]", memory.layout.line
+    words = (
+        f"block ({index}) of {buffer}, {element}, is outside its shape {shape} in iteration {iteration} of the call "
+        f"at {line}"
+    )
+    return MemoryFault("", Visit(Access.BLOCK, ast.literal_eval(iteration), line), buffer, element, words)
+
+
+def _revisited_block(found: re.Match[str], memory: TrackedSharedMemory) -> Stated:
+    block, output, iteration, earlier = found.groups()
+    values = {
+        "iteration": iteration,
+        "line": memory.layout.line,
+        "block": f"[{_indices(block)}]",
+        "output": memory.layout.buffers[memory.layout.outputs[int(output)]].name,
+        "earlier": earlier,
+    }
+    return Stated(
+        "iteration {iteration} of the call at {line} comes back to block {block} of {output}, which it had from "
+        "iteration {earlier}: a TPU keeps a block only while consecutive iterations use it, so make the innermost "
+        "dimensions those that share a block",
+        values,
+        values["line"],
+    )
+
+
+def unfinished_copy(semaphore: Leftover, line: str) -> Failure:
+    """The failure of a kernel that ends before a copy, started at `line`, has been waited for."""
+    waited = semaphore.name or "its semaphore"
+    words = f"the copy started at {line} is still in flight when the kernel ends: nothing waits for {waited}"
+    return Failure(Verdict.RACE, Race("", semaphore.name, "", (Visit(Access.COPY, place=place_of(line)),), words))
+
+
+def nonzero_semaphore(semaphore: Leftover, memory: TrackedSharedMemory) -> Failure:
+    """The failure of a kernel that leaves a semaphore at another count than 0."""
+    values: dict[str, int | str] = {"semaphore": semaphore.name or "a semaphore", "count": semaphore.count}
+    sentence = "{semaphore} is at {count} when the kernel ends, but a TPU requires 0"
+    if not semaphore.name:
+        return Failure(Verdict.RUNTIME_ERROR, Stated(sentence, values))
+    signals = memory.lines(semaphore.name, ("semaphore_signal", "dma_start"))
+    waits = memory.lines(semaphore.name, ("semaphore_wait", "dma_wait"))
+    places = {
+        "signals": f"signalled at {', '.join(signals)}" if signals else "never signalled",
+        "waits": f"waited for at {', '.join(waits)}" if waits else "never waited for",
+    }
+    line = next(iter([*signals, *waits]), "")
+    return Failure(
+        Verdict.RUNTIME_ERROR, Stated(f"{sentence}: it is {{signals}} and {{waits}}", {**values, **places}, line)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _RacingAccess:
+    """One of the two accesses of a race.
+
+    Attributes:
+      verb: `read` or `written`.
+      buffer: the kernel's name for it.
+      indices: `[0:8, 3]`, or "" for all of it.
+      core: the core that made the access, or that started the copy which did.
+      words: who made it.
+      visit: how, and at which line.
+    """
+
+    verb: str
+    buffer: str
+    indices: str
+    core: int
+    words: str
+    visit: Visit
+
+    @property
+    def target(self) -> str:
+        return self.buffer + self.indices
+
+    @property
+    def is_copy(self) -> bool:
+        return self.visit.access is Access.COPY
+
+    @property
+    def is_block(self) -> bool:
+        """Returns whether it moves a block for the grid's loop or at the call's end."""
+        return self.visit.access is Access.BLOCK
+
+
+def race(text: str, memory: TrackedSharedMemory) -> Race:
+    """The first race that JAX reports in `text`."""
+    found = [_access(match, memory) for match in _ACCESS.findall(text[text.index("RACE DETECTED") :])[:2]]
+    if len(found) < 2:
+        return Race("", "", "", (), "two accesses with no ordering between them")
+    one, other = sorted(found, key=lambda access: access.is_copy)
+    visits = one.visit, other.visit
+    if memory.over and one.is_block and other.is_copy:
+        words = (
+            f"{other.target} is {other.verb} by {other.words}, still in flight when the kernel ends: nothing waits for "
+            "that copy"
+        )
+        return Race("", other.buffer, other.indices, visits[::-1], words)
+    if memory.over and other.is_copy:
+        advice = "nothing waits for that copy"
+    elif one.core == other.core:
+        advice = "wait for the copy in between"
+    else:
+        advice = "have each core write its own part, or do not declare the dimension parallel"
+    again = "" if one.target == other.target else f"{other.target} "
+    words = (
+        f"{one.target} is {one.verb} by {one.words}, and {again}is {other.verb} by {other.words}, with no ordering "
+        f"between them: {advice}"
+    )
+    return Race("", one.buffer, one.indices, visits, words)
+
+
+def _access(match: tuple[str, ...], memory: TrackedSharedMemory) -> _RacingAccess:
+    what, key, extent, device, core, at = match
+    frame = _FRAME.match(at)
+    kind, line = (
+        (Access.LOAD if what == "read" else Access.STORE),
+        f"{relative_path(frame[1])}:{frame[2]}" if frame else "",
+    )
+    words = f"core {core} at {line or PIPELINE_CODE}"
+    if at.startswith("pallas_call"):
+        kind, line = Access.BLOCK, memory.layout.line
+        words = f"core {core} as a block of the call at {line}"
+    if int(device) >= _FIRST_COPY:
+        starter, source = memory.copies[int(device)]
+        kind, line, core = Access.COPY, memory.line(source), str(starter)
+        words = f"the copy that core {starter} started at {line}"
+    indices = f"[{_indices(extent)}]" if extent.strip("()") else ""
+    verb = "read" if what == "read" else "written"
+    visit = Visit(kind, place=place_of(line), thread=f"core {core}")
+    return _RacingAccess(verb, memory.name(ast.literal_eval(key)), indices, int(core), words, visit)
+
+
+def _indices(extent: str) -> str:
+    """Indices as Python writes them, from JAX's text of slices and numbers."""
+    return ", ".join(f"{i[0]}:{i[1]}" if i[0] else i[2] for i in _INDEX.findall(extent))
+
+
+def describe_wait(variables: Mapping[str, Any]) -> Wait:
+    """A core's wait for a semaphore, from the local variables of `Semaphore.wait`."""
+    semaphore, source = variables["self"], getattr(variables.get("logging_info"), "source_info", None)
+    memory: TrackedSharedMemory = semaphore.shared_memory
+    name = memory.name_of_semaphore(semaphore.id)
+    lines: Sequence[str] = (
+        [memory.line(source)] if source is not None else memory.lines(name, ("semaphore_wait",)) if name else []
+    )
+    place = f" at {' or '.join(lines)}" if name and lines else ""
+    core = int(variables["global_core_id"])
+    awaited = f"{name or f'semaphore {semaphore.id}'} to reach {variables['value']}"
+    count = int(semaphore.count_by_core[core])
+    return Wait(
+        f"core {core} waits{place} for {awaited}, but it is at {count}",
+        next(filter(None, map(place_of, lines)), ""),
+    )
+
 
 _PARAMETERS = supported_parameters(pltpu.InterpretParams, detect_races=True, on_race="raise", vector_clock_size=COPIES)
 _WAITS = method_codes(tpu_memory.Semaphore, "wait")
@@ -106,7 +334,7 @@ def run(
       Failure: the interpreter found a fault.
     """
     with (
-        exclusive_interpreter(_WAITS, tpu_findings.describe_wait, evaluate, tpu.reset_tpu_interpret_mode_state) as (
+        exclusive_interpreter(_WAITS, describe_wait, evaluate, tpu.reset_tpu_interpret_mode_state) as (
             detector,
             printed,
         ),
@@ -121,7 +349,7 @@ def run(
             raise
         except Exception as error:
             cause = None if isinstance(error, KernelFaultError) else error
-            raise tpu_findings.failure(error, detector.deadlock, made[0] if made else None) from cause
+            raise failure(error, detector.deadlock, made[0] if made else None) from cause
     unwritten = [_crop(memory.unwritten_mask(i), output.shape) for i, output in enumerate(outputs)]
     return InterpretResult(outputs, unwritten, tuple(memory.reads))
 
@@ -171,12 +399,12 @@ def _finish(memory: TrackedSharedMemory, printed: io.StringIO) -> None:
     _raise_races(printed, memory)
     for semaphore in left:
         for _, line in semaphore.copies:
-            raise tpu_findings.unfinished_copy(semaphore, line)
+            raise unfinished_copy(semaphore, line)
     for semaphore in left:
-        raise tpu_findings.nonzero_semaphore(semaphore, memory)
+        raise nonzero_semaphore(semaphore, memory)
 
 
 def _raise_races(printed: io.StringIO, memory: TrackedSharedMemory) -> None:
     """Raises a Failure for a race that JAX before 0.12 has printed before going on."""
     if tpu.races is not None and tpu.races.races_found:
-        raise Failure(Verdict.RACE, tpu_findings.race(printed.getvalue(), memory))
+        raise Failure(Verdict.RACE, race(printed.getvalue(), memory))

@@ -18,15 +18,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import Primitive
 
-from kerneltest.backends.codegen.gpu_lowering import lower
-from kerneltest.backends.codegen.program_reduction import ReducedProgram, reduce_program
-from kerneltest.backends.codegen.repro_script import write_script
+from kerneltest.backends.codegen.gpu_tiers import lower
+from kerneltest.backends.codegen.repro_script import ReducedProgram, reduce_program, write_script
 from kerneltest.core.details import NotBuilt
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.equation_steps import inline_jaxpr
+from kerneltest.trace.evaluator import inline_jaxpr
 from kerneltest.trace.tracing import Traced, trace_function
 from tests.sample import elementwise
 

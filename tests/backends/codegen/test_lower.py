@@ -17,9 +17,9 @@ from kernels.matmul import matmul
 from kernels.pipeline_copy import pipeline_copy
 from kernels.softmax import softmax_tiled
 from kernels.vector_add import vector_add
-from kerneltest.backends import hints
+from kerneltest.backends import lowering_errors
 from kerneltest.backends.base import Artifact
-from kerneltest.backends.codegen.gpu_lowering import lower
+from kerneltest.backends.codegen.gpu_tiers import lower
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
@@ -124,7 +124,7 @@ def test_a_missing_rule_is_named_with_the_users_line(
     error = _error(kernel, target)
     assert error.verdict == "unimplemented"
     assert f"primitive sort has no lowering ({_line(*place)})" in str(error)
-    assert hints.lowering_hint("sort") in str(error)
+    assert lowering_errors.lowering_hint("sort") in str(error)
 
 
 def test_a_line_is_right_though_jax_traced_the_same_function_before() -> None:
@@ -145,7 +145,7 @@ def test_the_finding_names_the_primitive_and_the_line() -> None:
 
 
 def test_users_can_say_what_to_write_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hints, "_HINTS", dict(hints._HINTS))
+    monkeypatch.setattr(lowering_errors, "_HINTS", dict(lowering_errors._HINTS))
     kt.add_lowering_hint("sort", "mylib.bitonic")
     assert "write instead: mylib.bitonic" in str(_error(_sorts_here))
 

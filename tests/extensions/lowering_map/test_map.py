@@ -11,8 +11,14 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.core.targets import TARGETS, TPUS
-from kerneltest.extensions.lowering_map.map_changes import compare_maps
-from kerneltest.extensions.lowering_map.map_model import LoweringMap, MapError, format_map, parse_map, read_map
+from kerneltest.extensions.lowering_map.map_model import (
+    LoweringMap,
+    MapError,
+    compare_maps,
+    format_map,
+    parse_map,
+    read_map,
+)
 from tests.extensions.lowering_map.sample_maps import EXP, MAP, SORT, with_exp
 
 

@@ -10,10 +10,9 @@ from kerneltest.cli import main
 from kerneltest.extensions.lowering_map.lowering_panel import section_of
 from kerneltest.extensions.lowering_map.map_model import LoweringMap, LoweringOutcome, LoweringResult, format_map
 from kerneltest.extensions.lowering_map.map_tables import format_markdown, print_table, tabulate_maps
-from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.record_files import write_plan
 from kerneltest.records.run_plan import Plan
-from kerneltest.records.runs import read_all
+from kerneltest.records.runs import overlay_runs, read_all
 from kerneltest.report.html.render_page import render
 from tests.extensions.lowering_map.sample_maps import EXP, MAP, with_exp, with_tpu
 from tests.pages import Page

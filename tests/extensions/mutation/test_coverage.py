@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest.__main__ import main
-from kerneltest.extensions.mutation.pairing_coverage import PairingCoverage, format_coverage, measure_coverage
+from kerneltest.extensions.mutation.coverage import PairingCoverage, format_coverage, measure_coverage
 from tests.extensions.mutation import weak_suite
 
 

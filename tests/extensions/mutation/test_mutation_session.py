@@ -11,11 +11,9 @@ import kerneltest as kt
 from kerneltest.__main__ import main
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.runner import run_item
-from kerneltest.extensions.mutation.advice import advise
-from kerneltest.extensions.mutation.judging import MutationSession, UnfitPairingError, plan_items
+from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.operators import OPERATORS
-from kerneltest.extensions.mutation.score import count_disregarded, count_ends
-from kerneltest.extensions.mutation.trial import Trial, TrialEnd
+from kerneltest.extensions.mutation.results import advise, count_disregarded, count_ends
 from tests.extensions.mutation import weak_suite
 
 SUITES = Path(__file__).parents[3] / "suites"

@@ -11,8 +11,13 @@ import pytest
 
 from kerneltest.backends.interpret import evaluate
 from kerneltest.core.dtypes import Array, ShapeDtype
-from kerneltest.extensions.mutation.kernel_mutants import KernelMutant, apply_mutant, find_mutants, locate_equations
-from kerneltest.extensions.mutation.mutant_tracer import mutate_trace
+from kerneltest.extensions.mutation.mutants import (
+    KernelMutant,
+    apply_mutant,
+    find_mutants,
+    locate_equations,
+    mutate_trace,
+)
 from kerneltest.extensions.mutation.operators import OPERATORS
 from kerneltest.trace.tracing import Traced, trace_function
 from kerneltest.trace.walk import iter_equations

@@ -3,8 +3,7 @@
 import pytest
 
 from kerneltest.backends.registry import resolve
-from kerneltest.core.group_names import GroupName
-from kerneltest.core.verdicts import Verdict
+from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_item

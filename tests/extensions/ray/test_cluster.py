@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 
 import kerneltest as kt
-from kerneltest.backends.device import Device
-from kerneltest.backends.remote import RemoteBackend
+from kerneltest.backends.device import Device, RemoteBackend
 from kerneltest.cli import main
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.planning import build_plan, plan_pairing
 from kerneltest.execute.settings import RunSettings
-from kerneltest.extensions.ray.code_comparison import code_differences, format_reasons, project_code
-from kerneltest.extensions.ray.jobs import MAX_LOSSES, ClusterJob, JobTable
+from kerneltest.extensions.ray.code_comparison import (
+    ArchiveError,
+    code_differences,
+    format_reasons,
+    pack,
+    project_code,
+    unpack,
+)
 from kerneltest.extensions.ray.node_messages import (
     ItemDone,
     ItemProgress,
@@ -25,12 +30,13 @@ from kerneltest.extensions.ray.node_messages import (
     JobLost,
     JobOver,
     QueuedItem,
+    RecordLog,
+    RecordLogError,
     Resources,
 )
-from kerneltest.extensions.ray.record_log import RecordLog, RecordLogError
-from kerneltest.extensions.ray.source_archive import ArchiveError, pack, unpack
+from kerneltest.extensions.ray.ray_loop import MAX_LOSSES, ClusterJob, JobTable
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
-from kerneltest.pytest_plugin.isolated_process import plan_differences
+from kerneltest.pytest_plugin.isolation import plan_differences
 from kerneltest.records.journal import Activity
 from kerneltest.records.record_files import line_of, read_records
 from kerneltest.records.schema import Record
@@ -208,7 +214,7 @@ def test_a_project_is_shipped_without_what_is_no_code(tmp_path: Path, monkeypatc
         (root / name).write_text(name, encoding="utf-8")
     there = unpack(pack(root, root / "out"), tmp_path / "there")
     assert {path.relative_to(there).as_posix() for path in there.rglob("*") if path.is_file()} == {*code}
-    monkeypatch.setattr("kerneltest.extensions.ray.source_archive._MAX_BYTES", 5)
+    monkeypatch.setattr("kerneltest.extensions.ray.code_comparison._MAX_BYTES", 5)
     with pytest.raises(ArchiveError, match="put the project on all nodes"):
         pack(root, root / "out")
 

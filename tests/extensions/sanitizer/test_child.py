@@ -14,8 +14,8 @@ from kerneltest.core.dtypes import ShapeDtype, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.extensions.sanitizer import sanitizer_child
 from kerneltest.extensions.sanitizer.device_memory import PATTERN, GuardedArray
-from kerneltest.extensions.sanitizer.kernel_export import write_kernel
 from kerneltest.extensions.sanitizer.sanitizer_child import CaseRunner
+from kerneltest.extensions.sanitizer.sanitizer_group import write_kernel
 from kerneltest.trace.tracing import trace_function
 
 ZONE = 256

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.extensions.sanitizer.sanitizer_errors import (
+from kerneltest.extensions.sanitizer.sanitized_process import (
     KernelSite,
     PlacedArray,
     SanitizerError,

@@ -14,7 +14,7 @@ from jax.experimental.pallas import triton
 import kerneltest as kt
 from kerneltest.backends.device import Device
 from kerneltest.backends.registry import resolve
-from kerneltest.core.group_names import GroupName
+from kerneltest.core.verdicts import GroupName
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item

@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.extensions.watch.save_events import WatchError, watched_folders
-from kerneltest.extensions.watch.watch_session import KEYS, Event, KeyPress, RunEnd, Save, WatchSession
+from kerneltest.extensions.watch.watch_session import (
+    KEYS,
+    Event,
+    KeyPress,
+    RunEnd,
+    Save,
+    WatchError,
+    WatchSession,
+    watched_folders,
+)
 from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[3]

@@ -6,13 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Compute, Mask, Operation, Rule, Semantics, any_operand, dense_masks
-from kerneltest.backends.simulate.operations import (
-    control_flow,
-    elementwise,
-    math_functions,
-    memory_operations,
-    tensor_operations,
-)
+from kerneltest.backends.simulate.operations import elementwise, tensor_operations
 from kerneltest.core.dtypes import Array
 
 
@@ -70,8 +64,8 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.cmpi": Semantics(elementwise.compare_integers),
     "arith.cmpf": Semantics(elementwise.compare_floats),
     "arith.select": _elementwise(np.where, elementwise.undefined_select),
-    **{f"math.{name}": Semantics(math_functions.builtin, bare=True) for name in math_functions.NAMES},
-    "tt.extern_elementwise": Semantics(math_functions.external),
+    **{f"math.{name}": Semantics(elementwise.builtin, bare=True) for name in elementwise.NAMES},
+    "tt.extern_elementwise": Semantics(elementwise.external),
     # Dtypes.
     "arith.extf": _cast(elementwise.cast),
     "arith.truncf": _cast(elementwise.cast),
@@ -84,7 +78,7 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.fptosi": _cast(elementwise.float_to_signed),
     "arith.fptoui": _cast(elementwise.float_to_unsigned),
     "arith.bitcast": _cast(elementwise.bitcast),
-    "tt.bitcast": replace(_cast(elementwise.bitcast), execute=control_flow.bitcast),
+    "tt.bitcast": replace(_cast(elementwise.bitcast), execute=tensor_operations.bitcast),
     # Shapes and constants.
     "tt.splat": _movement(tensor_operations.splat, bare=True),
     "tt.broadcast": _movement(tensor_operations.broadcast, bare=True),
@@ -101,19 +95,19 @@ OPERATIONS: Mapping[str, Semantics] = {
     "tt.reduce": Semantics(tensor_operations.reduce),
     "tt.scan": Semantics(tensor_operations.scan),
     # Programs and their memory.
-    "tt.get_program_id": Semantics(execute=control_flow.program_id),
-    "tt.get_num_programs": Semantics(execute=control_flow.num_programs),
-    "tt.addptr": Semantics(execute=control_flow.advance, bare=True),
-    "tt.load": Semantics(execute=memory_operations.load),
-    "tt.store": Semantics(execute=memory_operations.store, has_effect=True),
-    "tt.atomic_rmw": Semantics(execute=memory_operations.atomic_rmw, has_effect=True),
-    "tt.atomic_cas": Semantics(execute=memory_operations.atomic_cas, has_effect=True),
-    "tt.print": Semantics(execute=control_flow.no_operation, has_effect=True),
-    "tt.assert": Semantics(execute=control_flow.no_operation, has_effect=True),
-    "gpu.barrier": Semantics(execute=control_flow.no_operation, has_effect=True),  # programs run in lockstep
-    "tt.debug_barrier": Semantics(execute=control_flow.no_operation, has_effect=True),
+    "tt.get_program_id": Semantics(execute=tensor_operations.program_id),
+    "tt.get_num_programs": Semantics(execute=tensor_operations.num_programs),
+    "tt.addptr": Semantics(execute=tensor_operations.advance, bare=True),
+    "tt.load": Semantics(execute=tensor_operations.load),
+    "tt.store": Semantics(execute=tensor_operations.store, has_effect=True),
+    "tt.atomic_rmw": Semantics(execute=tensor_operations.atomic_rmw, has_effect=True),
+    "tt.atomic_cas": Semantics(execute=tensor_operations.atomic_cas, has_effect=True),
+    "tt.print": Semantics(execute=tensor_operations.no_operation, has_effect=True),
+    "tt.assert": Semantics(execute=tensor_operations.no_operation, has_effect=True),
+    "gpu.barrier": Semantics(execute=tensor_operations.no_operation, has_effect=True),  # programs run in lockstep
+    "tt.debug_barrier": Semantics(execute=tensor_operations.no_operation, has_effect=True),
     # Control flow.
-    "scf.for": Semantics(execute=control_flow.loop),
-    "scf.if": Semantics(execute=control_flow.branch),
-    "scf.while": Semantics(execute=control_flow.repeat),
+    "scf.for": Semantics(execute=tensor_operations.loop),
+    "scf.if": Semantics(execute=tensor_operations.branch),
+    "scf.while": Semantics(execute=tensor_operations.repeat),
 }

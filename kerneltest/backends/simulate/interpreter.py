@@ -1,0 +1,343 @@
+"""An interpreter of Triton IR that executes each operation for all programs at once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kerneltest.backends.simulate.ir import Operation, Region, Rule, any_operand, dense_masks, unsupported_failure
+from kerneltest.backends.simulate.memory import Launch, MemoryAccess
+from kerneltest.core.details import Access, UndefinedCause, UndefinedSource
+from kerneltest.core.dtypes import Array
+
+# The tape: the steps that remain for each case after everything that does not depend on memory has been computed.
+
+
+@dataclass(frozen=True, slots=True)
+class TapeSlot:
+    """A value that a step of the tape computes, by its number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class BufferPointer:
+    """Pointers into one buffer.
+
+    Attributes:
+      buffer: the buffer's number.
+      offset: offsets in elements.
+    """
+
+    buffer: int
+    offset: Array | TapeSlot
+
+
+Value = Any  # Array | TapeSlot | BufferPointer
+
+# A step reads values and their masks of undefined elements (None if all are defined), and sets its results in both.
+Step = Callable[[list[Any], list[Array | None]], None]
+
+
+class Tape:
+    """Steps in order, on numbered values some of which are known beforehand."""
+
+    def __init__(self) -> None:
+        self._known: list[Array | None] = []
+        self._steps: list[Step] = []
+
+    def new_slot(self, content: Array | None = None) -> TapeSlot:
+        """Returns a slot for a new value, which is known beforehand or set by a step."""
+        self._known.append(content)
+        return TapeSlot(len(self._known) - 1)
+
+    def slot_of(self, value: Value) -> TapeSlot:
+        """Returns the slot of a value, a new one if the value is known."""
+        return value if isinstance(value, TapeSlot) else self.new_slot(value)
+
+    def add(self, step: Step) -> None:
+        """Appends a step."""
+        self._steps.append(step)
+
+    def add_rule(self, rule: Rule, operands: Sequence[Value], results: int) -> tuple[TapeSlot, ...]:
+        """Appends a computation, and returns the slots of its results."""
+        ins = [self.slot_of(operand).number for operand in operands]
+        outs = tuple(self.new_slot() for _ in range(results))
+        self.add(_computation(rule, ins, [out.number for out in outs]))
+        return outs
+
+    def run(self) -> None:
+        """Executes all steps."""
+        values: list[Any] = self._known.copy()
+        masks: list[Array | None] = [None] * len(values)
+        with np.errstate(all="ignore"):
+            for step in self._steps:
+                step(values, masks)
+
+
+def _computation(rule: Rule, ins: Sequence[int], outs: Sequence[int]) -> Step:
+    single = outs[0] if len(outs) == 1 else None
+
+    def step(values: list[Any], masks: list[Array | None]) -> None:
+        operands = [values[i] for i in ins]
+        results = rule.compute(*operands)
+        undefined = [masks[i] for i in ins]
+        mask = rule.undefined(operands, undefined) if any(m is not None for m in undefined) else None
+        if single is not None:
+            values[single] = results[0] if isinstance(results, tuple) else results
+            masks[single] = mask
+            return
+        for out, value in zip(outs, results, strict=True):
+            values[out], masks[out] = value, mask
+
+    return step
+
+
+# Carries out an access, given the mask of elements that are not readable, further operands and their masks. Returns the
+# access's value and its mask of undefined elements.
+Action = Callable[[MemoryAccess, Array | None, Sequence[Array], Sequence[Array | None]], tuple[Array, Array | None]]
+
+
+def _choose(condition: Array, yes: Array, no: Array) -> Array:
+    return np.where(condition.reshape(-1, *(1,) * (max(yes.ndim, no.ndim) - 1)), yes, no)
+
+
+_SELECT = Rule(_choose, lambda values, masks: _choose(values[0], *dense_masks(values[1:], masks[1:])))
+_BOTH = Rule(np.logical_and, any_operand)
+
+_FIRST_SWEEP = 128  # masks of undefined elements, before those of dead values are dropped for the first time
+
+
+def array_of(value: Value) -> Any:
+    """Returns a value's array, that of the offsets for pointers."""
+    array: Any = value.offset if isinstance(value, BufferPointer) else value
+    return array
+
+
+class IRInterpreter:
+    """Runs operations whose operands are all known.
+
+    Attributes:
+      launch: the launch whose programs run.
+      environment: values by number, results included.
+      enabled: the programs that the control flow lets act, (programs,) bool; None for all.
+    """
+
+    def __init__(self, launch: Launch, environment: dict[int, Value], enabled: Value | None) -> None:
+        self.launch = launch
+        self.environment = environment
+        self.enabled = enabled
+        self._masks: dict[int, tuple[Array, Array]] = {}  # arrays and the masks of their undefined elements, by id
+        self._most_masks = _FIRST_SWEEP
+
+    def undefined_mask(self, value: Value) -> Array | None:
+        """Returns the mask of a value's undefined elements, or None if all are defined."""
+        return self._masks[id(value)][1] if id(value) in self._masks else None
+
+    def mark_undefined(self, value: Array, mask: Array | None) -> None:
+        """Sets the mask of a value's undefined elements."""
+        if mask is not None:
+            self._masks[id(value)] = (value, mask)
+
+    # Regions and operations
+
+    def enter(self, region: Region, arguments: Sequence[Value]) -> list[Value]:
+        """Runs a region, and returns the values that it yields."""
+        self.environment.update(zip(region.arguments, arguments, strict=True))
+        for op in region.operations:
+            self.run(op)
+        return [self.environment[number] for number in region.yields]
+
+    def run(self, op: Operation) -> None:
+        """Runs one operation."""
+        if len(self._masks) > self._most_masks:
+            alive = {id(array_of(value)) for value in (*self.environment.values(), self.enabled)}
+            self._masks = {key: each for key, each in self._masks.items() if key in alive}
+            self._most_masks = max(_FIRST_SWEEP, 2 * len(self._masks))
+        operands = [self.environment[number] for number in op.operands]
+        execute = op.semantics.execute
+        results = self.compute(op, operands) if execute is None else execute(self, op, operands)
+        self.environment.update(zip(op.results, results, strict=True))
+
+    def postpone_loop(self, op: Operation, carried: Sequence[Value], trips: int | None) -> Sequence[Value] | None:
+        """Returns the results of a loop that is run later, or None if it is to be run now.
+
+        Args:
+          op: the loop.
+          carried: the values that the first iteration starts with.
+          trips: the number of iterations; None if unknown.
+        """
+        return None
+
+    # Values
+
+    def compute(self, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
+        """Returns the results of an operation that has a rule, which is applied to the offsets of pointers.
+
+        Raises:
+          Failure: `unavailable`, for an operation that the simulator does not support.
+        """
+        rule = op.semantics.rule(op)
+        buffers = {operand.buffer for operand in operands if isinstance(operand, BufferPointer)}
+        if not buffers:
+            return self.apply(rule, operands, len(op.results))
+        if len(buffers) > 1:
+            raise unsupported_failure(f"{op.name} on pointers into several buffers", op.place)
+        (buffer,) = buffers
+        offsets = [operand.offset if isinstance(operand, BufferPointer) else operand for operand in operands]
+        return [BufferPointer(buffer, offset) for offset in self.apply(rule, offsets, len(op.results))]
+
+    def apply(self, rule: Rule, operands: Sequence[Value], results: int = 1) -> tuple[Value, ...]:
+        """Returns the results of a rule, with their undefined elements marked."""
+        values = rule.compute(*operands)
+        values = values if isinstance(values, tuple) else (values,)
+        masks = [self.undefined_mask(operand) for operand in operands]
+        if any(mask is not None for mask in masks):
+            mask = rule.undefined(operands, masks)
+            for value in values:
+                self.mark_undefined(value, mask)
+        return values
+
+    def select(self, condition: Value, yes: Value, no: Value) -> Value:
+        """Returns `yes` for the programs for which the condition (programs,) holds, and `no` for the others."""
+        if yes is no:
+            return yes
+        if isinstance(yes, BufferPointer):
+            return BufferPointer(yes.buffer, self.select(condition, yes.offset, no.offset))
+        return self.apply(_SELECT, [condition, yes, no])[0]
+
+    def both(self, a: Value | None, b: Value | None) -> Value | None:
+        """Returns the conjunction of two conditions (programs,), of which None always holds."""
+        if a is None or b is None:
+            return b if a is None else a
+        return self.apply(_BOTH, [a, b])[0]
+
+    # Memory
+
+    def access(
+        self,
+        op: Operation,
+        kind: Access,
+        action: Action,
+        pointer: BufferPointer,
+        mask: Value | None,
+        extras: Sequence[Value],
+    ) -> Value:
+        """Checks one access of all programs, carries it out, and returns its value.
+
+        Args:
+          op: the operation.
+          kind: load, store or atomic.
+          action: carries it out.
+          pointer, mask: the elements that it accesses.
+          extras: further operands of `action`.
+        """
+        access = self.launch.next_access(kind, pointer.buffer, op.place, self.elements(pointer, mask))
+        unread = self.launch.checker.check(access)
+        value, undefined = action(access, unread, extras, list(map(self.undefined_mask, extras)))
+        self.mark_undefined(value, undefined)
+        return value
+
+    def elements(self, pointer: BufferPointer, mask: Value | None) -> list[Value]:
+        """Returns the operands that determine the elements of an access: offsets, followed by masks."""
+        return [pointer.offset, *(part for part in (mask, self.enabled) if part is not None)]
+
+
+# An interpreter that computes whatever does not depend on memory at once, and records the rest on a tape.
+
+# Longer loops are interpreted when the tape reaches them: recorded, each iteration would hold an index array.
+_MOST_UNROLLED = 128
+
+
+class Recorder(IRInterpreter):
+    """An interpreter for which loaded values are slots of a tape.
+
+    Loads and stores whose elements are known are checked now, once for all cases. Loops that depend on loaded values
+    are run by an interpreter of their own when the tape reaches them.
+    """
+
+    def __init__(self, launch: Launch, tape: Tape) -> None:
+        super().__init__(launch, {}, None)
+        self.tape = tape
+
+    def apply(self, rule: Rule, operands: Sequence[Value], results: int = 1) -> tuple[Value, ...]:
+        """Computes a rule now, or records it if an operand is not known yet."""
+        if any(isinstance(operand, TapeSlot) for operand in operands):
+            return self.tape.add_rule(rule, operands, results)
+        values = rule.compute(*operands)
+        return values if isinstance(values, tuple) else (values,)
+
+    def access(
+        self,
+        op: Operation,
+        kind: Access,
+        action: Action,
+        pointer: BufferPointer,
+        mask: Value | None,
+        extras: Sequence[Value],
+    ) -> Value:
+        """Checks an access now if its elements are known, and records it."""
+        launch = self.launch
+        if kind is Access.LOAD and mask is not None and not extras:
+            launch.checker.sources[UndefinedSource(UndefinedCause.MASKED, op.place)] = None
+        where = self.elements(pointer, mask)
+        known: MemoryAccess | None = None
+        undefined: Array | None = None
+        if any(isinstance(part, TapeSlot) for part in where):
+            launch.dynamic = True
+        else:
+            known = launch.next_access(kind, pointer.buffer, op.place, where)
+            undefined = launch.checker.check(known)
+        ins = [self.tape.slot_of(part).number for part in where]
+        more = [self.tape.slot_of(extra).number for extra in extras]
+        out = self.tape.new_slot()
+
+        def step(values: list[Any], masks: list[Array | None]) -> None:
+            access, unread = known, undefined
+            if access is None:
+                access = launch.next_access(kind, pointer.buffer, op.place, [values[i] for i in ins])
+                launch.checker.check_address(access, [masks[i] for i in ins])
+            if launch.dynamic:
+                unread = launch.checker.check(access)
+            values[out.number], masks[out.number] = action(
+                access, unread, [values[i] for i in more], [masks[i] for i in more]
+            )
+
+        self.tape.add(step)
+        return out
+
+    def postpone_loop(self, op: Operation, carried: Sequence[Value], trips: int | None) -> Sequence[Value] | None:
+        """Returns slots for the results of a loop whose trip count is unknown or too large to unroll; else None."""
+        if trips is not None and trips <= _MOST_UNROLLED:
+            return None
+        launch, tape = self.launch, self.tape
+        launch.dynamic = True
+        captured = {number: self.environment[number] for number in op.uses() if number in self.environment}
+        ins = {number: tape.slot_of(_offset(value)).number for number, value in captured.items()}
+        enabled = None if self.enabled is None else tape.slot_of(self.enabled).number
+        outs = [tape.new_slot() for _ in op.results]
+
+        def step(values: list[Any], masks: list[Array | None]) -> None:
+            inner = IRInterpreter(launch, {}, None if enabled is None else values[enabled])
+            for number, slot in ins.items():
+                inner.mark_undefined(values[slot], masks[slot])
+                inner.environment[number] = _with_offset(captured[number], values[slot])
+            inner.run(op)
+            for out, number in zip(outs, op.results, strict=True):
+                value = _offset(inner.environment[number])
+                values[out.number], masks[out.number] = value, inner.undefined_mask(value)
+
+        tape.add(step)
+        if len(carried) != len(outs):
+            return outs
+        return [_with_offset(before, out) for before, out in zip(carried, outs, strict=True)]
+
+
+def _offset(value: Value) -> Array | TapeSlot:
+    return value.offset if isinstance(value, BufferPointer) else value
+
+
+def _with_offset(value: Value, offset: Array | TapeSlot) -> Value:
+    """Returns `offset`, as a pointer into the buffer of `value` if that is a pointer."""
+    return BufferPointer(value.buffer, offset) if isinstance(value, BufferPointer) else offset

@@ -1,0 +1,320 @@
+"""Exceptions, what kerneltest states itself, and what cannot be run here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from kerneltest.core.details.base import BaseDetail, format_place, kernel_prefix, without_numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Raised(BaseDetail):
+    """An exception.
+
+    Attributes:
+      who: raised it: `the kernel`, `oracle NAME`, `backend ID`.
+      error: the exception's type.
+      said: its text.
+      phase: what was being done, as in `while traced for m=1,n=3`; "" for nothing in particular.
+      source: FILE:LINE of the user's source, or "".
+    """
+
+    who: str
+    error: str
+    said: str
+    phase: str = ""
+    source: str = ""
+    kind: Literal["raised"] = "raised"
+
+    @property
+    def place(self) -> str:
+        return self.source
+
+    @property
+    def essence(self) -> str:
+        return f"{self.error}: {without_numbers(self.said.partition(chr(10))[0])}"
+
+    def text(self) -> str:
+        phase = f" {self.phase}" if self.phase else ""
+        return f"{self.who} raised {self.error}{phase}: {self.said}{format_place(self.source)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stated(BaseDetail):
+    """A failure for which no other kind exists: a sentence with values in it.
+
+    Attributes:
+      sentence: with a place for each value, as `str.format` has it.
+      values: by name; they change from case to case.
+      source: FILE:LINE of the user's source, or ""; added to the text unless a value shows it.
+    """
+
+    sentence: str
+    values: Mapping[str, int | str] = field(default_factory=dict, hash=False)
+    source: str = ""
+    kind: Literal["stated"] = "stated"
+
+    @property
+    def place(self) -> str:
+        return self.source
+
+    @property
+    def essence(self) -> str:
+        return self.sentence
+
+    def text(self) -> str:
+        words = self.sentence.format(**self.values) if self.values else self.sentence
+        return words if self.source in words else words + format_place(self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable(BaseDetail):
+    """Something that cannot be run on this machine, or was left out.
+
+    Attributes:
+      reason: in words.
+      left_out: whether it could be run and was left out to keep to a budget of time.
+    """
+
+    reason: str
+    left_out: bool = False
+    kind: Literal["unavailable"] = "unavailable"
+
+    @property
+    def essence(self) -> str:
+        return "left out" if self.left_out else without_numbers(self.reason)
+
+    def text(self) -> str:
+        return f"left out: {self.reason}" if self.left_out else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class NoPallasCall(BaseDetail):
+    """A call that takes another way than through a kernel. It may pass, but it tests no kernel.
+
+    Attributes:
+      signature: of the call.
+    """
+
+    signature: str
+    kind: Literal["no_pallas_call"] = "no_pallas_call"
+
+    def text(self) -> str:
+        return f"never reaches a Pallas call for {self.signature}"
+
+
+ISSUES = "https://github.com/kerneltest/kerneltest/issues"
+
+
+@dataclass(frozen=True, slots=True)
+class InternalError(BaseDetail):
+    """An exception of kerneltest, which says nothing about the kernel.
+
+    Attributes:
+      doing: what kerneltest was doing, as a participle: `judging its outputs`.
+      error: the exception's type.
+      said: its text.
+      source: FILE:LINE in kerneltest that raised.
+      trace: the innermost frames of the traceback, for a report.
+    """
+
+    doing: str
+    error: str
+    said: str
+    source: str
+    trace: tuple[str, ...] = ()
+    kind: Literal["internal_error"] = "internal_error"
+
+    @property
+    def place(self) -> str:
+        return self.source
+
+    @property
+    def essence(self) -> str:
+        return f"{self.error} at {self.source}"
+
+    def text(self) -> str:
+        return (
+            f"kerneltest raised {self.error} while {self.doing}: {self.said}{format_place(self.source)}\n"
+            f"This is not the kernel's fault. Please report it at {ISSUES}"
+        )
+
+    def report_text(self) -> str:
+        """Returns the text of a report: the exception, where it was raised, and the frames around it."""
+        return "\n".join([f"{self.error} while {self.doing}: {self.said}", *(f"  {frame}" for frame in self.trace)])
+
+
+# Kernels that do not lower or compile, or need more than a target has.
+
+
+class Stage(StrEnum):
+    """The steps from a kernel to something that runs, of which one failed."""
+
+    LOWER = "lower"
+    COMPILE = "compile"
+    SIMULATE = "simulate"
+
+
+@dataclass(frozen=True, slots=True)
+class NotBuilt(BaseDetail):
+    """A kernel that does not lower or compile, or that the simulator does not support.
+
+    Attributes:
+      stage: at which it stopped. A kernel that does not lower fails at every later tier as well.
+      kernel: whose call it is; "" where that is not known.
+      error: the type of the exception; "" where a compiler only printed text.
+      said: JAX's or the compiler's own text.
+      primitive: that has no lowering, or at which it stopped; "" where that is not known.
+      meaning: of it for the kernel's author, in words; "" where no rule knows it.
+      hint: what to write instead, or "".
+      source: FILE:LINE of the user's source, or "".
+      target: that it was compiled for; "" where a message need not name it.
+    """
+
+    stage: Stage
+    kernel: str
+    error: str
+    said: str
+    primitive: str = ""
+    meaning: str = ""
+    hint: str = ""
+    source: str = ""
+    target: str = ""
+    kind: Literal["not_built"] = "not_built"
+
+    @property
+    def place(self) -> str:
+        return self.source
+
+    @property
+    def essence(self) -> str:
+        return without_numbers(self.said.strip().partition("\n")[0])
+
+    def text(self) -> str:
+        hint = f"; {self.hint}" if self.hint else ""
+        if self.meaning:
+            first = self.said.strip().partition("\n")[0]
+            return f"{kernel_prefix(self.kernel, self.target)}{self.meaning}{format_place(self.source)}{hint}" + (
+                f"\n{first}" if first else ""
+            )
+        primitive = f"primitive {self.primitive}: " if self.primitive else ""
+        error = f"{self.error}: " if self.error else ""
+        return (
+            f"{kernel_prefix(self.kernel, self.target)}{primitive}{error}{self.said}{format_place(self.source)}{hint}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceExceeded(BaseDetail):
+    """A kernel that needs more memory, registers or threads than the target has.
+
+    Attributes:
+      stage: at which that was found.
+      kernel: whose call it is, or "".
+      resource: `shared memory`, `VMEM`, `threads`, `elements of an array`.
+      needed, available: in `unit`; None where they are not known.
+      unit: `B`, or "" for a count.
+      words: the failure in words, without the kernel's name.
+      said: the compiler's own text, or "".
+      source: FILE:LINE of the user's source, or "".
+      target: that it was compiled for; "" where a message need not name it.
+    """
+
+    stage: Stage
+    kernel: str
+    resource: str
+    needed: int | None
+    available: int | None
+    unit: str
+    words: str
+    said: str = ""
+    source: str = ""
+    target: str = ""
+    kind: Literal["resource_exceeded"] = "resource_exceeded"
+
+    @property
+    def place(self) -> str:
+        return self.source
+
+    @property
+    def essence(self) -> str:
+        return f"needs more {self.resource} than there is"
+
+    def text(self) -> str:
+        first = self.said.strip().partition("\n")[0]
+        return f"{kernel_prefix(self.kernel, self.target)}{self.words}{format_place(self.source)}" + (
+            f"\n{first}" if first else ""
+        )
+
+
+# Processes and devices that die.
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed(BaseDetail):
+    """The process died.
+
+    Attributes:
+      phase: what it was doing; "" where that is not known.
+      cause: how it died, in words.
+    """
+
+    phase: str
+    cause: str
+    kind: Literal["crashed"] = "crashed"
+
+    @property
+    def essence(self) -> str:
+        return f"crashed while {self.phase}: {without_numbers(self.cause)}"
+
+    def text(self) -> str:
+        return f"the process died while {self.phase}: {self.cause}" if self.phase else self.cause
+
+
+@dataclass(frozen=True, slots=True)
+class Hung(BaseDetail):
+    """No answer in time.
+
+    Attributes:
+      words: what did not answer, and for how long.
+      source: FILE:LINE at which it waits, or ""; added to the text unless the words show it.
+    """
+
+    words: str
+    source: str = ""
+    kind: Literal["hung"] = "hung"
+
+    @property
+    def place(self) -> str:
+        return self.source
+
+    @property
+    def essence(self) -> str:
+        return f"hung: {without_numbers(self.words)}"
+
+    def text(self) -> str:
+        return self.words if self.source in self.words else self.words + format_place(self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLost(BaseDetail):
+    """A device error that poisons the process: nothing runs on the device from then on.
+
+    Attributes:
+      error: the exception's type.
+      said: its text.
+      who: raised it.
+    """
+
+    error: str
+    said: str
+    who: str = "the kernel"
+    kind: Literal["device_lost"] = "device_lost"
+
+    @property
+    def essence(self) -> str:
+        return f"device lost: {without_numbers(self.said.partition(chr(10))[0])}"
+
+    def text(self) -> str:
+        return f"{self.who} raised {self.error}: {self.said}"

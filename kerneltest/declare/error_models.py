@@ -1,0 +1,385 @@
+"""The interface of error models: the oracle's side of a case, and the two methods of a model."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import ClassVar, Protocol
+
+from kerneltest.core.dtypes import Array, FloatFormat, float_format, parse_dtype
+from kerneltest.core.failures import DeclarationError
+from kerneltest.core.precision import FLOAT32
+from kerneltest.declare.arguments import ArrayArgument
+from kerneltest.declare.dims import Dim
+from kerneltest.numerics.bounds import Bound, Limit, OracleCase
+from kerneltest.numerics.closed_forms import (
+    conditioned_bounds,
+    inner_product_bound,
+    reduction_bound,
+    reference_bounds,
+    specified_bounds,
+    ulp_bounds,
+    zero_bounds,
+)
+from kerneltest.numerics.rounding_bounds import RoundingLimit, joined_bounds
+
+Leaves = Mapping[str, ArrayArgument]
+Dims = Mapping[str, Dim]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured(OracleCase):
+    """A case as an error model gets it: the oracle's side only, never what the kernel computed.
+
+    Attributes:
+      evaluate: evaluates the oracle: from leaves in float64 or int64 to its outputs.
+      leaves: the case's array arguments by path, widened to float64 or int64.
+      values: the oracle's outputs for them.
+      formats: the formats of the float leaves in the kernel's dtypes, by path.
+      watched: evaluates the oracle on leaves that may be tracked arrays; they are not checked.
+      oracle: the oracle function itself.
+      jax_in_float64: whether JAX computes in float64.
+      declared: the declarations of the leaves, by path.
+      dims: the length of each dim.
+      in_kernel_dtypes: evaluates another function on the leaves in the kernel's dtypes; returns its outputs as float64.
+      form: evaluates another form of the oracle on the case: returns its side of it, and raises what it raises.
+      statics: the chosen option of each static argument.
+    """
+
+    declared: Leaves
+    dims: Mapping[str, int]
+    in_kernel_dtypes: Callable[[Callable[..., object]], tuple[Array, ...]]
+    form: Callable[[Callable[..., object]], OracleCase]
+    statics: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def input_formats(self) -> tuple[FloatFormat, ...]:
+        """The formats of the float leaves, in their order."""
+        return tuple(self.formats.values())
+
+
+class Tolerance(Protocol):
+    """An error model: any object with these two methods. `str()` of it names it in reports, with its constants."""
+
+    def misfit(self, leaves: Leaves, dims: Dims) -> str:
+        """Returns why the model does not fit the declaration, with the fix; "" if it fits.
+
+        It is called when a pairing is declared.
+
+        Args:
+          leaves: the pairing's array arguments, by path.
+          dims: its dims, by name.
+        """
+        ...
+
+    def bounds(self, measured: Measured) -> Sequence[Limit]:
+        """Returns a bound for each output of a case. An exception ends the case as an `oracle_error`.
+
+        Args:
+          measured: the oracle's side of the case. No model sees what the kernel computed.
+        """
+        ...
+
+
+# The error models behind `kt.tolerance`. They hold the declaration; `kerneltest.numerics` computes the bounds.
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The model of `kt.tolerance.exact`: `zero_bounds`."""
+
+    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
+
+    def misfit(self, leaves: Leaves, dims: Dims) -> str:
+        return ""
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        return zero_bounds(measured.values)
+
+    def __str__(self) -> str:
+        return "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """The model of `kt.tolerance.rounding`, the default: `rounding_bounds`.
+
+    Attributes:
+      compute: the format of elementwise arithmetic; `input` for that of the arguments that take part.
+      precision: the static argument whose option `highest` forbids a backend to round operands of products; "" for one
+        that is called `precision`.
+      forms: other forms of the oracle, which are equal but for their rounding.
+    """
+
+    compute: str = "float32"
+    precision: str = ""
+    forms: tuple[Callable[..., object], ...] = ()
+    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
+    models_operands: ClassVar[bool] = True  # whether bounds account for how a backend rounds operands of products
+
+    def misfit(self, leaves: Leaves, dims: Dims) -> str:
+        return ""
+
+    def bounds(self, measured: Measured) -> tuple[RoundingLimit, ...]:
+        compute = None if self.compute == "input" else float_format(parse_dtype(self.compute))
+        exact_dots = measured.statics.get(self.precision or "precision", "").lower() == "highest"
+        return joined_bounds(measured, [measured.form(each) for each in self.forms], compute, exact_dots)
+
+    def __str__(self) -> str:
+        parts = [f"compute={self.compute}"] * (self.compute != "float32")
+        parts += [f"forms={' '.join(getattr(each, '__name__', repr(each)) for each in self.forms)}"] * bool(self.forms)
+        return f"rounding({', '.join(parts)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Conditioned:
+    """The model of `kt.tolerance.conditioned`: `conditioned_bounds`.
+
+    Attributes:
+      factor: the number of roundings that may act as one worst perturbation.
+      over: the dims over which terms of one sign are summed.
+      compute: the format of the kernel's arithmetic; `input` for that of its arguments.
+      samples: the number of random perturbations.
+    """
+
+    factor: float = 8.0
+    over: tuple[str, ...] = ()
+    compute: str = "float32"
+    samples: int = 4
+    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
+
+    def misfit(self, leaves: Leaves, dims: Dims) -> str:
+        for name in self.over:
+            if name not in dims:
+                return f"conditioned(over=...) names dim {name!r}, which no argument has; there are {', '.join(dims)}"
+        return ""
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        terms = math.prod(measured.dims[name] for name in self.over) if self.over else 0
+        fmt = _format(self.compute, measured)
+        return conditioned_bounds(measured, factor=self.factor, terms=terms, fmt=fmt, samples=self.samples)
+
+    def __str__(self) -> str:
+        over = f", over={' '.join(self.over)}" if self.over else ""
+        return f"conditioned(factor={self.factor:g}, compute={self.compute}{over})"
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """The model of `kt.tolerance.dot`: `inner_product_bound`.
+
+    Attributes:
+      over: the dims that are summed over, each in exactly two array arguments.
+      accumulate: the format of the sums; `input` for that of the arguments.
+      slope: the greatest slope of the function applied to the sum.
+      output: the output's dims; by default those of the first operand, then those new in the second, and so on.
+      precision: the static argument whose option `highest` forbids a backend to round operands; "" without one. The
+        bound then follows the case's option, which the kernel may ignore.
+    """
+
+    over: tuple[str, ...]
+    accumulate: str = "float32"
+    slope: float = 1.0
+    output: str = ""
+    precision: str = ""
+    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
+    models_operands: ClassVar[bool] = True  # whether bounds account for how a backend rounds operands of products
+
+    def misfit(self, leaves: Leaves, dims: Dims) -> str:
+        for dim in self.over:
+            operands = [path for path, leaf in leaves.items() if dim in leaf.shape]
+            if len(operands) != 2:
+                return (
+                    f"dot({' '.join(self.over)!r}) needs exactly two array arguments with dim {dim}, but "
+                    f"{len(operands)} have it ({', '.join(operands) or 'none'}); use conditioned(), or name another dim"
+                )
+        return ""
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        if self.precision and self.precision not in measured.statics:
+            raise DeclarationError(f"dot(precision={self.precision!r}): the kernel has no static argument of this name")
+        (value,) = measured.values
+        return (
+            inner_product_bound(
+                {path: measured.leaves[path] for path in measured.declared},
+                {path: tuple(map(str, leaf.shape)) for path, leaf in measured.declared.items()},
+                self.over,
+                _format(self.accumulate, measured),
+                value.shape,
+                slope=self.slope,
+                output=self.output,
+                exact_operands=bool(self.precision) and measured.statics[self.precision].lower() == "highest",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"dot(over={' '.join(self.over)}, accumulate={self.accumulate}, slope={self.slope:g})"
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """The model of `kt.tolerance.each`.
+
+    Attributes:
+      models: a model for each output, in their order.
+    """
+
+    models: tuple[Tolerance, ...]
+
+    def misfit(self, leaves: Leaves, dims: Dims) -> str:
+        return next((why for model in self.models if (why := model.misfit(leaves, dims))), "")
+
+    def bounds(self, measured: Measured) -> tuple[Limit, ...]:
+        if len(self.models) != len(measured.values):
+            outputs = len(measured.values)
+            raise DeclarationError(f"{self} has {len(self.models)} models, but the oracle {outputs} outputs")
+        return tuple(bound for i, model in enumerate(self.models) for bound in model.bounds(_with_output(measured, i)))
+
+    def __str__(self) -> str:
+        return f"each({', '.join(map(str, self.models))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Ulp:
+    """The model of `kt.tolerance.ulp`: `ulp_bounds`.
+
+    Attributes:
+      n: the error in ulps of `compute`.
+      compute: the format of the kernel's arithmetic; `input` for that of its arguments.
+    """
+
+    n: float
+    compute: str = "float32"
+
+    def misfit(self, leaves: Leaves, dims: Dims) -> str:
+        return "" if self.n > 0 else f"ulp({self.n:g}) allows no error: use exact()"
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        return ulp_bounds(measured.values, self.n, _format(self.compute, measured))
+
+    def __str__(self) -> str:
+        return f"ulp({self.n:g}, compute={self.compute})"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """The model of `kt.tolerance.reduction`: `reduction_bound`. Unlike `Conditioned`, it allows terms of both signs.
+
+    Attributes:
+      over: the dims that are summed over, in exactly one array argument.
+      accumulate: the format of the sum; `input` for that of the arguments.
+      output: the output's dims; by default those that remain, in their order, then any further axes.
+    """
+
+    over: tuple[str, ...]
+    accumulate: str = "float32"
+    output: str = ""
+    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
+
+    def misfit(self, leaves: Leaves, dims: Dims) -> str:
+        having = [path for path, leaf in leaves.items() if set(self.over) <= set(leaf.shape)]
+        if len(having) != 1:
+            return (
+                f"reduction({' '.join(self.over)!r}) needs exactly one array argument with these dims, but "
+                f"{len(having)} have them ({', '.join(having) or 'none'}); use conditioned(over=...), or other dims"
+            )
+        remaining = [str(axis) for axis in leaves[having[0]].shape if axis not in self.over]
+        missing = [axis for axis in remaining if axis not in self.output.split()] if self.output else []
+        return (
+            f"reduction(output={self.output!r}) lacks {' '.join(missing)}, which is not summed over" if missing else ""
+        )
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        (path,) = (p for p, leaf in measured.declared.items() if set(self.over) <= set(leaf.shape))
+        (value,) = measured.values
+        return (
+            reduction_bound(
+                measured.leaves[path],
+                tuple(map(str, measured.declared[path].shape)),
+                self.over,
+                math.prod(measured.dims[name] for name in self.over),
+                _format(self.accumulate, measured),
+                value.shape,
+                self.output,
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"reduction({' '.join(self.over)}, accumulate={self.accumulate})"
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceMultiple:
+    """The model of `kt.tolerance.reference`: `reference_bounds`.
+
+    Attributes:
+      reference: takes the arguments in the kernel's dtypes, as NumPy arrays, and returns its outputs.
+      factor: how many times as inaccurate as the reference the kernel may be.
+    """
+
+    reference: Callable[..., object]
+    factor: float = 2.0
+
+    def misfit(self, leaves: Leaves, dims: Dims) -> str:
+        if self.factor >= 1:
+            return ""
+        return (
+            f"reference(factor={self.factor:g}): use at least 1, since a kernel may be as inaccurate as the reference"
+        )
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        results = measured.in_kernel_dtypes(self.reference)
+        return reference_bounds(results, measured.values, measured.input_formats, self.factor)
+
+    def __str__(self) -> str:
+        name = getattr(self.reference, "__name__", type(self.reference).__name__)
+        return f"reference({name}, factor={self.factor:g})"
+
+
+def _format(name: str, measured: Measured) -> FloatFormat:
+    """Returns the format of a dtype name; `input` is the narrowest of the arguments'."""
+    if name != "input":
+        return float_format(parse_dtype(name))
+    return max(measured.input_formats, key=lambda fmt: fmt.unit_roundoff, default=FLOAT32)
+
+
+def _with_output(measured: Measured, i: int) -> Measured:
+    """Returns the case of an oracle that has only output `i`."""
+    return replace(
+        measured,
+        evaluate=lambda leaves: measured.evaluate(leaves)[i : i + 1],
+        values=measured.values[i : i + 1],
+        watched=lambda leaves: measured.watched(leaves)[i : i + 1],
+        in_kernel_dtypes=lambda function: measured.in_kernel_dtypes(function)[i : i + 1],
+    )
+
+
+# The error model behind `kt.tolerance.absolute` and `kt.tolerance.relative`: an error that a specification sets.
+
+
+@dataclass(frozen=True, slots=True)
+class Specified:
+    """The model of `kt.tolerance.absolute` and `kt.tolerance.relative`: `specified_bounds`.
+
+    Attributes:
+      kind: `absolute` or `relative`.
+      error: the largest error.
+      reason: the specification that sets it.
+    """
+
+    kind: str
+    error: float
+    reason: str
+
+    def misfit(self, leaves: Leaves, dims: Dims) -> str:
+        if not (isinstance(self.error, Real) and 0 < self.error < math.inf):
+            return f"{self.kind}({self.error!r}) is not a positive number; for no error, use exact()"
+        if not (isinstance(self.reason, str) and self.reason.strip()):
+            return f"{self.kind}({self.error:g}, reason) needs the specification that sets this error, as text"
+        return ""
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        return specified_bounds(measured.values, self.error, relative=self.kind == "relative")
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.error:g}): {self.reason}"

@@ -1,0 +1,262 @@
+"""Declared xfails: the verdict that is expected, the cases it is expected in, the reason and a link."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, ShapeDtype, is_float, is_integer
+from kerneltest.core.failures import exception_text, iter_causes
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.problems import hide_frames
+
+DECLARABLE = tuple(verdict for verdict in Verdict if verdict.is_finding and verdict is not Verdict.XPASS)
+
+
+@dataclass(frozen=True, slots=True)
+class Xfail:
+    """An expected finding. Any other finding fails; so does a cell in which a strict one never occurs.
+
+    Attributes:
+      verdict: the expected verdict.
+      reason: why it is expected.
+      url: a page that documents or tracks it.
+      backend, dtype, group, family: shell-style patterns of the cases it covers.
+      signature: a shell-style pattern of the signature's text, such as `*precision=highest*`.
+      strict: whether it must occur.
+    """
+
+    verdict: Verdict
+    reason: str
+    url: str
+    backend: str = "*"
+    dtype: str = "*"
+    group: str = ""
+    family: str = "*"
+    signature: str = "*"
+    strict: bool = True
+
+    def __str__(self) -> str:
+        backend = "every backend" if self.backend == "*" else self.backend
+        narrowed = [each for each in (self.dtype, self.family, self.signature) if each != "*"]
+        return f"{self.verdict} on {', '.join([backend, *filter(None, [self.group]), *narrowed])}"
+
+    def covers(self, backend: str, dtype: str, group: str, family: str, signature: str) -> bool:
+        """Returns whether it covers a case."""
+        return (
+            fnmatchcase(backend, self.backend)
+            and fnmatchcase(dtype, self.dtype)
+            and fnmatchcase(group, self.group or "*")
+            and fnmatchcase(family, self.family)
+            and fnmatchcase(signature, self.signature)
+        )
+
+
+@hide_frames
+def xfail(
+    verdict: str,
+    *,
+    reason: str,
+    url: str,
+    backend: str = "*",
+    dtype: str = "*",
+    group: str = "",
+    family: str = "*",
+    signature: str = "*",
+    strict: bool = True,
+) -> Xfail:
+    """Declares that a finding is expected.
+
+        xfail=[kt.xfail("unimplemented", backend="rocm", dtype="float64", reason="...", url="https://...")]
+
+    Args:
+      verdict: the expected verdict, such as `"mismatch"`.
+      reason: why it is expected, for readers of the report.
+      url: a page that documents or tracks it.
+      backend, dtype, family: shell-style patterns of the cases it covers; by default all.
+      group: a pattern of groups of families, such as `"special"` or `"*"`. At least one family of each group must
+        show it; without `group`, each family must.
+      signature: a shell-style pattern of the signature's text, such as `"*precision=highest*"`.
+      strict: fail where it never occurs; False for a failure that depends on the random values of a seed.
+
+    Raises:
+      ValueError: the verdict cannot be expected, the reason is empty, or the URL is not one.
+    """
+    if verdict not in DECLARABLE:
+        raise ValueError(f"xfail: {verdict!r} cannot be expected; choose one of {', '.join(DECLARABLE)}")
+    if not reason.strip():
+        raise ValueError("xfail: give the reason, for readers of the report")
+    if not url.startswith(("https://", "http://")):
+        raise ValueError(f"xfail: url must link to a page that documents or tracks it, not {url!r}")
+    return Xfail(Verdict(verdict), reason, url, backend, dtype, group, family, signature, strict)
+
+
+# Declared rejections: calls that a kernel must refuse.
+
+Replacement = Any  # a static value, or an `ArrayArgument`
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rejection:
+    """A call that must raise.
+
+    Attributes:
+      name: of the mistake in the call.
+      arguments: replacements for arguments, by name: a value for a static argument, an `ArrayArgument` of another shape
+        or dtype for an array.
+      dims: lengths by dim, which the dim need not admit.
+      raises: the type of the exception.
+      match: a regular expression to be found in its message.
+    """
+
+    name: str
+    arguments: Mapping[str, Replacement]
+    dims: Mapping[str, int]
+    raises: type[Exception]
+    match: str
+
+    @property
+    def expected(self) -> str:
+        """A description of the expected exception."""
+        return f"{self.raises.__name__} matching {self.match!r}"
+
+    def matches(self, error: BaseException) -> bool:
+        """Returns whether an exception, or one that it was raised from, is the expected one."""
+        return any(isinstance(e, self.raises) and re.search(self.match, exception_text(e)) for e in iter_causes(error))
+
+
+@hide_frames
+def rejects(
+    name: str,
+    /,
+    *,
+    raises: type[Exception],
+    match: str,
+    dims: Mapping[str, int] | None = None,
+    arguments: Mapping[str, Replacement] | None = None,
+    **changed: Replacement,
+) -> Rejection:
+    """Declares a call that the kernel must refuse, on every backend, before it runs.
+
+        rejects=[kt.rejects("negative_scale", scale=-1.0, raises=ValueError, match="scale must be positive")]
+
+    Args:
+      name: names it in reports, as the family `rejects_NAME`.
+      raises: the type of the exception, whether the kernel, Pallas or the backend's compiler raises it.
+      match: a regular expression to be found in its message.
+      dims: lengths in elements, by dim, which the dim need not admit. The other lengths are those of the pairing's
+        first signature.
+      arguments: replacements by name, for parameters whose names are options here, as in `{"match": 3}`.
+      changed: replacements by name: a value for a static argument, and `kt.array(...)` with another shape or dtype for
+        an array.
+
+    Raises:
+      ValueError: the name is not an identifier, `raises` is not an exception type, `match` is empty or malformed, or an
+        argument is given twice.
+    """
+    if not name.isidentifier():
+        raise ValueError(f"rejects: the name {name!r} must be an identifier, such as 'negative_scale'")
+    if not (isinstance(raises, type) and issubclass(raises, Exception)):
+        raise ValueError(f"rejects {name}: raises is the type of an exception, such as ValueError, not {raises!r}")
+    if not match:
+        raise ValueError(f"rejects {name}: give a match for the message, or any {raises.__name__} would count")
+    try:
+        re.compile(match)
+    except re.error as error:
+        raise ValueError(f"rejects {name}: match is not a regular expression: {error}") from error
+    every = {**changed, **(arguments or {})}
+    if len(every) < len(changed) + len(arguments or {}):
+        raise ValueError(f"rejects {name}: {', '.join(changed.keys() & (arguments or {}).keys())} is given twice")
+    return Rejection(name, every, dict(dims or {}), raises, match)
+
+
+# Outputs of an oracle that are defined only at some elements; the kernel's other elements are not compared.
+
+Output = Any  # anything that NumPy converts to an array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Defined:
+    """One output of an oracle, as returned by `defined`.
+
+    Attributes:
+      values: the output.
+      where: True for elements that are compared; booleans that broadcast to the shape of `values`.
+    """
+
+    values: Output
+    where: Output
+
+
+def undefined_output(output: ShapeDtype | Array) -> Defined:
+    """Returns an output that is not compared anywhere: zeros of the shape of a kernel's output."""
+    wide = np.float64 if is_float(output.dtype) else np.int64 if is_integer(output.dtype) else np.bool_
+    return Defined(np.zeros(output.shape, wide), np.False_)
+
+
+class Ignored:
+    """An output that is not compared."""
+
+    def __repr__(self) -> str:
+        return "kt.ignored"
+
+
+ignored = Ignored()
+"""A placeholder for an output that is not compared, such as statistics saved for a backward pass.
+
+    return x / norm, kt.ignored
+
+Memory errors in the kernel's output are still found.
+"""
+
+
+def defined(values: Output, *, where: Output) -> Defined:
+    """Returns an output of an oracle that is defined only at some elements.
+
+        scores = np.where(mask, q @ k.T, -np.inf)
+        return kt.defined(softmax(scores) @ v, where=mask.any(axis=-1, keepdims=True))
+
+    The kernel's other elements may be anything: they are not compared and are counted as such. Memory errors there are
+    still found. A declared gradient is that of the defined elements.
+
+    Args:
+      values: one output. If there are several, wrap each that needs it: `return kt.defined(out, where=seen), maximum`.
+      where: booleans that broadcast to the shape of `values`: True for elements that the kernel must compute.
+
+    Raises:
+      TypeError: `where` is not boolean, or `values` contains several outputs.
+      ValueError: `where` does not broadcast to the shape of `values`.
+    """
+    if isinstance(values, (tuple, list, dict, Defined)):
+        raise TypeError(f"kt.defined takes one output, not a {type(values).__name__}; wrap each output separately")
+    dtype = getattr(where, "dtype", None) or np.asarray(where).dtype
+    if dtype != np.bool_:
+        raise TypeError(f"kt.defined: where= has dtype {dtype}; it takes booleans, such as the result of a comparison")
+    shape, wanted = np.shape(where), np.shape(values)
+    if len(shape) > len(wanted) or any(n not in (1, m) for n, m in zip(shape[::-1], wanted[::-1], strict=False)):
+        raise ValueError(f"kt.defined: where= has shape {shape}, which does not broadcast to {wanted}, the output's")
+    return Defined(values, where)
+
+
+def split_defined(
+    outputs: Sequence[Output], like: Sequence[ShapeDtype | Array]
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Returns copies of an oracle's outputs, zero where they are undefined, and a mask of the defined elements of each.
+
+    Args:
+      outputs: of the oracle.
+      like: outputs of the kernel, which give ignored ones their shape.
+    """
+    values, compared = [], []
+    for number, output in enumerate(outputs):
+        if isinstance(output, Ignored):
+            output = undefined_output(like[number]) if number < len(like) else Defined(0.0, np.False_)
+        value = np.array(output.values if isinstance(output, Defined) else output)
+        where = np.broadcast_to(output.where if isinstance(output, Defined) else np.True_, value.shape)
+        value[~where] = 0
+        values.append(value)
+        compared.append(where)
+    return tuple(values), tuple(compared)

@@ -1,0 +1,233 @@
+"""Mutants of a kernel: the places in its jaxpr where operators apply, and the jaxpr with one of them applied.
+
+A mutant is like one edit of the source. It changes all equations of one primitive from one place in the source, in any
+signature, so that it is the same mutant at all lengths.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from jax.extend.core import jaxpr_as_fun
+
+from kerneltest.backends.base import Agree, Executable, Inputs
+from kerneltest.backends.interpret import Interpret, evaluate
+from kerneltest.backends.jitted import NumpyExecutable, NumpyPath
+from kerneltest.core.failures import Failure
+from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.cache import Tracer
+from kerneltest.extensions.mutation.operators import OPERATORS, EquationChange, Operator
+from kerneltest.plan.signatures import Signature
+from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr
+from kerneltest.trace.jax_compat.source_lines import place_of, propagate_call_lines
+from kerneltest.trace.rewrite import rewrite_jaxpr
+from kerneltest.trace.tracing import Traced, analyze
+from kerneltest.trace.walk import iter_equations, primitive_name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KernelMutant:
+    """A kernel with one change.
+
+    Attributes:
+      file, line, column: the place of the code that is changed; lines count from 1.
+      operator: the operator's name.
+      primitive: the primitive of the equations that are changed.
+      phrase: the change in words.
+    """
+
+    file: str
+    line: int
+    column: int
+    operator: str
+    primitive: str
+    phrase: str
+
+    @property
+    def place(self) -> str:
+        """FILE:LINE."""
+        return f"{self.file}:{self.line}"
+
+
+class InvalidMutantError(Exception):
+    """An operator could not change an equation. The message says why."""
+
+
+def locate_equations(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
+    """Gives each equation in JAX's own functions, such as `jnp.where`, the place of their call in the kernel."""
+
+    def rule(equation: Equation) -> Sequence[Equation] | None:
+        other = propagate_call_lines(equation)
+        return None if other is equation else [other]
+
+    located: ClosedJaxpr = rewrite_jaxpr(jaxpr, rule)
+    return located
+
+
+def find_mutants(jaxpr: Jaxpr, operators: Collection[Operator]) -> Iterator[KernelMutant]:
+    """Yields the mutants of a jaxpr with located equations, in the order of its equations, some more than once."""
+    for equation, _ in iter_equations(jaxpr):
+        if (place := place_of(equation.source_info)) is None:
+            continue
+        for operator in operators:
+            for change in _changes(operator, equation):
+                yield KernelMutant(*place, operator.name, primitive_name(equation), change.phrase)
+
+
+def apply_mutant(jaxpr: ClosedJaxpr, mutant: KernelMutant) -> ClosedJaxpr | None:
+    """Returns a jaxpr with located equations as the mutant has it; None if it has none of the mutant's equations.
+
+    Raises:
+      InvalidMutantError: an equation cannot be changed in this way.
+    """
+    operator = OPERATORS.get(mutant.operator)
+    assert operator is not None
+    changed = 0
+
+    def rule(equation: Equation) -> Sequence[Equation] | None:
+        nonlocal changed
+        if primitive_name(equation) != mutant.primitive:
+            return None
+        if place_of(equation.source_info) != (mutant.file, mutant.line, mutant.column):
+            return None
+        for change in _changes(operator, equation):
+            if change.phrase == mutant.phrase:
+                changed += 1
+                return _make(change)
+        return None
+
+    result = rewrite_jaxpr(jaxpr, rule)
+    return result if changed else None
+
+
+def _changes(operator: Operator, equation: Equation) -> list[EquationChange]:
+    """Returns the changes of an equation, one for each phrase."""
+    return list({change.phrase: change for change in operator.mutate(equation)}.values())
+
+
+def _make(change: EquationChange) -> Sequence[Equation]:
+    try:
+        return change.equations()
+    except Exception as error:
+        raise InvalidMutantError(f"{type(error).__name__}: {error}") from error
+
+
+# A tracer that gives a mutant in place of the kernel, and a backend that evaluates it without a compiler.
+
+
+@dataclass(slots=True)
+class LocatedTraces(Tracer):
+    """Traces of a kernel with located equations, from which all of its mutants are made.
+
+    Attributes:
+      plain: by signature and platform.
+      wide: those in float64, by signature; None for a signature without one.
+    """
+
+    plain: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
+    wide: dict[tuple[Signature, str], Traced | None] = field(default_factory=dict)
+
+    def trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced:
+        key = signature, platform
+        if key not in self.plain:
+            traced = Tracer.trace(self, pairing, signature, platform)
+            self.plain[key] = _located(traced)
+        return self.plain[key]
+
+    def trace_wide(self, pairing: Pairing, signature: Signature, own: Traced, platform: str) -> Traced | None:
+        key = signature, platform
+        if key not in self.wide:
+            traced = Tracer.trace_wide(self, pairing, signature, own, platform)
+            self.wide[key] = traced and _located(traced)
+        return self.wide[key]
+
+    def trace_variation(self, plain: Traced, make: Callable[[], Traced]) -> Traced:
+        return _located(make())
+
+
+@dataclass(slots=True)
+class MutantTracer(Tracer):
+    """Gives the traces of one mutant.
+
+    Attributes:
+      originals: the kernel's own traces.
+      mutant: the mutant to apply to them.
+      changed: the traces that differ from the kernel's, with those.
+      problem: why the mutant could not be made for some signature; "" if it could.
+    """
+
+    originals: LocatedTraces
+    mutant: KernelMutant
+    changed: dict[Traced, Traced] = field(default_factory=dict)
+    problem: str = ""
+
+    def trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced:
+        original = self.originals.trace(pairing, signature, platform)
+        mutated = self._mutate(original)
+        if mutated is None:
+            return original
+        self.changed[mutated] = original
+        return mutated
+
+    def trace_wide(self, pairing: Pairing, signature: Signature, own: Traced, platform: str) -> Traced | None:
+        wide = self.originals.trace_wide(pairing, signature, self.changed.get(own, own), platform)
+        if wide is None or own not in self.changed:
+            return wide
+        return self._mutate(wide)
+
+    def trace_variation(self, plain: Traced, make: Callable[[], Traced]) -> Traced:
+        traced = make()
+        if plain in self.changed:
+            return traced  # it was made from the mutant
+        located = self.originals.trace_variation(plain, lambda: traced)
+        mutated = self._mutate(located)
+        if mutated is None:
+            return traced
+        self.changed[mutated] = traced
+        return mutated
+
+    def _mutate(self, traced: Traced) -> Traced | None:
+        try:
+            jaxpr = apply_mutant(traced.jaxpr, self.mutant)
+        except InvalidMutantError as error:
+            self.problem = str(error)
+            return None
+        return None if jaxpr is None else mutate_trace(traced, jaxpr)
+
+
+def _located(traced: Traced) -> Traced:
+    """Returns a trace with located equations."""
+    return replace(mutate_trace(traced, locate_equations(traced.jaxpr)), function=traced.function)
+
+
+def mutate_trace(traced: Traced, jaxpr: ClosedJaxpr) -> Traced:
+    """Returns a trace with another jaxpr; its calls keep the languages that the kernel's have."""
+    mutated = analyze(jaxpr, jaxpr_as_fun(jaxpr), traced.inputs)
+    pairs = zip(mutated.calls, traced.calls, strict=True)
+    calls = tuple(replace(new, dialect=old.dialect, evidence=old.evidence) for new, old in pairs)
+    return replace(mutated, calls=calls, by_platform=traced.by_platform, eager=traced.eager)
+
+
+class _UncheckedPath(NumpyPath):
+    """Evaluations whose results are final, for a mutant and for the kernel that it is compared with."""
+
+    def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> NumpyExecutable | None:
+        return self.prepare_unchecked(traced)
+
+    def is_trusted(self, traced: Traced) -> bool:
+        return True
+
+
+class EvaluatedInterpret(Interpret):
+    """Pallas' interpreter, evaluated in NumPy wherever that is possible, also for wrong results."""
+
+    def prepare(self, traced: Traced) -> Executable:
+        try:
+            evaluation = evaluate(traced)
+        except Failure:
+            raise
+        except Exception:  # an operation that only JAX's own interpreter has
+            evaluation = None
+        return super().prepare(traced) if evaluation is None else evaluation
+
+    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> NumpyPath:
+        return _UncheckedPath(evaluate, compiled, count)

@@ -1,0 +1,253 @@
+"""The result of a mutation test as text and as data."""
+
+import linecache
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from kerneltest.declare.dims import Dim
+from kerneltest.declare.domains import parse_domain
+from kerneltest.declare.error_models import Rounding
+from kerneltest.declare.kinds.base import ArrayArgument
+from kerneltest.declare.pairing import Pairing
+from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
+from kerneltest.extensions.mutation.mutants import KernelMutant
+from kerneltest.records.schema import MutantCounts, MutantTrial, MutationScore, ScoredMutant
+
+# The files that `kerneltest mutate --json` and `kerneltest coverage --json` write, read again.
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSite:
+    """A place of a kernel with several states, those that cases exercise, and those that they do not."""
+
+    place: str
+    what: str
+    seen: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCoverage:
+    """The coverage of a pairing by its planned cases.
+
+    Attributes:
+      pairing: its node id.
+      cases: number of cases that were evaluated.
+      exercised, states: numbers of states.
+      sites: the places of the kernel.
+      problem: why it was not measured; "" if it was.
+    """
+
+    pairing: str
+    cases: int = 0
+    exercised: int = 0
+    states: int = 0
+    sites: tuple[StoredSite, ...] = field(default=())
+    problem: str = ""
+
+
+def read_results(path: Path, kind: type[_Result]) -> list[_Result]:
+    """Reads the results in a file.
+
+    Raises:
+      ValueError: the file cannot be read, or has other contents.
+    """
+    try:
+        found: list[_Result] = TypeAdapter(list[kind]).validate_json(path.read_bytes())  # type: ignore[valid-type]
+    except (OSError, ValidationError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+        raise ValueError(f"{path}: {reason}") from error
+    return found
+
+
+# The score of a pairing: how many mutants of its kernel its cases find.
+
+
+def count_ends(trials: Sequence[Trial]) -> MutantCounts:
+    """Returns the counts of some trials by their end."""
+    ends = Counter(trial.end for trial in trials)
+    return MutantCounts(**{end.value: ends[end] for end in TrialEnd})
+
+
+def score_of(pairing: str, trials: Sequence[Trial]) -> MutationScore:
+    """Returns the score of a pairing for the records of a run.
+
+    Args:
+      pairing: its node id.
+      trials: of all mutants of its kernel.
+    """
+    left = tuple(
+        MutantTrial(ScoredMutant(each.file, each.line, each.phrase), str(trial.end), trial.note)
+        for trial in trials
+        for each in [trial.mutant]
+        if trial.end in (TrialEnd.SURVIVED, TrialEnd.UNDECIDED)
+    )
+    return MutationScore(pairing=pairing, mutants=left, **asdict(count_ends(trials)))
+
+
+def kills_by(trials: Sequence[Trial], attribute: str) -> Counter[str]:
+    """Returns the number of mutants that each backend, family or group (`attribute`) found first."""
+    return Counter(str(getattr(trial.kill, attribute)) for trial in trials if trial.kill is not None)
+
+
+def count_disregarded(trials: Sequence[Trial]) -> int:
+    """Returns the number of cases that were disregarded because the unchanged kernel has a finding there."""
+    return len({case for trial in trials for case in trial.disregarded})
+
+
+# Changes of a declaration that find more mutants, each tried on the mutants that survived.
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A change of a declaration or of the depth that finds mutants which survived.
+
+    Attributes:
+      text: the change to make.
+      found: the trials of the mutants that it finds.
+      of: the number of mutants on which it was tried.
+      alarms: the number of cases in which the kernel itself then has a finding: the kernel or the oracle may be wrong.
+    """
+
+    text: str
+    found: tuple[Trial, ...]
+    of: int
+    alarms: int
+
+    def __str__(self) -> str:
+        example = self.found[0].kill
+        assert example is not None
+        text = f"{self.text}: finds {len(self.found)} of {self.of} remaining mutants"
+        text += f", one by {example.family} at {example.signature}"
+        if self.alarms:
+            text += f"; the kernel itself then has {self.alarms} findings, which you should look at first"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    text: str
+    pairing: Pairing
+    depth: str
+
+
+_DEEPER = {"quick": ("standard", "deep"), "standard": ("deep",), "deep": ()}
+
+
+def advise(
+    pairing: Pairing, pairing_id: str, depth: str, survivors: Sequence[KernelMutant], report: Callable[[str], None]
+) -> list[Advice]:
+    """Tries changes of a declaration on mutants that survived, in interpret mode.
+
+    Args:
+      pairing: the pairing whose declaration is changed.
+      pairing_id: its node id.
+      depth: the depth at which they survived.
+      survivors: the mutants.
+      report: called with the text of each change before it is tried.
+
+    Returns:
+      The changes that find some, in the order in which they were tried. Each is tried on the mutants that are left.
+    """
+    left, found = list(survivors), []
+    for option in _options(pairing, depth):
+        if not left:
+            break
+        report(f"trying {option.text} on {len(left)} mutants")
+        try:
+            session = MutationSession(plan_items(option.pairing, pairing_id, "interpret", option.depth))
+        except UnfitPairingError:
+            continue
+        trials = [session.judge(mutant) for mutant in left]
+        killed = tuple(trial for trial in trials if trial.end is TrialEnd.KILLED)
+        if killed:
+            found.append(Advice(option.text, killed, len(left), count_disregarded(trials)))
+            left = [trial.mutant for trial in trials if trial.end is not TrialEnd.KILLED]
+    return found
+
+
+def _options(pairing: Pairing, depth: str) -> Iterator[_Option]:
+    """Yields changes that make a pairing stricter, the cheapest first."""
+    if not isinstance(pairing.tolerance, Rounding):
+        yield _Option("leave out tolerance=", _changed(pairing, tolerance=Rounding()), depth)
+    for name, dim in pairing.dims.items():
+        if dim.values:
+            freed = Dim(block=dim.block, multiple_of=dim.multiple_of, on=dim.on)
+            text = f"declare dims=dict({name}=kt.dim(block=...)) without values={dim.values}"
+            yield _Option(text, _changed(pairing, dims={**pairing.dims, name: freed}), depth)
+    for name, argument in pairing.arguments.items():
+        if isinstance(argument, ArrayArgument):
+            freed_argument = replace(argument, domain=parse_domain(None, argument.dtypes))
+            if freed_argument != argument:
+                arguments = {**pairing.arguments, name: freed_argument}
+                yield _Option(f"leave out domain= of {name}", _changed(pairing, arguments=arguments), depth)
+    for deeper in _DEEPER[depth]:
+        yield _Option(f"run --kt-depth {deeper}", pairing, deeper)
+
+
+def _changed(pairing: Pairing, **changes: object) -> Pairing:
+    return replace(pairing, **changes)  # type: ignore[arg-type]
+
+
+_SHOWN = 6  # families that are named
+
+
+def format_result(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice], *, all_of_them: bool) -> list[str]:
+    """Returns the lines that show a pairing's score, its survivors by line, and what would find them.
+
+    Args:
+      pairing: its name.
+      trials: of its mutants, ordered by place.
+      advice: changes that find survivors.
+      all_of_them: whether to list all mutants, not only survivors.
+    """
+    seconds = sum(trial.seconds for trial in trials)
+    lines = [f"{pairing}: {count_ends(trials)} ({seconds:.1f} s)"]
+    by_family = kills_by(trials, "family").most_common()
+    if by_family:
+        rest = sum(count for _, count in by_family[_SHOWN:])
+        named = [f"{name} {count}" for name, count in by_family[:_SHOWN]] + [f"others {rest}"] * bool(rest)
+        lines.append(f"  found first by: {', '.join(named)}")
+    left = (TrialEnd.SURVIVED, TrialEnd.UNDECIDED)
+    listed = [trial for trial in trials if all_of_them or trial.end in left]
+    for place, group in groupby(listed, key=lambda trial: trial.mutant.place):
+        source = linecache.getline(*_file_and_line(place)).strip()
+        lines.append(f"  {place}  {source}".rstrip())
+        lines += [f"    {line}" for trial in group for line in _format_trial(trial)]
+    lines += [f"  To find more: {each}" for each in advice]
+    return lines
+
+
+def _file_and_line(place: str) -> tuple[str, int]:
+    file, _, line = place.rpartition(":")
+    return file, int(line)
+
+
+def _format_trial(trial: Trial) -> Iterator[str]:
+    mutant = trial.mutant
+    yield f"{trial.end}: {mutant.phrase} ({mutant.operator}, column {mutant.column})"
+    if trial.kill is not None:
+        kill = trial.kill
+        yield f"  by {kill.family} on {kill.backend}: {kill.verdict} at {kill.signature}"
+    if trial.note:
+        yield f"  {trial.note}"
+
+
+def result_as_data(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice]) -> dict[str, Any]:
+    """Returns a result in a form that JSON can hold."""
+    score = count_ends(trials)
+    return {
+        "pairing": pairing,
+        "score": score.share,
+        **asdict(score),
+        "mutants": [asdict(trial) for trial in trials],
+        "advice": [{"text": each.text, "found": len(each.found), "of": each.of} for each in advice],
+    }

@@ -1,0 +1,381 @@
+"""Evaluation of a jaxpr: the function for each equation is looked up once; a call then runs them in order."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from jax import dtypes
+
+from kerneltest.core.dtypes import Array, is_float, is_promotable
+from kerneltest.trace.jax_compat.interpreter_threads import call_back
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Atom, ClosedJaxpr, DType, Equation, Jaxpr, Var
+from kerneltest.trace.scalars import UnknownError as UnknownError
+from kerneltest.trace.walk import scan_counts
+
+# Values with rows: arrays whose first axis counts sets of inputs, or has length 1 if all sets share the value.
+
+
+class BatchedRef:
+    """The memory that a reference refers to.
+
+    Attributes:
+      array: its content, (rows, *shape).
+    """
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+
+Value: TypeAlias = Any  # an Array with rows, or a BatchedRef
+# Evaluates one equation: from its operands to its results.
+EquationFunction: TypeAlias = Callable[[Sequence[Value]], Sequence[Value]]
+# Evaluates an equation whose operands and one result are all arrays.
+ArrayFunction: TypeAlias = Callable[..., Any]
+
+
+_promotes: ContextVar[bool] = ContextVar("promotes", default=False)
+_in_step: ContextVar[bool] = ContextVar("in step", default=False)
+
+
+@contextmanager
+def promote_floats() -> Iterator[None]:
+    """Has kernels that are prepared in this context computed in float64, except for what they store in float8."""
+    token = _promotes.set(True)
+    try:
+        yield
+    finally:
+        _promotes.reset(token)
+
+
+@contextmanager
+def in_step() -> Iterator[None]:
+    """Has rows that take different branches, or loop a different number of times, raise UnknownError."""
+    token = _in_step.set(True)
+    try:
+        yield
+    finally:
+        _in_step.reset(token)
+
+
+def is_promoting() -> bool:
+    """Returns whether kernels are now prepared in `promote_floats`."""
+    return _promotes.get()
+
+
+def dtype_of(aval: AbstractValue) -> DType:
+    """The dtype in which a value is computed.
+
+    Raises:
+      UnknownError: NumPy does not have it, as for a semaphore or a key.
+    """
+    try:
+        dtype: DType = np.dtype(aval.dtype)
+    except (TypeError, AttributeError):
+        raise UnknownError(str(aval)) from None
+    return promoted_dtype(dtype)
+
+
+def promoted_dtype(dtype: DType) -> DType:
+    """Returns float64 for a float of 16 bits or more in `promote_floats`, otherwise the dtype itself."""
+    return np.dtype(np.float64) if _promotes.get() and is_promotable(dtype) else dtype
+
+
+def constant(value: Any, dtype: DType) -> Array:
+    """A constant of a jaxpr as an array with one row, in the dtype in which it is computed."""
+    return np.asarray(value, dtype)[None].astype(promoted_dtype(dtype), copy=False)
+
+
+def unwritten_memory(shape: Sequence[int], dtype: DType) -> Array:
+    """Unwritten memory with the content that Pallas' interpreter gives it: NaN, the least integer, or False."""
+    if is_float(dtype):
+        return np.full(shape, np.nan, dtype)
+    return np.full(shape, False if dtype == np.bool_ else ml_dtypes.iinfo(dtype).min, dtype)
+
+
+def scoped_memory(aval: AbstractValue) -> Callable[[int], BatchedRef]:
+    """The function from a number of rows to unwritten memory of a type. The memory of a semaphore is never read.
+
+    Raises:
+      UnknownError: NumPy does not have its dtype.
+    """
+    shape = tuple(aval.shape)
+    extended = jnp.issubdtype(aval.dtype, dtypes.extended)
+    if extended and not jnp.issubdtype(aval.dtype, dtypes.prng_key):
+        return lambda rows: BatchedRef(np.zeros((rows, *shape), bool))
+    dtype = dtype_of(aval)
+    return lambda rows: BatchedRef(unwritten_memory((rows, *shape), dtype))
+
+
+def rows_of(values: Sequence[Value]) -> int:
+    """The number of rows that some values have together."""
+    return max((len(each.array if isinstance(each, BatchedRef) else each) for each in values), default=1)
+
+
+def is_uniform(values: Sequence[Array]) -> bool:
+    """Returns whether every array has a single row."""
+    return all(len(each) == 1 for each in values)
+
+
+def by_row(arrays: Sequence[Array]) -> Iterator[list[Array]]:
+    """Yields the arrays of each row in turn, without their row axis."""
+    for row in range(rows_of(arrays)):
+        yield [each[row if len(each) > 1 else 0] for each in arrays]
+
+
+def run_by_group(
+    keys: Array, values: Sequence[Value], run: Callable[[Any, list[Value]], Sequence[Array]]
+) -> Sequence[Array]:
+    """Runs each group of rows that share a key by itself, and joins the results.
+
+    Args:
+      keys: (rows,).
+      values: the inputs; what a group writes to their memory is written back.
+      run: from a key and the group's values to the group's results.
+
+    Raises:
+      UnknownError: rows of different groups share memory, or are to stay in step.
+    """
+    groups = np.unique(keys)
+    if len(groups) == 1:
+        return run(groups[0], list(values))
+    if _in_step.get():
+        raise UnknownError("rows that take different branches")
+    results: list[Array] = []
+    for key in groups:
+        rows = np.flatnonzero(keys == key)
+        part = [_select_rows(value, rows, len(keys)) for value in values]
+        made = run(key, part)
+        for whole, some in zip(values, part, strict=True):
+            if isinstance(whole, BatchedRef) and whole.array.flags.writeable:
+                if len(whole.array) != len(keys):
+                    raise UnknownError("memory that is shared by rows with different control flow")
+                whole.array[rows] = some.array
+        if not results:
+            results = [np.empty((len(keys), *each.shape[1:]), each.dtype) for each in made]
+        for each, result in zip(made, results, strict=True):
+            result[rows] = each
+    return results
+
+
+def _select_rows(value: Value, rows: Array, count: int) -> Value:
+    if isinstance(value, BatchedRef):
+        part = value.array[rows] if len(value.array) == count else np.repeat(value.array, len(rows), 0)
+        part.flags.writeable = value.array.flags.writeable
+        return BatchedRef(part)
+    return value[rows] if len(value) == count else value
+
+
+class BatchedEvaluator:
+    """An evaluator of jaxprs, and the Pallas program that it currently runs.
+
+    Args:
+      rule: from this evaluator and an equation to the function that evaluates the equation.
+
+    Attributes:
+      rule: the same.
+      program: the current program's number along each axis of the grid, (1,) each.
+      grid: the number of programs along each axis.
+    """
+
+    def __init__(self, rule: "Rule") -> None:
+        self.rule = rule
+        self.program: Sequence[Array] = ()
+        self.grid: Sequence[int] = ()
+        # By the jaxpr's id, with the jaxpr itself to keep that id in use.
+        self._compiled: dict[int, tuple[Jaxpr, CompiledJaxpr]] = {}
+
+    def compile(self, jaxpr: Jaxpr, *, consts_as_arguments: bool = False) -> "CompiledJaxpr":
+        """Prepares a jaxpr for evaluation.
+
+        Args:
+          jaxpr: open or closed.
+          consts_as_arguments: whether it is called with its constants as its first arguments.
+
+        Raises:
+          UnknownError: it contains an unsupported operation.
+        """
+        if id(jaxpr) not in self._compiled:
+            self._compiled[id(jaxpr)] = jaxpr, CompiledJaxpr(self, jaxpr, consts_as_arguments)
+        return self._compiled[id(jaxpr)][1]
+
+
+# From an evaluator and an equation to the function that evaluates the equation.
+Rule = Callable[[BatchedEvaluator, Equation], EquationFunction]
+
+
+class CompiledJaxpr:
+    """A jaxpr with the functions that evaluate its equations.
+
+    Args:
+      evaluator: finds the functions.
+      jaxpr: open or closed.
+      consts_as_arguments: whether it is called with its constants as its first arguments.
+    """
+
+    def __init__(self, evaluator: BatchedEvaluator, jaxpr: Jaxpr, consts_as_arguments: bool) -> None:
+        consts = [] if consts_as_arguments or not isinstance(jaxpr, ClosedJaxpr) else list(jaxpr.consts)
+        jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+        if not consts_as_arguments and len(consts) != len(jaxpr.constvars):
+            raise UnknownError("constants without values")
+        self._slots: dict[Var, int] = {}
+        self._initial: list[Value] = []  # the content of the slots before a call
+        for variable, const in zip(jaxpr.constvars, consts, strict=False):
+            self._slot(variable, constant(const, np.asarray(const).dtype))
+        self._inputs = [self._slot(v) for v in (*(jaxpr.constvars if consts_as_arguments else ()), *jaxpr.invars)]
+        self._steps: list[tuple[EquationFunction, list[int], list[int]]] = []
+        for equation in jaxpr.eqns:
+            inputs = [self._slot(variable) for variable in equation.invars]
+            self._steps.append((evaluator.rule(evaluator, equation), inputs, [self._slot(v) for v in equation.outvars]))
+        self._outputs = [self._slot(variable) for variable in jaxpr.outvars]
+
+    def _slot(self, variable: Atom, value: Value = None) -> int:
+        if hasattr(variable, "val"):
+            self._initial.append(constant(variable.val, variable.aval.dtype))
+            return len(self._initial) - 1
+        if variable not in self._slots:
+            self._slots[variable] = len(self._initial)
+            self._initial.append(value)
+        return self._slots[variable]
+
+    def __call__(self, arguments: Sequence[Value]) -> list[Value]:
+        values = self._initial.copy()
+        for slot, argument in zip(self._inputs, arguments, strict=True):
+            values[slot] = argument
+        for function, inputs, outputs in self._steps:
+            results = function([values[i] for i in inputs])
+            if len(outputs) == 1:  # the common case, without a loop
+                values[outputs[0]] = results[0]
+            elif outputs:
+                for slot, result in zip(outputs, results, strict=True):
+                    values[slot] = result
+        return [values[i] for i in self._outputs]
+
+
+# Rules for control flow, for calls, and for the number of the current program.
+
+_CALLS = (
+    "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr checkpoint remat "
+    "custom_vmap_call eval_jaxpr"
+)
+
+
+def _call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    inner = next((value for value in equation.params.values() if isinstance(value, ClosedJaxpr)), None)
+    if inner is None:
+        raise UnknownError("a call without a jaxpr")
+    return evaluator.compile(inner)
+
+
+def _program_id(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    axis = equation.params["axis"]
+    return lambda operands: (evaluator.program[axis],)
+
+
+def _num_programs(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    axis = equation.params["axis"]
+    return lambda operands: (np.array([evaluator.grid[axis]], np.int32),)
+
+
+def _cond(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    branches = [evaluator.compile(branch) for branch in equation.params["branches"]]
+
+    def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
+        index, *rest = operands
+        keys = np.clip(index.astype(np.int64), 0, len(branches) - 1)
+        if len(keys) == 1:
+            return branches[int(keys[0])](rest)
+        return run_by_group(keys, rest, lambda key, part: branches[int(key)](part))
+
+    return evaluate
+
+
+def _while(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    params = equation.params
+    count = params["cond_nconsts"]
+    start = count + params["body_nconsts"]
+    condition, body = evaluator.compile(params["cond_jaxpr"]), evaluator.compile(params["body_jaxpr"])
+
+    def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
+        carried = list(operands[start:])
+        while True:
+            (going,) = condition([*operands[:count], *carried])
+            if len(going) > 1 and going.any() and not going.all():
+                whole = [*operands[:start], *carried]
+                return run_by_group(going, whole, lambda on, part: evaluate(part) if on else part[start:])
+            if not going.any():
+                return carried
+            carried = body([*operands[count:start], *carried])
+
+    return evaluate
+
+
+def _scan(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    params = equation.params
+    body, length = evaluator.compile(params["jaxpr"]), params["length"]
+    fixed, carry = scan_counts(params)
+    order = range(length)[::-1] if params["reverse"] else range(length)
+    avals = [v.aval for v in equation.outvars[carry:]]
+
+    def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
+        consts, carried, xs = operands[:fixed], list(operands[fixed : fixed + carry]), operands[fixed + carry :]
+        stacked: list[list[Array]] = []
+        for i in order:
+            results = body([*consts, *carried, *(x[:, i] for x in xs)])
+            carried = results[:carry]
+            stacked.append(results[carry:])
+        if params["reverse"]:
+            stacked.reverse()
+        return [*carried, *(_stack([results[k] for results in stacked], aval) for k, aval in enumerate(avals))]
+
+    return evaluate
+
+
+def _stack(results: list[Array], aval: AbstractValue) -> Array:
+    if not results:
+        return np.zeros((1, *aval.shape), dtype_of(aval))
+    rows = rows_of(results)
+    return np.stack([np.broadcast_to(x, (rows, *x.shape[1:])) for x in results], axis=1)
+
+
+def _run_scoped(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    inner = equation.params["jaxpr"]
+    body = evaluator.compile(inner, consts_as_arguments=True)
+    fresh = [scoped_memory(v.aval) for v in inner.invars]
+    if equation.params.get("collective_axes"):
+        raise UnknownError("memory that programs share")
+
+    def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
+        rows = rows_of(operands)
+        return body([*operands, *(make(rows) for make in fresh)])
+
+    return evaluate
+
+
+def call_python(equation: Equation) -> EquationFunction:
+    """Calls back into Python, for a single row only, since a callback may change state."""
+    callback, dtypes = equation.params["callback"], [dtype_of(v.aval) for v in equation.outvars]
+
+    def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
+        if not is_uniform(operands):
+            raise UnknownError("a callback with several rows")
+        results = call_back(callback, [x[0].copy() for x in operands])  # it may keep its arguments, and write to them
+        return [np.array(result, dtype)[None] for result, dtype in zip(results, dtypes, strict=True)]
+
+    return evaluate
+
+
+CONTROL: Mapping[str, Callable[[BatchedEvaluator, Equation], EquationFunction]] = {
+    "program_id": _program_id,
+    "num_programs": _num_programs,
+    "cond": _cond,
+    "while": _while,
+    "scan": _scan,
+    "run_scoped": _run_scoped,
+    **dict.fromkeys(_CALLS.split(), _call),
+}

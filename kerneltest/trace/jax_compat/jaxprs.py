@@ -1,0 +1,189 @@
+"""Names for the parts of a jaxpr.
+
+JAX's abstract values declare neither shape nor dtype, and its classes differ between releases. Most of these names
+therefore tell a reader what a value is, and leave its attributes unchecked.
+"""
+
+import functools
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+from jax._src import core
+from jax._src.lax import parallel
+from jax._src.mesh import empty_concrete_mesh
+from jax._src.pallas import core as pallas_core
+from jax._src.pallas import primitives as shared_primitives
+from jax._src.sharding_impls import UNSPECIFIED  # type: ignore[attr-defined, unused-ignore]
+from jax.extend.core import ClosedJaxpr as ClosedJaxpr  # type: ignore[attr-defined, unused-ignore]
+from jax.extend.core import Jaxpr as OpenJaxpr
+from jax.extend.core import Literal as Literal
+from jax.extend.core import Primitive
+
+__all__ = [
+    "AbstractValue",
+    "Atom",
+    "BlockMapping",
+    "ClosedJaxpr",
+    "DType",
+    "Equation",
+    "JaxArray",
+    "Jaxpr",
+    "Literal",
+    "OpenJaxpr",
+    "Params",
+    "SourceInfo",
+    "Var",
+]
+
+Jaxpr: TypeAlias = Any  # an `OpenJaxpr`; also a `ClosedJaxpr` where a docstring says "open or closed"
+Equation: TypeAlias = Any  # `jax.core.JaxprEqn`
+Var: TypeAlias = Any  # `jax.core.Var`
+Atom: TypeAlias = Any  # a `Var` or a `Literal`
+AbstractValue: TypeAlias = Any  # the type of an atom: an array's shape and dtype, a reference, a semaphore
+BlockMapping: TypeAlias = Any  # how a Pallas call cuts one array into blocks
+SourceInfo: TypeAlias = Any  # the traceback that an equation remembers
+JaxArray: TypeAlias = Any  # an array of JAX's or NumPy's, or a tracer
+Params: TypeAlias = Mapping[str, Any]  # an equation's parameters
+DType: TypeAlias = np.dtype[Any]
+
+
+# Pallas' languages: which of them a parameter, a memory space or a primitive belongs to.
+
+_DIALECT_BY_PREFIX = {
+    "jax._src.pallas.triton.": "triton",
+    "jax._src.pallas.mosaic_gpu.": "mosaic_gpu",
+    "jax._src.pallas.mosaic.": "mosaic_tpu",
+}
+
+
+def is_of_pallas(kind: type) -> bool:
+    """Returns whether a class is one of Pallas' own."""
+    return kind.__module__.startswith("jax._src.pallas")
+
+
+def dialect_of(parameter: object) -> str:
+    """The language that a parameter of a Pallas call, or a memory space, belongs to.
+
+    Returns:
+      `triton`, `mosaic_gpu` or `mosaic_tpu`; "" if it does not belong to a single language.
+    """
+    home = type(parameter).__module__
+    return next((dialect for prefix, dialect in _DIALECT_BY_PREFIX.items() if home.startswith(prefix)), "")
+
+
+@functools.cache
+def _own_primitives(module: ModuleType) -> frozenset[Primitive]:
+    """The primitives of a language's module, without those that all languages share."""
+    shared = vars(shared_primitives).values()
+    return frozenset(each for each in vars(module).values() if isinstance(each, Primitive) and each not in shared)
+
+
+def dialect_of_operation(equation: Equation) -> str:
+    """The only language that has an equation's primitive, or the memory that it works on; "" if all have both."""
+    for prefix, dialect in _DIALECT_BY_PREFIX.items():
+        module = sys.modules.get(f"{prefix}primitives")  # a language that is not imported is not in use
+        if module is not None and equation.primitive in _own_primitives(module):
+            return dialect
+    spaces = (getattr(variable.aval, "memory_space", None) for variable in equation.invars)
+    return next(filter(None, map(dialect_of, spaces)), "")
+
+
+# Meshes in jaxprs: the types that name one, and the equations by which its devices communicate.
+
+_COLLECTIVES = frozenset(each for each in vars(parallel).values() if isinstance(each, Primitive))
+
+
+def communicates(equation: Equation) -> bool:
+    """Returns whether an equation, or one nested in it, asks for its place in a mesh or exchanges values there."""
+    own = getattr(equation.params.get("grid_mapping"), "grid_names", None) or ()
+    return (
+        equation.primitive in _COLLECTIVES
+        or any(_is_exchange(effect) and getattr(effect, "name", None) not in own for effect in equation.effects)
+        or any(communicates(each) for value in equation.params.values() for each in _nested_equations(value))
+    )
+
+
+def _is_exchange(effect: Any) -> bool:
+    return isinstance(effect, core.NamedAxisEffect | pallas_core.CommsEffect)
+
+
+def _nested_equations(value: Any) -> Iterator[Equation]:
+    for inner in value if isinstance(value, (tuple, list)) else (value,):
+        if isinstance(inner, (ClosedJaxpr, OpenJaxpr)):
+            yield from inner.eqns
+
+
+def without_effects(equations: list[Equation]) -> set[Any]:
+    """The effects of some equations, other than naming an axis of a mesh."""
+    return {e for equation in equations for e in equation.effects if not isinstance(e, core.NamedAxisEffect)}
+
+
+def without_mesh(jaxpr: Jaxpr) -> Jaxpr:
+    """Returns a jaxpr, open or closed, whose types do not name a mesh."""
+    if isinstance(jaxpr, ClosedJaxpr) and jaxpr.jaxpr is not jaxpr:
+        return jaxpr.replace(jaxpr=without_mesh(jaxpr.jaxpr))
+    names: dict[Var, Var] = {}
+
+    def plain(atom: Atom) -> Atom:
+        if isinstance(atom, Literal):
+            return Literal(atom.val, _without_mesh(atom.aval))
+        if atom not in names:
+            names[atom] = type(atom)(_without_mesh(atom.aval))
+        return names[atom]
+
+    def renamed(effects: Iterable[Any]) -> set[Any]:
+        return {e.replace(input=plain(e.input)) if hasattr(getattr(e, "input", None), "aval") else e for e in effects}
+
+    return jaxpr.replace(
+        constvars=list(map(plain, jaxpr.constvars)),
+        invars=list(map(plain, jaxpr.invars)),
+        eqns=[
+            equation.replace(
+                invars=list(map(plain, equation.invars)),
+                outvars=list(map(plain, equation.outvars)),
+                params=_plain_params(equation.params),
+                effects=renamed(equation.effects),
+            )
+            for equation in jaxpr.eqns
+        ],
+        outvars=list(map(plain, jaxpr.outvars)),
+        effects=renamed(jaxpr.effects),
+    )
+
+
+def _without_mesh(aval: AbstractValue) -> AbstractValue:
+    if hasattr(aval, "inner_aval"):
+        return aval.update(inner_aval=_without_mesh(aval.inner_aval))
+    if type(aval) is not core.ShapedArray:
+        return aval
+    return core.ShapedArray(aval.shape, aval.dtype, aval.weak_type, memory_space=aval.memory_space)
+
+
+def _plain_params(params: Params) -> dict[str, Any]:
+    plain = {key: _plain_value(value) for key, value in params.items()}
+    plain.update({key: None for key in ("sharding", "out_sharding") if key in plain})
+    plain.update({key: (UNSPECIFIED,) * len(plain[key]) for key in ("in_shardings", "out_shardings") if key in plain})
+    if "ctx_mesh" in plain:
+        plain["ctx_mesh"] = empty_concrete_mesh
+    if (mapping := params.get("grid_mapping")) is not None:
+        plain["grid_mapping"] = mapping.replace(block_mappings=tuple(map(_plain_block, mapping.block_mappings)))
+    return plain
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, (ClosedJaxpr, OpenJaxpr)):
+        return without_mesh(value)
+    if isinstance(value, core.AbstractValue):
+        return _without_mesh(value)
+    if type(value) in (tuple, list):
+        return type(value)(map(_plain_value, value))
+    return value
+
+
+def _plain_block(block: Any) -> Any:
+    return block.replace(
+        array_aval=_without_mesh(block.array_aval), transformed_block_aval=_without_mesh(block.transformed_block_aval)
+    )

@@ -1,0 +1,540 @@
+"""Predicates: the conditions under which something fails, found by comparing failing cases with passing ones."""
+
+import itertools
+import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import or_
+
+from kerneltest.core.verdicts import GroupName, VerdictKind
+from kerneltest.records.evidence import HIGHEST, LOWEST, FillExtent, SpecialInput, SpecialValue
+from kerneltest.records.schema import Record, StaticValue
+from kerneltest.triage.symptoms import Level, Symptom
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The features of a signature that conditions can refer to.
+
+    Attributes:
+      lengths: by dim.
+      options: the dtype, under "dtype", and the value of each static argument.
+    """
+
+    lengths: Mapping[str, int]
+    options: Mapping[str, StaticValue]
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """Lengths, and static arguments that are whole numbers, which lengths can be compared with."""
+        return {**{name: value for name, value in self.options.items() if type(value) is int}, **self.lengths}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition that failing signatures, or failing cases, have in common.
+
+    Attributes:
+      words: `n is not a multiple of 64`; "" if no condition separates failing from passing.
+      failing: how many fail.
+      fulfilled: how many fulfil the condition, all failing ones included.
+      tried: how many there are.
+    """
+
+    words: str
+    failing: int
+    fulfilled: int
+    tried: int
+
+    @property
+    def exact(self) -> bool:
+        """True if only failing signatures fulfil the condition."""
+        return bool(self.words) and self.failing == self.fulfilled
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """One condition, and how far-fetched it is: of two that fit equally well, the one of lower cost is reported."""
+
+    words: str
+    holds: Callable[[Features], bool]
+    cost: int
+
+
+def signature_condition(
+    failing: Sequence[Features],
+    passing: Sequence[Features],
+    blocks: Mapping[str, int],
+    covered: Sequence[Features] = (),
+    unsure: Sequence[Features] = (),
+) -> Condition:
+    """Returns the simplest condition of at most two terms that all failing signatures and fewest passing ones fulfil.
+
+    It is not stated if so few signatures might fulfil it by chance.
+
+    Args:
+      failing, passing: signatures, each once.
+      blocks: the kernel's block length by dim, in elements.
+      covered: further failing ones, such as those on other backends, which must fulfil it and are not counted.
+      unsure: signatures in which another failure may hide this one; of two conditions that are as good, the one that
+        fewer of them fulfil is stated.
+    """
+    count = len(failing) + len(passing)
+    if not failing or not passing:
+        return Condition("", len(failing), count, count)
+    fitting: list[tuple[int, int, int, str, int]] = []  # exceptions, cost, unsure ones, words, exceptions as bits
+    covered, unsure = (
+        [each for each in more if each.lengths.keys() == failing[0].lengths.keys()]  # a proof has none
+        for more in (covered, unsure)
+    )
+    for term in _terms([*failing, *passing, *covered], blocks):
+        if all(map(term.holds, failing)) and all(map(term.holds, covered)):
+            exceptions = _matching_bits(term, passing)
+            if exceptions.bit_count() < len(passing):
+                hidden = _matching_bits(term, unsure).bit_count()
+                fitting.append((exceptions.bit_count(), term.cost, hidden, term.words, exceptions))
+    if not fitting:
+        return _product_condition(failing, passing, covered)
+    fitting.sort(key=lambda each: each[:3])
+    left, cost, _, words, _ = fitting[0]
+    alone = left
+    for one, other in itertools.combinations(fitting[:_MOST_TERMS], 2):
+        both, together = (one[4] & other[4]).bit_count(), one[1] + other[1] + 2
+        telling = together == 2 or alone - both > 1  # some far-fetched term excludes any single signature
+        if telling and (both, together) < (left, cost):
+            left, cost, words = both, together, f"{one[3]} and {other[3]}"
+    is_told = left <= MOST_EXCEPTIONS * (len(failing) + left) and _is_believable(cost, len(failing), count, left)
+    if (not is_told or cost > _OF_PRODUCTS) and (product := _product_condition(failing, passing, covered)).words:
+        return product
+    return Condition(words if is_told else "", len(failing), len(failing) + left if is_told else count, count)
+
+
+def _product_condition(
+    failing: Sequence[Features], passing: Sequence[Features], covered: Sequence[Features]
+) -> Condition:
+    """Returns a condition on the product of two lengths, which a kernel may flatten, if one holds without exception."""
+    count, terms = len(failing) + len(passing), list(_terms_of_products(failing[0].lengths))
+    if len(terms) / math.comb(count, len(failing)) > _CHANCES[_OF_PRODUCTS]:
+        return Condition("", len(failing), count, count)  # one of so many might hold by chance
+    for term in terms:
+        if all(map(term.holds, [*failing, *covered])) and not any(map(term.holds, passing)):
+            return Condition(term.words, len(failing), len(failing), count)
+    return Condition("", len(failing), count, count)
+
+
+def two_conditions(
+    failing: Sequence[Features], passing: Sequence[Features], blocks: Mapping[str, int]
+) -> tuple[frozenset[int], frozenset[int]] | None:
+    """Finds two conditions that together separate failing from passing signatures, neither of them far-fetched.
+
+    Returns:
+      The numbers of the failing signatures that fulfil either condition, the more frequent first; some may fulfil both.
+      None if a single condition suffices, or if there are so few signatures that some condition always fits.
+    """
+    if len(failing) < _ENOUGH or not passing or signature_condition(failing, passing, blocks).exact:
+        return None
+    plain = [
+        (term.cost, _matching_bits(term, failing), _matching_bits(term, passing))
+        for term in _terms([*failing, *passing], blocks)
+        if term.cost <= 1
+    ]
+    pairs = ((a[0] + b[0] + 2, a[1] & b[1], a[2] & b[2]) for a, b in itertools.combinations(plain, 2))
+    costs: dict[int, int] = {}
+    for cost, bad, good in itertools.chain(plain, pairs):
+        if bad and not good and _is_believable(cost, bad.bit_count(), bad.bit_count() + len(passing), 0):
+            costs[bad] = min(cost, costs.get(bad, cost))
+    every = (1 << len(failing)) - 1
+    widest = sorted(costs, key=lambda bits: (-bits.bit_count(), costs[bits]))[:_MOST_SIDES]
+    fitting = (
+        (costs[a] + costs[b], -a.bit_count(), a, b)
+        for a, b in itertools.combinations(widest, 2)
+        if a | b == every and min((a & ~b).bit_count(), (b & ~a).bit_count()) > 1
+    )
+    best = min(fitting, default=None)
+    return (_numbers(best[2]), _numbers(best[3])) if best is not None else None
+
+
+def _matching_bits(term: _Term, signatures: Sequence[Features]) -> int:
+    """Returns the signatures that fulfil a term as bits."""
+    return sum(1 << i for i, each in enumerate(signatures) if term.holds(each))
+
+
+def _numbers(bits: int) -> frozenset[int]:
+    return frozenset(i for i in range(bits.bit_length()) if bits >> i & 1)
+
+
+def _is_believable(cost: int, failing: int, tried: int, exceptions: int) -> bool:
+    """Returns whether a condition of that cost is unlikely to hold by chance for all that fail, and few exceptions."""
+    chance = math.comb(failing + exceptions, failing) / math.comb(tried, failing)
+    return chance <= _CHANCES[min(cost, len(_CHANCES) - 1)]
+
+
+_CHANCES = (0.25, 0.2, 0.1, 0.06, 0.05)  # by cost: a bug at the end of a block is likely, one at a length of 39 is not
+_OF_PRODUCTS = 4  # the cost of a condition on the product of two lengths
+_ENOUGH = 8  # failing signatures, below which two conditions are not looked for
+_MOST_TERMS = 60  # terms that are tried in pairs
+_MOST_SIDES = 300  # sets of failing signatures that are tried in pairs, those that cover most
+MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a condition, beyond which it says little
+
+
+def _terms(signatures: Sequence[Features], blocks: Mapping[str, int]) -> Iterator[_Term]:
+    """Yields all conditions that may be stated of a signature, the simplest first."""
+    first = signatures[0]
+    for name in first.options:
+        yield from _terms_of_option(name, list(dict.fromkeys(each.options[name] for each in signatures)))
+    for name in first.lengths:
+        lengths = sorted({each.lengths[name] for each in signatures})
+        yield from _terms_of_length(name, lengths, blocks.get(name, 0))
+    numbers = [name for name in first.numbers if all(name in each.numbers for each in signatures)]
+    for one, other in itertools.combinations(numbers, 2):
+        if one in first.lengths or other in first.lengths:
+            yield from _terms_of_two(one, other, blocks)
+
+
+def _terms_of_option(name: str, values: Sequence[StaticValue]) -> Iterator[_Term]:
+    for value in values:
+        yield _Term(f"{name} is {value}", partial(_has_option, name, value), 0)
+    for value in values if len(values) > 2 else ():
+        yield _Term(f"{name} is not {value}", partial(_lacks_option, name, value), 1)
+
+
+def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[_Term]:
+    def term(words: str, test: Callable[[int], bool], cost: int) -> _Term:
+        return _Term(f"{name} is {words}", partial(_length, name, test), cost)
+
+    if block > 1:
+        yield term(f"not a multiple of its block, {block}", lambda n: bool(n % block), 0)
+        yield term(f"a multiple of its block, {block}", lambda n: not n % block, 1)
+        yield term(f"longer than its block, {block}", lambda n: n > block, 0)
+        yield term(
+            f"longer than its block, {block}, and not a multiple of it", lambda n: n > block and n % block > 0, 2
+        )
+        yield term(f"shorter than its block, {block}", lambda n: n < block, 1)
+    yield term("not a power of two", _is_no_power, 2)
+    for low, high in itertools.pairwise(lengths):
+        at_block, adjacent = low <= block < high, low <= 1 or high == low + 1
+        # The lengths between two that were tried may do either: what is said is true of the failing one.
+        words = f"over {block if at_block else low}" if at_block or adjacent else f"at least {high}"
+        yield term(words, partial(operator.lt, low), 1)
+        if at_block or adjacent:
+            yield term(f"at most {block if at_block else low}", partial(operator.ge, low), 2)
+    for length in lengths:
+        yield term(f"{length}", partial(operator.eq, length), 3)
+        if length < lengths[-1]:  # the longest one is asked little
+            yield term(f"not {length}", partial(operator.ne, length), 2 if length > 1 else 1)
+    for step in (2, 4, 8, 16, 32, 64, 128):
+        if step != block:
+            yield term(f"not a multiple of {step}" if step > 2 else "odd", partial(_has_rest, step), 3)
+
+
+def _terms_of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[_Term]:
+    def term(words: str, test: Callable[[int, int], bool], cost: int) -> _Term:
+        return _Term(words, lambda features: test(features.numbers[one], features.numbers[other]), cost)
+
+    yield term(f"{one} differs from {other}", operator.ne, 2)
+    yield term(f"{one} or {other} is not a power of two", lambda n, m: _is_no_power(n) or _is_no_power(m), 3)
+    yield term(f"{one} is longer than {other}", operator.gt, 3)
+    yield term(f"{other} is longer than {one}", operator.lt, 3)
+    yield term(f"{one} is more than twice {other}", lambda n, m: n > 2 * m, 4)  # halves that are rotated, doubled gates
+    yield term(f"{other} is more than twice {one}", lambda n, m: m > 2 * n, 4)
+    if one in blocks and other in blocks:
+        a, b = blocks[one], blocks[other]
+        yield term(f"{one} or {other} is not a multiple of its block", lambda n, m: n % a > 0 or m % b > 0, 2)
+        yield term(f"{one} or {other} is longer than its block", lambda n, m: n > a or m > b, 2)
+
+
+def _terms_of_products(names: Iterable[str]) -> Iterator[_Term]:
+    def term(one: str, other: str, words: str, test: Callable[[int], bool]) -> _Term:
+        return _Term(
+            f"{one} * {other} is {words}", lambda each: test(each.lengths[one] * each.lengths[other]), _OF_PRODUCTS
+        )
+
+    for one, other in itertools.combinations(names, 2):
+        for power in (8, 16, 32, 64, 128, 256, 512, 1024):
+            yield term(one, other, f"not a multiple of {power}", partial(_has_rest, power))
+            yield term(one, other, f"over {power}", partial(operator.lt, power))
+
+
+def _has_option(name: str, value: StaticValue, features: Features) -> bool:
+    return features.options[name] == value
+
+
+def _lacks_option(name: str, value: StaticValue, features: Features) -> bool:
+    return features.options[name] != value
+
+
+def _length(name: str, test: Callable[[int], bool], features: Features) -> bool:
+    return test(features.lengths[name])
+
+
+def _is_no_power(length: int) -> bool:
+    return length < 1 or bool(length & (length - 1))
+
+
+def _has_rest(step: int, length: int) -> bool:
+    return length % step > 0
+
+
+# Conditions on inputs: the special values that all failing cases have, and that passing ones lack.
+
+_CHANCE_OF_A_VALUE = 0.02  # probability that as many cases share a special value by chance, up to which it is believed
+_ABSENT = (SpecialValue.NAN, SpecialValue.POSITIVE_INFINITY, SpecialValue.NEGATIVE_INFINITY)  # their lack is telling
+_PARTS = list(FillExtent)  # from the weakest claim to the strongest
+_VALUES = list(SpecialValue)  # the more telling ones first
+
+
+def input_condition(
+    failing: Sequence[Sequence[SpecialInput]],
+    passing: Sequence[Sequence[SpecialInput]],
+    covered: Sequence[Sequence[SpecialInput]] = (),
+) -> Condition:
+    """Returns the special input that all failing cases and fewest passing ones have, and another that they all lack.
+
+    Args:
+      failing, passing: the special values among each case's inputs.
+      covered: those of further failing cases, such as on other backends, which must fulfil it and are not counted.
+    """
+    count = len(failing) + len(passing)
+    none = Condition("", len(failing), count, count)
+    bad, good, more = ([frozenset(_with_general(each)) for each in cases] for cases in (failing, passing, covered))
+    if not bad or not good:
+        return none
+    common = sorted(frozenset.intersection(*bad, *more), key=_preference)
+    if not common:
+        return none
+    best = min(common, key=lambda found: sum(found in each for each in good))
+    others: Sequence[frozenset[SpecialInput]] = [each for each in good if best in each]
+    words = best.text()
+    lacking, without = _lacked(best, [*bad, *more], others)
+    if lacking is not None:
+        words, others = f"{words} and {lacking.text_of_absence()}", without
+    left = len(others)
+    if (
+        left > MOST_EXCEPTIONS * (len(failing) + left)
+        or ((len(failing) + left) / count) ** len(failing) > _CHANCE_OF_A_VALUE
+    ):
+        return none
+    return Condition(words, len(failing), len(failing) + left, count)
+
+
+def _lacked(
+    best: SpecialInput, failing: Sequence[frozenset[SpecialInput]], others: Sequence[frozenset[SpecialInput]]
+) -> tuple[SpecialInput | None, Sequence[frozenset[SpecialInput]]]:
+    """Returns a special input that most passing cases and no failing one have, and the passing cases without it."""
+    known = sorted({each for case in others for each in case if each.value in _ABSENT}, key=_preference)
+    absent = [
+        each
+        for each in known
+        if each.part is FillExtent.SOME and each.argument == best.argument and not any(each in case for case in failing)
+    ]
+    if not absent:
+        return None, others
+    lacking = max(absent, key=lambda each: sum(each in case for case in others))
+    left = [case for case in others if lacking not in case]
+    return (lacking, left) if len(others) - len(left) > len(others) / 2 else (None, others)
+
+
+def _with_general(found: Sequence[SpecialInput]) -> Iterator[SpecialInput]:
+    """Yields special inputs, and the same ones in whichever argument."""
+    for each in found:
+        yield each
+        yield replace(each, argument="")
+
+
+def _preference(found: SpecialInput) -> tuple[bool, int, int, str]:
+    """Returns the order among special inputs that fit equally well: named arguments first, the weaker claim first."""
+    return not found.argument, _VALUES.index(found.value), _PARTS.index(found.part), found.argument
+
+
+# Conditions on the magnitudes of inputs: the range in which all failing cases have a number, and passing ones none.
+
+_COUNT = HIGHEST - LOWEST + 1
+_CHANCE_OF_A_RANGE = (
+    1e-4  # probability that all failing cases are in a range by chance, of which there are many to choose from
+)
+_MOST_EXCEPTIONS = 0.1  # share of passing cases among those that have a number in the range
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Numbers of an argument from one binade to another, of one sign or both.
+
+    Attributes:
+      argument: the path of the argument.
+      sign: "+", "-", or "" for both.
+      first, last: the numbers of the binades.
+    """
+
+    argument: str
+    sign: str
+    first: int
+    last: int
+
+    @property
+    def bits(self) -> int:
+        return (2 << self.last) - (1 << self.first)
+
+    @property
+    def is_open(self) -> bool:
+        """True if the range has no other end than zero or infinity."""
+        return self.first == 0 or self.last == _COUNT - 1
+
+    def text(self) -> str:
+        """`x holds a number of magnitude 256 or more`."""
+        low, high = (f"{2.0 ** (binade + LOWEST):.4g}" for binade in (self.first, self.last + 1))
+        if self.last == _COUNT - 1:
+            words = {"": f"of magnitude {low} or more", "+": f"of {low} or more", "-": f"of -{low} or less"}[self.sign]
+        elif self.first == 0:
+            words = {"": f"of magnitude below {high}", "+": f"between 0 and {high}", "-": f"between -{high} and 0"}[
+                self.sign
+            ]
+        else:
+            words = {
+                "": f"of magnitude {low} to {high}",
+                "+": f"from {low} to {high}",
+                "-": f"from -{high} to -{low}",
+            }[self.sign]
+        return f"{self.argument} holds a number {words}"
+
+
+def magnitude_condition(
+    failing: Sequence[Record], passing: Sequence[Record], smallest: Record, covered: Sequence[Record] = ()
+) -> Condition:
+    """Returns the range of magnitudes in which all failing cases and fewest passing ones have a number.
+
+    Of two, the open one is preferred, and then the narrower one. Nothing is said if the smallest case, whose numbers
+    were replaced by zeros and ones where that changes nothing, has no number in the range.
+
+    Args:
+      failing, passing: cases of one backend.
+      smallest: the smallest failing case.
+      covered: further failing cases, such as on other backends, which must fulfil it and are not counted.
+    """
+    count = len(failing) + len(passing)
+    none = Condition("", len(failing), count, count)
+    if not failing or not passing:
+        return none
+    fitting = []
+    known = [[_masks(each) for each in cases] for cases in ([*failing, *covered], passing)]
+    for (argument, sign), own in _masks(smallest).items():
+        bad, good = (Counter(each.get((argument, sign), 0) for each in cases) for cases in known)
+        for each in _ranges(argument, sign, own, reduce(or_, bad)):
+            if all(mask & each.bits for mask in bad):
+                left = sum(number for mask, number in good.items() if mask & each.bits)
+                fitting.append((left, not each.is_open, bool(sign), each.last - each.first, each.text()))
+    if not fitting:
+        return none
+    left, *_, words = min(fitting)
+    fulfilled = len(failing) + left
+    if left > _MOST_EXCEPTIONS * fulfilled or (fulfilled / count) ** len(failing) > _CHANCE_OF_A_RANGE:
+        return none
+    return Condition(words, len(failing), fulfilled, count)
+
+
+def _masks(record: Record) -> Mapping[tuple[str, str], int]:
+    """Returns the binades of a record's inputs, by argument and sign."""
+    found: dict[tuple[str, str], int] = {}
+    for each in record.magnitudes:
+        found[each.argument, ""] = each.positive | each.negative
+        found[each.argument, "+"], found[each.argument, "-"] = each.positive, each.negative
+    return found
+
+
+def _ranges(argument: str, sign: str, own: int, bad: int) -> Iterator[_Range]:
+    """Yields ranges with a number of the smallest case, whose ends are binades of failing cases, or open."""
+    ends = [binade for binade in range(_COUNT) if bad >> binade & 1]
+    for first in [0, *ends]:
+        for last in [*ends, _COUNT - 1]:
+            each = _Range(argument, sign, first, last)
+            if first <= last and own & each.bits and (first, last) != (0, _COUNT - 1):
+                yield each
+
+
+# The signatures that a condition is about: those that fail, and those that would pass.
+
+Finding = tuple[Record, Symptom]
+MostBasic = Mapping[tuple[str, str], int]  # the most basic level of failure (0 at best) by backend and signature
+VALUE_LEVELS = (Level.STRUCTURE, Level.PRECISION, Level.SPECIAL, Level.INVARIANT)
+
+
+def most_basic_failures(findings: Iterable[Finding]) -> MostBasic:
+    """Returns the most basic level at which each signature fails on each backend."""
+    levels: dict[tuple[str, str], int] = {}
+    for record, symptom in findings:
+        place, order = (record.backend, record.signature), _FROM_BASIC.index(symptom.level)
+        levels[place] = min(order, levels.get(place, order))
+    return levels
+
+
+_FROM_BASIC = (Level.BUILD, Level.BROKEN, *VALUE_LEVELS)
+
+
+def signatures_tried(
+    records: Sequence[Record], findings: Sequence[Record], level: Level, most_basic: MostBasic
+) -> dict[str, Features]:
+    """Returns the features of the failing signatures and of those that pass, by signature.
+
+    Left out are: signatures with an empty array, in which nothing can be wrong; signatures that fail at a level at
+    least as basic, since that hides whether they would pass; and signatures that were asked too little of what shows
+    the failure elsewhere.
+
+    Args:
+      records: of one pairing.
+      findings: those whose signatures fail.
+      level: at which they fail.
+      most_basic: the most basic level at which each signature fails.
+    """
+    own = _FROM_BASIC.index(level)
+    failing = {record.signature for record in findings}
+    hiding = _chances_of_hiding(records, findings, failing)
+    # A proof speaks of all lengths, a signature of some: they are not compared.
+    are_proofs = all(record.group == GroupName.PROOFS for record in records if record.signature in failing)
+    tried: dict[str, Features] = {}
+    for record in records:
+        if (record.group == GroupName.PROOFS) is not are_proofs:
+            continue
+        fails = record.signature in failing
+        hidden = 0 in record.dims.values() or most_basic.get((record.backend, record.signature), own + 1) <= own
+        hidden = hidden or hiding.get(record.signature, 1) > _MOST_HIDING
+        if record.verdict.is_judgement and (fails or not hidden):
+            tried[record.signature] = features(record)
+    return tried
+
+
+def features(record: Record) -> Features:
+    """Returns the features of a record's signature."""
+    return Features(record.dims, {"dtype": record.dtype, **record.statics})
+
+
+_MOST_HIDING = 0.35  # chance that a signature fails and its cases do not show it, above which it is not said to pass
+
+
+def _chances_of_hiding(
+    records: Sequence[Record], findings: Sequence[Record], failing: Collection[str]
+) -> Mapping[str, float]:
+    """Returns for each signature the chance that its cases would pass although it has the bug.
+
+    A question is a family with the argument that it disturbs. It shows the bug as often as among the failing
+    signatures. A program that does not build shows so in every case.
+    """
+    questions = {(record.signature, _question(record)) for record in findings}
+    shown = Counter(question for _, question in questions)
+    asked = Counter(
+        question
+        for signature, question in {(r.signature, _question(r)) for r in records if r.verdict.is_judgement}
+        if signature in failing
+    )
+    certain = all(record.verdict.kind is VerdictKind.BUILD for record in findings)
+    missed = {question: 1 - count / (asked[question] + (not certain)) for question, count in shown.items()}
+    chances: dict[str, float] = {}
+    for record in records:
+        if record.verdict.is_judgement:
+            chances[record.signature] = chances.get(record.signature, 1.0) * missed.get(_question(record), 1.0)
+    return chances
+
+
+def _question(record: Record) -> tuple[str, str, str]:
+    return record.group, record.family, record.target
