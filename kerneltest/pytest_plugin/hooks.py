@@ -13,6 +13,7 @@ import pytest
 
 import kerneltest
 from kerneltest.core.details import InternalError
+from kerneltest.core.exit_guard import ExitGuard, refuse_exit
 from kerneltest.core.failures import assign_blame
 from kerneltest.core.processes import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
@@ -26,7 +27,6 @@ from kerneltest.pytest_plugin.progress import PROGRESS, ProgressLine, open_termi
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
 from kerneltest.pytest_plugin.sharding import ShardPlugin, earlier_seconds
 from kerneltest.pytest_plugin.summary import FailedTests
-from kerneltest.pytest_plugin.watchdog import ExitGuard, refuse_exit
 
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     skip_tpu_discovery()
     config.stash[RUN] = run = PytestRun.start(config)
     if not run.role.is_worker:
-        config.stash[_GUARD] = ExitGuard()
+        config.stash[_GUARD] = ExitGuard("the session")
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if not run.role.is_worker:
         plugins.register(FailedTests(run.reporter.failed_tests), _FAILED_TESTS)
@@ -79,7 +79,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[RUN].close()
     if _GUARD in config.stash:
         session = config.stash.get(_SESSION, None)  # none if its start failed
-        config.stash[_GUARD].end_session(int(session.exitstatus) if session is not None else 0)
+        config.stash[_GUARD].end(int(session.exitstatus) if session is not None else 0)
 
 
 @pytest.hookimpl(optionalhook=True)

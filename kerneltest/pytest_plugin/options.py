@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kerneltest.core.children import run_tool
 from kerneltest.execute.settings import RunSettings, SettingError, known_settings
 from kerneltest.records.run_plan import Project
 
@@ -105,7 +106,7 @@ def _git(root: Path, *arguments: str) -> str:
     """Returns what git prints; "" if there is no git, no repository or no commit."""
     command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT)
+        done = run_tool(command, _TIMEOUT)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""

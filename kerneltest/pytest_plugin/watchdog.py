@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import faulthandler
-import os
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import NoReturn
+from collections.abc import Callable
 
+from kerneltest.core import exit_guard
 from kerneltest.core.details import Hung
 from kerneltest.core.failures import Failure
 from kerneltest.core.processes import thread_stacks
@@ -23,26 +19,7 @@ from kerneltest.records.journal import Activity, Journal, Phase
 
 _EVERY = 0.5  # seconds between two checks
 GRACE = 10.0  # seconds for a case to end after the hang is raised, and then for its process
-_exit = os._exit  # a run replaces it, see `exit_with_report`
 _DEBUGGERS = {"bdb", "pdb", "pydevd"}
-
-
-def exit_with_report(journal: Journal, log: CrashLog) -> Callable[[int], NoReturn]:
-    """Returns an `os._exit` that reports the case that called it, and never exits with the status of a success.
-
-    Args:
-      journal: of this process.
-      log: of this process.
-    """
-    process = os.getpid()
-
-    def reporting_exit(status: int) -> NoReturn:
-        if journal.activity is not None and os.getpid() == process:  # not in a process that it forked
-            log.write(CrashReason(f"os._exit({status}) was called"), journal.activity)
-            status = status or 1
-        _exit(status)
-
-    return reporting_exit
 
 
 class Watchdog:
@@ -141,7 +118,7 @@ class Watchdog:
         try:
             self._before_exit(activity, Failure(Verdict.HANG, _detail(reason)))
         finally:
-            _exit(1)
+            exit_guard.leave(1)
 
     def _reason(self, activity: Activity) -> CrashReason:
         with thread_stacks() as frames:
@@ -163,60 +140,3 @@ class Watchdog:
 
 def _detail(reason: CrashReason) -> Hung:
     return Hung(reason.cause, reason.location)
-
-
-# Keeps a process that runs pytest from ending as a success before pytest has decided that it is one.
-
-_FAILED = 1  # as pytest's own status of a run with failures
-
-
-@contextmanager
-def refuse_exit() -> Iterator[None]:
-    """Makes `os._exit` raise. A kernel that calls it while it is traced for the plan then fails when its case runs."""
-
-    def refuse(status: int) -> NoReturn:
-        raise RuntimeError(f"os._exit({status}) was called")
-
-    original, os._exit = os._exit, refuse
-    try:
-        yield
-    finally:
-        os._exit = original
-
-
-class ExitGuard:
-    """Replaces `os._exit` during a session, and again while Python's exit handlers run after it.
-
-    Code under test may call it anywhere: while its module is imported, while a kernel is traced at collection, or in an
-    exit handler. Processes that were forked from this one are left alone.
-    """
-
-    def __init__(self) -> None:
-        """Installs the guard. Call it before pytest captures standard error."""
-        self._console, self._status = os.dup(2), _FAILED
-        self._process, self._is_over = os.getpid(), False
-        self._original = os._exit
-        os._exit = self._exit
-
-    def end_session(self, status: int) -> None:
-        """Lets `os._exit` end the process again, until the exit handlers run; `status` is the session's."""
-        os.close(self._console)
-        self._console, self._status, self._is_over = 2, status, True
-        if os._exit == self._exit:
-            os._exit = self._original
-        if status:
-            atexit.register(self._guard_handlers)  # it runs before the handlers registered so far
-
-    def _guard_handlers(self) -> None:
-        self._original, os._exit = os._exit, self._exit
-
-    def _exit(self, status: int) -> NoReturn:
-        if os.getpid() == self._process and not status:
-            status = self._status
-            caller = traceback.extract_stack(limit=2)[0]
-            when = "after the session failed" if self._is_over else "before the session ended"
-            place = f"{caller.filename}:{caller.lineno}"
-            text = f"\nkerneltest: os._exit(0) was called {when} ({place}); exit status {status}\n"
-            with suppress(OSError):  # a closed console; the status says enough
-                os.write(self._console, text.encode("utf-8", "backslashreplace"))
-        self._original(status)

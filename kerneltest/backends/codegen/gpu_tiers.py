@@ -17,7 +17,7 @@ from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.compile_cache import Answer, cached_compile
 from kerneltest.backends.jitted import compile_each, unique_names
 from kerneltest.backends.lowering_errors import Excess, Rule, lowering_failure
-from kerneltest.backends.workers import Workers
+from kerneltest.core.children import Child, Children
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import in_order
@@ -276,8 +276,8 @@ def _kernel(call: CustomCall) -> LoweredKernel:
 # LLVM can take minutes for a block that is too large for the registers.
 SECONDS = 120.0
 
-_workers = Workers("kerneltest.backends.codegen.triton_compiler", "Triton's compiler")
-atexit.register(_workers.close)
+_compilers = Children(lambda: Child("kerneltest.backends.codegen.triton_compiler", "Triton's compiler"))
+atexit.register(_compilers.close)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ def _failure(answer: Answer, kernel: str) -> Failure:
 
 
 def _ask(request: dict[str, Any]) -> Answer:
-    answer: Answer = _workers.ask(request, SECONDS)
+    answer: Answer = _compilers.ask(request, SECONDS)
     said = [line for line in answer.pop("stderr").splitlines() if "error" in line.lower()]
     if answer.get("verdict") == Verdict.COMPILE_ERROR and said:
         answer["message"] += f" ({said[-1].strip()})"

@@ -17,7 +17,7 @@ from kerneltest.backends.codegen.gpu_tiers import unsupported_on
 from kerneltest.backends.compile_cache import Answer, cached_compile
 from kerneltest.backends.jitted import compile_failure, describe_compile_failure
 from kerneltest.backends.lowering_errors import user_place
-from kerneltest.backends.workers import Workers
+from kerneltest.core.children import Child, Children
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target, Tier
@@ -28,8 +28,8 @@ from kerneltest.trace.tracing import Traced
 
 SECONDS = 120.0
 
-_workers = Workers("kerneltest.backends.codegen.xla_compiler", "XLA's CUDA compiler")
-atexit.register(_workers.close)
+_compilers = Children(lambda: Child("kerneltest.backends.codegen.xla_compiler", "XLA's CUDA compiler"))
+atexit.register(_compilers.close)
 
 # XLA's GpuTargetConfigProto for an H200, with NVIDIA's figures for the chip (SXM, 141 GB).
 _H200 = """
@@ -117,7 +117,7 @@ def _compile(function: Callable[..., Any], inputs: Sequence[ShapeDtype]) -> str:
 
 
 def _ask(request: dict[str, Any]) -> Answer:
-    answer: Answer = _workers.ask(request, SECONDS)
+    answer: Answer = _compilers.ask(request, SECONDS)
     printed = [line for line in answer.pop("stderr").splitlines() if "error" in line.lower()]
     if "verdict" in answer:
         answer["printed"] = printed[-1].strip() if printed else ""

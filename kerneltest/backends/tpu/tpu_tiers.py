@@ -18,7 +18,7 @@ from kerneltest.backends.compile_cache import Answer, cached_compile
 from kerneltest.backends.jitted import compile_each, prefix, unique_names
 from kerneltest.backends.lowering_errors import lowering_failure, match_rule, user_place
 from kerneltest.backends.tpu.tpu_errors import COMPILING, LOWERING, format_size, tile_advice, vmem_limit, windows
-from kerneltest.backends.workers import Workers
+from kerneltest.core.children import Child, Children
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
@@ -98,8 +98,8 @@ def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
 # XLA takes most of a minute to reject a window that is too large.
 SECONDS = 120.0
 
-_workers = Workers("kerneltest.backends.tpu.compiler", "XLA's TPU compiler")
-atexit.register(_workers.close)
+_compilers = Children(lambda: Child("kerneltest.backends.tpu.compiler", "XLA's TPU compiler"))
+atexit.register(_compilers.close)
 
 _USED = re.compile(r"(?:Used|Scoped allocation with size) ([\d.]+)([KMG]) (?:of|and limit) ([\d.]+)([KMG])")
 _ALLOCATION = in_order(r".*?Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\)", r".*?space=vmem")
@@ -183,7 +183,7 @@ def compile_module(module: MosaicModule, tpu: Tpu) -> CompiledModule:
 
 
 def _ask(request: dict[str, Any]) -> Answer:
-    answer: Answer = _workers.ask(request, SECONDS)
+    answer: Answer = _compilers.ask(request, SECONDS)
     answer.pop("stderr")
     return answer
 

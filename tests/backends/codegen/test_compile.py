@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from kerneltest.backends.workers import Workers
 
 import kerneltest as kt
 from kernels.matmul import matmul_2x2
@@ -21,7 +22,6 @@ from kerneltest.backends.codegen import gpu_tiers as compiler
 from kerneltest.backends.codegen.gpu_tiers import lower
 from kerneltest.backends.codegen.triton_compiler import CompileError, _check_shared
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.workers import Workers
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.plan.signatures import signatures
