@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.backends.codegen.gpu_tiers import lower_call
+from kerneltest.backends.codegen.tiers import lower_call
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.simulate.backend import (
     allocate_buffers,

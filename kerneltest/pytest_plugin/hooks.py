@@ -6,13 +6,13 @@ import gc
 import os
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import kerneltest
 from kerneltest.core.details import InternalError
+from kerneltest.core.extension_registry import load_extensions
 from kerneltest.core.failures import assign_blame
 from kerneltest.core.processes import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
@@ -59,8 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
         reporter = plugins.getplugin("terminalreporter")
         line = ProgressLine(reporter, run.plan.cases_by_item, run.dispatcher.progress, terminal)
         plugins.register(line, PROGRESS)
-    for module in import_module("kerneltest.extensions").MODULES["plugins"]:
-        plugins.register(import_module(module), module)
+    for module in load_extensions("plugins"):
+        plugins.register(module, module.__name__)
     # Their hooks run last, those of a plugin that is registered later after others.
     if run.settings.shard is not None:
         plugins.register(ShardPlugin(run.settings.shard, earlier_seconds(config, run.settings.durations)), _SHARDING)
