@@ -39,8 +39,7 @@ from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES
 from kerneltest.trace.evaluator import PartialArray, evaluate
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
-from kerneltest.trace.jax_compat.retraced_lines import keep_retraced_lines
-from kerneltest.trace.jax_compat.source_lines import propagate_call_lines
+from kerneltest.trace.jax_compat.source_lines import keep_retraced_lines, propagate_call_lines
 from kerneltest.trace.rewrite import rewrite_jaxpr
 from kerneltest.trace.tracing import Call, Traced, kernel_device
 
