@@ -4,12 +4,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from kerneltest.cli.command_registry import Command, refuse, register_command
+from kerneltest.cli.command_registry import Command, add_setting, refuse, register_command
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pairings", nargs="+", metavar="FILE[::NAME]", help="a test file, or one of its pairings")
-    parser.add_argument("--depth", default="standard", choices=("quick", "standard", "deep"), help="the plan's depth")
+    add_setting(parser, "depth", "--depth")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
 
 
