@@ -1,12 +1,13 @@
-"""`kerneltest mutate FILE[::NAME]...`: judges pairings by the bugs that they find in mutants of their kernels."""
+"""The commands `kerneltest mutate FILE[::NAME]...` and `kerneltest coverage FILE[::NAME]...`."""
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from kerneltest.cli.command_registry import Command, add_setting, refuse, register_command
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pairings", nargs="*", metavar="FILE[::NAME]", help="a test file, or one of its pairings")
     add_setting(parser, "depth", "--depth", default="quick")
     add_setting(parser, "backends", "--backends", default=(), help="by default, those that run without a device")
@@ -21,8 +22,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _mutate(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.judging import BACKENDS
-    from kerneltest.extensions.mutation.mutation_run import MutationPool, MutationRun, find_pairings
     from kerneltest.extensions.mutation.operators import OPERATORS
+    from kerneltest.extensions.mutation.run import MutationPool, MutationRun, find_pairings
     from kerneltest.reproduce.rerun import SuiteImportError
 
     if chosen.list:
@@ -52,8 +53,55 @@ register_command(
     Command(
         "mutate",
         "judge pairings by the bugs that they find in mutants of their kernels; 1 below --least",
-        _add_arguments,
+        _add_mutate_arguments,
         _mutate,
     ),
     order=105,
+)
+
+
+# `kerneltest coverage FILE[::NAME]...`: lists the states of kernels that the planned cases never reach.
+
+
+def _add_coverage_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pairings", nargs="+", metavar="FILE[::NAME]", help="a test file, or one of its pairings")
+    add_setting(parser, "depth", "--depth")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
+
+
+def _cover(chosen: argparse.Namespace) -> int:
+    from kerneltest.extensions.mutation.coverage import coverage_as_data, format_coverage, measure_coverage
+    from kerneltest.extensions.mutation.judging import UnfitPairingError
+    from kerneltest.extensions.mutation.run import find_pairings
+    from kerneltest.records.files import dumps
+    from kerneltest.reproduce.rerun import SuiteImportError
+
+    results: list[dict[str, Any]] = []
+    for place in chosen.pairings:
+        try:
+            found = find_pairings(place)
+        except (SuiteImportError, ValueError) as error:
+            return refuse("coverage", error)
+        for name, pairing in found.items():
+            try:
+                coverage = measure_coverage(pairing, name, chosen.depth)
+                lines = list(format_coverage(name, coverage))
+                results.append(coverage_as_data(name, coverage))
+            except UnfitPairingError as error:
+                lines = [f"{name}: not measured: {error}"]
+                results.append({"pairing": name, "problem": str(error)})
+            print("\n".join(lines), flush=True)
+    if chosen.json is not None:
+        chosen.json.write_text(dumps(results) + "\n", encoding="utf-8")
+    return 0
+
+
+register_command(
+    Command(
+        "coverage",
+        "list the states of kernels that the planned cases never reach",
+        _add_coverage_arguments,
+        _cover,
+    ),
+    order=106,
 )
