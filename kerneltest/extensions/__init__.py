@@ -12,8 +12,7 @@ MODULES = {
     "commands": (
         "kerneltest.extensions.audit.audit_command",
         "kerneltest.extensions.lowering_map.lowering_command",
-        "kerneltest.extensions.mutation.mutate_command",
-        "kerneltest.extensions.mutation.coverage_command",
+        "kerneltest.extensions.mutation.commands",
         "kerneltest.extensions.watch.watch_command",
     ),
     "groups": (
@@ -23,10 +22,10 @@ MODULES = {
     "mutations": ("kerneltest.extensions.mutation.operators",),
     "panels": (
         "kerneltest.extensions.lowering_map.lowering_panel",
-        "kerneltest.extensions.mutation.mutation_panel",
+        "kerneltest.extensions.mutation.panel",
     ),
     "plugins": (
-        "kerneltest.extensions.mutation.mutate_plugin",
+        "kerneltest.extensions.mutation.plugin",
         "kerneltest.extensions.ray.ray_plugin",
     ),
     "settings": (

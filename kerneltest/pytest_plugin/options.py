@@ -18,14 +18,10 @@ def add_options(parser: pytest.Parser) -> None:
     """Adds the option and the ini value of each setting."""
     group = parser.getgroup("kerneltest", "conformance of Pallas kernels")
     for setting in known_settings():
-        name, kind = f"kt_{setting.name}", "bool" if setting.is_flag else "string"
-        text = setting.help.replace("%", "%%")  # for argparse
-        if setting.is_flag:
-            group.addoption(setting.option, dest=name, action="store_true", default=None, help=text)
-        else:
-            group.addoption(setting.option, dest=name, help=f"{text} (default: {setting.default_text or 'none'})")
+        name = f"kt_{setting.name}"
+        group.addoption(setting.option, dest=name, **setting.option_keywords())
         if setting.ini:
-            default = setting.default if setting.is_flag else setting.default_text
+            kind, default = ("bool", setting.default) if setting.is_flag else ("string", setting.default_text)
             parser.addini(name, f"the same as {setting.option}", type=kind, default=default)  # type: ignore[arg-type]
 
 
