@@ -16,7 +16,7 @@ from kerneltest.core.extension_registry import load_extensions
 from kerneltest.core.failures import assign_blame
 from kerneltest.core.processes import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
-from kerneltest.declare.oracle_for import iter_pairings
+from kerneltest.declare.discovery import iter_pairings
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
