@@ -24,10 +24,11 @@ from kerneltest.execute.compile_ahead import prepare_ahead
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.value_groups import judge_values
 from kerneltest.execute.verdict_key import value_fingerprint
+from kerneltest.plan import DEPTHS
 from kerneltest.plan.cases import signature_slots
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase, ExplicitCase, Recipe, explicit_case, signature_pool
 from kerneltest.plan.families import FAMILIES
-from kerneltest.plan.signatures import DEPTHS, Signature
+from kerneltest.plan.signatures import Signature
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

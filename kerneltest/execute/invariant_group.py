@@ -28,6 +28,7 @@ from kerneltest.execute.two_questions import VariationQuestions
 from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint, value_fingerprint
 from kerneltest.judge.mismatch_evidence import output_dims
 from kerneltest.oracle.evaluation import expect
+from kerneltest.plan import DEPTHS
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
@@ -39,7 +40,7 @@ from kerneltest.plan.production_sizes import (
     position_coded_arrays,
     required_part,
 )
-from kerneltest.plan.signatures import DEPTHS, Signature, order_by_variety, signatures
+from kerneltest.plan.signatures import Signature, order_by_variety, signatures
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.evaluator import format_element
