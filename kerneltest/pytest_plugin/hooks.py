@@ -18,6 +18,7 @@ from kerneltest.core.processes import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
+from kerneltest.pytest_plugin.exit_guard import ExitGuard, refuse_exit
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
@@ -26,7 +27,6 @@ from kerneltest.pytest_plugin.progress import PROGRESS, ProgressLine, open_termi
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
 from kerneltest.pytest_plugin.sharding import ShardPlugin, earlier_seconds
 from kerneltest.pytest_plugin.summary import FailedTests
-from kerneltest.pytest_plugin.watchdog import ExitGuard, refuse_exit
 
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
@@ -184,8 +184,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not (items or has_idle_pairing or problems) or session.config.option.collectonly:
         return
     from kerneltest.execute.planning import build_plan
-    from kerneltest.execute.verdict_key import digest_pairings
-    from kerneltest.pytest_plugin.options import identify_project
+    from kerneltest.execute.verdict_key import pairing_fingerprints
+    from kerneltest.pytest_plugin.project import identify_project
     from kerneltest.records.record_files import write_plan
     from kerneltest.records.resume import part_of_plan
 
@@ -202,8 +202,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         problems=problems,
     )
     if sharding is not None:
-        digests = digest_pairings([item for item, _ in items])
-        pairings = {name: replace(each, digest=digests[name]) for name, each in plan.pairings.items()}
+        fingerprints = pairing_fingerprints([item for item, _ in items])
+        pairings = {name: replace(each, digest=fingerprints[name]) for name, each in plan.pairings.items()}
         plan = replace(plan, pairings=pairings)
         plan = part_of_plan(plan, {item.nodeid for item in kernel_items}, str(sharding.shard))
     if not run.role.is_worker:
