@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kerneltest.core.dtypes import is_float, is_integer
-from kerneltest.localize.equation_replay import ScopedValue, Site
+from kerneltest.localize.sites import ScopedValue, Site
 from kerneltest.trace.jax_compat.jaxprs import Atom, DType, Equation, Literal, Var
 from kerneltest.trace.rewrite import inline_equations
 from kerneltest.trace.walk import new_variable, primitive_name, scan_counts

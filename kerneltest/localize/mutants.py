@@ -21,8 +21,9 @@ from kerneltest.localize.equation_mutations import (
     is_array,
     is_integer_array,
 )
-from kerneltest.localize.equation_replay import MOVES, EquationPatch, EvaluatedKernel, LocatedJaxpr, Site, SiteKey
+from kerneltest.localize.equation_replay import MOVES, EquationPatch, EvaluatedKernel
 from kerneltest.localize.listing import Mutation
+from kerneltest.localize.sites import LocatedJaxpr, Site, SiteKey
 from kerneltest.trace.evaluator import KernelValue, list_values
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.jax_compat.source_lines import line_of

@@ -19,7 +19,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, parse_dtype
 from kerneltest.core.failures import format_exception
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.oracle_for import iter_pairings
+from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
@@ -27,9 +27,10 @@ from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import find_group
 from kerneltest.execute.runner import run_case
 from kerneltest.execute.settings import RunSettings
+from kerneltest.plan import DEPTHS
 from kerneltest.plan.explicit import DRAWN_FAMILY, ExplicitCase
 from kerneltest.plan.families import FAMILIES, Family
-from kerneltest.plan.signatures import DEPTHS, Signature
+from kerneltest.plan.signatures import Signature
 from kerneltest.records.files import RecordError
 from kerneltest.records.record_files import load_arguments, read_plan, read_records, read_reproducers
 from kerneltest.records.schema import Record

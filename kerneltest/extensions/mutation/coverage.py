@@ -19,7 +19,7 @@ from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.mutation.judging import VALUES, UnfitPairingError
-from kerneltest.extensions.mutation.mutants import locate_equations
+from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.batched_interpreter.machine import BatchedEvaluator, EquationFunction

@@ -16,9 +16,10 @@ from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Tracer
 from kerneltest.extensions.mutation.operators import OPERATORS, EquationChange, Operator
+from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr
-from kerneltest.trace.jax_compat.source_lines import place_of, propagate_call_lines
+from kerneltest.trace.jax_compat.source_lines import place_of
 from kerneltest.trace.rewrite import rewrite_jaxpr
 from kerneltest.trace.tracing import Traced, analyze
 from kerneltest.trace.walk import iter_equations, primitive_name
@@ -50,17 +51,6 @@ class KernelMutant:
 
 class InvalidMutantError(Exception):
     """An operator could not change an equation. The message says why."""
-
-
-def locate_equations(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
-    """Gives each equation in JAX's own functions, such as `jnp.where`, the place of their call in the kernel."""
-
-    def rule(equation: Equation) -> Sequence[Equation] | None:
-        other = propagate_call_lines(equation)
-        return None if other is equation else [other]
-
-    located: ClosedJaxpr = rewrite_jaxpr(jaxpr, rule)
-    return located
 
 
 def find_mutants(jaxpr: Jaxpr, operators: Collection[Operator]) -> Iterator[KernelMutant]:

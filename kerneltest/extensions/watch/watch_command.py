@@ -5,16 +5,15 @@ import tempfile
 import threading
 from pathlib import Path
 
-from kerneltest.cli.command_registry import Command, refuse, register_command
+from kerneltest.cli.command_registry import Command, pass_to_pytest, refuse, register_command
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "kerneltest watch [FILE ...] [pytest options, such as --kt-backends interpret --kt-depth quick]"
-    parser.allow_abbrev = False
     parser.add_argument(
         "--kt-report", type=Path, metavar="FOLDER", help="folder for the page (default: a temporary one)"
     )
-    parser.set_defaults(rest=[])
+    pass_to_pytest(parser, without=["report"])
 
 
 def _watch(chosen: argparse.Namespace) -> int:

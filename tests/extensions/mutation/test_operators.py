@@ -15,10 +15,10 @@ from kerneltest.extensions.mutation.mutants import (
     KernelMutant,
     apply_mutant,
     find_mutants,
-    locate_equations,
     mutate_trace,
 )
 from kerneltest.extensions.mutation.operators import OPERATORS
+from kerneltest.localize.sites import locate_equations
 from kerneltest.trace.tracing import Traced, trace_function
 from kerneltest.trace.walk import iter_equations
 from tests.extensions.mutation.kernels_with_everything import KERNELS
