@@ -105,7 +105,7 @@ class Dispatcher:
         """The worker in this process."""
         if self._worker is None:
             from kerneltest.pytest_plugin.crash_reports import ConsoleCrashLog
-            from kerneltest.pytest_plugin.progress import FirstFindings
+            from kerneltest.pytest_plugin.first_findings import FirstFindings
             from kerneltest.pytest_plugin.worker import ItemWorker
 
             console = ConsoleCrashLog(self._reporter.console) if self._reporter is not None else None

@@ -21,7 +21,7 @@ from kerneltest.core.dtypes import Array, parse_dtype
 from kerneltest.core.failures import format_exception
 from kerneltest.core.ids import PairingId
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.oracle_for import iter_pairings
+from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS

@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module, metadata
+from importlib import metadata
 
 from kerneltest.backends.registry import REGISTRY, generic_id
 from kerneltest.core.failures import format_exception
@@ -106,8 +106,7 @@ def _how_to_install(name: str) -> str:
 def jax_problem() -> str:
     """Returns why JAX cannot be imported, or ""."""
     try:
-        import_module("kerneltest.trace")
-        import_module("jax")
+        import kerneltest.trace  # noqa: F401 - JAX may lack what it needs
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -139,15 +138,17 @@ def settings() -> list[Fact]:
 
 
 def _settings() -> Iterator[Fact]:
-    jax = import_module("jax")
-    trace = import_module("kerneltest.trace.tracing")
-    if newer := trace.version_problem():
+    import jax
+
+    from kerneltest.trace.jax_environment import jax_environment
+    from kerneltest.trace.tracing import version_problem
+
+    if newer := version_problem():
         yield Fact("JAX", newer)
-    environment = import_module("kerneltest.trace.jax_environment")
-    yield Fact("devices", environment.jax_environment()["devices"])
-    bits = bool(jax.config.jax_enable_x64)
+    yield Fact("devices", jax_environment()["devices"])
+    bits = bool(jax.config.read("jax_enable_x64"))
     yield Fact("jax_enable_x64", f"{bits}: 64-bit dtypes {'stay' if bits else 'become 32-bit'}")
-    precision = jax.config.jax_default_matmul_precision
+    precision = jax.config.read("jax_default_matmul_precision")
     yield Fact("jax_default_matmul_precision", str(precision or "None: each backend has its own default"))
     for name in ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
         if value := os.environ.get(name):

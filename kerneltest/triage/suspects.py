@@ -6,8 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import Any
 
 from kerneltest.core.details import Mismatch
 from kerneltest.core.details.base import without_numbers
@@ -82,11 +80,6 @@ class Suspect:
 
     def __repr__(self) -> str:
         return f"<Suspect {self.id}: {self.title}; {len(self.findings)} findings>"
-
-    def _repr_html_(self) -> str:
-        """Returns the suspect's card, which a notebook shows."""
-        card: Any = import_module("kerneltest.report.html.render_page")  # a later room, which only a notebook asks for
-        return str(card.render_suspect(self))
 
     @property
     def backends(self) -> Mapping[str, int]:

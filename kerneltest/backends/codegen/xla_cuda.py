@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.codegen.gpu_tiers import unsupported_on
+from kerneltest.backends.codegen.tiers import unsupported_on
 from kerneltest.backends.compile_cache import Answer, cached_compile
 from kerneltest.backends.jitted import compile_failure, describe_compile_failure
 from kerneltest.backends.lowering_errors import user_place

@@ -13,7 +13,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from kerneltest.core.ids import PairingId
 from kerneltest.core.processes import depend_on_parent
-from kerneltest.declare.oracle_for import iter_pairings
+from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.mutants import KernelMutant

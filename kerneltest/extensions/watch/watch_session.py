@@ -9,7 +9,6 @@ import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -224,9 +223,10 @@ def find_watchfiles() -> Any:
       WatchError: it is not installed.
     """
     try:
-        return import_module("watchfiles")
+        import watchfiles
     except ImportError as error:
         raise WatchError(MISSING) from error
+    return watchfiles
 
 
 def watch_saves(folders: Sequence[Path], ignored: Path, on_save: Callable[[tuple[Path, ...], float], None]) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from jax import dtypes
 
 from kerneltest.core.dtypes import Array, is_float, is_promotable
-from kerneltest.trace.jax_compat.interpreter_threads import call_back
 from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Atom, ClosedJaxpr, DType, Equation, Jaxpr, Var
+from kerneltest.trace.jax_compat.source_lines import call_back
 from kerneltest.trace.scalars import UnknownError as UnknownError
 from kerneltest.trace.walk import scan_counts
 

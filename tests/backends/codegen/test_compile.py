@@ -17,8 +17,8 @@ from kernels.softmax import softmax_fused
 from kernels.vector_add import vector_add
 from kerneltest.backends import compile_cache
 from kerneltest.backends.base import Artifact
-from kerneltest.backends.codegen import gpu_tiers as compiler
-from kerneltest.backends.codegen.gpu_tiers import lower
+from kerneltest.backends.codegen import tiers as compiler
+from kerneltest.backends.codegen.tiers import lower
 from kerneltest.backends.codegen.triton_compiler import CompileError, _check_shared
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.workers import Workers

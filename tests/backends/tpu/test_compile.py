@@ -11,7 +11,7 @@ import pytest
 from kerneltest.backends import compile_cache
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.tpu import tpu_tiers as compiler
+from kerneltest.backends.tpu import tiers as compiler
 from kerneltest.backends.workers import Workers
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TPUS

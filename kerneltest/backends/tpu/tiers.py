@@ -17,7 +17,7 @@ from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.compile_cache import Answer, cached_compile
 from kerneltest.backends.jitted import compile_each, prefix, unique_names
 from kerneltest.backends.lowering_errors import lowering_failure, match_rule, user_place
-from kerneltest.backends.tpu.tpu_errors import COMPILING, LOWERING, format_size, tile_advice, vmem_limit, windows
+from kerneltest.backends.tpu.errors import COMPILING, LOWERING, format_size, tile_advice, vmem_limit, windows
 from kerneltest.backends.workers import Workers
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.dtypes import ShapeDtype
