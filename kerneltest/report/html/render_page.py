@@ -110,6 +110,9 @@ def render_suspect(suspect: Suspect) -> str:
     return render_card(suspect.title, format_suspect(suspect)[1:], counts=format_counts(suspect))
 
 
+Suspect._repr_html_ = render_suspect  # type: ignore[attr-defined]  # notebooks show it; `triage` knows no HTML
+
+
 def render_result(headline: str, suspects: Sequence[Suspect], remarks: Sequence[str], *, good: bool) -> str:
     """Renders a result: its headline, and a card of each suspect."""
     more = len(suspects) - _MOST_SUSPECTS
