@@ -184,7 +184,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not (items or has_idle_pairing or problems) or session.config.option.collectonly:
         return
     from kerneltest.execute.planning import build_plan
-    from kerneltest.execute.verdict_key import digest_pairings
+    from kerneltest.execute.verdict_key import pairing_fingerprints
     from kerneltest.pytest_plugin.project import identify_project
     from kerneltest.records.record_files import write_plan
     from kerneltest.records.resume import part_of_plan
@@ -202,8 +202,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         problems=problems,
     )
     if sharding is not None:
-        digests = digest_pairings([item for item, _ in items])
-        pairings = {name: replace(each, digest=digests[name]) for name, each in plan.pairings.items()}
+        fingerprints = pairing_fingerprints([item for item, _ in items])
+        pairings = {name: replace(each, digest=fingerprints[name]) for name, each in plan.pairings.items()}
         plan = replace(plan, pairings=pairings)
         plan = part_of_plan(plan, {item.nodeid for item in kernel_items}, str(sharding.shard))
     if not run.role.is_worker:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import pytest
 
 from kerneltest.core.children import CONTEXTS, Child, ChildEndedError, ChildRaisedError, End
+from kerneltest.core.ids import ItemId, PairingId
 from kerneltest.core.processes import free_memory
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_entry
@@ -165,7 +166,7 @@ class IsolatedProcess:
                 os.dup2(file.fileno(), 2)
 
     def _parts(self, name: str) -> tuple[Item, ...]:
-        file = self._setup.root / name.partition("::")[0]
+        file = self._setup.root / PairingId.parse(name).file
         if name in self._ahead:
             self._items[file] = self._ahead
         elif file not in self._items:
@@ -187,10 +188,10 @@ def _serve(*arguments: Any, **options: Any) -> Callable[[Mapping[str, Any]], Map
 
 def _absence(name: str, collected: ItemsByName) -> str:
     """Returns why an item was not collected again."""
-    unavailable = collected.get(f"{name.rpartition('-')[0]}]")
-    if unavailable:
+    item = ItemId.parse(name)
+    if unavailable := collected.get(str(item.unavailable)):
         return f"{name} cannot run in the isolated process: {unavailable[0].backend.unavailable()}"
-    if problem := PROBLEMS.get(name.rpartition("[")[0]):
+    if problem := PROBLEMS.get(item.pairing):
         return f"{name} cannot be planned in the isolated process: {problem}"
     return (
         f"{name} was not found when its file was re-collected in the isolated process. Test files must define the same "

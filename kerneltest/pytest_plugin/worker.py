@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from kerneltest.backends.base import UnavailableBackend
-from kerneltest.backends.compile_cache import disk_cache
+from kerneltest.backends.compilation import disk_cache
 from kerneltest.backends.device import device_responds
 from kerneltest.core import exit_guard
 from kerneltest.core.failures import Failure, Guard, escape_surrogates

@@ -3,13 +3,14 @@
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import TypeAdapter
 
 from kerneltest.core.children import Answer, Child, ChildEndedError, Children
+from kerneltest.core.ids import PairingId
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
@@ -47,7 +48,7 @@ class Task:
     @property
     def pairing_id(self) -> str:
         """The pairing's node id."""
-        return f"{self.suite}::{self.name}"
+        return str(PairingId(str(self.suite), self.name))
 
 
 def import_pairings(suite: Path) -> dict[str, Pairing]:
@@ -68,14 +69,15 @@ def find_pairings(place: str) -> dict[str, Pairing]:
       SuiteImportError: the file cannot be imported.
       ValueError: it has no pairing of that name, or none at all.
     """
-    file, _, name = place.partition("::")
+    chosen = PairingId.parse(place)
     try:
-        pairings = import_pairings(Path(file))
+        pairings = import_pairings(Path(chosen.file))
     except SuiteImportError as error:
-        raise SuiteImportError(f"{file}: {error}") from error
-    if not pairings or name not in ("", *pairings):
-        raise ValueError(f"{file} has no pairing {name}".rstrip() + f"; it has {', '.join(pairings) or 'none'}")
-    return {f"{file}::{each}": pairings[each] for each in ([name] if name else pairings)}
+        raise SuiteImportError(f"{chosen.file}: {error}") from error
+    if not pairings or chosen.name not in ("", *pairings):
+        lacking = f"{chosen.file} has no pairing {chosen.name}".rstrip()
+        raise ValueError(f"{lacking}; it has {', '.join(pairings) or 'none'}")
+    return {str(replace(chosen, name=name)): pairings[name] for name in ([chosen.name] if chosen.name else pairings)}
 
 
 def open_session(task: Task, pairing: Pairing) -> tuple[MutationSession, list[KernelMutant]]:
@@ -228,8 +230,8 @@ class MutationRun:
         """
         scores = []
         for pairing_id, pairing in pairings.items():
-            file, _, name = pairing_id.partition("::")
-            task = Task(Path(file), name, self.backends, self.depth, self.operators)
+            suite = PairingId.parse(pairing_id)
+            task = Task(Path(suite.file), suite.name, self.backends, self.depth, self.operators)
             self.results.append(self._judge(task, pairing))
             scores.append(self.results[-1]["score"])
             if self.json is not None:

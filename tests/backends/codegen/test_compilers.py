@@ -65,11 +65,11 @@ def test_without_it_the_reason_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def dying_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    compilers = Children(lambda: Child("tests.dying_compiler", "XLA's CUDA compiler"))
-    monkeypatch.setattr(xla_cuda, "_compilers", compilers)
+    children = Children(lambda: Child("tests.dying_compiler", "XLA's CUDA compiler"))
+    monkeypatch.setattr(xla_cuda.COMPILER, "children", children)
     monkeypatch.setattr(metadata, "version", lambda name: "1")
     yield
-    compilers.close()
+    children.close()
 
 
 @pytest.mark.parametrize(
