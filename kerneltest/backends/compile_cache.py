@@ -1,9 +1,6 @@
 """A cache on disk for the answers of compilers, keyed by a hash of the request."""
 
-import gzip
-import hashlib
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,16 +10,18 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-_folder: Path | None = None
+from kerneltest.core.files import DiskStore
+from kerneltest.core.fingerprint import Fingerprint
+
+_store: DiskStore | None = None
 
 Answer = dict[str, Any]  # plain JSON
 
 
-def enable(folder: Path) -> None:
-    """Stores the compilers' answers in `folder`."""
-    global _folder
-    _folder = folder
-    folder.mkdir(parents=True, exist_ok=True)
+def enable(store: DiskStore) -> None:
+    """Keeps the compilers' answers in a store."""
+    global _store
+    _store = store
 
 
 def cached_compile(
@@ -36,36 +35,24 @@ def cached_compile(
       keys: that an answer must have, unless it has a verdict and a message.
       run: asks the compiler.
     """
-    path = _path(request, versions)
-    known = _read(path, keys)
-    if known is not None:
-        return known
+    if _store is None:
+        return run()
+    name = f"compiled/{Fingerprint.of(request, versions).text}.json.gz"
+    try:
+        if (known := _store.read(name)) is not None:
+            return _checked(known, keys)
+    except ValueError as error:
+        warnings.warn(f"{_store.folder / name} cannot be read ({error}): compiling again", stacklevel=2)
     answer = run()
-    if path is not None:
-        temporary = path.with_suffix(f".{os.getpid()}.{id(answer)}")
-        temporary.write_bytes(gzip.compress(json.dumps(answer).encode()))
-        temporary.replace(path)
+    _store.write(name, json.dumps(answer).encode())
     return answer
 
 
-def _read(path: Path | None, keys: frozenset[str]) -> Answer | None:
-    if path is None or not path.exists():
-        return None
-    try:
-        answer = json.loads(gzip.decompress(path.read_bytes()))
-        if not (keys <= answer.keys() or {"verdict", "message"} <= answer.keys()):
-            raise ValueError("not an answer of a compiler")
-    except (OSError, ValueError, AttributeError, EOFError) as error:
-        warnings.warn(f"{path} cannot be read ({error}): compiling again", stacklevel=2)
-        return None
-    return dict(answer)
-
-
-def _path(request: Mapping[str, Any], versions: Mapping[str, str]) -> Path | None:
-    if _folder is None:
-        return None
-    content = json.dumps({**request, **versions}, sort_keys=True)
-    return _folder / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json.gz"
+def _checked(known: bytes, keys: frozenset[str]) -> Answer:
+    answer = json.loads(known)
+    if not (isinstance(answer, dict) and (keys <= answer.keys() or {"verdict", "message"} <= answer.keys())):
+        raise ValueError("not an answer of a compiler")
+    return answer
 
 
 # Compiled code cached on disk between runs.
@@ -76,11 +63,11 @@ _STORE_ALL = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent
 
 @contextmanager
 def disk_cache(folder: Path) -> Iterator[None]:
-    """Caches compiled code in `folder`: Triton's, libtpu's, and JAX's unless the user has set JAX's cache.
+    """Caches compiled code in the folder of a store: Triton's, libtpu's, and JAX's unless the user has set its cache.
 
     Restores JAX's settings on exit, since a suite may have other tests.
     """
-    enable(folder / "compiled")
+    enable(DiskStore(folder))
     config: Any = jax.config
     if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         yield

@@ -14,6 +14,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.backends.tpu import tiers as compiler
 from kerneltest.backends.workers import Workers
 from kerneltest.core.failures import Failure
+from kerneltest.core.files import DiskStore
 from kerneltest.core.targets import TPUS
 from tests.backends.tpu.test_lower import blocked
 
@@ -23,7 +24,7 @@ needs_libtpu = pytest.mark.skipif(not INSTALLED, reason="libtpu is not installed
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(compile_cache, "_folder", tmp_path)
+    monkeypatch.setattr(compile_cache, "_store", DiskStore(tmp_path))
     return tmp_path
 
 
