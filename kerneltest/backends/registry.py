@@ -7,6 +7,7 @@ from importlib import import_module
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any
 
+from kerneltest.core.ids import BackendId
 from kerneltest.core.targets import BACKEND_IDS, TARGETS, TPUS, Tier, suggest_backend
 
 if TYPE_CHECKING:
@@ -142,8 +143,8 @@ def select_ids(words: Sequence[str]) -> tuple[str, ...]:
 
 def generic_id(backend_id: str) -> str:
     """Returns an id as help texts show it, with TARGET in place of its target: `lower:TARGET`."""
-    tier, _, target = backend_id.partition(":")
-    return f"{tier}:TARGET" if target in TARGETS or target in TPUS else backend_id
+    backend = BackendId.parse(backend_id)
+    return f"{backend.tier}:TARGET" if backend.target in TARGETS or backend.target in TPUS else backend_id
 
 
 def sort_ids(ids: Iterable[str]) -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kerneltest.core.ids import PairingId
 from kerneltest.core.processes import available_processors
 from kerneltest.core.targets import Tier
 from kerneltest.pytest_plugin.executor import Cluster, Executor, ItemRequest, PytestArguments, WorkerSetup
@@ -147,9 +149,9 @@ class Dispatcher:
         """
         from kerneltest.report.rerun_commands import pytest_command
 
-        file, _, name = node_id.partition("::")
-        path = Path(os.path.relpath(self._config.rootpath / file, self._config.invocation_params.dir)).as_posix()
-        command = pytest_command(self._settings, item.backend.id, f"{path}::{name}")
+        node = PairingId.parse(node_id)
+        path = Path(os.path.relpath(self._config.rootpath / node.file, self._config.invocation_params.dir)).as_posix()
+        command = pytest_command(self._settings, item.backend.id, str(replace(node, file=path)))
         budget = self._settings.budget
         seconds = self._collection.share_of(budget, item) if budget else 0.0
         stops = self._config.getoption("maxfail") == 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kerneltest.core.ids import ItemId
 from kerneltest.core.targets import Tier
 from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
 from kerneltest.pytest_plugin.pytest_run import PytestRun
@@ -117,7 +118,7 @@ class IncrementalPlugin:
         """Returns a line about the items that were left out, or ""."""
         if not (count := len(self._left_out)):
             return ""
-        pairings = list(dict.fromkeys(name.partition("[")[0] for name in self._left_out))
+        pairings = list(dict.fromkeys(ItemId.parse(name).pairing for name in self._left_out))
         hidden = len(pairings) - _SHOWN_PAIRINGS
         more = f" and {hidden} more" if hidden > 0 else ""
         items = "1 item" if count == 1 else f"{count} items"

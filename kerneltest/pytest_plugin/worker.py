@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kerneltest.backends.base import UnavailableBackend
-from kerneltest.backends.compile_cache import disk_cache
+from kerneltest.backends.compilation import disk_cache
 from kerneltest.backends.device import device_responds
 from kerneltest.core.failures import Failure, Guard, escape_surrogates
 from kerneltest.core.files import DiskStore

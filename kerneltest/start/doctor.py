@@ -11,6 +11,7 @@ from importlib import metadata
 
 from kerneltest.backends.registry import REGISTRY, generic_id
 from kerneltest.core.failures import format_exception
+from kerneltest.core.ids import BackendId
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.report.text.tables import terminal_table
 
@@ -79,7 +80,7 @@ def list_backends() -> list[BackendRow]:
         reason = _reason(name)
         groups.setdefault((generic_id(name), reason, _how_to_install(name) if reason else ""), []).append(name)
     return [
-        BackendRow(shown, tuple(name.partition(":")[2] for name in names) if shown != names[0] else (), reason, install)
+        BackendRow(shown, tuple(BackendId.parse(name).target for name in names if shown != name), reason, install)
         for (shown, reason, install), names in groups.items()
     ]
 
@@ -97,8 +98,8 @@ def _reason(name: str) -> str:
 def _how_to_install(name: str) -> str:
     if jax_problem():
         return "pip install -U 'jax>=0.10.2'"
-    tier, _, target = name.partition(":")
-    wanted = [name, f"{tier}:{target.partition('-')[0]}", tier]
+    backend = BackendId.parse(name)
+    wanted = [name, f"{backend.tier}:{backend.target.partition('-')[0]}", backend.tier]
     return next((_MISSING[each] for each in wanted if each in _MISSING), "")
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from kerneltest.core.details import Mismatch
 from kerneltest.core.details.base import without_numbers
+from kerneltest.core.ids import PairingId
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName
 from kerneltest.records.evidence import EVERY_ELEMENT
@@ -414,6 +415,6 @@ def _is_telling(record: Record) -> bool:
 
 def _id(suspect: Suspect, number: int) -> str:
     """Returns the id of the suspect of its kind with that number; names make it, not the words of titles."""
-    name = suspect.pairing.rpartition("::")[2]
+    name = PairingId.parse(suspect.pairing).own_name
     identity = f"{name}|{suspect.level}|{suspect.effect.name}|{suspect.subject}|{number}"
     return hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:8]

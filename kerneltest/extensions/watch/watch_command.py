@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 from kerneltest.cli.command_registry import Command, pass_to_pytest, refuse, register_command
+from kerneltest.core.ids import PairingId
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,7 @@ def _watch(chosen: argparse.Namespace) -> int:
         watched_folders,
     )
 
-    files = [word for word in chosen.rest if Path(word.partition("::")[0]).exists()]
+    files = [word for word in chosen.rest if Path(PairingId.parse(word).file).exists()]
     try:
         find_watchfiles()
         folders = watched_folders(files)

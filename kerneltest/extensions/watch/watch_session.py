@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from kerneltest.core.ids import PairingId
 from kerneltest.extensions.watch.warm_process import WarmPytest
 from kerneltest.report.text.tables import for_terminal
 
@@ -206,7 +207,7 @@ def watched_folders(files: Sequence[str]) -> tuple[Path, ...]:
     """
     folders = [Path.cwd()]
     for file in files:
-        path = Path(file.partition("::")[0]).resolve()
+        path = Path(PairingId.parse(file).file).resolve()
         if not path.exists():
             raise WatchError(f"{path} does not exist")
         folder = path if path.is_dir() else path.parent

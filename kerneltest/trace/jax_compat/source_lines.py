@@ -1,6 +1,5 @@
 """Source lines behind equations and errors, and whether an error is due to JAX or to the kernel."""
 
-import linecache
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from jax._src import custom_batching, source_info_util
 from jax._src.lib import xla_client  # type: ignore[attr-defined, unused-ignore]
 
 from kerneltest.core.failures import Failure, Origin, exception_text, origin_of
+from kerneltest.core.ids import Place
 from kerneltest.core.source_location import is_internal, location_in_package, location_of_exception, relative_path
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, SourceInfo
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
@@ -61,8 +61,8 @@ def line_of_nested(equations: list[Equation]) -> str:
 
 def line_of_function(jaxpr: Jaxpr) -> str:
     """`FILE:LINE` at which the user's function behind a jaxpr is defined, or ""."""
-    file, _, line = _function_source(jaxpr).partition(" at ")[2].rpartition(":")
-    return f"{relative_path(file)}:{line}" if file and line.isdigit() and not file.startswith(_JAX) else ""
+    place = Place.parse(_function_source(jaxpr).partition(" at ")[2])
+    return str(Place(relative_path(place.file), place.line)) if place and not place.file.startswith(_JAX) else ""
 
 
 def is_of_jax(jaxpr: Jaxpr) -> bool:
@@ -100,12 +100,6 @@ def user_line(error: BaseException) -> str:
 def package_line(error: BaseException) -> str:
     """` (FILE:LINE)` of the last frame in an installed package outside JAX and kerneltest, or ""."""
     return location_in_package(error, _JAX, _KERNELTEST)
-
-
-def source_of(line: str) -> str:
-    """The text of a source line, given as ` (FILE:LINE)`."""
-    path, _, number = line.strip(" ()").rpartition(":")
-    return linecache.getline(path, int(number)) if number.isdigit() else ""
 
 
 def raised_in_jax(error: BaseException | None) -> bool:

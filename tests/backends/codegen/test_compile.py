@@ -15,7 +15,7 @@ import kerneltest as kt
 from kernels.matmul import matmul_2x2
 from kernels.softmax import softmax_fused
 from kernels.vector_add import vector_add
-from kerneltest.backends import compile_cache
+from kerneltest.backends import compilation
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.codegen import tiers as compiler
 from kerneltest.backends.codegen.tiers import lower
@@ -34,7 +34,7 @@ pytest.importorskip("triton")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(compile_cache, "_store", DiskStore(tmp_path))
+    monkeypatch.setattr(compilation, "_store", DiskStore(tmp_path))
     return tmp_path
 
 
@@ -135,7 +135,7 @@ def test_answers_are_kept_and_recalled(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Workers, "ask", lambda *_: pytest.fail("compiled again"))
     assert compiler.compile_kernel(kernel, TARGETS["sm_90"]) == first
     monkeypatch.undo()
-    monkeypatch.setattr(compile_cache, "_store", DiskStore(folder))
+    monkeypatch.setattr(compilation, "_store", DiskStore(folder))
     compiler.compile_kernel(replace(kernel, warps=8), TARGETS["sm_90"])
     compiler.compile_kernel(kernel, TARGETS["gfx942"])
     assert len(list((folder / "compiled").iterdir())) == 3
@@ -155,14 +155,14 @@ def test_a_corrupt_answer_is_named_and_made_again(folder: Path, content: bytes) 
 
 def _asked(text: str) -> Any:
     target = dict(platform="cuda", arch=90, warp=32, shared_memory=TARGETS["sm_90"].shared_memory)
-    return compiler._ask(dict(text=text, warps=4, stages=3, **target))
+    return compiler.COMPILER.ask(dict(text=text, warps=4, stages=3, **target), {})
 
 
 def test_what_the_compiler_rejects_is_said() -> None:
     answer = _asked("module { this is no IR")
     assert answer["verdict"] == "compile_error"
     assert "Triton raised RuntimeError" in answer["message"]
-    assert "error:" in answer["message"]
+    assert "error:" in answer["printed"]
 
 
 def test_a_compiler_that_aborts_costs_one_answer() -> None:
