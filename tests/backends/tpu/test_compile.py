@@ -14,6 +14,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.backends.tpu import tiers as compiler
 from kerneltest.core.children import Children
 from kerneltest.core.failures import Failure
+from kerneltest.core.files import DiskStore
 from kerneltest.core.targets import TPUS
 from tests.backends.tpu.test_lower import blocked
 
@@ -23,7 +24,7 @@ needs_libtpu = pytest.mark.skipif(not INSTALLED, reason="libtpu is not installed
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(compilation, "_folder", tmp_path)
+    monkeypatch.setattr(compilation, "_store", DiskStore(tmp_path))
     return tmp_path
 
 
