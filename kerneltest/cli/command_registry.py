@@ -133,7 +133,7 @@ def _seconds(text: str) -> float:
 
 def refuse(command: str, error: Exception) -> int:
     """Prints why a command cannot do its work; returns its exit status."""
-    from kerneltest.report.text.tables import lines_for_terminal
+    from kerneltest.report.text.lines import lines_for_terminal
 
     print(lines_for_terminal(f"kerneltest {command}: {error}"), file=sys.stderr)
     return UNUSABLE_INPUT

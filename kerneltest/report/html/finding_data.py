@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from kerneltest.records.files import open_inside
 from kerneltest.records.runs import Overlay, OverlayRow, RunRecords, load_windows
 from kerneltest.records.schema import Record, StaticValue
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
-from kerneltest.report.text.suspect_text import format_counts, format_suspect, name_kernels
+from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_kernels
 from kerneltest.triage.attribution import attributions
 from kerneltest.triage.conditions import Condition
 from kerneltest.triage.suspects import Suspect
@@ -215,37 +215,12 @@ _MOST_CASES = 60  # lines of a table of cases
 
 
 @dataclass(frozen=True, slots=True)
-class SuspectText:
-    """A suspect as text, which the page shows without scripts.
-
-    Attributes:
-      number: its number among all suspects of the page.
-      id: the suspect's id.
-      title: its title.
-      counts: the number of its cases, by backend.
-      lines: its smallest case, its root cause, and the command that reproduces it.
-    """
-
-    number: int
-    id: str
-    title: str
-    counts: str
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class KernelSuspects:
-    """The suspects of one kernel as text.
-
-    Attributes:
-      pairing: the kernel's pairing.
-      name: the kernel's name and source location.
-      suspects: its suspects.
-    """
+    """The suspects of one kernel in words, with their numbers among all suspects of the page."""
 
     pairing: str
     name: str
-    suspects: tuple[SuspectText, ...]
+    suspects: tuple[tuple[int, SuspectText], ...]
 
 
 @dataclass(frozen=True)
@@ -263,12 +238,12 @@ class ShownSuspects:
     @property
     def kernels(self) -> list[KernelSuspects]:
         """The suspects as text, by kernel."""
-        by_pairing: dict[str, list[SuspectText]] = {}
+        by_pairing: dict[str, list[tuple[int, SuspectText]]] = {}
         for i, suspect in enumerate(self.suspects):
-            _, *lines = format_suspect(suspect, self._run_of(suspect.example).name)
-            words = tuple(map(_truncate, lines))
-            mine = SuspectText(i, suspect.id, _truncate(suspect.title), _truncate(format_counts(suspect)), words)
-            by_pairing.setdefault(suspect.pairing, []).append(mine)
+            text = describe_suspect(suspect, self._run_of(suspect.example).name)
+            lines = tuple(replace(line, text=_truncate(line.text)) for line in text.lines)
+            short = SuspectText(_truncate(text.title), _truncate(text.counts), lines)
+            by_pairing.setdefault(suspect.pairing, []).append((i, short))
         kernels = name_kernels(by_pairing, self.merged.pairings)
         return [KernelSuspects(name, _truncate(kernels[name]), tuple(each)) for name, each in by_pairing.items()]
 

@@ -103,7 +103,7 @@ def _json_pieces(value: object) -> Iterator[str]:
 
 def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections: Sequence[Section] = ()) -> Json:
     """Returns the document; of the sections, it has the notes on sources."""
-    pairings = _Dictionary(*(line.pairing for line in matrix.lines))
+    pairings = _Dictionary(*(row.pairing for row in matrix.rows))
     backends = _Dictionary(*(column.title for column in matrix.columns))
     dtypes, families, signatures = _Dictionary(), _Dictionary(), _Dictionary(ANY)
     targets, messages = _Dictionary(""), _Dictionary("")

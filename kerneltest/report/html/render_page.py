@@ -12,8 +12,8 @@ from kerneltest.report.html.page import Page, facts_of, project_of
 from kerneltest.report.html.page_data import compress_json, page_data
 from kerneltest.report.panels import Section, make_sections
 from kerneltest.report.text.diff_text import MOST_ROWS, change_rows, conclusion, describe_runs, suspect_rows
-from kerneltest.report.text.suspect_text import format_counts, format_suspect
-from kerneltest.report.text.tables import MAX_TEXT
+from kerneltest.report.text.lines import MAX_TEXT
+from kerneltest.report.text.suspect_text import describe_suspect
 from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, RunComparison
 from kerneltest.triage.suspects import Suspect
 
@@ -107,7 +107,8 @@ def render_card(title: str, lines: Sequence[str], *, counts: str = "", good: boo
 
 def render_suspect(suspect: Suspect) -> str:
     """Renders a suspect as the page does: its title, its smallest case and its root cause."""
-    return render_card(suspect.title, format_suspect(suspect)[1:], counts=format_counts(suspect))
+    text = describe_suspect(suspect)
+    return render_card(text.title, text.details, counts=text.counts)
 
 
 Suspect._repr_html_ = render_suspect  # type: ignore[attr-defined]  # notebooks show it; `triage` knows no HTML
