@@ -88,8 +88,6 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[_Key]):
-    """One case, and the field in which it counts."""
-
     pairing: str
     dtype: str
     column: _Key
@@ -185,7 +183,6 @@ def _sort_by_severity(counts: Counter[Ending]) -> dict[Ending, int]:
 
 
 def _group_by_file(pairings: Iterable[str]) -> list[str]:
-    """Returns distinct pairings in their order, grouped by file."""
     files: dict[str, dict[str, None]] = {}
     for pairing in pairings:
         files.setdefault(PairingId.parse(pairing).scope, {})[pairing] = None

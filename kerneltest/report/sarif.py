@@ -122,7 +122,7 @@ def github_annotations(
 
 
 def _command(level: str, lines: Sequence[str], properties: Mapping[str, str]) -> str:
-    """Formats a workflow command. All text is escaped, so that no record can end it or begin another one."""
+    # All text is escaped, so that no record can end the command or begin another one.
     shown = ",".join(f"{name}={_escape(for_terminal(value), ':,')}" for name, value in properties.items())
     return f"::{level} {shown}::{_escape(chr(10).join(map(for_terminal, lines)))}"
 

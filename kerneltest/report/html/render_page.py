@@ -42,15 +42,7 @@ def write_html(path: Path, runs: Sequence[RunRecords]) -> Path:
 
 
 def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
-    """Renders the report of some runs.
-
-    Args:
-      merged: the runs to show.
-      sections: further sections, shown after the built-in ones.
-
-    Returns:
-      The page's HTML.
-    """
+    """Returns the HTML of a report of some runs; `sections` come after the built-in ones."""
     page = Page(merged, sections)
     script = "\n".join(panels.static(f"{name}.js") for name in _SCRIPTS)
     return panels.render(
@@ -64,7 +56,6 @@ def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
 
 
 def _compare_facts(old: Sequence[RunRecords], new: Sequence[RunRecords]) -> list[tuple[str, str, str]]:
-    """Returns name, old and new value of the facts of two sets of runs."""
     before, after = ({"runs": describe_runs(runs), **facts_of(runs)} for runs in (old, new))
     return [(name, before.get(name, "unknown"), after.get(name, "unknown")) for name in {**before, **after}]
 
@@ -94,14 +85,7 @@ _MOST_SUSPECTS = 10
 
 
 def render_card(title: str, lines: Sequence[str], *, counts: str = "", good: bool = False) -> str:
-    """Renders one card.
-
-    Args:
-      title: its first line.
-      lines: the others.
-      counts: a note beside the title.
-      good: whether the card is about a success.
-    """
+    """Renders one card; `good` says whether it is about a success."""
     return panels.render("card.html", title=title, lines=lines, counts=counts, good=good)
 
 

@@ -121,7 +121,6 @@ def _page(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect
 
 
 def _suspects(runs: Sequence[RunRecords], suspects: Sequence[Suspect]) -> Iterator[str]:
-    """Yields a numbered list of suspects for each kernel, and the commands that run them again."""
     shown = suspects[:_MOST_SUSPECTS]
     kernels = name_kernels(dict.fromkeys(each.pairing for each in shown), overlay_runs(runs).pairings)
     for pairing, mine in itertools.groupby(shown, lambda each: each.pairing):
