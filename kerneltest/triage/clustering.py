@@ -116,7 +116,7 @@ def cluster_by_cause(
 def _cluster_values(
     findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
 ) -> list[FindingCluster]:
-    # The most basic level at which a signature fails explains its other failures: misplaced elements are also imprecise.
+    # The most basic level at which a signature fails explains its other failures: misplaced elements are imprecise too.
     cases: dict[str, list[Finding]] = {}
     for pair in findings:
         cases.setdefault(pair[0].case, []).append(pair)
@@ -166,7 +166,8 @@ def merge_device_diagnostics(clusters: Sequence[FindingCluster]) -> list[Finding
 
 
 def _merge_nested(clusters: Sequence[FindingCluster]) -> list[FindingCluster]:
-    # One wrong mask causes several wrong accesses. Races and results that change from run to run are one where they meet.
+    # One wrong mask causes several wrong accesses.
+    # Races and results that change from run to run are one where they meet.
     merged: list[FindingCluster] = []
     for cluster in sorted(clusters, key=lambda each: -len(each.signatures)):
         around = next((each for each in merged if _contains(each, cluster)), None)

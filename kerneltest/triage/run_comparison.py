@@ -149,7 +149,7 @@ def _kind(before: Verdict, after: Verdict) -> str:
 
 
 def _cases(records: Sequence[Record]) -> Mapping[tuple[Hashable, int], Record]:
-    # By a key that is the same in both runs. Ids depend on the seed, and drawn cases shrink differently: they are numbered.
+    # By a key that is the same in both runs: ids depend on the seed. Drawn cases, which shrink otherwise, are numbered.
     cases: dict[tuple[Hashable, int], Record] = {}
     seen: Counter[Hashable] = Counter()
     for record in records:
@@ -343,7 +343,8 @@ def compare_runs(
 
 
 class _Side:
-    # `unserved` has the reason why a pairing has no cases on a backend: `Verdict.UNAVAILABLE` or `NOT_APPLICABLE`, and why.
+    # `unserved`: why a pairing has no cases on a backend, as `Verdict.UNAVAILABLE` or `NOT_APPLICABLE` and the reason.
+
     def __init__(self, run: RunRecords | None) -> None:
         self._cells: dict[_Pair, dict[CellKey, list[Record]]] = {}
         self.unserved: dict[_Pair, tuple[str, str]] = {}
