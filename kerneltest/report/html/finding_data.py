@@ -69,13 +69,12 @@ def _window(window: Window) -> Json:
 
 
 def _drawable(records: Iterable[Record], most: int) -> list[Record]:
-    # The records whose pictures have at most so many elements together.
+    # The first records with pictures, until these have so many elements together.
     chosen = []
     for record in records:
-        if record.evidence is not None and record.evidence.window is not None:
+        if most > 0 and record.evidence is not None and record.evidence.window is not None:
             most -= math.prod(record.evidence.window.extent)
-            if most >= 0:
-                chosen.append(record)
+            chosen.append(record)
     return chosen
 
 
