@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from kerneltest.core.details import Mismatch
+from kerneltest.core.details import SLIGHT, Mismatch
 from kerneltest.core.details.base import without_numbers
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName
@@ -35,7 +35,7 @@ from kerneltest.triage.conditions import (
     signature_condition,
     signatures_tried,
 )
-from kerneltest.triage.symptoms import OF_ROUNDING, SLIGHT, Effect, Level, formula_error, has_right_formula, symptom
+from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, formula_error, has_right_formula, symptom
 
 # One suspect: findings of a kernel that are thought to come from one bug, with a title and a diagnosis.
 
