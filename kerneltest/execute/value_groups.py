@@ -157,6 +157,11 @@ def affordable_long_signatures(pairing: Pairing, depth: str) -> tuple[Signature,
     return long_signatures(pairing, depth, affordable)
 
 
+def lowered_signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
+    """Returns the signatures of a pairing that backends of the lowering tier lower."""
+    return *signatures(pairing, depth), *affordable_long_signatures(pairing, depth)
+
+
 class ValueGroup(Group):
     """A group of families of values, which are compared with the oracle's: one of `plan.families.GROUPS`."""
 
@@ -194,8 +199,8 @@ class SignatureGroup(Group):
         return not backend.tier.gives_values
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        long = affordable_long_signatures(item.pairing, item.depth) if item.backend.tier is Tier.LOWER else ()
-        for signature in (*signatures(item.pairing, item.depth), *long):
+        planned = lowered_signatures if item.backend.tier is Tier.LOWER else signatures
+        for signature in planned(item.pairing, item.depth):
             if signature.dtype == item.dtype:
                 yield Case(item.pairing_id, item.pairing.name, signature, self._family, "", item.seed)
 
