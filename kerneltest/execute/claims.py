@@ -17,8 +17,9 @@ import numpy as np
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import ErrorCause, MismatchCause
-from kerneltest.core.dtypes import Array, FloatFormat, digest_array, widen
+from kerneltest.core.dtypes import Array, FloatFormat, widen
 from kerneltest.core.failures import DeclarationError, Guard
+from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.declare.pairing import Pairing
@@ -347,7 +348,7 @@ def claims_of(
     Raises:
       DeclarationError: a check expects values of other shapes.
     """
-    inputs = " ".join(map(digest_array, variation.leaves))
+    inputs = Fingerprint.of(*variation.leaves)
     for i, check in enumerate(variation.checks):
         part = check.take(outputs)
         expected = check.wanted(part, precision)
@@ -361,7 +362,7 @@ def claims_of(
             context.cache.formulas,
             context.cache.enter_phase,
             variation.traced,
-            f"{context.case.id} {number}.{i} {inputs}",
+            f"{context.case.id} {number}.{i} {inputs.text}",
             lambda: variation.leaves,
             check.formula or Expectation(expected.values, None, None),
             check.take,

@@ -13,19 +13,22 @@ import jax
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
+from kerneltest.core.fingerprint import Fingerprint, NotReusableError
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.batching import Prepare, checked_executable, is_trusted, outcome_if_pass, unchecked_executable
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import Claim, InvariantContext, Variation, case_context, claims_of, judge_claims
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.execute.verdict_digests import NotReusableError, digest_function, digest_texts, digest_values
+from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint, value_fingerprint
+from kerneltest.plan import DEPTHS
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
 from kerneltest.plan.families import normal as normal_values
-from kerneltest.plan.signatures import DEPTHS, Signature, order_by_variety, signatures
+from kerneltest.plan.signatures import Signature, order_by_variety, signatures
 from kerneltest.records.journal import Phase
+from kerneltest.trace.jaxpr_digest import RULES
 
 _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # few, since every variation costs a compilation
 
@@ -146,20 +149,20 @@ class InvariantGroup(Group):
                 for signature in [*telling, *again, *rest][:count]:
                     yield Case(item.pairing_id, item.pairing.name, signature, each.family, "", item.seed)
 
-    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
-        """Returns the digest of the plain call and of the functions that the invariant traces in addition."""
+    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
+        """Returns the fingerprint of the plain call and of the functions that the invariant traces in addition."""
         invariant, pairing = INVARIANTS[case.family.name], item.pairing
         if not invariant.is_built_in:
             raise NotReusableError(f"the verdicts of the invariant {case.family.name} are not reused")
-        plain = digest_values(pairing, case, item.backend, cache)
+        plain = value_fingerprint(pairing, case, item.backend, cache)
         try:
             traced = cache.trace_for(pairing, case.signature, item.backend)
-            if invariant.rewrites or (invariant.follows and not digest_function(traced, cache).has_rules):
+            if invariant.rewrites or (invariant.follows and RULES not in function_fingerprint(traced, cache).omits):
                 return plain
             variations = tuple(invariant.vary(case_context(item, case, cache)))
         except Failure as failure:
-            return digest_texts((plain, str(failure.verdict), str(failure)))
-        return digest_texts((plain, *(digest_function(each.traced, cache).text for each in variations)))
+            return Fingerprint.of(plain, failure_fingerprint(failure))
+        return Fingerprint.of(plain, *(function_fingerprint(variation.traced, cache) for variation in variations))
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         context, backend, vary = case_context(item, case, cache), item.backend, INVARIANTS[case.family.name].vary

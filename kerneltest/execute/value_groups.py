@@ -10,6 +10,7 @@ from kerneltest.backends.base import Artifact, Backend, BatchExecutable
 from kerneltest.core.details import Nondeterministic, NoPallasCall, Stated
 from kerneltest.core.dtypes import Array, float_format, is_float
 from kerneltest.core.failures import Failure, format_exception
+from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
@@ -31,7 +32,7 @@ from kerneltest.execute.claims import Claim, case_context, judge_claims, plain_c
 from kerneltest.execute.compile_ahead import prepare_ahead, prepare_next
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.time_budget import new_coverage
-from kerneltest.execute.verdict_digests import digest_function, digest_kernel, digest_texts, digest_values
+from kerneltest.execute.verdict_key import function_fingerprint, kernel_fingerprint, value_fingerprint
 from kerneltest.judge.result_dtypes import check_result_dtypes, undeclared_narrow_dtype
 from kerneltest.oracle.expectation import Outputs
 from kerneltest.plan.cases import Case, value_cases
@@ -180,10 +181,10 @@ class ValueGroup(Group):
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         prepare_ahead(item, planned, cache)
 
-    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
+    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
         if reason := _work_problem(item.pairing, item.depth, case, cache):
-            return digest_texts((digest_kernel(item.pairing, case.signature, item.backend, cache), reason))
-        return digest_values(item.pairing, case, item.backend, cache)
+            return Fingerprint.of(kernel_fingerprint(item.pairing, case.signature, item.backend, cache), reason)
+        return value_fingerprint(item.pairing, case, item.backend, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         return judge_values(item, case, cache)
@@ -210,8 +211,8 @@ class SignatureGroup(Group):
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         prepare_ahead(item, planned, cache)
 
-    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
-        return digest_kernel(item.pairing, case.signature, item.backend, cache)
+    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
+        return kernel_fingerprint(item.pairing, case.signature, item.backend, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         traced = cache.trace_for(item.pairing, case.signature, item.backend)
@@ -279,14 +280,15 @@ class RejectionGroup(Group):
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
         return None
 
-    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
+    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
         (rejection,) = _rejections(item, case)
         cache.enter_phase(Phase.TRACING)
         try:
             rejected = trace(_with_rejected_arguments(item.pairing, rejection), case.signature, item.backend.platform)
         except Failure as failure:
-            return digest_texts(("rejected", format_exception(failure.__cause__ or failure)))
-        return digest_function(rejected, cache).text
+            error = failure.__cause__ or failure
+            return Fingerprint.of("rejected", type(error), format_exception(error))
+        return function_fingerprint(rejected, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         """Passes a case if tracing or preparing the call raises the declared exception.

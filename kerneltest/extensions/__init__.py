@@ -1,10 +1,11 @@
 """The optional parts of kerneltest, one a folder. No other room imports them.
 
-They register through the functions that users have. This table lists them, and `core.registry` imports those that a
-registry needs before it is first read.
+They register through the functions that users have. This table lists them, and `core.extension_registry` imports
+those that a registry needs before it is first read.
 """
 
 from importlib import import_module
+from types import ModuleType
 
 # By registry: the modules that add to it when they are imported.
 MODULES = {
@@ -36,7 +37,6 @@ MODULES = {
 }
 
 
-def load(registry: str) -> None:
-    """Imports the extensions that add to a registry."""
-    for module in MODULES[registry]:
-        import_module(module)
+def load(registry: str) -> list[ModuleType]:
+    """Imports the extensions that add to a registry, and returns them."""
+    return [import_module(module) for module in MODULES[registry]]

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.backends.codegen.gpu_tiers import lower_call
+from kerneltest.backends.codegen.tiers import lower_call
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.simulate.backend import (
     allocate_buffers,
@@ -40,7 +40,7 @@ from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES
 from kerneltest.trace.evaluator import PartialArray, evaluate
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
-from kerneltest.trace.jax_compat.retraced_lines import keep_retraced_lines
+from kerneltest.trace.jax_compat.source_lines import keep_retraced_lines
 from kerneltest.trace.tracing import Call, Traced, kernel_device
 
 # The operations at which NaN and infinities appear or are lost during a run, and repairs of these operations.

@@ -24,7 +24,7 @@ from kerneltest.execute.claims import OutputCheck, Variation
 from kerneltest.judge.compare import compare
 from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely
 from kerneltest.localize.case_replay import distinctive_cases, variations
-from kerneltest.localize.sites import LocatedJaxpr, SiteKey, site_key
+from kerneltest.localize.sites import LocatedJaxpr, SiteKey, locate_equations, site_key
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.trace.batched_interpreter.machine import (
@@ -120,8 +120,8 @@ class EvaluatedKernel:
 
     def __init__(self, traced: Traced, wide: Traced | None, lengths: Mapping[str, int]) -> None:
         self.traced, self.lengths = traced, lengths
-        self.own = LocatedJaxpr(traced.jaxpr, lengths)
-        self.wide = LocatedJaxpr(wide.jaxpr, lengths) if wide is not None else self.own
+        self.own = LocatedJaxpr(locate_equations(traced.jaxpr), lengths)
+        self.wide = LocatedJaxpr(locate_equations(wide.jaxpr), lengths) if wide is not None else self.own
         self.promoted = PromotedKernel(wide or traced)
 
     def run(self, leaves: Sequence[Array], patch: EquationPatch | None = None) -> EvaluatedRun:

@@ -16,23 +16,23 @@ from kerneltest.trace.batched_interpreter.pallas_call import operation
 from kerneltest.trace.jax_compat.jaxprs import (
     AbstractValue,
     Atom,
-    ClosedJaxpr,
     Equation,
     JaxArray,
     Jaxpr,
     Literal,
     Params,
     Var,
+    consts_of,
+    open_jaxpr,
 )
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of, line_of_nested
-from kerneltest.trace.rewrite import EMPTY, Fill
+from kerneltest.trace.primitives import Kind, called_jaxpr, inner_jaxprs, kind_of
+from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual_arrays import VirtualArray
 from kerneltest.trace.walk import (
-    PALLAS_PRIMITIVES,
     iter_equations,
-    nested_jaxprs,
     new_variable,
     primitive_name,
     scan_counts,
@@ -84,8 +84,6 @@ def format_element(shape: tuple[int, ...], offset: int) -> str:
     """The indices of an element, as in `[3, 4]`, from its flat offset in an array."""
     return f"[{', '.join(str(int(i)) for i in np.unravel_index(offset, shape))}]"
 
-
-_MOVES = frozenset("squeeze expand_dims reshape transpose rev slice broadcast_in_dim copy copy_p".split())
 
 _MOST = 2**26  # elements of an array that fits in memory
 
@@ -143,10 +141,9 @@ def list_values(traced: Traced) -> list[KernelValue]:
                 known = tuple(n for n in before if _same_type(found[n].variable.aval, variable.aval))
                 own.append(len(found))
                 found.append(KernelValue(variable, equation, known))
-            if primitive_name(equation) not in PALLAS_PRIMITIVES and _has_calls(equation):
-                for value in equation.params.values():
-                    for inner in nested_jaxprs(value):
-                        walk(inner)
+            if kind_of(equation) is not Kind.KERNEL and _has_calls(equation):
+                for inner in inner_jaxprs(equation):
+                    walk(inner)
 
     walk(traced.jaxpr.jaxpr)
     return found
@@ -186,30 +183,29 @@ def _literal(literal: Literal) -> JaxArray:
 @functools.lru_cache(maxsize=4096)  # a loop asks in each iteration, and each case again
 def _has_calls(equation: Equation) -> bool:
     """Returns whether equations nested in it need `_evaluate`: Pallas calls, and arrays that are not filled."""
-    nested = (jaxpr for value in equation.params.values() for jaxpr in nested_jaxprs(value))
-    names = (primitive_name(e) for jaxpr in nested for e, _ in iter_equations(jaxpr))
-    return any(name in PALLAS_PRIMITIVES or name in EMPTY for name in names)
+    nested = (e for jaxpr in inner_jaxprs(equation) for e, _ in iter_equations(jaxpr))
+    return any(kind_of(e) in (Kind.KERNEL, Kind.EMPTY) for e in nested)
 
 
 def _equation(
     equation: Equation, operands: list[PartialArray], run_call: RunCall, instead: Mapping[Var, Var]
 ) -> list[PartialArray]:
     params = equation.params
-    if primitive_name(equation) in PALLAS_PRIMITIVES:
+    if kind_of(equation) is Kind.KERNEL:
         return run_call(equation, operands)
-    if primitive_name(equation) in EMPTY:
+    if kind_of(equation) is Kind.EMPTY:
         (result,) = equation.outvars
         _check_size(equation)
         values = np.full(result.aval.shape, Fill(nan=True)(np.dtype(result.aval.dtype)))
         source = UndefinedSource(UndefinedCause.EMPTY, line_of(equation.source_info))
         return [PartialArray(values, np.full(values.shape, UNINITIALISED, np.uint8), (source,))]
-    inner = [value for value in params.values() if isinstance(value, ClosedJaxpr)]
     large = any(isinstance(operand.values, VirtualArray) for operand in operands)
-    if not _has_calls(equation) and not (large and inner):
+    if not _has_calls(equation) and not (large and any(True for _ in inner_jaxprs(equation))):
         return _large(equation, operands) if large else _bind(equation, operands)
 
-    def call(closed: ClosedJaxpr, arguments: list[PartialArray]) -> list[PartialArray]:
-        return _evaluate(closed.jaxpr, [PartialArray(const) for const in closed.consts], arguments, run_call, instead)
+    def call(inner: Jaxpr, arguments: list[PartialArray]) -> list[PartialArray]:
+        consts = [PartialArray(const) for const in consts_of(inner)]
+        return _evaluate(open_jaxpr(inner), consts, arguments, run_call, instead)
 
     match primitive_name(equation):
         case "cond":
@@ -227,7 +223,7 @@ def _equation(
             return carried
         case "scan":
             return _scan(params, operands, call)
-    return call(inner[0], operands)
+    return call(called_jaxpr(equation), operands)
 
 
 def _check_size(equation: Equation) -> None:
@@ -263,7 +259,7 @@ def _large(equation: Equation, operands: list[PartialArray]) -> list[PartialArra
 
 
 def _scan(
-    params: Params, operands: list[PartialArray], call: Callable[[ClosedJaxpr, list[PartialArray]], list[PartialArray]]
+    params: Params, operands: list[PartialArray], call: Callable[[Jaxpr, list[PartialArray]], list[PartialArray]]
 ) -> list[PartialArray]:
     fixed, carry = scan_counts(params)
     consts, carried, xs = operands[:fixed], operands[fixed : fixed + carry], operands[fixed + carry :]
@@ -323,7 +319,7 @@ def _bind(equation: Equation, operands: list[PartialArray]) -> list[PartialArray
     tainted = [operand for operand in operands if operand.undefined is not None]
     if not tainted:
         return [PartialArray(result) for result in results]
-    if step is not None and primitive_name(equation) in _MOVES:
+    if step is not None and kind_of(equation) is Kind.MOVE and len(operands) == len(results) == 1:
         (operand,), (result,) = operands, results
         moved = np.asarray(step([np.asarray(operand.undefined)[None]])[0][0], np.uint8)
         return [PartialArray(result, moved, operand.sources)]
@@ -351,8 +347,6 @@ def _fill_undefined(array: PartialArray, byte: int) -> Array:
 
 
 # A jaxpr as a list of operations, with the calls of functions inlined.
-
-_CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "custom_jvp_call"})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -434,7 +428,7 @@ def _bodies(equation: Equation, operands: tuple[Atom, ...], within: tuple[Equati
 
 def _body(jaxpr: Jaxpr, fixed: Sequence[Atom], within: tuple[Equation, ...]) -> JaxprBody:
     """The body of a jaxpr whose first arguments are `fixed`. Its variables are new, since jaxprs may be shared."""
-    jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+    jaxpr = open_jaxpr(jaxpr)
     arguments = tuple(new_variable(variable) for variable in jaxpr.invars[len(fixed) :])
     steps: list[JaxprStep] = []
     results = _inline(jaxpr, (*fixed, *arguments), within, steps)
@@ -455,9 +449,9 @@ def _inline(
     }
     for equation in jaxpr.eqns:
         operands = tuple(map(read, equation.invars))
-        inner = next((j for v in equation.params.values() for j in nested_jaxprs(v)), None)
-        if primitive_name(equation) in _CALLS and inner is not None:
-            results = _inline(inner, operands, (*within, equation), steps)
+        inner = called_jaxpr(equation)
+        if inner is not None:
+            results = _inline(open_jaxpr(inner), operands, (*within, equation), steps)
         else:
             results = tuple(new_variable(v) if v in used else None for v in equation.outvars)
             steps.append(JaxprStep(equation, operands, results, within, _bodies(equation, operands, within)))

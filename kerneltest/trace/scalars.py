@@ -7,8 +7,9 @@ import jax
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, Jaxpr
-from kerneltest.trace.walk import nested_jaxprs, primitive_name
+from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, Jaxpr, open_jaxpr
+from kerneltest.trace.primitives import called_jaxpr
+from kerneltest.trace.walk import primitive_name
 
 
 class UnknownError(Exception):
@@ -48,9 +49,8 @@ def evaluate_scalars(jaxpr: Jaxpr, arguments: Sequence[Array | None]) -> list[Ar
 
 def _evaluate_equation(equation: Equation, read: Callable[[Atom], Array]) -> list[Array]:
     name, params = primitive_name(equation), equation.params
-    if name in ("jit", "pjit", "closed_call"):
-        (inner,) = (each for value in params.values() for each in nested_jaxprs(value))
-        return evaluate_scalars(inner, [read(v) for v in equation.invars])
+    if (inner := called_jaxpr(equation)) is not None:
+        return evaluate_scalars(open_jaxpr(inner), [read(v) for v in equation.invars])
     if any(v.aval.shape or v.aval.dtype.kind not in "biu" for v in equation.outvars):
         raise UnknownError
     if name == "get":

@@ -4,19 +4,19 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from kerneltest.cli.command_registry import Command, refuse, register_command
+from kerneltest.cli.command_registry import Command, add_setting, refuse, register_command
 
 
 def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pairings", nargs="*", metavar="FILE[::NAME]", help="a test file, or one of its pairings")
-    parser.add_argument("--depth", default="quick", choices=("quick", "standard", "deep"), help="the plan's depth")
-    parser.add_argument("--backends", default="", metavar="IDS", help="by default, those that run without a device")
+    add_setting(parser, "depth", "--depth", default="quick")
+    add_setting(parser, "backends", "--backends", default=(), help="by default, those that run without a device")
     parser.add_argument("--operators", default="", metavar="NAMES", help="only these operators, separated by commas")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of processes (default: 1)")
     parser.add_argument("--all", action="store_true", help="list all mutants, not only those that survive")
     parser.add_argument("--no-advice", action="store_true", help="do not look for declarations that find survivors")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
-    parser.add_argument("--least", type=float, default=0.0, metavar="SHARE", help="exit with 1 below this score")
+    add_setting(parser, "mutate_least", "--least", help="exit with 1 below this score")
     parser.add_argument("--list", action="store_true", help="list the operators, each with the bug that it plants")
 
 
@@ -28,7 +28,7 @@ def _mutate(chosen: argparse.Namespace) -> int:
 
     if chosen.list:
         for operator in OPERATORS.entries():
-            print(f"{operator.name:26} {operator.bug}")
+            print(f"{operator.name:26} {operator.mistake}")
         return 0
     if chosen.jobs < 1:
         return refuse("mutate", ValueError(f"--jobs must be at least 1, not {chosen.jobs}"))
@@ -42,7 +42,7 @@ def _mutate(chosen: argparse.Namespace) -> int:
     operators = tuple(filter(None, chosen.operators.split(",")))
     if unknown := sorted(set(operators) - names):
         return refuse("mutate", ValueError(f"no operator is called {unknown[0]}; --list shows them"))
-    backends, advises = chosen.backends or BACKENDS, not chosen.no_advice
+    backends, advises = ",".join(chosen.backends) or BACKENDS, not chosen.no_advice
     with MutationPool(chosen.jobs) as pool:
         run = MutationRun(backends, chosen.depth, operators, pool, advises, chosen.all, chosen.json)
         shares = [run.judge_pairings(each) for each in pairings]
@@ -65,7 +65,7 @@ register_command(
 
 def _add_coverage_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pairings", nargs="+", metavar="FILE[::NAME]", help="a test file, or one of its pairings")
-    parser.add_argument("--depth", default="standard", choices=("quick", "standard", "deep"), help="the plan's depth")
+    add_setting(parser, "depth", "--depth")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
 
 

@@ -1,6 +1,5 @@
 """The states of a kernel's masks, choices, branches, loops and grids that the planned cases exercise."""
 
-import linecache
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +11,7 @@ import numpy as np
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
+from kerneltest.core.source_location import source_line
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import kernel_inputs
@@ -306,8 +306,7 @@ def format_coverage(pairing: str, coverage: PairingCoverage) -> Iterator[str]:
     for reason in sorted(coverage.left_out):
         yield f"  some cases were not evaluated: {reason}"
     for place, sites in groupby(missing, key=lambda site: site.place):
-        file, _, line = place.rpartition(":")
-        yield f"  {place}  {linecache.getline(file, int(line)).strip()}".rstrip()
+        yield f"  {place}  {source_line(place)}".rstrip()
         yield from (f"    {site.what} is never {' or '.join(missing[site])}" for site in sites)
     for (path, name), reach in coverage.specials.items():
         if not reach.planned:

@@ -11,8 +11,9 @@ import numpy as np
 from jax import dtypes
 
 from kerneltest.core.dtypes import Array, is_float, is_promotable
-from kerneltest.trace.jax_compat.interpreter_threads import call_back
 from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Atom, ClosedJaxpr, DType, Equation, Jaxpr, Var
+from kerneltest.trace.jax_compat.source_lines import call_back
+from kerneltest.trace.primitives import PRIMITIVES, Kind, called_jaxpr
 from kerneltest.trace.scalars import UnknownError as UnknownError
 from kerneltest.trace.walk import scan_counts
 
@@ -259,14 +260,9 @@ class CompiledJaxpr:
 
 # Rules for control flow, for calls, and for the number of the current program.
 
-_CALLS = (
-    "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr checkpoint remat "
-    "custom_vmap_call eval_jaxpr"
-)
-
 
 def _call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
-    inner = next((value for value in equation.params.values() if isinstance(value, ClosedJaxpr)), None)
+    inner = called_jaxpr(equation)
     if inner is None:
         raise UnknownError("a call without a jaxpr")
     return evaluator.compile(inner)
@@ -377,5 +373,5 @@ CONTROL: Mapping[str, Callable[[BatchedEvaluator, Equation], EquationFunction]] 
     "while": _while,
     "scan": _scan,
     "run_scoped": _run_scoped,
-    **dict.fromkeys(_CALLS.split(), _call),
+    **{primitive.name: _call for primitive in PRIMITIVES.values() if primitive.kind is Kind.CALL},
 }

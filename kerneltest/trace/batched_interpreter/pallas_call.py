@@ -35,9 +35,10 @@ from kerneltest.trace.batched_interpreter.machine import (
 from kerneltest.trace.batched_interpreter.memory_rules import ATOMICS, COPIES, MEMORY
 from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Equation, JaxArray, Jaxpr, Var
 from kerneltest.trace.jax_compat.patches import interpretation
+from kerneltest.trace.primitives import Kind, inner_jaxprs, kind_of
 from kerneltest.trace.rewrite import interpret_calls, is_plain_call, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.walk import PALLAS_PRIMITIVES, nested_jaxprs, primitive_name
+from kerneltest.trace.walk import primitive_name
 
 _MOST = 2**13  # programs that run in reasonable time
 _MOST_POSSIBLE = 2**20  # those of a grid that is known only when it runs
@@ -319,7 +320,7 @@ def _rule_by_jax(evaluator: BatchedEvaluator, equation: Equation) -> EquationFun
     """The function that evaluates an equation, with JAX's interpretation in place of a Pallas call."""
     return (
         evaluator.compile(interpretation(equation))
-        if primitive_name(equation) in PALLAS_PRIMITIVES
+        if kind_of(equation) is Kind.KERNEL
         else kernel_rule(evaluator, equation)
     )
 
@@ -335,7 +336,7 @@ def kernel_rule(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
         return _supported_rule(evaluator, equation)
     except UnknownError:
         pure = not equation.effects and not any(hasattr(v.aval, "inner_aval") for v in equation.invars)
-        if pure and not [each for value in equation.params.values() for each in nested_jaxprs(value)]:
+        if pure and not any(True for _ in inner_jaxprs(equation)):
             return _bind_by_row(equation)
         raise
 
