@@ -41,7 +41,7 @@ from kerneltest.plan.production_sizes import (
 from kerneltest.plan.signatures import DEPTHS, Signature, order_by_variety, signatures
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
-from kerneltest.trace.evaluator import format_element
+from kerneltest.trace.partial_arrays import format_element
 from kerneltest.trace.tracing import trace
 from kerneltest.trace.virtual_arrays import axis_indices
 

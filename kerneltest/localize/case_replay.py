@@ -37,10 +37,10 @@ from kerneltest.localize.listing import Listing
 from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES
-from kerneltest.trace.evaluator import PartialArray, evaluate
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.jax_compat.retraced_lines import keep_retraced_lines
 from kerneltest.trace.jax_compat.source_lines import propagate_call_lines
+from kerneltest.trace.partial_arrays import PartialArray, PartialKernel
 from kerneltest.trace.rewrite import rewrite_jaxpr
 from kerneltest.trace.tracing import Call, Traced, kernel_device
 
@@ -329,7 +329,7 @@ class MutableKernel:
         self, leaves: Sequence[Array], run_call: RunCall, faults: list[Fault], substitutions: Mapping[Var, Var]
     ) -> SimulatedRun:
         with jax.default_device(kernel_device("cpu")):
-            outputs = evaluate(self.traced, list(map(_read_only, leaves)), run_call, substitutions)
+            outputs = PartialKernel(self.traced, run_call, substitutions)(list(map(_read_only, leaves)))
         values = tuple(np.asarray(output.values) for output in outputs)
         return SimulatedRun(values, tuple(output.undefined for output in outputs), tuple(faults))
 

@@ -23,9 +23,9 @@ from kerneltest.localize.equation_mutations import (
 )
 from kerneltest.localize.equation_replay import MOVES, EquationPatch, EvaluatedKernel, LocatedJaxpr, Site, SiteKey
 from kerneltest.localize.listing import Mutation
-from kerneltest.trace.evaluator import KernelValue, list_values
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.partial_arrays import KernelValue, list_values
 from kerneltest.trace.walk import PALLAS_PRIMITIVES, primitive_name
 
 

@@ -11,8 +11,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from kerneltest.core.dtypes import Array, ShapeDtype
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel
 from kerneltest.trace.batched_interpreter.machine import UnknownError
-from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
 from kerneltest.trace.tracing import Traced, trace_function
 
