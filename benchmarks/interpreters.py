@@ -25,7 +25,7 @@ from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, InterpreterRules
-from kerneltest.trace.batched_interpreter.machine import UnknownError
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced, trace
 
 ROOT = Path(__file__).parent.parent

@@ -14,11 +14,11 @@ from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, InterpreterRules
-from kerneltest.trace.batched_interpreter.machine import UnknownError
 from kerneltest.trace.index_maps import IndexMappedCall, calls_with_index_maps
 from kerneltest.trace.jax_environment import fast_compile_options
 from kerneltest.trace.jaxpr_digest import equation_kinds
 from kerneltest.trace.local_kernels import exchange_in
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.runnable import uses_outer_references
 from kerneltest.trace.tracing import Traced, device_problem, kernel_device
 

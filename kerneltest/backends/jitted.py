@@ -26,10 +26,10 @@ from kerneltest.core.dtypes import Array, is_float, is_packed
 from kerneltest.core.failures import Failure, exception_text, warn_of_recovery
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.batched_interpreter.machine import UnknownError
 from kerneltest.trace.jax_compat.patches import interpret_directly, keep_jax_frames
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, user_line
 from kerneltest.trace.local_kernels import mesh_size, on_devices
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.runnable import run_eagerly, runnable
 from kerneltest.trace.tracing import Traced
 

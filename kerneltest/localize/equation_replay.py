@@ -28,10 +28,10 @@ from kerneltest.localize.case_replay import distinctive_cases, variations
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
-from kerneltest.trace.batched_interpreter.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, OpenJaxpr, Var
 from kerneltest.trace.jax_compat.source_lines import propagate_call_lines, user_frames
+from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.rewrite import rewrite_jaxpr
 from kerneltest.trace.tracing import Traced, trace_in_float64
 from kerneltest.trace.walk import PALLAS_PRIMITIVES, primitive_name

@@ -13,10 +13,10 @@ from jax.experimental import pallas as pl
 from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
-from kerneltest.trace.batched_interpreter.machine import EquationFunction, Machine, RuleSet, UnknownError
 from kerneltest.trace.batched_interpreter.memory_rules import OperandLeaf, operand_leaves
 from kerneltest.trace.jax_compat.jaxprs import BlockMapping, ClosedJaxpr, Equation, Jaxpr
 from kerneltest.trace.jax_compat.source_lines import line_of, line_of_function
+from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError
 from kerneltest.trace.rewrite import is_plain_call
 from kerneltest.trace.tracing import Call, Traced, call_of
 from kerneltest.trace.walk import nested_jaxprs, primitive_name, unconditional_equations

@@ -14,7 +14,9 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
-from kerneltest.trace.batched_interpreter.machine import (
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, ClosedJaxpr, Equation, JaxArray, Jaxpr, Var
+from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of
+from kerneltest.trace.machine import (
     CONTROL,
     EquationFunction,
     Machine,
@@ -22,8 +24,6 @@ from kerneltest.trace.batched_interpreter.machine import (
     UnknownError,
     call_jaxpr,
 )
-from kerneltest.trace.jax_compat.jaxprs import AbstractValue, ClosedJaxpr, Equation, JaxArray, Jaxpr, Var
-from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of
 from kerneltest.trace.rewrite import EMPTY, Fill
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual_arrays import VirtualArray

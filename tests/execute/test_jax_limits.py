@@ -21,7 +21,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace import partial_arrays
 from kerneltest.trace.batched_interpreter import pallas_call
-from kerneltest.trace.batched_interpreter.machine import UnknownError
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
 
 WHOLE = pl.BlockSpec(memory_space=pl.ANY)

@@ -23,9 +23,9 @@ from kerneltest.extensions.mutation.mutants import locate_equations
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
-from kerneltest.trace.batched_interpreter.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.source_lines import place_of
+from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.tracing import Traced, without_debugging
 from kerneltest.trace.walk import primitive_name
 

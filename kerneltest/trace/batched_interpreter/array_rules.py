@@ -10,7 +10,8 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.numerics.device_operations import REDUCTIONS, UPDATES, convert, multiply_matrices
-from kerneltest.trace.batched_interpreter.machine import (
+from kerneltest.trace.jax_compat.jaxprs import DType, Equation, Params
+from kerneltest.trace.machine import (
     ArrayFunction,
     EquationFunction,
     Machine,
@@ -19,7 +20,6 @@ from kerneltest.trace.batched_interpreter.machine import (
     by_row,
     is_uniform,
 )
-from kerneltest.trace.jax_compat.jaxprs import DType, Equation, Params
 
 
 def _with_rows(axes: Sequence[int]) -> tuple[int, ...]:

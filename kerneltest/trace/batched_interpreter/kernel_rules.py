@@ -19,7 +19,11 @@ from kerneltest.numerics.device_operations import (
     shift_right_logical,
 )
 from kerneltest.trace.batched_interpreter.array_rules import INDEXING, SHAPES, TYPED
-from kerneltest.trace.batched_interpreter.machine import (
+from kerneltest.trace.batched_interpreter.memory_rules import ATOMICS, COPIES, MEMORY
+from kerneltest.trace.batched_interpreter.pallas_call import pallas_call
+from kerneltest.trace.jax_compat.jaxprs import Equation, JaxArray, Jaxpr
+from kerneltest.trace.jax_compat.patches import interpretation
+from kerneltest.trace.machine import (
     CONTROL,
     ArrayFunction,
     EquationFunction,
@@ -30,10 +34,6 @@ from kerneltest.trace.batched_interpreter.machine import (
     by_row,
     call_python,
 )
-from kerneltest.trace.batched_interpreter.memory_rules import ATOMICS, COPIES, MEMORY
-from kerneltest.trace.batched_interpreter.pallas_call import pallas_call
-from kerneltest.trace.jax_compat.jaxprs import Equation, JaxArray, Jaxpr
-from kerneltest.trace.jax_compat.patches import interpretation
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import PALLAS_PRIMITIVES, nested_jaxprs, primitive_name

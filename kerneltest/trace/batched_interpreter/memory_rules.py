@@ -8,7 +8,8 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics.device_operations import UPDATES
-from kerneltest.trace.batched_interpreter.machine import (
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation
+from kerneltest.trace.machine import (
     BatchedRef,
     EquationFunction,
     Machine,
@@ -17,7 +18,6 @@ from kerneltest.trace.batched_interpreter.machine import (
     Value,
     unwritten_memory,
 )
-from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation
 
 # The region of memory that an access covers: slices by their first elements, or positions along each axis.
 

@@ -8,7 +8,8 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.batched_interpreter.machine import (
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Equation, Jaxpr, Var
+from kerneltest.trace.machine import (
     BatchedRef,
     CompiledJaxpr,
     EquationFunction,
@@ -21,7 +22,6 @@ from kerneltest.trace.batched_interpreter.machine import (
     scoped_memory,
     unwritten_memory,
 )
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Equation, Jaxpr, Var
 from kerneltest.trace.rewrite import is_plain_call
 
 _MOST = 2**13  # programs that run in reasonable time

@@ -16,8 +16,8 @@ from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_f
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, round_to_nearest
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
-from kerneltest.trace.batched_interpreter.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
+from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import REDUCE_PRECISION, iter_equations, primitive_name
 

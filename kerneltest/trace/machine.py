@@ -53,7 +53,7 @@ Step: TypeAlias = tuple[EquationFunction, Sequence[Atom], Sequence[Var]]
 
 
 class RuleSet:
-    """What a value is, and the function that evaluates an equation on such values.
+    """The meaning of values, and the functions that evaluate equations on them.
 
     Here, values are arrays with rows, or `BatchedRef`s: their first axis counts sets of inputs, or has length 1 if all
     sets share the value.
