@@ -21,8 +21,8 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.judging import MutationSession, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.mutants import EvaluatedInterpret, KernelMutant, LocatedTraces, MutantTracer
-from kerneltest.extensions.mutation.mutation_run import find_pairings
 from kerneltest.extensions.mutation.operators import OPERATORS
+from kerneltest.extensions.mutation.run import find_pairings
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.tracing import Traced
 

@@ -22,8 +22,8 @@ from kerneltest.extensions.mutation.judging import (
     plan_items,
 )
 from kerneltest.extensions.mutation.mutants import KernelMutant
-from kerneltest.extensions.mutation.mutation_run import find_pairings
 from kerneltest.extensions.mutation.operators import OPERATORS
+from kerneltest.extensions.mutation.run import find_pairings
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.trace.tracing import without_debugging
 

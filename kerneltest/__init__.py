@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kerneltest.backends.base import Executable as Executable
     from kerneltest.backends.lowering_errors import add_lowering_hint as add_lowering_hint
     from kerneltest.backends.registry import backend as backend
+    from kerneltest.backends.simulate.at_scale import check_addresses as check_addresses
     from kerneltest.core.failures import DeclarationError as DeclarationError
     from kerneltest.core.failures import Failure as Failure
     from kerneltest.core.precision import Precision as Precision
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from kerneltest.execute.invariant_context import OutputCheck as OutputCheck
     from kerneltest.execute.invariant_context import Variation as Variation
     from kerneltest.execute.invariants import invariant as invariant
-    from kerneltest.execute.production_group import check_addresses as check_addresses
     from kerneltest.extensions.proofs.proof_search import Counterexample as Counterexample
     from kerneltest.extensions.proofs.proof_search import Proof as Proof
     from kerneltest.extensions.proofs.proof_search import prove as prove
@@ -82,6 +82,7 @@ _HOMES = {
     "kerneltest.backends.base": "Artifact Backend Executable",
     "kerneltest.backends.lowering_errors": "add_lowering_hint",
     "kerneltest.backends.registry": "backend",
+    "kerneltest.backends.simulate.at_scale": "check_addresses",
     "kerneltest.core.failures": "DeclarationError Failure",
     "kerneltest.core.precision": "Precision Ulps",
     "kerneltest.core.targets": "Tier",
@@ -102,7 +103,6 @@ _HOMES = {
     "kerneltest.execute.fuzz_group": "cases",
     "kerneltest.execute.invariant_context": "ExpectedOutputs InvariantContext OutputCheck Variation",
     "kerneltest.execute.invariants": "invariant",
-    "kerneltest.execute.production_group": "check_addresses",
     "kerneltest.extensions.proofs.proof_search": "Counterexample Proof prove",
     "kerneltest.numerics.bounds": "Bound Limit",
     "kerneltest.plan.explicit": "ExplicitCase",

@@ -10,6 +10,7 @@ from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, Guard
+from kerneltest.core.ids import PairingId
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.oracle_for import oracle_for
@@ -227,7 +228,7 @@ def _find_suspects(
 def pairing_id(pairing: Pairing) -> str:
     """Returns the node id that pytest gives a pairing if it runs in the current folder: the oracle's file and name."""
     code = getattr(pairing.oracle, "__code__", None)
-    return f"{relative_path(code.co_filename)}::{pairing.name}" if code is not None else pairing.name
+    return str(PairingId(relative_path(code.co_filename), pairing.name)) if code is not None else pairing.name
 
 
 def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str] = ("interpret",)) -> None:

@@ -15,7 +15,7 @@ from _pytest.config import default_plugins
 import kerneltest.api
 import kerneltest.backends.interpret
 import kerneltest.backends.interpret_mosaic
-import kerneltest.backends.tpu.tpu_tiers
+import kerneltest.backends.tpu.tiers
 import kerneltest.execute.verdict_key
 import kerneltest.pytest_plugin.hooks
 import kerneltest.pytest_plugin.incremental

@@ -242,11 +242,13 @@ def test_the_broken_examples_end_as_the_page_on_the_report_says(row: tuple[str, 
 
 
 def test_the_guide_has_every_option() -> None:
-    rows = dict(re.findall(r"^\| (`--.+?`\)) \| (\S+) \|", GUIDE, re.MULTILINE))
-    assert {name: default.strip("`") for name, default in rows.items()} == {
-        f"`{setting.option}` (`kt_{setting.name}`)": "no" if setting.is_flag else setting.default_text or "none"
+    rows = re.findall(r"^\| (`--kt-.+?) \| (\S+) \| (.+?)(?: \(\[.+\]\(.+\)\))? \|$", GUIDE, re.MULTILINE)
+    assert {name: (default.strip("`"), re.sub("[`']", "", text)) for name, default, text in rows} == {
+        f"`{setting.option}`" + f" (`kt_{setting.name}`)" * setting.ini: (
+            "no" if setting.is_flag else setting.default_text or "none",
+            setting.help.replace("'", ""),
+        )
         for setting in known_settings()
-        if setting.ini
     }
 
 

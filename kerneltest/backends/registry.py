@@ -7,6 +7,7 @@ from importlib import import_module
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any
 
+from kerneltest.core.ids import BackendId
 from kerneltest.core.targets import BACKEND_IDS, TARGETS, TPUS, Tier, suggest_backend
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ class BackendEntry:
 
 def _entry(id: str, path: str, *arguments: Any, in_all: bool = True) -> BackendEntry:  # noqa: A002
     """Returns an entry for a class of kerneltest, by its full name, that takes `id` and `arguments`."""
+    return BackendEntry(id, path.rpartition(".")[0], lambda: _make(path, id, *arguments), in_all)
+
+
+def _make(path: str, *arguments: Any) -> "Backend":
     module, _, name = path.rpartition(".")
-
-    def make() -> "Backend":
-        instance: Backend = getattr(import_module(module), name)(id, *arguments)
-        return instance
-
-    return BackendEntry(id, module, make, in_all)
+    instance: Backend = getattr(import_module(module), name)(*arguments)
+    return instance
 
 
 # In the order of reports, from the interpreters to the devices. `all` includes one target of each kind for tiers that
@@ -52,24 +53,21 @@ _ENTRIES = [
     *(
         _entry(
             f"lower:{target}",
-            "kerneltest.backends.codegen.gpu_tiers.LowerGpu",
+            "kerneltest.backends.codegen.tiers.LowerGpu",
             target,
             in_all=str(target) in ("sm_90", "gfx942", "gfx1151"),
         )
         for target in TARGETS.values()
     ),
     *(
-        _entry(f"lower:{tpu}", "kerneltest.backends.tpu.tpu_tiers.LowerTpu", tpu, in_all=str(tpu) == "tpu-v5e")
+        _entry(f"lower:{tpu}", "kerneltest.backends.tpu.tiers.LowerTpu", tpu, in_all=str(tpu) == "tpu-v5e")
         for tpu in TPUS.values()
     ),
     *(
-        _entry(f"compile:{target}", "kerneltest.backends.codegen.gpu_tiers.CompileGpu", target, in_all=False)
+        _entry(f"compile:{target}", "kerneltest.backends.codegen.tiers.CompileGpu", target, in_all=False)
         for target in TARGETS.values()
     ),
-    *(
-        _entry(f"compile:{tpu}", "kerneltest.backends.tpu.tpu_tiers.CompileTpu", tpu, in_all=False)
-        for tpu in TPUS.values()
-    ),
+    *(_entry(f"compile:{tpu}", "kerneltest.backends.tpu.tiers.CompileTpu", tpu, in_all=False) for tpu in TPUS.values()),
     _entry("compile:xla-sm_90", "kerneltest.backends.codegen.xla_cuda.XlaCompile", TARGETS["sm_90"], in_all=False),
     *(
         _entry(
@@ -111,8 +109,7 @@ def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], typ
         def make() -> "Backend":
             instance = cls()
             object.__setattr__(instance, "id", id)  # it may be a frozen dataclass
-            checked: Backend = import_module("kerneltest.backends.user_backend").UserBackend(instance, id)
-            return checked
+            return _make("kerneltest.backends.user_backend.UserBackend", instance, id)
 
         if id in REGISTRY and REGISTRY[id].module != cls.__module__:
             raise ValueError(f"backend: the id {id!r} is taken by {REGISTRY[id].module}")
@@ -146,8 +143,8 @@ def select_ids(words: Sequence[str]) -> tuple[str, ...]:
 
 def generic_id(backend_id: str) -> str:
     """Returns an id as help texts show it, with TARGET in place of its target: `lower:TARGET`."""
-    tier, _, target = backend_id.partition(":")
-    return f"{tier}:TARGET" if target in TARGETS or target in TPUS else backend_id
+    backend = BackendId.parse(backend_id)
+    return f"{backend.tier}:TARGET" if backend.target in TARGETS or backend.target in TPUS else backend_id
 
 
 def sort_ids(ids: Iterable[str]) -> list[str]:

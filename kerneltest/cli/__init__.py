@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         argcomplete.autocomplete(parser)
     chosen, rest = parser.parse_known_args(arguments)
     if hasattr(chosen, "rest"):
-        chosen.rest = rest
+        chosen.rest = [*chosen.rest, *rest]
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -3,10 +3,12 @@
 import argparse
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
+from kerneltest.execute.settings import Setting, SettingError, known_settings
 
 UNUSABLE_INPUT = 2
 """The exit status of a command that could not do its work."""
@@ -19,8 +21,7 @@ class Command:
     Attributes:
       name: as the command line has it.
       help: its line in `kerneltest --help`.
-      add_arguments: adds its arguments to its parser. If it sets a default for `rest`, the command takes arguments that
-        the parser does not know, as a list of that name.
+      add_arguments: adds its arguments to its parser. If it calls `pass_to_pytest`, the command takes unknown ones too.
       run: does its work and returns the exit status: 0 if it worked and its result is green, 1 if it worked and the
         result is not green, and `UNUSABLE_INPUT`.
     """
@@ -50,6 +51,65 @@ def register_command(command: Command, *, order: int = AFTER_BUILT_IN) -> None:
 def registered_commands() -> tuple[Command, ...]:
     """All commands, in the order of `kerneltest --help`."""
     return _REGISTRY.entries()
+
+
+def add_setting(parser: argparse.ArgumentParser, name: str, option: str, **differences: Any) -> None:
+    """Adds a setting of runs to a command that does not start pytest.
+
+    Args:
+      parser: the command's parser.
+      name: of the setting.
+      option: such as `--depth`.
+      **differences: the default and the help text, if the command has its own.
+    """
+    (setting,) = (setting for setting in known_settings() if setting.name == name)
+
+    def read(text: str) -> Any:
+        try:
+            value = setting.parse(text)
+            setting.check(value)
+        except SettingError as error:
+            raise argparse.ArgumentTypeError(error.problem) from error
+        return value
+
+    default = differences.setdefault("default", setting.default)
+    text = differences.pop("help", setting.help.replace("%", "%%"))
+    shown = f"{text} (default: {setting.kind.text(default)})" if default else text
+    action = parser.add_argument(option, type=read, metavar=setting.name.upper(), help=shown, **differences)
+    _complete(action, setting)
+
+
+class _PassOn(argparse.Action):
+    """Appends an option to the arguments that pytest gets, under the last of its names."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: object, option_string: object = ""
+    ) -> None:
+        words = [self.option_strings[-1]] if self.nargs == 0 else [self.option_strings[-1], str(values)]
+        namespace.rest = [*namespace.rest, *words]
+
+
+def pass_to_pytest(parser: argparse.ArgumentParser, without: Collection[str] = (), **own: str) -> None:
+    """Has a command take all settings of runs, and any other arguments, and pass them to pytest: `rest` of its options.
+
+    Args:
+      parser: the command's parser.
+      without: settings that the command does not pass on.
+      **own: by setting, a second name that its option has here.
+    """
+    parser.allow_abbrev = False
+    parser.set_defaults(rest=[])
+    for setting in known_settings():
+        if setting.name not in without:
+            keywords = setting.option_keywords() | {"action": _PassOn, "nargs": 0 if setting.is_flag else None}
+            names = [own[setting.name]] if setting.name in own else []
+            _complete(parser.add_argument(*names, setting.option, metavar=setting.name.upper(), **keywords), setting)
+
+
+def _complete(action: argparse.Action, setting: Setting[Any]) -> None:
+    """Has argcomplete offer the texts that a setting may have."""
+    if setting.kind.choices:
+        action.completer = lambda **_: setting.kind.choices  # type: ignore[attr-defined]
 
 
 def add_limit(parser: argparse.ArgumentParser, then: str) -> None:

@@ -4,24 +4,21 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from kerneltest.cli.command_registry import Command, add_limit, refuse, register_command
+from kerneltest.cli.command_registry import Command, add_limit, pass_to_pytest, refuse, register_command
 
 _FOLDERS = "folders that --kt-report wrote, or folders that contain them"
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "kerneltest run [--ray ADDRESS] [pytest arguments]"
-    parser.allow_abbrev = False
-    parser.add_argument("--ray", default="", metavar="ADDRESS", help="the cluster: local, auto or host:port")
-    parser.set_defaults(rest=[])
+    pass_to_pytest(parser, ray="--ray")
 
 
 def _run(chosen: argparse.Namespace) -> int:
     import pytest
 
-    cluster = ["--kt-ray", chosen.ray] if chosen.ray else []
     loaded = ["-W", "ignore:Module already imported so cannot be rewritten; kerneltest"]  # by this command
-    return int(pytest.main(["-p", "kerneltest", *loaded, *cluster, *chosen.rest]))
+    return int(pytest.main(["-p", "kerneltest", *loaded, *chosen.rest]))
 
 
 def _add_report_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,12 +8,17 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Generic, Protocol, TypeVar
 
 AFTER_BUILT_IN = 100
 """The order of entries that name none: those of users follow all built-in ones."""
 
-_EXTENSIONS = "kerneltest.extensions"  # by name: no other module may import an extension
+
+def load_extensions(registry: str) -> list[ModuleType]:
+    """Imports the extensions that add to a registry, by the table of `kerneltest.extensions`, and returns them."""
+    loaded: list[ModuleType] = import_module("kerneltest.extensions").load(registry)  # which no room may import
+    return loaded
 
 
 class NamedEntry(Protocol):
@@ -67,7 +72,7 @@ class Registry(Generic[E]):
         """All entries, in order."""
         if not self._is_loaded:
             self._is_loaded = True  # the extensions may read the registry themselves
-            import_module(_EXTENSIONS).load(self._extended_by)
+            load_extensions(self._extended_by)
         return tuple(each.entry for each in sorted(self._registered.values(), key=lambda each: each.order))
 
     def get(self, name: str) -> E | None:

@@ -7,8 +7,11 @@ import os
 import re
 import traceback
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+
+from kerneltest.core.ids import Place
 
 # Syntax trees of any source text.
 
@@ -64,9 +67,9 @@ def is_internal(file: str) -> bool:
 
 
 def source_line(location: str) -> str:
-    """Returns the text of the line at FILE:LINE, or "" if it cannot be read."""
-    file, _, line = location.rpartition(":")
-    return linecache.getline(file, int(line)).strip() if line.isdigit() else ""
+    """Returns the text of the line at FILE:LINE or ` (FILE:LINE)`, stripped; "" if it cannot be read."""
+    place = Place.parse(location.strip(" ()"))
+    return linecache.getline(place.file, place.line).strip() if place is not None else ""
 
 
 def location_of_argument(location: str, name: str) -> str:
@@ -76,14 +79,15 @@ def location_of_argument(location: str, name: str) -> str:
       location: FILE:LINE inside the call.
       name: the keyword. The innermost call that has it counts; without any, `location` is returned.
     """
-    file, _, line = location.rpartition(":")
-    if not line.isdigit():
+    place = Place.parse(location)
+    if place is None:
         return location
-    calls = [n for n in _calls("".join(linecache.getlines(file))) if n.lineno <= int(line) <= (n.end_lineno or 0)]
+    source = "".join(linecache.getlines(place.file))
+    calls = [call for call in _calls(source) if call.lineno <= place.line <= (call.end_lineno or 0)]
     for call in sorted(calls, key=lambda call: (call.end_lineno or 0) - call.lineno):
         for keyword in call.keywords:
             if keyword.arg == name:
-                return f"{file}:{keyword.value.lineno}"
+                return str(replace(place, line=keyword.value.lineno))
     return location
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import re
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from kerneltest.core.failures import DeclarationError
 from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, DimSize, SameAs, leaves
@@ -221,30 +220,3 @@ def _all_dims(arguments: Mapping[str, Argument], declared: Mapping[str, Dim]) ->
             for dim in dims_in_axes(leaf.axes):
                 used.setdefault(dim, declared.get(dim, Dim()))
     return used
-
-
-# Discovery of pairings in modules and classes: under a name, or in a list, a tuple or a dict.
-#
-# It imports nothing of the package, so a pytest run without pairings costs nothing.
-
-_SAFE_KEY = re.compile(r"[\w.+-]+")  # colons, brackets and slashes are separators in node ids
-
-
-def is_pairing(value: object) -> TypeGuard[Pairing]:
-    """Returns whether a value is a pairing, by the name of its class."""
-    return type(value).__name__ == "Pairing" and type(value).__module__ == "kerneltest.declare.pairing"
-
-
-def iter_pairings(name: str, value: object) -> Iterator[tuple[str, Pairing]]:
-    """Yields the pairings under a name with their own names: `softmax`, `norms[0]` in a list, `norms[layer]` in a dict.
-
-    If a dict has keys other than words and numbers, its pairings are numbered as in a list.
-    """
-    if is_pairing(value):
-        yield name, value
-    elif isinstance(value, (list, tuple, dict)):
-        values = list(value.values()) if isinstance(value, dict) else value
-        places = [(number, each) for number, each in enumerate(values) if is_pairing(each)]
-        keys = [str(key) if isinstance(key, (str, int)) else "" for key in value] if places else []
-        plain = isinstance(value, dict) and len(set(keys)) == len(keys) and all(map(_SAFE_KEY.fullmatch, keys))
-        yield from ((f"{name}[{keys[number] if plain else number}]", each) for number, each in places)

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kerneltest.core.failures import raises_for_user
+from kerneltest.core.fingerprint import uncounted
 from kerneltest.core.targets import HARDWARE_PATTERNS
 from kerneltest.declare.arguments import (
     Argument,
@@ -82,8 +83,8 @@ class Pairing:
 
     name: str
     module: str
-    kernel: Function
-    oracle: Function
+    kernel: Function = field(metadata=uncounted("its jaxprs count"))
+    oracle: Function = field(metadata=uncounted("its values and their bounds count"))
     arguments: Mapping[str, Argument]
     dims: Mapping[str, Dim]
     tolerance: Tolerance
@@ -101,7 +102,7 @@ class Pairing:
     reproducible: bool = True
     leaves: Mapping[str, ArrayArgument] = field(init=False)
     optionals: Mapping[str, tuple[str, ...]] = field(init=False)
-    origin: "Pairing" = field(init=False, repr=False)
+    origin: "Pairing" = field(init=False, repr=False, metadata=uncounted("it is what others were made of"))
 
     def __post_init__(self) -> None:
         by_path = {path: leaf for name, argument in self.arguments.items() for path, leaf in leaves(name, argument)}

@@ -5,10 +5,10 @@ import re
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Raised
 from kerneltest.core.failures import Failure, assign_blame
+from kerneltest.core.source_location import source_line
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.trace.jax_compat.source_lines import source_of
 from kerneltest.trace.tracing import Traced, trace
 
 NO_CALL = "no signature reaches a Pallas call, so there is no kernel to test"
@@ -96,7 +96,7 @@ _ON_PURPOSE = re.compile(r"\b(?:raise|assert)\b")
 def _refusal(failure: Failure) -> str:
     """Returns that a kernel, which asks for the platform and accepts others, refuses this one on purpose, or ""."""
     detail = failure.detail
-    if not isinstance(detail, Raised) or not _ON_PURPOSE.search(source_of(detail.source)):
+    if not isinstance(detail, Raised) or not _ON_PURPOSE.search(source_line(detail.source)):
         return ""
     return f"the kernel refuses the platform: {detail.error}: {detail.said} ({detail.source})"
 

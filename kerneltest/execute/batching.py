@@ -18,7 +18,7 @@ from kerneltest.numerics.rounding_bounds import SAMPLE_ROWS, sample_together
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
-from kerneltest.trace.jax_compat.interpreter_threads import KernelFaultError
+from kerneltest.trace.jax_compat.source_lines import KernelFaultError
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
 

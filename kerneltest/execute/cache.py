@@ -14,6 +14,7 @@ from typing import Generic, TypeVar, TypeVarTuple
 from kerneltest.backends.base import Artifact, Backend, Executable, FastPath
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure, Guard, convert_exceptions
+from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.processes import available_processors
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
@@ -30,7 +31,6 @@ from kerneltest.records.evidence import Magnitudes, SpecialInput
 from kerneltest.records.journal import Journal, Phase
 from kerneltest.records.schema import FormulaAnswer, Record
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
-from kerneltest.trace.jaxpr_digest import JaxprDigest
 from kerneltest.trace.tracing import Traced, trace, trace_in_float64, without_debugging
 
 # A store of answers with a limit of memory.
@@ -417,8 +417,8 @@ class Cache:
       batch_inputs: inputs of cases that are to run in a batch.
       group_cases: the cases of the current group, by signature.
       passes: the executable and the record of cases that passed, by the executable's identity and the case.
-      jaxpr_digests: the digest of each traced function whose verdicts may be reused.
-      case_digests: the digest of the inputs and the expectation of such cases.
+      function_fingerprints: those of traced functions whose verdicts may be reused.
+      case_fingerprints: those of the inputs and the expectations of such cases, with or without bounds.
       largest_fraction: the largest error / bound so far, by backend and family.
       evidence_seconds: time left for evidence of findings.
       formulas: what is known of the kernels without rounding.
@@ -439,8 +439,8 @@ class Cache:
     group_cases: dict[Signature, list[AnyCase]] = field(default_factory=dict)
     batch_inputs: dict[str, Mapping[str, Array]] = field(default_factory=dict)
     passes: dict[tuple[int, str], tuple[Executable, Record]] = field(default_factory=dict)
-    jaxpr_digests: dict[Traced, JaxprDigest] = field(default_factory=dict)
-    case_digests: dict[str, str] = field(default_factory=dict)
+    function_fingerprints: dict[Traced, Fingerprint] = field(default_factory=dict)
+    case_fingerprints: dict[tuple[str, bool], Fingerprint] = field(default_factory=dict)
     largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
     evidence_seconds: float = _EVIDENCE_SECONDS
     formulas: FormulaCache = field(default_factory=FormulaCache)
@@ -455,10 +455,10 @@ class Cache:
             self.owner = owner
             for store in (self.traces, self.prepared, self.variation_traces, self.largest_fraction):
                 store.clear()
-            for answers in (self.expectations, self.evaluations, self.gradients, self.jaxpr_digests):
+            for answers in (self.expectations, self.evaluations, self.gradients, self.function_fingerprints):
                 answers.clear()
             self.evidence_seconds = _EVIDENCE_SECONDS
-            for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes, self.case_digests):
+            for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes, self.case_fingerprints):
                 other.clear()
             self.formulas = FormulaCache()
 

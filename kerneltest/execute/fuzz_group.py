@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from kerneltest.core.dtypes import DType, float_format, is_float, is_integer, parse_dtype
+from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.domains import Interval
@@ -22,11 +23,12 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.compile_ahead import prepare_ahead
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.value_groups import judge_values
-from kerneltest.execute.verdict_digests import digest_values
+from kerneltest.execute.verdict_key import value_fingerprint
+from kerneltest.plan import DEPTHS
 from kerneltest.plan.cases import signature_slots
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase, ExplicitCase, Recipe, explicit_case, signature_pool
 from kerneltest.plan.families import FAMILIES
-from kerneltest.plan.signatures import DEPTHS, Signature
+from kerneltest.plan.signatures import Signature
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -277,8 +279,8 @@ class FuzzGroup(Group):
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         return judge_values(item, case, cache)
 
-    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
-        return digest_values(item.pairing, case, item.backend, cache)
+    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
+        return value_fingerprint(item.pairing, case, item.backend, cache)
 
     def outcomes(
         self, item: Item, planned: Sequence[AnyCase], cache: Cache, judge_case: JudgeCase

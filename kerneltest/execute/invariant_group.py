@@ -16,6 +16,7 @@ from kerneltest.backends.base import Backend
 from kerneltest.core.details import Stated
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import DeclarationError, Failure
+from kerneltest.core.fingerprint import Fingerprint, NotReusableError
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.batching import Prepare, checked_executable, is_trusted, outcome_if_pass, unchecked_executable
@@ -24,9 +25,10 @@ from kerneltest.execute.invariant_context import ExpectedOutputs, InvariantConte
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
 from kerneltest.execute.two_questions import VariationQuestions
-from kerneltest.execute.verdict_digests import NotReusableError, digest_function, digest_texts, digest_values
+from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint, value_fingerprint
 from kerneltest.judge.mismatch_evidence import output_dims
 from kerneltest.oracle.evaluation import expect
+from kerneltest.plan import DEPTHS
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
@@ -38,9 +40,10 @@ from kerneltest.plan.production_sizes import (
     position_coded_arrays,
     required_part,
 )
-from kerneltest.plan.signatures import DEPTHS, Signature, order_by_variety, signatures
+from kerneltest.plan.signatures import Signature, order_by_variety, signatures
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
+from kerneltest.trace.jaxpr_digest import RULES
 from kerneltest.trace.partial_arrays import format_element
 from kerneltest.trace.tracing import trace
 from kerneltest.trace.virtual_arrays import axis_indices
@@ -164,23 +167,23 @@ class InvariantGroup(Group):
                 for signature in [*telling, *again, *rest][:count]:
                     yield Case(item.pairing_id, item.pairing.name, signature, each.family, "", item.seed)
 
-    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
-        """Returns the digest of the plain call and of the functions that the invariant traces in addition."""
+    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
+        """Returns the fingerprint of the plain call and of the functions that the invariant traces in addition."""
         invariant, pairing = INVARIANTS[case.family.name], item.pairing
         if not invariant.is_built_in:
             raise NotReusableError(f"the verdicts of the invariant {case.family.name} are not reused")
-        plain = digest_values(pairing, case, item.backend, cache)
+        plain = value_fingerprint(pairing, case, item.backend, cache)
         try:
             traced = cache.trace_for(pairing, case.signature, item.backend)
-            if invariant.rewrites or (invariant.follows and not digest_function(traced, cache).has_rules):
+            if invariant.rewrites or (invariant.follows and RULES not in function_fingerprint(traced, cache).omits):
                 return plain
             expectation, _ = cache.expect(pairing, case, traced)
             arguments = cache.arguments(pairing, case)
             asked = InvariantContext(pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
             variations = tuple(invariant.vary(asked))
         except Failure as failure:
-            return digest_texts((plain, str(failure.verdict), str(failure)))
-        return digest_texts((plain, *(digest_function(each.traced, cache).text for each in variations)))
+            return Fingerprint.of(plain, failure_fingerprint(failure))
+        return Fingerprint.of(plain, *(function_fingerprint(variation.traced, cache) for variation in variations))
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         traced = cache.trace_for(item.pairing, case.signature, item.backend)

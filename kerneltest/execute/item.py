@@ -9,11 +9,11 @@ from kerneltest.backends.base import Backend
 from kerneltest.core.details import Detail, Unavailable
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import escape_surrogates
+from kerneltest.core.fingerprint import Fingerprint, NotReusableError
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.settings import RunSettings
-from kerneltest.execute.verdict_digests import NotReusableError
 from kerneltest.judge.compare import Comparison
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
@@ -168,8 +168,8 @@ class Group(ABC):
         """Starts slow work, such as compilations, before the first case."""
         return
 
-    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
-        """Returns a digest of all that the verdict of a case follows from, under which it may be reused.
+    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
+        """Returns the fingerprint of all that the verdict of a case follows from, under which it may be reused.
 
         Raises:
           NotReusableError: the verdict must not be reused; by default always.

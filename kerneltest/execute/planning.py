@@ -9,6 +9,7 @@ import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend, UnavailableBackend
 from kerneltest.core.details import InternalError
 from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
+from kerneltest.core.ids import ItemId
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.declare.pairing import Pairing, matches_backend
 from kerneltest.execute.applicability import Applicability, absence
@@ -155,7 +156,7 @@ def plan_pairing(
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
         elif reason := absence(backend, kernel):
-            name = f"{pairing_id}[{backend.id}]"
+            name = str(ItemId.of(pairing_id, backend.id))
             missing = backend if backend.unavailable() else UnavailableBackend(backend, reason)
             absent.append(Item(name, declared, pairing_id, missing, ANY, UnavailableGroup(count), settings))
         else:
@@ -173,7 +174,7 @@ def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], setti
                 continue  # without arrays there are no values to draw
             for backend in backends:
                 if group.applies_to(backend) and dtype in signature_dtypes(declared[backend.id], settings.depth):
-                    name = f"{pairing_id}[{backend.id}-{dtype}]"
+                    name = str(ItemId.of(pairing_id, backend.id, dtype))
                     chosen = backend if declared[backend.id].reproducible else backend.with_program_orders(0)
                     item = Item(name, declared[backend.id], pairing_id, chosen, dtype, group, settings)
                     if isinstance(group, FuzzGroup) or next(item.cases(), None) is not None:

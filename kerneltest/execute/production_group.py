@@ -11,21 +11,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kerneltest.backends.base import Backend, OutputSamples
-from kerneltest.backends.codegen.gpu_tiers import lower_call
-from kerneltest.backends.simulate.at_scale import faults_on_zeros, select_programs
-from kerneltest.backends.simulate.memory import Fault
 from kerneltest.core.details import Stated, Undefined
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.failures import Failure
+from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.precision import TPU, Precision
-from kerneltest.core.targets import TARGETS, Tier
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
-from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import check_needs, find_derived_axis
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.output_comparison import BIT_FOR_BIT
-from kerneltest.execute.verdict_digests import digest_arrays, digest_kernel, digest_texts
+from kerneltest.execute.verdict_key import kernel_fingerprint
 from kerneltest.judge.compare import compare
 from kerneltest.judge.mismatch_evidence import output_dims
 from kerneltest.oracle.evaluation import expect
@@ -45,11 +42,10 @@ from kerneltest.plan.production_sizes import (
     production_signatures,
     required_part,
 )
-from kerneltest.plan.signatures import signatures
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.partial_arrays import format_element
-from kerneltest.trace.tracing import Traced, trace
+from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual_arrays import axis_indices
 
 _MAX_EVALUATED = {True: 2**27, False: 2**24}  # elements in the parts of all samples, by whether arithmetic is exact
@@ -73,17 +69,17 @@ class ProductionGroup(Group):
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
         return None
 
-    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
-        """Returns the digest of the kernel, and of the oracle's values for a few elements of each output."""
-        kernel = digest_kernel(item.pairing, case.signature, item.backend, cache)
+    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
+        """Returns the fingerprint of the kernel, and of the oracle's values for a few elements of each output."""
+        kernel = kernel_fingerprint(item.pairing, case.signature, item.backend, cache)
         if not item.backend.supports_scale:
             return kernel
         try:
             traced = cache.trace_for(item.pairing, case.signature, item.backend)
             cache.enter_phase(Phase.EXPECTING)
-            return digest_texts((kernel, *_digest_elements(item, case, traced)))
+            return Fingerprint.of(kernel, *_telling_elements(item, case, traced))
         except Failure as failure:
-            return digest_texts((kernel, str(failure)))
+            return Fingerprint.of(kernel, str(failure))
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         pairing, traced = item.pairing, cache.trace_for(item.pairing, case.signature, item.backend)
@@ -112,7 +108,7 @@ class ProductionGroup(Group):
         return Outcome(record)
 
 
-def _digest_elements(item: Item, case: AnyCase, traced: Traced) -> Iterator[str]:
+def _telling_elements(item: Item, case: AnyCase, traced: Traced) -> Iterator[object]:
     """Yields what the oracle makes of the first, the middle and the last element of each output."""
     if derived := find_derived_axis(item.pairing, item.dtype, item.depth, traced.outputs):
         yield derived
@@ -123,7 +119,7 @@ def _digest_elements(item: Item, case: AnyCase, traced: Traced) -> Iterator[str]
         sampled = SampledOutput(item, case, inputs, number, traced.outputs, traced.exact)
         size = math.prod(output.shape)
         for offset in sorted({0, size // 2, size - 1}) if size else ():
-            yield sampled.digest_element(output.shape, offset)
+            yield sampled.expected_element(output.shape, offset)
 
 
 def _check_defined(number: int, samples: OutputSamples) -> None:
@@ -172,13 +168,13 @@ class SampledOutput:
     outputs: Sequence[ShapeDtype]
     exact: bool
 
-    def digest_element(self, shape: tuple[int, ...], offset: int) -> str:
-        """Returns the digest of the oracle's value and bound of an element, unless it needs too large a part."""
+    def expected_element(self, shape: tuple[int, ...], offset: int) -> object:
+        """Returns the oracle's value and bound of an element, or how large a part it needs if that is too large."""
         part = self._part(shape, offset)
         if part.elements > (MOST_EXACT if self.exact else MOST_BOUNDED):
             return f"{part.elements} elements"
         value, bound, others, _ = self._expect(part, shape, offset, TPU)
-        return digest_arrays((value, bound, *others))
+        return [value, bound, *others]
 
     def judge(self, samples: OutputSamples, record: Record, precision: Precision) -> Record:
         """Compares samples with the oracle's values; returns the record with this output's counts added.
@@ -265,41 +261,3 @@ class SampledOutput:
         others = [np.reshape(other[at], 1) for other in expectation.alternatives(self.number, precision)]
         value = np.reshape(expectation.values[self.number][at], 1)
         return value, np.reshape(bound[at], 1), others, oracle_noise(arguments)
-
-
-# A check of a kernel's addresses at sizes too large to run: 32-bit index arithmetic overflows from 2^31 elements on.
-#
-# Nothing is allocated: the kernel is traced and lowered for shapes only. The simulator runs a few of its programs
-# without
-# data, and compares their addresses with the arrays' lengths.
-
-
-def check_addresses(pairing: Pairing, *, target: str = "sm_90", **lengths: int) -> tuple[Fault, ...]:
-    """Finds out-of-bounds accesses of a kernel at given lengths, in its first, its last and some other programs.
-
-    Every load returns zeros, so addresses and masks that depend on loaded values are not checked.
-
-    Args:
-      pairing: the pairing, whose first dtypes and static options are used.
-      target: a GPU, as in backend ids.
-      lengths: lengths of dims by name. Other dims have their first planned length.
-
-    Returns:
-      The first fault on each array, with program, array and source line.
-
-    Raises:
-      ValueError: the target or a dim is unknown; the message lists the known ones.
-      Failure: the kernel does not trace or lower, as the tiers `lower` and `simulate` report it.
-    """
-    if target not in TARGETS:
-        raise ValueError(f"unknown target {target!r}; known are {', '.join(TARGETS)}")
-    for name in lengths:
-        if name not in pairing.dims:
-            raise ValueError(f"{pairing.name} has no dim {name!r}; it has {', '.join(pairing.dims)}")
-    planned = signatures(pairing, "quick")[0]
-    signature = replace(planned, dims=tuple((name, lengths.get(name, length)) for name, length in planned.dims))
-    faults: list[Fault] = []
-    for call in trace(pairing, signature, TARGETS[target].platform).calls:
-        (kernel,) = lower_call(call, TARGETS[target])
-        faults += faults_on_zeros(call, kernel, select_programs(call, kernel))
-    return tuple(faults)

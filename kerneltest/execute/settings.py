@@ -1,7 +1,8 @@
 """The settings of a run: one table of names, defaults, help texts and checks.
 
-pytest's options and ini values, the keywords of `kt.check`, the plan, the commands that reports print and the digest by
-which results are reused all come from it. A new setting is one field of `RunSettings`, or one `register_setting` in an
+pytest's options and ini values, those of `kerneltest`'s commands, their completion in a shell, the table in
+docs/guide.md, the keywords of `kt.check`, the plan, the commands that reports print and the digest by which results are
+reused all come from it. A new setting is one field of `RunSettings`, or one `register_setting` in an
 extension. Importing this module loads neither NumPy nor JAX.
 """
 
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from kerneltest.backends.registry import ALL, select_ids
 from kerneltest.core.extension_registry import Registry
-from kerneltest.plan.signatures import DEPTHS
+from kerneltest.plan import DEPTHS
 
 if TYPE_CHECKING:
     from kerneltest.records.run_plan import Plan
@@ -53,17 +54,19 @@ class SettingKind(Generic[T]):
       parse: converts the text of an option or an ini value; raises ValueError.
       accepts: returns whether a value is allowed.
       text: converts a value back to the text of an option.
+      choices: all texts that it has, if these are few.
     """
 
     requirement: str
     parse: Callable[[str], T]
     accepts: Callable[[T], bool] = lambda value: True
     text: Callable[[T], str] = str
+    choices: tuple[str, ...] = ()
 
 
 def one_of(*words: str) -> SettingKind[str]:
     """Returns the kind of a setting that is one of a few words."""
-    return SettingKind(f"one of {', '.join(words)}", str, lambda value: value in words)
+    return SettingKind(f"one of {', '.join(words)}", str, lambda value: value in words, choices=words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ class Setting(Generic[T]):
       name: of its value; the ini value is `kt_NAME`, and the option is `--kt-NAME` with dashes.
       default: its value if it is not given.
       kind: its type.
-      help: for `pytest --help`, without the default.
+      help: for `--help` and the guide, without the default.
       ini: whether an ini file may set it.
       planned: whether it decides which cases there are and how they are judged. The plan then has a field of this name,
         and results are reused only under the same value.
@@ -142,6 +145,13 @@ class Setting(Generic[T]):
     def is_flag(self) -> bool:
         """True if the option takes no value."""
         return isinstance(self.default, bool)
+
+    def option_keywords(self) -> dict[str, Any]:
+        """The keywords with which pytest and argparse declare the option."""
+        text = self.help.replace("%", "%%")
+        if self.is_flag:
+            return {"action": "store_true", "default": None, "help": text}
+        return {"default": None, "help": f"{text} (default: {self.default_text or 'none'})"}
 
     def parse(self, text: str) -> T:
         """Converts the text of an option.
@@ -221,7 +231,13 @@ class RunSettings:
         planned=True,
         command="always",
     )
-    seed: int = _setting(0, INTEGER, "seed of all random values", planned=True, command="always")
+    seed: int = _setting(
+        0,
+        INTEGER,
+        "seed of all random values; cases are the same on any machine",
+        planned=True,
+        command="always",
+    )
     backends: tuple[str, ...] = _setting(
         (ALL,),
         BACKENDS,

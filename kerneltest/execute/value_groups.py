@@ -10,6 +10,7 @@ from kerneltest.backends.base import Artifact, Backend, BatchExecutable
 from kerneltest.core.details import Nondeterministic, NoPallasCall, Stated
 from kerneltest.core.dtypes import Array, float_format, is_float
 from kerneltest.core.failures import Failure, format_exception
+from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
@@ -38,7 +39,7 @@ from kerneltest.execute.output_comparison import (
 )
 from kerneltest.execute.time_budget import new_coverage
 from kerneltest.execute.two_questions import TwoQuestions
-from kerneltest.execute.verdict_digests import digest_function, digest_kernel, digest_texts, digest_values
+from kerneltest.execute.verdict_key import function_fingerprint, kernel_fingerprint, value_fingerprint
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
@@ -193,10 +194,10 @@ class ValueGroup(Group):
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         prepare_ahead(item, planned, cache)
 
-    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
+    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
         if reason := _work_problem(item, case, cache):
-            return digest_texts((digest_kernel(item.pairing, case.signature, item.backend, cache), reason))
-        return digest_values(item.pairing, case, item.backend, cache)
+            return Fingerprint.of(kernel_fingerprint(item.pairing, case.signature, item.backend, cache), reason)
+        return value_fingerprint(item.pairing, case, item.backend, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         return judge_values(item, case, cache)
@@ -223,8 +224,8 @@ class SignatureGroup(Group):
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         prepare_ahead(item, planned, cache)
 
-    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
-        return digest_kernel(item.pairing, case.signature, item.backend, cache)
+    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
+        return kernel_fingerprint(item.pairing, case.signature, item.backend, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         traced = cache.trace_for(item.pairing, case.signature, item.backend)
@@ -292,14 +293,15 @@ class RejectionGroup(Group):
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
         return None
 
-    def case_digest(self, item: Item, case: AnyCase, cache: Cache) -> str:
+    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
         (rejection,) = _rejections(item, case)
         cache.enter_phase(Phase.TRACING)
         try:
             rejected = trace(_with_rejected_arguments(item.pairing, rejection), case.signature, item.backend.platform)
         except Failure as failure:
-            return digest_texts(("rejected", format_exception(failure.__cause__ or failure)))
-        return digest_function(rejected, cache).text
+            error = failure.__cause__ or failure
+            return Fingerprint.of("rejected", type(error), format_exception(error))
+        return function_fingerprint(rejected, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         """Passes a case if tracing or preparing the call raises the declared exception.

@@ -1,4 +1,9 @@
-"""The key of an item: a digest of all that its verdicts follow from. Verdicts are reused only under the same key."""
+"""The fingerprint of all that the verdicts of an item follow from. Verdicts are reused only under the same one.
+
+It is made of what ran, never of which files were imported: the kernel is traced for each signature, the oracle is
+evaluated once on each case, and nothing is compiled or run. In addition, everything that the pairing declares counts,
+and what all items of a run have in common: installed packages, settings, and variables of the environment.
+"""
 
 import os
 import re
@@ -9,32 +14,39 @@ from collections.abc import Iterator, Sequence
 import jax
 from threadpoolctl import threadpool_limits
 
-from kerneltest.core.dtypes import digest_array, widen
-from kerneltest.core.failures import Failure
+from kerneltest.backends.base import Backend
+from kerneltest.core.dtypes import ShapeDtype, widen
+from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.fingerprint import Fingerprint, NotReusableError, library_contents
+from kerneltest.core.precision import TPU
 from kerneltest.core.processes import throttle_gc
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.error_models import Conditioned, Dot, Each, Exact, Reduction, Rounding, Tolerance, Ulp
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
-from kerneltest.execute.value_groups import ValueGroup
-from kerneltest.execute.verdict_digests import NotReusableError, digest_texts
 from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.oracle.evaluation import evaluate_oracle
+from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.records.result_cache import contents_of_libraries
+from kerneltest.plan.families import GROUPS
+from kerneltest.plan.signatures import Signature
 from kerneltest.trace.jax_environment import jax_environment
-from kerneltest.trace.jaxpr_digest import OpaqueError, digest_jaxpr
+from kerneltest.trace.jaxpr_digest import jaxpr_fingerprint
 from kerneltest.trace.tracing import Traced, without_debugging
 
-# Environment variables that compilers and JAX read; what kernels and oracles read shows in their traces and values.
-_VARIABLES = ("XLA_", "JAX_", "LIBTPU_", "TPU_", "TRITON_", "PTXAS_", "MLIR_", "LLVM_", "MOSAIC_", "NVIDIA_TF32_")
+# Environment variables that compilers, JAX, NumPy and its BLAS read; what kernels and oracles read shows in their
+# traces and values.
+_VARIABLES = (
+    *("XLA_", "JAX_", "LIBTPU_", "TPU_", "TRITON_", "PTXAS_", "MLIR_", "LLVM_", "MOSAIC_", "NVIDIA_TF32_"),
+    *("NPY_", "NUMPY_", "OPENBLAS_", "GOTO_", "BLIS_", "MKL_", "OMP_", "VECLIB_"),
+)
 _SET_BY_JAX = "MOSAIC_GPU_CUDA_ROOT"  # on first use of Mosaic GPU
 _PLACES = re.compile("compilation_cache|persistent_cache|dump_ir_to")  # settings of JAX that only name folders
 
 
 def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
-    """Returns the key of a pytest item.
-
-    The kernel is traced for each signature, and the oracle is evaluated once on each case; nothing is compiled or run.
+    """Returns the key of a pytest item: 32 hexadecimal digits.
 
     Args:
       parts: the groups of the item.
@@ -48,7 +60,7 @@ def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
         raise NotReusableError(reason)
     if not type(first.backend).__module__.startswith("kerneltest."):
         raise NotReusableError(f"the backend {first.backend.id} is not kerneltest's own")
-    texts = [*_circumstances(first, cache), *_declaration(first.pairing)]
+    values: list[object] = [*_circumstances(first, cache), *_declaration(first.pairing)]
     cache.switch_to(first.pairing, first.dtype)
     journal = cache.process.journal
     journal.start(first.name)
@@ -57,51 +69,138 @@ def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
             for part in parts:
                 for case in part.cases():
                     place = (part.backend.id, part.dtype, part.group.name, case.family.name)
-                    if reason := quarantine_reason(
-                        part.pairing.xfail, place, str(case.signature)
-                    ):  # the case may crash or hang
-                        texts += (part.group.name, case.id, reason)
-                        continue
-                    cache.begin_case(part.name, case)
-                    texts += (part.group.name, case.id, part.group.case_digest(part, case, cache))
+                    reason = quarantine_reason(part.pairing.xfail, place, str(case.signature))
+                    if not reason:  # otherwise the case may crash or hang
+                        cache.begin_case(part.name, case)
+                    values += (part.group.name, case.id, reason or part.group.fingerprint(part, case, cache))
     finally:
         journal.stop()
-    return digest_texts(texts)
+    return Fingerprint.of(*values).text
 
 
-def _circumstances(item: Item, cache: Cache) -> Iterator[str]:
+def _circumstances(item: Item, cache: Cache) -> Iterator[object]:
     """Yields what all items of a run have in common, and the backend's side."""
-    yield contents_of_libraries()
-    yield f"{sys.version} {sys.flags.optimize} {sys.platform}"
-    yield repr(sorted((name, str(value)) for name, value in item.settings.plan_fields().items()))
-    yield repr((item.backend.id, item.dtype, sorted((k, str(v)) for k, v in item.backend.environment().items())))
-    yield str((item.pairing_id, item.backend.lowering_backend(), item.dtype) in cache.process.planned)
-    yield repr(sorted(jax_environment().items()))
+    yield library_contents()
+    yield sys.version, sys.flags.optimize, sys.platform
+    yield {name: str(value) for name, value in item.settings.plan_fields().items()}
+    yield item.backend.id, item.dtype, {name: str(value) for name, value in item.backend.environment().items()}
+    yield (item.pairing_id, item.backend.lowering_backend(), item.dtype) in cache.process.planned
+    yield {name: str(value) for name, value in jax_environment().items()}
     settings = {name: str(getattr(jax.config, name, value)) for name, value in jax.config.values.items()}
-    yield repr(sorted((name, value) for name, value in settings.items() if not _PLACES.search(name)))
-    variables = [each for each in os.environ.items() if each[0].startswith(_VARIABLES) and each[0] != _SET_BY_JAX]
-    yield repr(sorted(variables))
-    raising = [each for each in warnings.filters if each[0] == "error"]
-    yield repr([(getattr(text, "pattern", text), str(kind)) for _, text, kind, _, _ in raising])
+    yield {name: value for name, value in settings.items() if not _PLACES.search(name)}
+    yield {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES) and name != _SET_BY_JAX}
+    raising = [known for known in warnings.filters if known[0] == "error"]
+    yield [(getattr(text, "pattern", text), str(kind)) for _, text, kind, _, _ in raising]
 
 
-def _declaration(pairing: Pairing) -> Iterator[str]:
-    """Yields what a pairing declares beyond its cases and their bounds."""
-    yield f"{pairing.name} {pairing.tolerance} {pairing.signed_zeros} {pairing.all_masked} {pairing.grad}"
-    yield repr(
-        (pairing.batch_dims, pairing.invariant_to, pairing.backends, sorted(pairing.needs), pairing.reproducible)
-    )
-    yield repr(pairing.xfail)
-    yield repr([(each.name, each.raises.__qualname__, each.match) for each in pairing.rejects])
-    yield repr([(path, leaf.role, leaf.dtypes, str(leaf.shape)) for path, leaf in pairing.leaves.items()])
+def _declaration(pairing: Pairing) -> Iterator[object]:
+    """Yields what a pairing declares, and the order of its dims and arguments, in which cases are planned."""
+    yield pairing
+    yield tuple(pairing.dims), tuple(pairing.arguments), tuple(pairing.leaves)
 
 
-# Digests of pairings as they are planned, by which the shards of one run are recognised on any machine.
+# What the verdict of a case follows from: the kernel's jaxpr, the inputs, the oracle's values and bounds.
+
+_BOUNDED = "normal"  # the family on which the bounds of an oracle are compared, once for each signature
+_MODELS = (Exact, Rounding, Conditioned, Dot, Reduction, Ulp)  # error models that run no code but the oracle's
+
+
+def function_fingerprint(traced: Traced, cache: Cache) -> Fingerprint:
+    """Returns the fingerprint of a traced function.
+
+    Raises:
+      NotReusableError: it has side effects, or its content cannot be read.
+    """
+    if traced not in cache.function_fingerprints:
+        cache.function_fingerprints[traced] = jaxpr_fingerprint(traced.jaxpr)
+    return cache.function_fingerprints[traced]
+
+
+def kernel_fingerprint(pairing: Pairing, signature: Signature, backend: Backend, cache: Cache) -> Fingerprint:
+    """Returns the fingerprint of a kernel for a signature, or of the failure to trace it.
+
+    Raises:
+      NotReusableError: as `function_fingerprint`.
+    """
+    try:
+        return function_fingerprint(cache.trace_for(pairing, signature, backend), cache)
+    except Failure as failure:
+        return failure_fingerprint(failure)
+
+
+def value_fingerprint(pairing: Pairing, case: AnyCase, backend: Backend, cache: Cache) -> Fingerprint:
+    """Returns the fingerprint of a case whose outputs are compared: its kernel, its inputs and its expectation.
+
+    Raises:
+      NotReusableError: as `function_fingerprint`.
+    """
+    kernel = kernel_fingerprint(pairing, case.signature, backend, cache)
+    try:
+        traced = cache.trace_for(pairing, case.signature, backend)
+    except Failure:
+        return kernel
+    has_bounds = case.family.name == _BOUNDED or not _follows_from_oracle(pairing.tolerance)
+    key = case.id, has_bounds  # all backends share what the oracle makes of the case
+    if key not in cache.case_fingerprints:
+        try:
+            parts = _evaluation(pairing, case, traced, cache)
+            if has_bounds:
+                parts += _bounds(cache.expect(pairing, case, traced)[0], traced.outputs)
+            cache.case_fingerprints[key] = Fingerprint.of(parts)
+        except Failure as failure:
+            cache.case_fingerprints[key] = failure_fingerprint(failure)
+    return Fingerprint.of(kernel, cache.case_fingerprints[key])
+
+
+def failure_fingerprint(failure: Failure) -> Fingerprint:
+    """Returns the fingerprint of a failure that ends a case.
+
+    Raises:
+      NotReusableError: it is a hang, which may not occur again.
+    """
+    if failure.verdict is Verdict.HANG:
+        raise NotReusableError(f"it hung: {failure}") from failure
+    return Fingerprint.of(str(failure.verdict), str(failure))
+
+
+def _evaluation(pairing: Pairing, case: AnyCase, traced: Traced, cache: Cache) -> list[object]:
+    """Returns a case's inputs, and the oracle's values for them or the exception that it raises."""
+    arguments = cache.arguments(pairing, case)
+    inputs = list(arguments.values())
+    try:
+        return [inputs, *cache.evaluate(pairing, case, traced, arguments).outputs]
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        if isinstance(error, Failure) and error.verdict is Verdict.HANG:
+            raise
+        return [inputs, type(error).__name__, exception_text(error)]
+
+
+def _bounds(expectation: Expectation, outputs: tuple[ShapeDtype, ...]) -> list[object]:
+    """Returns the bounds that the oracle's operations give its values.
+
+    They are those of a machine that rounds operands and flushes subnormal numbers; the operations are the same for all.
+    """
+    bounds, alternatives = expectation.all_bounds(outputs, TPU), expectation.all_alternatives(TPU)
+    return [list(bounds), [list(output) for output in alternatives], expectation.note(TPU)]
+
+
+def _follows_from_oracle(tolerance: Tolerance) -> bool:
+    """Returns whether an error model is kerneltest's own and runs no code but the oracle's."""
+    if isinstance(tolerance, Each):
+        return all(map(_follows_from_oracle, tolerance.models))
+    if isinstance(tolerance, Rounding) and tolerance.forms:
+        return False
+    return type(tolerance) in _MODELS
+
+
+# Fingerprints of pairings as they are planned, by which the shards of one run are recognised on any machine.
 
 
 @without_debugging()
-def digest_pairings(items: Sequence[Item]) -> dict[str, str]:
-    """Returns a digest of each pairing's kernel and oracle, by pairing.
+def pairing_fingerprints(items: Sequence[Item]) -> dict[str, str]:
+    """Returns a fingerprint of each pairing's kernel and oracle, by pairing.
 
     It has the kernel's jaxpr for each signature and platform, and the oracle's values on one case of each signature and
     group, without the last bits in which machines differ.
@@ -112,17 +211,17 @@ def digest_pairings(items: Sequence[Item]) -> dict[str, str]:
     by_dtype: dict[tuple[str, str], list[Item]] = {}
     for item in items:
         by_dtype.setdefault((item.pairing_id, item.dtype), []).append(item)
-    cache, texts = Cache(), dict[str, list[str]]()
+    cache, parts = Cache(), dict[str, set[Fingerprint]]()
     try:
         for (pairing, _), group in sorted(by_dtype.items()):
-            texts.setdefault(pairing, []).extend(_digests(group, cache))
+            parts.setdefault(pairing, set()).update(_approximations(group, cache))
     finally:
         cache.pool.close()
-    return {pairing: digest_texts(sorted(each)) for pairing, each in texts.items()}
+    return {pairing: Fingerprint.of(known).text for pairing, known in parts.items()}
 
 
-def _digests(items: Sequence[Item], cache: Cache) -> Iterator[str]:
-    """Yields the digests of the kernels and of the oracle's values in the items of a pairing and dtype."""
+def _approximations(items: Sequence[Item], cache: Cache) -> Iterator[Fingerprint]:
+    """Yields the fingerprints of the kernels and of the oracle's values in the items of a pairing and dtype."""
     seen: set[object] = set()
     for item in items:
         cache.switch_to(item.pairing, item.dtype)
@@ -131,24 +230,24 @@ def _digests(items: Sequence[Item], cache: Cache) -> Iterator[str]:
             try:
                 traced = cache.trace_for(item.pairing, case.signature, item.backend)
             except Failure as failure:
-                yield f"{kernel} {failure.verdict}"
+                yield Fingerprint.of(kernel, str(failure.verdict))
                 continue
             if kernel not in seen:
                 seen.add(kernel)
-                yield f"{kernel} {_digest_kernel(traced)}"
-            if isinstance(item.group, ValueGroup) and oracle not in seen:
+                yield Fingerprint.of(kernel, _approximate_kernel(traced))
+            if item.group.name in GROUPS and oracle not in seen:
                 seen.add(oracle)
-                yield f"{oracle} {_digest_values(item, case, traced, cache)}"
+                yield Fingerprint.of(oracle, _approximate_values(item, case, traced, cache))
 
 
-def _digest_kernel(traced: Traced) -> str:
+def _approximate_kernel(traced: Traced) -> object:
     try:
-        return digest_jaxpr(traced.jaxpr, approximate=True).text
-    except OpaqueError as error:
+        return jaxpr_fingerprint(traced.jaxpr, approximate=True)
+    except NotReusableError as error:
         return str(error)
 
 
-def _digest_values(item: Item, case: AnyCase, traced: Traced, cache: Cache) -> str:
+def _approximate_values(item: Item, case: AnyCase, traced: Traced, cache: Cache) -> object:
     try:
         wide = {path: widen(value) for path, value in cache.arguments(item.pairing, case).items()}
         values, _ = evaluate_oracle(item.pairing, case.signature, wide, traced.outputs)
@@ -156,4 +255,4 @@ def _digest_values(item: Item, case: AnyCase, traced: Traced, cache: Cache) -> s
         raise
     except BaseException as error:  # reported when the case is judged
         return type(error).__name__
-    return digest_texts(digest_array(each, approximate=True) for each in values)
+    return Fingerprint.of(*values, approximate=True)

@@ -1,37 +1,31 @@
 """The optional parts of kerneltest, one a folder. No other room imports them.
 
-They register through the functions that users have. This table lists them, and `core.registry` imports those that a
-registry needs before it is first read.
+They register through the functions that users have. This table lists them, and `core.extension_registry` imports
+those that a registry needs before it is first read.
 """
 
 from importlib import import_module
+from types import ModuleType
 
 # By registry: the modules that add to it when they are imported.
 MODULES = {
     "commands": (
         "kerneltest.extensions.audit.audit_command",
         "kerneltest.extensions.lowering_map.lowering_command",
-        "kerneltest.extensions.mutation.mutate_command",
-        "kerneltest.extensions.mutation.coverage_command",
+        "kerneltest.extensions.mutation.commands",
         "kerneltest.extensions.watch.watch_command",
     ),
     "groups": (
         "kerneltest.extensions.proofs.proof_group",
         "kerneltest.extensions.sanitizer.sanitizer_group",
     ),
-    "mutations": (
-        "kerneltest.extensions.mutation.operators",
-        "kerneltest.extensions.mutation.operators",
-        "kerneltest.extensions.mutation.operators",
-        "kerneltest.extensions.mutation.operators",
-        "kerneltest.extensions.mutation.operators",
-    ),
+    "mutations": ("kerneltest.extensions.mutation.operators",),
     "panels": (
         "kerneltest.extensions.lowering_map.lowering_panel",
-        "kerneltest.extensions.mutation.mutation_panel",
+        "kerneltest.extensions.mutation.panel",
     ),
     "plugins": (
-        "kerneltest.extensions.mutation.mutate_plugin",
+        "kerneltest.extensions.mutation.plugin",
         "kerneltest.extensions.ray.ray_plugin",
     ),
     "settings": (
@@ -43,7 +37,6 @@ MODULES = {
 }
 
 
-def load(registry: str) -> None:
-    """Imports the extensions that add to a registry."""
-    for module in MODULES[registry]:
-        import_module(module)
+def load(registry: str) -> list[ModuleType]:
+    """Imports the extensions that add to a registry, and returns them."""
+    return [import_module(module) for module in MODULES[registry]]

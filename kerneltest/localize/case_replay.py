@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.backends.codegen.gpu_tiers import lower_call
+from kerneltest.backends.codegen.tiers import lower_call
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.simulate.backend import (
     allocate_buffers,
@@ -34,14 +34,13 @@ from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, 
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.localize.listing import Listing
+from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
-from kerneltest.trace.jax_compat.retraced_lines import keep_retraced_lines
-from kerneltest.trace.jax_compat.source_lines import propagate_call_lines
+from kerneltest.trace.jax_compat.source_lines import keep_retraced_lines
 from kerneltest.trace.partial_arrays import PartialArray, PartialKernel
-from kerneltest.trace.rewrite import rewrite_jaxpr
 from kerneltest.trace.tracing import Call, Traced, kernel_device
 
 # The operations at which NaN and infinities appear or are lost during a run, and repairs of these operations.
@@ -196,7 +195,7 @@ class MutableCall:
     """
 
     def __init__(self, call: Call, target: Target, lengths: Mapping[str, int]) -> None:
-        inner = rewrite_jaxpr(call.equation.params["jaxpr"], _with_location)
+        inner = locate_equations(call.equation.params["jaxpr"])
         equation = call.equation.replace(params={**call.equation.params, "jaxpr": inner})
         self.call = replace(call, equation=equation)
         (self.kernel,) = lower_call(self.call, target)
@@ -214,11 +213,6 @@ class MutableCall:
     def program(self, number: int) -> tuple[int, ...]:
         """Returns a program's index in the grid, given its linear id."""
         return program_index(self.kernel.grid, number)
-
-
-def _with_location(equation: Equation) -> Sequence[Equation] | None:
-    other = propagate_call_lines(equation)
-    return None if other is equation else [other]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import repeat
-from typing import Any
 
 import jax
 import numpy as np
@@ -25,166 +24,15 @@ from kerneltest.execute.formula_check import FORMULA_ARITHMETIC, compare_closely
 from kerneltest.execute.invariant_context import OutputCheck, Variation
 from kerneltest.judge.compare import compare
 from kerneltest.localize.case_replay import distinctive_cases, variations
+from kerneltest.localize.sites import LocatedJaxpr, SiteKey, locate_equations, site_key
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
-from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, OpenJaxpr, Var
-from kerneltest.trace.jax_compat.source_lines import propagate_call_lines, user_frames
+from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
-from kerneltest.trace.rewrite import rewrite_jaxpr
 from kerneltest.trace.tracing import Traced, trace_in_float64
-from kerneltest.trace.walk import PALLAS_PRIMITIVES, primitive_name
-
-# The equations of a kernel's jaxpr by their place in the source, and the jaxpr with those of one place replaced.
-#
-# One edit of the source changes all equations of a primitive at one place, whatever the lengths are: those of an
-# unrolled
-# loop, too. A place is therefore a chain of frames, and a mutation has a key that is the same at all lengths.
-
-# The frames of the user's code as (FILE:LINE, column), from the inside out, and the primitive.
-SiteKey = tuple[tuple[tuple[str, int], ...], str]
-
-
-@dataclass(frozen=True, slots=True)
-class ScopedValue:
-    """A value that an equation could use.
-
-    Attributes:
-      variable: its variable.
-      key: where it comes from, the same at all lengths.
-      text: FILE:LINE of the equation that computes it; "" for an argument.
-      name: the primitive that computes it, or `argument 2`.
-    """
-
-    variable: Var
-    key: str
-    text: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """An equation that may be mutated.
-
-    Attributes:
-      key: its place.
-      equation: the equation.
-      known: the values of its jaxpr, in order.
-      count: how many of them come before it.
-      lengths: the lengths of the kernel's dims, by name.
-      numbers: the scalar literals of the kernel, by a key that is the same at all lengths.
-      in_kernel: whether it is in the body of a Pallas call.
-    """
-
-    key: SiteKey
-    equation: Equation
-    known: Sequence[ScopedValue]
-    count: int
-    lengths: Mapping[str, int]
-    numbers: Mapping[str, float | int]
-    in_kernel: bool
-
-    @property
-    def scope(self) -> Sequence[ScopedValue]:
-        """The values that it could use, in order."""
-        return self.known[: self.count]
-
-    @property
-    def name(self) -> str:
-        """The equation's primitive."""
-        return primitive_name(self.equation)
-
-    @property
-    def operands(self) -> Sequence[Atom]:
-        """The equation's operands."""
-        return list(self.equation.invars)
-
-
-# From a site to the equations in its place; None to keep the equation and look into it.
-EquationRule = Callable[[Site], Sequence[Equation] | None]
-
-
-def site_key(equation: Equation) -> SiteKey:
-    """Returns the place of an equation; without frames if the user's code did not make it."""
-    return tuple(user_frames(equation.source_info)), primitive_name(equation)
-
-
-class LocatedJaxpr:
-    """A jaxpr whose equations have their place in the kernel, also those in JAX's own functions, such as `jnp.where`.
-
-    Attributes:
-      jaxpr: the jaxpr.
-      lengths: the lengths of the kernel's dims, by name.
-      numbers: its scalar literals, by a key that is the same at all lengths.
-    """
-
-    def __init__(self, jaxpr: ClosedJaxpr, lengths: Mapping[str, int]) -> None:
-        self.jaxpr: ClosedJaxpr = rewrite_jaxpr(jaxpr, _locate)
-        self.lengths = lengths
-        self.numbers: dict[str, float | int] = {}
-        rewrite_jaxpr(self.jaxpr, self._note_numbers)
-
-    def _note_numbers(self, equation: Equation) -> None:
-        for number, operand in enumerate(equation.invars):
-            if hasattr(operand, "val") and getattr(operand.aval, "shape", None) == ():
-                value = np.asarray(operand.val)
-                if is_float(value.dtype) or (is_integer(value.dtype) and value.dtype != np.bool_):
-                    self.numbers.setdefault(f"{site_key(equation)}[{number}]", value[()].item())
-
-    def sites(self) -> list[Site]:
-        """Returns the sites, in the order of the equations."""
-        found: list[Site] = []
-
-        def note(site: Site) -> None:
-            found.append(site)
-
-        self.rewrite(note)
-        return found
-
-    def rewrite(self, rule: EquationRule) -> ClosedJaxpr:
-        """Applies a rule to every equation with a place in the user's source, at any depth."""
-        changed: ClosedJaxpr = self._visit(self.jaxpr, rule, in_kernel=False)
-        return changed
-
-    def _visit(self, jaxpr: Jaxpr, rule: EquationRule, *, in_kernel: bool) -> Jaxpr:
-        if isinstance(jaxpr, ClosedJaxpr) and jaxpr.jaxpr is not jaxpr:
-            return jaxpr.replace(jaxpr=self._visit(jaxpr.jaxpr, rule, in_kernel=in_kernel))
-        inputs = (*jaxpr.constvars, *jaxpr.invars)
-        known = [ScopedValue(v, f"argument {i}", "", f"argument {i + 1}") for i, v in enumerate(inputs)]
-        equations: list[Equation] = []
-        for equation in jaxpr.eqns:
-            key = site_key(equation)
-            site = Site(key, equation, known, len(known), self.lengths, self.numbers, in_kernel)
-            replacements = rule(site) if key[0] else None
-            if replacements is None:
-                within = in_kernel or key[1] in PALLAS_PRIMITIVES
-                changed = {
-                    name: self._visit_value(value, rule, in_kernel=within)
-                    for name, value in equation.params.items()
-                    if _has_jaxpr(value)
-                }
-                replacements = [equation.replace(params={**equation.params, **changed})] if changed else [equation]
-            equations += replacements
-            place = key[0][0][0] if key[0] else ""
-            known += [ScopedValue(v, f"{key}[{i}]", place, key[1]) for i, v in enumerate(equation.outvars)]
-        return jaxpr.replace(eqns=equations)
-
-    def _visit_value(self, value: Any, rule: EquationRule, *, in_kernel: bool) -> Any:
-        if isinstance(value, tuple):
-            return tuple(self._visit(each, rule, in_kernel=in_kernel) for each in value)
-        return self._visit(value, rule, in_kernel=in_kernel)
-
-
-def _has_jaxpr(value: object) -> bool:
-    first = value[0] if isinstance(value, tuple) and value else value
-    return isinstance(first, (ClosedJaxpr, OpenJaxpr))
-
-
-def _locate(equation: Equation) -> Sequence[Equation] | None:
-    other = propagate_call_lines(equation)
-    return None if other is equation else [other]
-
+from kerneltest.trace.walk import primitive_name
 
 # A kernel that NumPy evaluates as it is or with other equations, with and without rounding.
 
@@ -265,8 +113,8 @@ class EvaluatedKernel:
 
     def __init__(self, traced: Traced, wide: Traced | None, lengths: Mapping[str, int]) -> None:
         self.traced, self.lengths = traced, lengths
-        self.own = LocatedJaxpr(traced.jaxpr, lengths)
-        self.wide = LocatedJaxpr(wide.jaxpr, lengths) if wide is not None else self.own
+        self.own = LocatedJaxpr(locate_equations(traced.jaxpr), lengths)
+        self.wide = LocatedJaxpr(locate_equations(wide.jaxpr), lengths) if wide is not None else self.own
         self.promoted = PromotedKernel(wide or traced)
 
     def run(self, leaves: Sequence[Array], patch: EquationPatch | None = None) -> EvaluatedRun:

@@ -5,10 +5,11 @@ import time
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
 
-from kerneltest.backends.codegen.gpu_tiers import lower
 from kerneltest.backends.codegen.repro_script import reduce_program
+from kerneltest.backends.codegen.tiers import lower
 from kerneltest.core.details import MemoryFault, Race, Visit
 from kerneltest.core.failures import Failure, Guard
+from kerneltest.core.ids import BackendId
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import GroupName, Verdict, VerdictKind
@@ -129,7 +130,7 @@ def _reduce(
 def _reduced_script(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
     """Returns a script with only the operations that do not lower; "" if the kernel lowers."""
     lowering = item.backend.lowering_backend() or item.backend.id
-    target = TARGETS.get(lowering.partition(":")[2])
+    target = TARGETS.get(BackendId.parse(lowering).target)
     if target is None:
         return ""
     try:
@@ -151,7 +152,7 @@ def _offset_expression(item: Item, case: AnyCase, record: Record, cache: Cache) 
             pass
         case _:
             return ""
-    target = TARGETS.get(item.backend.lowering_backend().partition(":")[2])
+    target = TARGETS.get(BackendId.parse(item.backend.lowering_backend()).target)
     if target is None or isinstance(item.group, InvariantGroup):
         return ""
     try:

@@ -177,29 +177,20 @@ def convert(x: Array, dtype: DType) -> Array:
 # Reductions, which NumPy sums pairwise, and products of matrices.
 
 
-def _sum(function: Compute) -> Compute:
-    reduce = in_float32(function)  # narrow integers wrap on devices, and NumPy would widen them
-    return lambda x, axis: reduce(x, axis=axis, **({} if is_float(x.dtype) else {"dtype": x.dtype}))
+_SUMS = (np.sum, np.prod, np.cumsum, np.cumprod)
 
 
-def _extremum(function: Compute) -> Compute:
-    reduce = in_float32(function)
-    return lambda x, axis: reduce(x, axis=axis)
+def reduce(function: Compute, x: Array, axis: int | tuple[int, ...]) -> Array:
+    """Reduces or accumulates along axes: narrow floats in float32 as on a CPU; integers wrap in their own dtype."""
+    if _is_narrow(x.dtype):
+        return np.asarray(function(x.astype(np.float32), axis=axis)).astype(x.dtype)
+    options = {"dtype": x.dtype} if function in _SUMS and not is_float(x.dtype) else {}  # NumPy would widen them
+    return np.asarray(function(x, axis=axis, **options))
 
 
-def _position(function: Compute) -> Compute:
-    return lambda x, axis: function(x.astype(np.float32) if _is_narrow(x.dtype) else x, axis=axis)
-
-
-# From an array and its axes, or the axis along which to accumulate, by the name of the primitive.
-REDUCTIONS: Mapping[str, Compute] = {
-    "reduce_sum": _sum(np.sum), "reduce_prod": _sum(np.prod),
-    "reduce_max": _extremum(np.max), "reduce_min": _extremum(np.min),
-    "reduce_and": np.bitwise_and.reduce, "reduce_or": np.bitwise_or.reduce,
-    "argmax": _position(np.argmax), "argmin": _position(np.argmin),
-    "cumsum": _sum(np.cumsum), "cumprod": _sum(np.cumprod),
-    "cummax": _extremum(np.maximum.accumulate), "cummin": _extremum(np.minimum.accumulate),
-}  # fmt: skip
+def position(function: Compute, x: Array, axis: int) -> Array:
+    """Finds the position of the largest or smallest element along an axis, by `np.argmax` or `np.argmin`."""
+    return np.asarray(function(x.astype(np.float32) if _is_narrow(x.dtype) else x, axis=axis))
 
 
 def product_dtype(first: DType, second: DType, result: DType) -> DType:

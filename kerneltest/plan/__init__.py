@@ -3,3 +3,5 @@
 A pairing, a depth and a seed determine `Signature`s and `Case`s, the same in every process. A `DrawnCase` holds values
 that Hypothesis chose. Planning neither traces nor runs a kernel.
 """
+
+DEPTHS = ("quick", "standard", "deep")  # here, since options name them before NumPy is imported

@@ -14,9 +14,7 @@ from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import Dim, StaticValue, length_of
 from kerneltest.declare.pairing import ABSENT, Pairing
 
-# Depths of a plan, and the boundary lengths at which kernels tend to fail.
-
-DEPTHS = ("quick", "standard", "deep")
+# The boundary lengths at which kernels tend to fail.
 
 
 def boundary_lengths(dim: Dim, depth: str = "standard") -> tuple[int, ...]:

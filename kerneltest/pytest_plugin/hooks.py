@@ -6,18 +6,19 @@ import gc
 import os
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import kerneltest
 from kerneltest.core.details import InternalError
+from kerneltest.core.extension_registry import load_extensions
 from kerneltest.core.failures import assign_blame
 from kerneltest.core.processes import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
-from kerneltest.declare.oracle_for import iter_pairings
+from kerneltest.declare.discovery import iter_pairings
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
+from kerneltest.pytest_plugin.exit_guard import ExitGuard, refuse_exit
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
@@ -26,7 +27,6 @@ from kerneltest.pytest_plugin.progress import PROGRESS, ProgressLine, open_termi
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
 from kerneltest.pytest_plugin.sharding import ShardPlugin, earlier_seconds
 from kerneltest.pytest_plugin.summary import FailedTests
-from kerneltest.pytest_plugin.watchdog import ExitGuard, refuse_exit
 
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
@@ -59,8 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
         reporter = plugins.getplugin("terminalreporter")
         line = ProgressLine(reporter, run.plan.cases_by_item, run.dispatcher.progress, terminal)
         plugins.register(line, PROGRESS)
-    for module in import_module("kerneltest.extensions").MODULES["plugins"]:
-        plugins.register(import_module(module), module)
+    for module in load_extensions("plugins"):
+        plugins.register(module, module.__name__)
     # Their hooks run last, those of a plugin that is registered later after others.
     if run.settings.shard is not None:
         plugins.register(ShardPlugin(run.settings.shard, earlier_seconds(config, run.settings.durations)), _SHARDING)
@@ -184,8 +184,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not (items or has_idle_pairing or problems) or session.config.option.collectonly:
         return
     from kerneltest.execute.planning import build_plan
-    from kerneltest.execute.verdict_key import digest_pairings
-    from kerneltest.pytest_plugin.options import identify_project
+    from kerneltest.execute.verdict_key import pairing_fingerprints
+    from kerneltest.pytest_plugin.project import identify_project
     from kerneltest.records.record_files import write_plan
     from kerneltest.records.resume import part_of_plan
 
@@ -202,8 +202,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         problems=problems,
     )
     if sharding is not None:
-        digests = digest_pairings([item for item, _ in items])
-        pairings = {name: replace(each, digest=digests[name]) for name, each in plan.pairings.items()}
+        fingerprints = pairing_fingerprints([item for item, _ in items])
+        pairings = {name: replace(each, digest=fingerprints[name]) for name, each in plan.pairings.items()}
         plan = replace(plan, pairings=pairings)
         plan = part_of_plan(plan, {item.nodeid for item in kernel_items}, str(sharding.shard))
     if not run.role.is_worker:

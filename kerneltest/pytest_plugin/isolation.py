@@ -21,6 +21,7 @@ import psutil
 import pytest
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
+from kerneltest.core.ids import ItemId, PairingId
 from kerneltest.core.processes import depend_on_parent, free_memory
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_entry
@@ -158,7 +159,7 @@ class _IsolatedProcess:
                 os.dup2(file.fileno(), 2)
 
     def _parts(self, name: str) -> tuple[Item, ...]:
-        file = self._setup.root / name.partition("::")[0]
+        file = self._setup.root / PairingId.parse(name).file
         if name in self._ahead:
             self._items[file] = self._ahead
         elif file not in self._items:
@@ -211,10 +212,10 @@ def run_item(request: ItemRequest, planned: PlannedParts) -> ItemResult:
 
 def _absence(name: str, collected: ItemsByName) -> str:
     """Returns why an item was not collected again."""
-    unavailable = collected.get(f"{name.rpartition('-')[0]}]")
-    if unavailable:
+    item = ItemId.parse(name)
+    if unavailable := collected.get(str(item.unavailable)):
         return f"{name} cannot run in the isolated process: {unavailable[0].backend.unavailable()}"
-    if problem := PROBLEMS.get(name.rpartition("[")[0]):
+    if problem := PROBLEMS.get(item.pairing):
         return f"{name} cannot be planned in the isolated process: {problem}"
     return (
         f"{name} was not found when its file was re-collected in the isolated process. Test files must define the same "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,21 +9,16 @@ from typing import Any
 import pytest
 
 from kerneltest.execute.settings import RunSettings, SettingError, known_settings
-from kerneltest.records.run_plan import Project
 
 
 def add_options(parser: pytest.Parser) -> None:
     """Adds the option and the ini value of each setting."""
     group = parser.getgroup("kerneltest", "conformance of Pallas kernels")
     for setting in known_settings():
-        name, kind = f"kt_{setting.name}", "bool" if setting.is_flag else "string"
-        text = setting.help.replace("%", "%%")  # for argparse
-        if setting.is_flag:
-            group.addoption(setting.option, dest=name, action="store_true", default=None, help=text)
-        else:
-            group.addoption(setting.option, dest=name, help=f"{text} (default: {setting.default_text or 'none'})")
+        name = f"kt_{setting.name}"
+        group.addoption(setting.option, dest=name, **setting.option_keywords())
         if setting.ini:
-            default = setting.default if setting.is_flag else setting.default_text
+            kind, default = ("bool", setting.default) if setting.is_flag else ("string", setting.default_text)
             parser.addini(name, f"the same as {setting.option}", type=kind, default=default)  # type: ignore[arg-type]
 
 
@@ -74,38 +67,3 @@ def resolve_path(config: pytest.Config, name: str, value: str) -> Path:
 
 
 # The project that a run tests, and its commit.
-
-_TIMEOUT = 10.0  # seconds, for git
-
-
-def identify_project(root: Path) -> Project:
-    """Returns the name in pyproject.toml, or else the folder's, and the commit that git has checked out.
-
-    Args:
-      root: the folder of pytest's configuration.
-    """
-    return Project(_declared_name(root / "pyproject.toml") or root.resolve().name, _commit(root))
-
-
-def _declared_name(file: Path) -> str:
-    try:
-        declared = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["name"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return declared if isinstance(declared, str) else ""
-
-
-def _commit(root: Path) -> str:
-    revision = _git(root, "rev-parse", "HEAD").strip()
-    is_changed = bool(revision) and bool(_git(root, "status", "--porcelain", "--untracked-files=no").strip())
-    return f"{revision[:12]} with uncommitted changes" if is_changed else revision[:12]
-
-
-def _git(root: Path, *arguments: str) -> str:
-    """Returns what git prints; "" if there is no git, no repository or no commit."""
-    command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""

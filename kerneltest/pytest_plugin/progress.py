@@ -5,13 +5,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-
-from kerneltest.report.text.tables import for_terminal
 
 PROGRESS = "kerneltest-progress"
 """The name of the plugin."""
@@ -230,33 +228,3 @@ def open_terminal(config: pytest.Config) -> int | None:
 
 
 # The first finding of each item, on the terminal as soon as it is judged.
-
-
-class FirstFindings:
-    """Shows findings between pytest's own lines; a worker of xdist, which has no terminal, shows none."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._shown: set[str] = set()
-
-    def show(self, item: str, finding: str) -> None:
-        """Shows a finding, unless the run is quiet or has shown the same one.
-
-        Args:
-          item: the node id of the item.
-          finding: in one line.
-        """
-        plugins = self._config.pluginmanager
-        reporter: Any = plugins.getplugin("terminalreporter")
-        if reporter is None or self._config.option.verbose < 0 or finding in self._shown:
-            return
-        self._shown.add(finding)
-        capture: Any = plugins.getplugin("capturemanager")
-        progress: Any = plugins.getplugin(PROGRESS)
-        with ExitStack() as stack:
-            if capture is not None:
-                stack.enter_context(capture.global_and_fixture_disabled())
-            if progress is not None:
-                stack.enter_context(progress.hide())
-            reporter.ensure_newline()
-            reporter.write_line(for_terminal(f"first finding in {item.rpartition('::')[2]}: {finding}"), red=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kerneltest.core.ids import PairingId
 from kerneltest.core.verdicts import Gap
 
 if TYPE_CHECKING:
@@ -146,10 +147,9 @@ class Terminal:
         """Returns the shell command that runs the item of a finding again."""
         from kerneltest.report.rerun_commands import pytest_command
 
-        file, _, name = record.item.partition("::")
-        return pytest_command(
-            plan, record.backend, f"{Path(os.path.normpath(Path(self.root, file))).as_posix()}::{name}"
-        )
+        node = PairingId.parse(record.item)
+        path = Path(os.path.normpath(Path(self.root, node.file))).as_posix()
+        return pytest_command(plan, record.backend, str(replace(node, file=path)))
 
 
 def finish(folder: Path, *, report: str, terminal: Terminal | None = None, failed_tests: Iterable[str] = ()) -> Summary:

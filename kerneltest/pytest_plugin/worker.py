@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from kerneltest.backends.base import UnavailableBackend
-from kerneltest.backends.compile_cache import disk_cache
+from kerneltest.backends.compilation import disk_cache
 from kerneltest.backends.device import device_responds
 from kerneltest.core.failures import Failure, Guard, escape_surrogates
+from kerneltest.core.files import DiskStore
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict, worst
@@ -122,9 +123,8 @@ class ItemReuse:
 
         Devices always run again, since the device itself may have changed.
         """
-        if self._setup.results is None or item.backend.tier is Tier.DEVICE:
-            return None
-        return ResultCache(self._setup.results).records(name, key)
+        store, may_reuse = self._setup.store, self._setup.reuses_records and item.backend.tier is not Tier.DEVICE
+        return ResultCache(DiskStore(store)).records(name, key) if store is not None and may_reuse else None
 
     def resume(self, name: str, key: str) -> list[Record]:
         """Returns the records of an item in the run that this one resumes. Deletes them if they have another key."""
@@ -235,8 +235,8 @@ class ItemWorker:
     def jax_settings(self) -> Iterator[None]:
         """Applies the settings of JAX: the user's, but executables are cached, and neither NaNs nor warnings raise."""
         with ExitStack() as stack:
-            if self.setup.executables is not None:
-                stack.enter_context(disk_cache(self.setup.executables))
+            if self.setup.store is not None:
+                stack.enter_context(disk_cache(self.setup.store))
             stack.enter_context(without_debugging())
             stack.enter_context(show_warnings_once())
             yield

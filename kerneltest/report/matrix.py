@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from kerneltest.backends.registry import sort_ids
+from kerneltest.core.ids import BackendId, PairingId
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, worst
 from kerneltest.records.run_plan import ANY
@@ -65,11 +66,11 @@ class Line:
 
     @property
     def file(self) -> str:
-        return self.pairing.rpartition("::")[0]
+        return PairingId.parse(self.pairing).scope
 
     @property
     def name(self) -> str:
-        return self.pairing.rpartition("::")[2]
+        return PairingId.parse(self.pairing).own_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def by_tier(runs: Sequence[RunRecords]) -> Matrix:
     for number, run in enumerate(runs):
         items = [item for item in run.plan.items if (number, item.pairing, item.backend) not in dropped]
         tier_of = {item.backend: item.tier for item in items}
-        tiers |= {(number, _tier_prefix(backend)): tier_of[backend] for backend in sort_ids(tier_of)}
+        tiers |= {(number, BackendId.parse(backend).tier): tier_of[backend] for backend in sort_ids(tier_of)}
     runs_of = Counter(title for _, title in tiers)
     return _matrix(
         {
@@ -145,12 +146,8 @@ def _entries_by_tier(
         for row in overlay_runs([run]).rows:
             pairing, backend = row.record.pairing, row.record.backend
             if (number, pairing, backend) not in dropped:
-                column = number, _tier_prefix(backend)
-                yield _Entry(pairing, "", column, row.ending, backend.partition(":")[2])
-
-
-def _tier_prefix(backend: str) -> str:
-    return backend.partition(":")[0]
+                column = number, BackendId.parse(backend).tier
+                yield _Entry(pairing, "", column, row.ending, BackendId.parse(backend).target)
 
 
 def _matrix(
@@ -191,5 +188,5 @@ def _group_by_file(pairings: Iterable[str]) -> list[str]:
     """Returns distinct pairings in their order, grouped by file."""
     files: dict[str, dict[str, None]] = {}
     for pairing in pairings:
-        files.setdefault(pairing.rpartition("::")[0], {})[pairing] = None
+        files.setdefault(PairingId.parse(pairing).scope, {})[pairing] = None
     return [pairing for own in files.values() for pairing in own]

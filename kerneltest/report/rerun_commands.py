@@ -6,6 +6,7 @@ Their parts come from records, which are untrusted: `_command` is the only place
 import keyword
 import shlex
 
+from kerneltest.core.ids import PairingId
 from kerneltest.core.verdicts import GroupName
 from kerneltest.execute.settings import RunSettings, option_words
 from kerneltest.records.run_plan import Plan
@@ -35,8 +36,8 @@ def python_lines(plan: Plan, record: Record) -> str | None:
     Cases that Hypothesis drew exist only as saved inputs, `kt.check` runs neither proofs nor sanitizers, and a pairing
     may have no importable name.
     """
-    file, _, name = record.pairing.partition("::")
-    module = file.removesuffix(".py").replace("/", ".")
+    pairing = PairingId.parse(record.pairing)
+    module, name = pairing.file.removesuffix(".py").replace("/", "."), pairing.name
     importable = all(part.isidentifier() and not keyword.iskeyword(part) for part in [*module.split("."), name])
     if record.group in (GroupName.DRAWN, GroupName.PROOFS, GroupName.SANITIZED) or not record.case or not importable:
         return None

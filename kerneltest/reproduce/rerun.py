@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
@@ -18,8 +19,9 @@ from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, parse_dtype
 from kerneltest.core.failures import format_exception
+from kerneltest.core.ids import PairingId
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.oracle_for import iter_pairings
+from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
@@ -27,9 +29,10 @@ from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import find_group
 from kerneltest.execute.runner import run_case
 from kerneltest.execute.settings import RunSettings
+from kerneltest.plan import DEPTHS
 from kerneltest.plan.explicit import DRAWN_FAMILY, ExplicitCase
 from kerneltest.plan.families import FAMILIES, Family
-from kerneltest.plan.signatures import DEPTHS, Signature
+from kerneltest.plan.signatures import Signature
 from kerneltest.records.files import RecordError
 from kerneltest.records.record_files import load_arguments, read_plan, read_records, read_reproducers
 from kerneltest.records.schema import Record
@@ -235,17 +238,14 @@ def import_pairing(record: Record, report: Path) -> Pairing:
     Raises:
       ReproductionError: the suite or the pairing does not exist, or must not be imported.
     """
-    file, *names = record.pairing.split("::")
-    root = _find_root(file, report) if names else None
+    node = PairingId.parse(record.pairing)
+    root = _find_root(node.file, report) if node.name else None
     if root is None:
         raise ReproductionError(f"{record.pairing!a} is not a pairing in the current project")
     try:
         sys.path.insert(0, str(root))
-        found: object = import_suite(root / file)
-        *outer, last = names
-        for name in outer:
-            found = getattr(found, name)
-        pairing = dict(iter_pairings(last.partition("[")[0], getattr(found, last.partition("[")[0]))).get(last)
+        found = attrgetter(".".join([*node.classes, node.variable]))(import_suite(root / node.file))
+        pairing = dict(iter_pairings(node.variable, found)).get(node.own_name)
     except SuiteImportError as error:
         raise ReproductionError(f"cannot import {record.pairing}: {error}") from error
     except AttributeError as error:

@@ -18,6 +18,7 @@ import jax
 
 from kerneltest.core.details import WrongDtype
 from kerneltest.core.dtypes import Array
+from kerneltest.core.files import open_inside
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Optional, Static, Tree
@@ -25,7 +26,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Item
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.files import open_inside, slug
+from kerneltest.records.files import slug
 from kerneltest.records.record_files import save_arguments
 from kerneltest.records.schema import Record
 from kerneltest.reproduce.rerun import record_signature

@@ -7,10 +7,11 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module, metadata
+from importlib import metadata
 
 from kerneltest.backends.registry import REGISTRY, generic_id
 from kerneltest.core.failures import format_exception
+from kerneltest.core.ids import BackendId
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.report.text.tables import terminal_table
 
@@ -79,7 +80,7 @@ def list_backends() -> list[BackendRow]:
         reason = _reason(name)
         groups.setdefault((generic_id(name), reason, _how_to_install(name) if reason else ""), []).append(name)
     return [
-        BackendRow(shown, tuple(name.partition(":")[2] for name in names) if shown != names[0] else (), reason, install)
+        BackendRow(shown, tuple(BackendId.parse(name).target for name in names if shown != name), reason, install)
         for (shown, reason, install), names in groups.items()
     ]
 
@@ -97,16 +98,15 @@ def _reason(name: str) -> str:
 def _how_to_install(name: str) -> str:
     if jax_problem():
         return "pip install -U 'jax>=0.10.2'"
-    tier, _, target = name.partition(":")
-    wanted = [name, f"{tier}:{target.partition('-')[0]}", tier]
+    backend = BackendId.parse(name)
+    wanted = [name, f"{backend.tier}:{backend.target.partition('-')[0]}", backend.tier]
     return next((_MISSING[each] for each in wanted if each in _MISSING), "")
 
 
 def jax_problem() -> str:
     """Returns why JAX cannot be imported, or ""."""
     try:
-        import_module("kerneltest.trace")
-        import_module("jax")
+        import kerneltest.trace  # noqa: F401 - JAX may lack what it needs
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -138,15 +138,17 @@ def settings() -> list[Fact]:
 
 
 def _settings() -> Iterator[Fact]:
-    jax = import_module("jax")
-    trace = import_module("kerneltest.trace.tracing")
-    if newer := trace.version_problem():
+    import jax
+
+    from kerneltest.trace.jax_environment import jax_environment
+    from kerneltest.trace.tracing import version_problem
+
+    if newer := version_problem():
         yield Fact("JAX", newer)
-    environment = import_module("kerneltest.trace.jax_environment")
-    yield Fact("devices", environment.jax_environment()["devices"])
-    bits = bool(jax.config.jax_enable_x64)
+    yield Fact("devices", jax_environment()["devices"])
+    bits = bool(jax.config.read("jax_enable_x64"))
     yield Fact("jax_enable_x64", f"{bits}: 64-bit dtypes {'stay' if bits else 'become 32-bit'}")
-    precision = jax.config.jax_default_matmul_precision
+    precision = jax.config.read("jax_default_matmul_precision")
     yield Fact("jax_default_matmul_precision", str(precision or "None: each backend has its own default"))
     for name in ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
         if value := os.environ.get(name):

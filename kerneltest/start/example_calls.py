@@ -21,6 +21,7 @@ from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import DtypeError, ShapeDtype, is_integer, parse_dtype
 from kerneltest.core.failures import exception_text, format_exception
+from kerneltest.core.ids import PairingId
 
 
 class StartError(Exception):
@@ -260,7 +261,7 @@ def record_calls(kernel: KernelFunction, script: str) -> list[Example]:
     seen: list[Example] = []
     raised = ""
     with _replace(kernel, _recorder(kernel, seen)):
-        file = script.partition("::")[0]
+        file = PairingId.parse(script).file
         if not Path(file).exists():
             raise StartError(f"--watch: {file} does not exist")
         if "::" in script or Path(file).name.startswith("test_") or Path(file).is_dir():

@@ -8,12 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, Literal, Var
-from kerneltest.trace.jax_compat.mosaic_gpu_interpreter import (
-    ends_copy_group,
-    is_copy_out,
-    is_predicated_copy_out,
-    is_wait_for_copies_out,
-)
 from kerneltest.trace.rewrite import Rule, inline_equations, is_plain_call, rewrite_jaxpr, rewrite_params
 from kerneltest.trace.tracing import Call
 from kerneltest.trace.walk import nested_jaxprs, new_variable, primitive_name
@@ -99,9 +93,10 @@ def rewrite_for_interpreter(call: Call, changed: Mapping[str, Any]) -> Equation:
     smallest = min((size for body in bodies for size in _group_sizes(body)), default=1)
 
     def rule(equation: Equation) -> list[Equation] | None:
-        if is_predicated_copy_out(equation):
+        if _is_copy_out(equation, predicated=True):
             return _conditional(equation)
-        if is_wait_for_copies_out(equation):
+        # In JAX 0.10.2 `n` is an operand, and the interpreter does not wait.
+        if primitive_name(equation) == "wait_smem_to_gmem" and "n" in equation.params:
             return [equation.replace(params={**equation.params, "n": equation.params["n"] * smallest})]
         return None
 
@@ -115,11 +110,16 @@ def _group_sizes(jaxpr: Jaxpr) -> Iterator[int]:
         for value in equation.params.values():
             for inner in nested_jaxprs(value):
                 yield from _group_sizes(inner)
-        if is_copy_out(equation) and not is_predicated_copy_out(equation):
-            copies += 1
-        if ends_copy_group(equation):
+        copies += _is_copy_out(equation, predicated=False)
+        if primitive_name(equation) == "commit_group" or equation.params.get("commit_group"):
             yield copies
             copies = 0
+
+
+def _is_copy_out(equation: Equation, *, predicated: bool) -> bool:
+    if primitive_name(equation) != "copy_smem_to_gmem":
+        return False
+    return bool(equation.params["has_user_predicate"]) is predicated
 
 
 def _conditional(equation: Equation) -> list[Equation]:

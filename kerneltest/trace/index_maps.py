@@ -17,9 +17,10 @@ from kerneltest.trace.batched_interpreter.memory_rules import OperandLeaf, opera
 from kerneltest.trace.jax_compat.jaxprs import BlockMapping, ClosedJaxpr, Equation, Jaxpr
 from kerneltest.trace.jax_compat.source_lines import line_of, line_of_function
 from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError
+from kerneltest.trace.primitives import inner_jaxprs
 from kerneltest.trace.rewrite import is_plain_call
 from kerneltest.trace.tracing import Call, Traced, call_of
-from kerneltest.trace.walk import nested_jaxprs, primitive_name, unconditional_equations
+from kerneltest.trace.walk import primitive_name, unconditional_equations
 
 # The blocks that a Pallas call cuts its arrays into, and the ranges in which their indices must be.
 
@@ -151,7 +152,7 @@ class _IntegerRules(RuleSet):
             raise UnknownError("an index map that computes with other values than integers")
         if name == "get":
             return self._element(equation)
-        is_call = any(True for value in equation.params.values() for _ in nested_jaxprs(value))
+        is_call = any(True for _ in inner_jaxprs(equation))
         if any(hasattr(v.aval, "inner_aval") for v in equation.invars) and not is_call:
             raise UnknownError("an index map that does more than reading its references")
         evaluate = supported_rule(machine, equation)

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, Var
+from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, Jaxpr, Var, open_jaxpr
 from kerneltest.trace.jax_compat.source_lines import line_of_nested
-from kerneltest.trace.walk import nested_jaxprs, new_variable, primitive_name, scan_counts
-
-_CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "custom_jvp_call"})
+from kerneltest.trace.primitives import called_jaxpr
+from kerneltest.trace.walk import new_variable, primitive_name, scan_counts
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -89,7 +88,7 @@ def _bodies(equation: Equation, operands: tuple[Atom, ...], within: tuple[Equati
 
 def _body(jaxpr: Jaxpr, fixed: Sequence[Atom], within: tuple[Equation, ...]) -> JaxprBody:
     """The body of a jaxpr whose first arguments are `fixed`. Its variables are new, since jaxprs may be shared."""
-    jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+    jaxpr = open_jaxpr(jaxpr)
     arguments = tuple(new_variable(variable) for variable in jaxpr.invars[len(fixed) :])
     steps: list[JaxprStep] = []
     results = _inline(jaxpr, (*fixed, *arguments), within, steps)
@@ -110,9 +109,9 @@ def _inline(
     }
     for equation in jaxpr.eqns:
         operands = tuple(map(read, equation.invars))
-        inner = next((j for v in equation.params.values() for j in nested_jaxprs(v)), None)
-        if primitive_name(equation) in _CALLS and inner is not None:
-            results = _inline(inner, operands, (*within, equation), steps)
+        inner = called_jaxpr(equation)
+        if inner is not None:
+            results = _inline(open_jaxpr(inner), operands, (*within, equation), steps)
         else:
             results = tuple(new_variable(v) if v in used else None for v in equation.outvars)
             steps.append(JaxprStep(equation, operands, results, within, _bodies(equation, operands, within)))

@@ -27,15 +27,12 @@ from kerneltest.trace.jax_compat.jaxprs import (
     without_mesh,
 )
 from kerneltest.trace.jax_compat.source_lines import line_of
-from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, Step, call_jaxpr
+from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, Step, control_rule
+from kerneltest.trace.primitives import CONTROL, Kind, kind_of
 from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
-from kerneltest.trace.walk import PALLAS_PRIMITIVES, iter_equations, primitive_name, scan_counts
+from kerneltest.trace.walk import iter_equations, primitive_name, scan_counts
 
 _ROWS = "devices"
-_CASTS = frozenset({"pvary", "pcast", "vary_unreduced_cast"})  # of types, which only a mesh has
-_PLACEMENTS = frozenset({"reshard", "mesh_cast", "sharding_constraint"})  # of arrays on the devices of a mesh
-_CALLS = frozenset("jit pjit closed_call core_call remat2 checkpoint custom_jvp_call custom_vjp_call".split())
-
 DeviceValues = list[JaxArray]  # one for each device
 
 
@@ -100,7 +97,7 @@ def localize(closed: ClosedJaxpr) -> ClosedJaxpr:
     """
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
-        if primitive_name(equation) in _PLACEMENTS:
+        if kind_of(equation) is Kind.PLACEMENT:
             return inline_equations(jnp.copy, equation.invars, equation.outvars)
         if primitive_name(equation) != "shard_map":
             return None
@@ -185,12 +182,12 @@ class _DeviceRules(RuleSet):
         self._mesh, self._count = mesh, math.prod(mesh.values())
 
     def steps(self, machine: Machine, jaxpr: Jaxpr) -> Iterator[Step]:
-        for exchanges, group in itertools.groupby(jaxpr.eqns, lambda e: communicates(e) or primitive_name(e) in _CASTS):
+        for is_alone, group in itertools.groupby(jaxpr.eqns, _runs_alone):
             equations = list(group)
-            if exchanges:
-                yield from ((self.rule(machine, each), each.invars, each.outvars) for each in equations)
-            else:
+            if is_alone:
                 yield self._alone(jaxpr, equations)
+            else:
+                yield from ((self.rule(machine, each), each.invars, each.outvars) for each in equations)
 
     def constant(self, value: Any, dtype: Any = None) -> DeviceValues:
         return [value] * self._count
@@ -212,16 +209,16 @@ class _DeviceRules(RuleSet):
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         """An equation by which devices exchange values."""
-        name, params = primitive_name(equation), equation.params
-        if name in _CASTS:
+        kind, name = kind_of(equation), primitive_name(equation)
+        if kind is Kind.MESH_CAST:
             return lambda values: values
-        if name in PALLAS_PRIMITIVES:
+        if kind is Kind.KERNEL:
             raise NotLocalError(exchange_in([equation]))
-        if name in _CALLS:
-            return call_jaxpr(machine, equation)
+        if kind is Kind.CALL:
+            return control_rule(machine, equation)
         if name == "scan":
-            return self._scan(machine, params)
-        if name in ("while", "cond"):
+            return self._scan(machine, equation.params)
+        if kind in CONTROL:
             raise NotLocalError(
                 f"devices exchange values inside a {name} of the function around the kernel "
                 f"({line_of(equation.source_info)}), which kerneltest cannot run for one device after another: use "
@@ -275,6 +272,10 @@ class _DeviceRules(RuleSet):
         stacked = [jnp.stack(column).reshape(-1, rows, *column[0].shape) for column in ordered]
         results = [x.reshape(self._count, *x.shape[2:]) for x in every(*stacked)]
         return [[x[row] for row in np.argsort(order).tolist()] for x in results]
+
+
+def _runs_alone(equation: Equation) -> bool:
+    return not communicates(equation) and kind_of(equation) is not Kind.MESH_CAST
 
 
 def _permute(x: JaxArray, permutation: Sequence[tuple[int, int]]) -> JaxArray:

@@ -12,17 +12,9 @@ import numpy as np
 from jax import dtypes
 
 from kerneltest.core.dtypes import Array, is_float, is_promotable
-from kerneltest.trace.jax_compat.interpreter_threads import call_back
-from kerneltest.trace.jax_compat.jaxprs import (
-    AbstractValue,
-    Atom,
-    ClosedJaxpr,
-    DType,
-    Equation,
-    Jaxpr,
-    OpenJaxpr,
-    Var,
-)
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Atom, ClosedJaxpr, DType, Equation, Jaxpr, Var
+from kerneltest.trace.jax_compat.source_lines import call_back
+from kerneltest.trace.primitives import PRIMITIVES, Kind, called_jaxpr
 from kerneltest.trace.walk import scan_counts
 
 
@@ -287,16 +279,9 @@ class CompiledJaxpr:
 
 # Rules for control flow, for calls, and for the number of the current program.
 
-_CALLS = (
-    "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr checkpoint remat "
-    "custom_vmap_call eval_jaxpr"
-)
 
-
-def call_jaxpr(machine: Machine, equation: Equation) -> EquationFunction:
-    """The function that evaluates a call by the jaxpr among its parameters."""
-    jaxprs = (ClosedJaxpr, OpenJaxpr)
-    inner = next((value for value in equation.params.values() if isinstance(value, jaxprs)), None)
+def _call(machine: Machine, equation: Equation) -> EquationFunction:
+    inner = called_jaxpr(equation)
     if inner is None:
         raise UnknownError("a call without a jaxpr")
     return machine.compile(inner)
@@ -396,12 +381,24 @@ def call_python(machine: Machine, equation: Equation) -> EquationFunction:
     return evaluate
 
 
-CONTROL: Mapping[str, Rule] = {
+_CONTROL: Mapping[str, Rule] = {
     "program_id": _program_id,
     "num_programs": _num_programs,
     "cond": _cond,
     "while": _while,
     "scan": _scan,
     "run_scoped": _run_scoped,
-    **dict.fromkeys(_CALLS.split(), call_jaxpr),
+    **{primitive.name: _call for primitive in PRIMITIVES.values() if primitive.kind is Kind.CALL},
 }
+
+
+def control_rule(machine: Machine, equation: Equation) -> EquationFunction:
+    """The function that evaluates a call, a loop or a branch, or returns the number of the current program.
+
+    Raises:
+      UnknownError: the equation is none of these.
+    """
+    name = equation.primitive.name
+    if name not in _CONTROL:
+        raise UnknownError(name)
+    return _CONTROL[name](machine, equation)

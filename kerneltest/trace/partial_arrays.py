@@ -14,20 +14,14 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
-from kerneltest.trace.jax_compat.jaxprs import AbstractValue, ClosedJaxpr, Equation, JaxArray, Jaxpr, Var
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation, JaxArray, Jaxpr, Var
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of
-from kerneltest.trace.machine import (
-    CONTROL,
-    EquationFunction,
-    Machine,
-    RuleSet,
-    UnknownError,
-    call_jaxpr,
-)
-from kerneltest.trace.rewrite import EMPTY, Fill
+from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError, control_rule
+from kerneltest.trace.primitives import Kind, inner_jaxprs, kind_of
+from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual_arrays import VirtualArray
-from kerneltest.trace.walk import PALLAS_PRIMITIVES, iter_equations, nested_jaxprs, primitive_name
+from kerneltest.trace.walk import iter_equations, primitive_name
 
 # Codes of undefined elements. An output's verdict is that of its highest code.
 UNWRITTEN, UNINITIALISED = 1, 2
@@ -76,9 +70,6 @@ def format_element(shape: tuple[int, ...], offset: int) -> str:
 
 # The rule set of the function around the Pallas calls.
 
-_MOVES = frozenset("squeeze expand_dims reshape transpose rev slice broadcast_in_dim copy copy_p".split())
-_LOOPS = ("scan", "while")
-
 _MOST = 2**26  # elements of an array that fits in memory
 
 RunCall = Callable[[Equation, list[PartialArray]], list[PartialArray]]
@@ -96,19 +87,18 @@ class PartialRules(RuleSet):
         self._run_call = run_call
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
-        name = primitive_name(equation)
-        if name in PALLAS_PRIMITIVES:
+        kind = kind_of(equation)
+        if kind is Kind.KERNEL:
             return lambda operands: self._run_call(equation, list(operands))
-        if name in EMPTY:
+        if kind is Kind.EMPTY:
             return lambda operands: _empty(equation)
         has_calls = _has_calls(equation)
         bind = None if has_calls else functools.partial(_track, equation)
-        has_jaxpr = any(isinstance(value, ClosedJaxpr) for value in equation.params.values())
-        enters_large = has_calls if name == "cond" else has_jaxpr and name not in _LOOPS
+        enters_large = has_calls if kind is Kind.BRANCH else kind is Kind.CALL
 
         @functools.cache
         def enter() -> EquationFunction:
-            return (CONTROL[name] if name == "cond" or name in _LOOPS else call_jaxpr)(machine, equation)
+            return control_rule(machine, equation)
 
         def evaluate(operands: Sequence[PartialArray]) -> Sequence[PartialArray]:
             if any(isinstance(operand.values, VirtualArray) for operand in operands):
@@ -164,9 +154,8 @@ class PartialKernel:
 @functools.lru_cache(maxsize=4096)  # kernels with other substitutions have the same equations
 def _has_calls(equation: Equation) -> bool:
     """Returns whether equations nested in it need this rule set: Pallas calls, and arrays that are not filled."""
-    nested = (jaxpr for value in equation.params.values() for jaxpr in nested_jaxprs(value))
-    names = (primitive_name(e) for jaxpr in nested for e, _ in iter_equations(jaxpr))
-    return any(name in PALLAS_PRIMITIVES or name in EMPTY for name in names)
+    nested = (e for jaxpr in inner_jaxprs(equation) for e, _ in iter_equations(jaxpr))
+    return any(kind_of(e) in (Kind.KERNEL, Kind.EMPTY) for e in nested)
 
 
 def _empty(equation: Equation) -> list[PartialArray]:
@@ -261,7 +250,8 @@ def _track(equation: Equation, operands: Sequence[PartialArray]) -> list[Partial
     tainted = [operand for operand in operands if operand.undefined is not None]
     if not tainted:
         return [PartialArray(result) for result in results]
-    if primitive_name(equation) in _MOVES and (move := _in_numpy(equation)) is not None:
+    is_move = kind_of(equation) is Kind.MOVE and len(operands) == len(results) == 1
+    if is_move and (move := _in_numpy(equation)) is not None:
         (operand,), (result,) = operands, results
         moved = np.asarray(move([np.asarray(operand.undefined)[None]])[0][0], np.uint8)
         return [PartialArray(result, moved, operand.sources)]
@@ -322,10 +312,9 @@ def list_values(traced: Traced) -> list[KernelValue]:
                 known = tuple(n for n in before if _same_type(found[n].variable.aval, variable.aval))
                 own.append(len(found))
                 found.append(KernelValue(variable, equation, known))
-            if primitive_name(equation) not in PALLAS_PRIMITIVES and _has_calls(equation):
-                for value in equation.params.values():
-                    for inner in nested_jaxprs(value):
-                        walk(inner)
+            if kind_of(equation) is not Kind.KERNEL and _has_calls(equation):
+                for inner in inner_jaxprs(equation):
+                    walk(inner)
 
     walk(traced.jaxpr.jaxpr)
     return found

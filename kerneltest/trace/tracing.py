@@ -15,13 +15,14 @@ from kerneltest.core.details import Raised, Stated
 from kerneltest.core.dtypes import ShapeDtype, is_float, is_promotable, parse_dtype
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import Precision
+from kerneltest.core.source_location import source_line
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, Literal, OpenJaxpr
 from kerneltest.trace.jax_compat.patches import keep_jax_frames, widen_float_names
-from kerneltest.trace.jax_compat.source_lines import package_line, source_of, user_line
+from kerneltest.trace.jax_compat.source_lines import package_line, user_line
 from kerneltest.trace.local_kernels import NotLocalError, localize, shard_maps
 from kerneltest.trace.platform_dispatch import (
     PLATFORMS,
@@ -107,7 +108,7 @@ def _mesh_limit(error: BaseException) -> str:
             "each axis"
         )
     found = _TOO_FEW.search(said)
-    if not found and not (_NOT_THERE.search(said) and "devices" in source_of(line)):
+    if not found and not (_NOT_THERE.search(said) and "devices" in source_line(line)):
         return ""
     count, kind = jax.device_count(), jax.default_backend()
     more = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes N" if kind == "cpu" else ""

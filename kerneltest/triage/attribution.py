@@ -9,6 +9,7 @@ from enum import Enum
 import numpy as np
 
 from kerneltest.core.dtypes import float_format, is_float, parse_dtype
+from kerneltest.core.ids import BackendId
 from kerneltest.core.precision import FLOAT32
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, VerdictKind
@@ -121,7 +122,7 @@ def _of_lowering(record: Record, interpreted: Sequence[Record]) -> Attribution |
     evidence = record.evidence
     if evidence is None or not _is_apart(record, evidence, interpreted):
         return None
-    target = record.backend.removeprefix(f"{record.tier}:")
+    target = BackendId.parse(record.backend).target or record.backend
     if drops_nan(record):
         return Attribution(Blame.MAXIMUM, target)
     formats = [each for each in evidence.otherwise if each not in ("maximum", "TF32")]

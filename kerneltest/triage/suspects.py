@@ -6,11 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import Any
 
 from kerneltest.core.details import Mismatch
 from kerneltest.core.details.base import without_numbers
+from kerneltest.core.ids import PairingId
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName
 from kerneltest.records.evidence import EVERY_ELEMENT
@@ -81,11 +80,6 @@ class Suspect:
 
     def __repr__(self) -> str:
         return f"<Suspect {self.id}: {self.title}; {len(self.findings)} findings>"
-
-    def _repr_html_(self) -> str:
-        """Returns the suspect's card, which a notebook shows."""
-        card: Any = import_module("kerneltest.report.html.render_page")  # a later room, which only a notebook asks for
-        return str(card.render_suspect(self))
 
     @property
     def backends(self) -> Mapping[str, int]:
@@ -421,6 +415,6 @@ def _is_telling(record: Record) -> bool:
 
 def _id(suspect: Suspect, number: int) -> str:
     """Returns the id of the suspect of its kind with that number; names make it, not the words of titles."""
-    name = suspect.pairing.rpartition("::")[2]
+    name = PairingId.parse(suspect.pairing).own_name
     identity = f"{name}|{suspect.level}|{suspect.effect.name}|{suspect.subject}|{number}"
     return hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:8]

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from kerneltest.backends import workers
-from kerneltest.backends.codegen import gpu_tiers, repro_script, triton_compiler
+from kerneltest.backends.codegen import repro_script, triton_compiler
+from kerneltest.backends.codegen import tiers as gpu_tiers
 from kerneltest.backends.lowering_errors import lowering_failure, match_rule, user_place
-from kerneltest.backends.tpu import tpu_errors, tpu_tiers
+from kerneltest.backends.tpu import errors, tiers
 from kerneltest.core.details import Crashed, DeviceLost, Hung, NotBuilt, Raised, Stage, Unavailable
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.verdicts import Verdict
@@ -36,8 +37,8 @@ READERS: dict[str, Callable[[str], Any]] = {
     "a failure": lambda text: Failure(Verdict.CRASH, Crashed("", text), text),
     "a failure to lower": lambda text: lowering_failure(ValueError(text), "k", ()),
     "rules for Triton": lambda text: match_rule(text, gpu_tiers._RULES),
-    "rules for TPUs": lambda text: match_rule(text, (*tpu_errors.LOWERING, *tpu_errors.COMPILING)),
-    "amounts of VMEM": tpu_tiers._vmem_amounts,
+    "rules for TPUs": lambda text: match_rule(text, (*errors.LOWERING, *errors.COMPILING)),
+    "amounts of VMEM": tiers._vmem_amounts,
     "a place in a compiler's text": user_place,
     "words of a lowering error": repro_script._words,
     "float64 instructions": triton_compiler._DOUBLE.findall,

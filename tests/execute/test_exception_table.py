@@ -26,9 +26,9 @@ PHASES = {
     "oracle": ("kerneltest.oracle.evaluation.evaluate_oracle", "interpret", (ORACLES, ORACLES, ORACLES, OURS)),
     "check the oracle": ("kerneltest.oracle.evaluation._check_outputs", "interpret", (USERS, USERS, LIMIT, OURS)),
     "compile": ("kerneltest.backends.jitted.runnable", "interpret", (LOWERING, LOWERING, LIMIT, OURS)),
-    "lower": ("kerneltest.backends.codegen.gpu_tiers.custom_calls", "lower:sm_90", (USERS, USERS, LIMIT, OURS)),
+    "lower": ("kerneltest.backends.codegen.tiers.custom_calls", "lower:sm_90", (USERS, USERS, LIMIT, OURS)),
     "lower for a TPU": (
-        "kerneltest.backends.tpu.tpu_tiers.module_bytes",
+        "kerneltest.backends.tpu.tiers.module_bytes",
         "lower:tpu-v5e",
         (USERS, USERS, LIMIT, OURS),
     ),
@@ -102,11 +102,10 @@ def run(*args, **keywords):
 @pytest.fixture(autouse=True)
 def _forget() -> None:
     """Kernels of other tests are equal to these, and what is cached of them would not be computed again."""
-    from kerneltest.backends.codegen import gpu_tiers
-    from kerneltest.backends.tpu import tpu_tiers
+    from kerneltest.backends import codegen, tpu
 
-    gpu_tiers._lower_once.cache_clear()
-    tpu_tiers.lower_call.cache_clear()
+    codegen.tiers._lower_once.cache_clear()
+    tpu.tiers.lower_call.cache_clear()
 
 
 @pytest.mark.parametrize("origin", ORIGINS)

@@ -1,7 +1,10 @@
 """A green run on one backend imports only what it uses, and pytest rewrites none of it."""
 
+import ast
+from collections import Counter
 from pathlib import Path
 
+import kerneltest
 from tests import forked
 from tests.plugins import PLUGINS
 
@@ -18,7 +21,7 @@ UNUSED = (
     *(f"jax._src.pallas.{each}.interpret.interpret_pallas_call" for each in ("mosaic", "mosaic_gpu")),
     *("kerneltest.backends.codegen", "kerneltest.backends.simulate", "kerneltest.backends.tpu"),
     *(
-        "kerneltest.extensions.mutation.mutant_items",
+        "kerneltest.extensions.mutation.items",
         "kerneltest.extensions.proofs.proof_search",
         "kerneltest.localize",
         "kerneltest.report.html",
@@ -46,3 +49,46 @@ def test_a_green_item_imports_only_what_it_uses(tmp_path: Path) -> None:
     run = forked.fresh(tmp_path, "pytest", *PLUGINS, *options)
     for line in ("LOADED []", "REWRITTEN []", "OURS True"):
         assert line in run.stdout, run.stdout + run.stderr
+
+
+PACKAGE = Path(kerneltest.__file__).parent
+# Calls of `import_module`: the lazy tables, the modules of a folder, and names that users give.
+BY_NAME = {
+    "__init__.py": 3,
+    "backends/registry.py": 1,
+    "core/extension_registry.py": 1,
+    "declare/kinds/__init__.py": 1,
+    "extensions/__init__.py": 1,
+    "extensions/lowering_map/probe/__main__.py": 2,
+    "reproduce/standalone.py": 1,
+    "start/example_calls.py": 1,
+}
+# Other strings that name a module, by the module: those that child processes run, and those that may be loaded already.
+NAMED = {
+    "kerneltest.backends.codegen.triton_compiler": 1,
+    "kerneltest.backends.codegen.xla_compiler": 1,
+    "kerneltest.backends.tpu.compiler": 1,
+    "kerneltest.declare.oracle_for": 2,
+    "kerneltest.declare.pairing": 1,
+    "kerneltest.extensions": 1,
+    "kerneltest.extensions.sanitizer.sanitizer_child": 1,
+    "kerneltest.extensions.watch.preloaded": 1,
+    "kerneltest.reproduce": 1,
+    "kerneltest.report": 1,
+    "kerneltest.report.html": 1,
+}
+TABLES = ("__init__.py", "backends/registry.py", "extensions/__init__.py")
+
+
+def test_no_import_is_hidden_in_a_string() -> None:
+    trees = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text(encoding="utf-8")) for p in PACKAGE.rglob("*.py")}
+    modules = {"kerneltest." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in trees}
+    calls, named = Counter(), Counter()
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                calls[name] += ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__")
+            if isinstance(node, ast.Constant) and node.value in modules:
+                named[node.value] += name not in TABLES
+    assert +calls == BY_NAME
+    assert +named == NAMED

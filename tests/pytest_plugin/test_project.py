@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from kerneltest.pytest_plugin.options import identify_project
+from kerneltest.pytest_plugin.project import identify_project
 from kerneltest.records.run_plan import Project
 
 

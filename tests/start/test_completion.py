@@ -12,7 +12,13 @@ pytest.importorskip("argcomplete")
 
 @pytest.mark.parametrize(
     ("line", "completed"),
-    [("kerneltest re", {"report", "repro"}), ("kerneltest summary --fo", {"--format"})],
+    [
+        ("kerneltest re", {"report", "repro"}),
+        ("kerneltest summary --fo", {"--format"}),
+        ("kerneltest run --kt-ar", {"--kt-artifacts"}),
+        ("kerneltest watch --kt-depth s", {"standard"}),
+        ("kerneltest mutate --depth ", {"quick", "standard", "deep"}),
+    ],
 )
 def test_commands_and_options_are_completed(tmp_path: Path, line: str, completed: set[str]) -> None:
     answer = tmp_path / "answer"

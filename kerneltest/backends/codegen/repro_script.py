@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import primitives
 
-from kerneltest.backends.codegen.gpu_tiers import lower_call
+from kerneltest.backends.codegen.tiers import lower_call
 from kerneltest.core.details import Detail, NotBuilt, ResourceExceeded
 from kerneltest.core.failures import Failure, exception_text, format_exception
 from kerneltest.core.targets import Target

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from kerneltest.backends.base import OutputSamples, ProceduralArray
-from kerneltest.backends.codegen.gpu_tiers import LoweredKernel, lower_call
+from kerneltest.backends.codegen.tiers import LoweredKernel, lower_call
 from kerneltest.backends.simulate.interpreter import BufferPointer
 from kerneltest.backends.simulate.memory import AccessChecker, Fault, Launch, PagedBuffer, memory_failure, signless
 from kerneltest.backends.simulate.overflow_shadow import OverflowInterpreter
@@ -17,13 +17,15 @@ from kerneltest.backends.simulate.simulation import parse_body
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
-from kerneltest.core.targets import Target
+from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.production_sizes import sample_positions
+from kerneltest.plan.signatures import signatures
 from kerneltest.trace.cost_model import estimate_call_work
 from kerneltest.trace.partial_arrays import PartialArray, PartialKernel
 from kerneltest.trace.runnable import CallArray, call_arrays
-from kerneltest.trace.tracing import Call, Traced, kernel_device
+from kerneltest.trace.tracing import Call, Traced, kernel_device, trace
 from kerneltest.trace.virtual_arrays import VirtualArray, axis_indices
 
 _MOST_PROGRAMS, _LEAST_PROGRAMS = 96, 4
@@ -204,3 +206,40 @@ def _samples(output: Any) -> OutputSamples:
         chosen = known[at]
         undefined = output.undefined[at] if output.undefined is not None else np.zeros(at.size, bool)
     return OutputSamples(output.shape, output.dtype, chosen, output.read(chosen), undefined, output.unwritten)
+
+
+# A check of a kernel's addresses at sizes too large to run: 32-bit index arithmetic overflows from 2^31 elements on.
+#
+# Nothing is allocated: the kernel is traced and lowered for shapes only. The simulator runs a few of its programs
+# without data, and compares their addresses with the arrays' lengths.
+
+
+def check_addresses(pairing: Pairing, *, target: str = "sm_90", **lengths: int) -> tuple[Fault, ...]:
+    """Finds out-of-bounds accesses of a kernel at given lengths, in its first, its last and some other programs.
+
+    Every load returns zeros, so addresses and masks that depend on loaded values are not checked.
+
+    Args:
+      pairing: the pairing, whose first dtypes and static options are used.
+      target: a GPU, as in backend ids.
+      lengths: lengths of dims by name. Other dims have their first planned length.
+
+    Returns:
+      The first fault on each array, with program, array and source line.
+
+    Raises:
+      ValueError: the target or a dim is unknown; the message lists the known ones.
+      Failure: the kernel does not trace or lower, as the tiers `lower` and `simulate` report it.
+    """
+    if target not in TARGETS:
+        raise ValueError(f"unknown target {target!r}; known are {', '.join(TARGETS)}")
+    for name in lengths:
+        if name not in pairing.dims:
+            raise ValueError(f"{pairing.name} has no dim {name!r}; it has {', '.join(pairing.dims)}")
+    planned = signatures(pairing, "quick")[0]
+    signature = replace(planned, dims=tuple((name, lengths.get(name, length)) for name, length in planned.dims))
+    faults: list[Fault] = []
+    for call in trace(pairing, signature, TARGETS[target].platform).calls:
+        (kernel,) = lower_call(call, TARGETS[target])
+        faults += faults_on_zeros(call, kernel, select_programs(call, kernel))
+    return tuple(faults)

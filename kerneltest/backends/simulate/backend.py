@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.backends.codegen.gpu_tiers import LoweredKernel, lower_call, unsupported_on
+from kerneltest.backends.codegen.tiers import LoweredKernel, lower_call, unsupported_on
 from kerneltest.backends.simulate.at_scale import SimulatedAtScale
 from kerneltest.backends.simulate.memory import SimulatedBuffer, memory_failure, signless
 from kerneltest.backends.simulate.operations.elementwise import plain_name

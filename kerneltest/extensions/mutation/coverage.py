@@ -1,6 +1,5 @@
 """The states of a kernel's masks, choices, branches, loops and grids that the planned cases exercise."""
 
-import linecache
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +11,7 @@ import numpy as np
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
+from kerneltest.core.source_location import source_line
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.batching import kernel_inputs
 from kerneltest.execute.cache import Cache
@@ -19,7 +19,7 @@ from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.mutation.judging import VALUES, UnfitPairingError
-from kerneltest.extensions.mutation.mutants import locate_equations
+from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
@@ -306,8 +306,7 @@ def format_coverage(pairing: str, coverage: PairingCoverage) -> Iterator[str]:
     for reason in sorted(coverage.left_out):
         yield f"  some cases were not evaluated: {reason}"
     for place, sites in groupby(missing, key=lambda site: site.place):
-        file, _, line = place.rpartition(":")
-        yield f"  {place}  {linecache.getline(file, int(line)).strip()}".rstrip()
+        yield f"  {place}  {source_line(place)}".rstrip()
         yield from (f"    {site.what} is never {' or '.join(missing[site])}" for site in sites)
     for (path, name), reach in coverage.specials.items():
         if not reach.planned:

@@ -30,7 +30,7 @@ from kerneltest.extensions.mutation.mutants import (
     MutantTracer,
     find_mutants,
 )
-from kerneltest.extensions.mutation.operators import Operator
+from kerneltest.localize.operators import Operator
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature, order_by_variety
 from kerneltest.trace.tracing import Traced, without_debugging
@@ -480,7 +480,7 @@ class MutationSession:
         with without_debugging():
             for part in self._parts:
                 for traced in self._telling_traces(part):
-                    found |= dict.fromkeys(find_mutants(traced.jaxpr.jaxpr, operators))
+                    found |= dict.fromkeys(find_mutants(traced.jaxpr, operators))
         return sorted(found)
 
     def _telling_traces(self, part: KernelCases) -> Iterator[Traced]:

@@ -1,6 +1,5 @@
 """The result of a mutation test as text and as data."""
 
-import linecache
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from kerneltest.core.source_location import source_line
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import parse_domain
 from kerneltest.declare.error_models import Rounding
@@ -219,16 +219,10 @@ def format_result(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice
     left = (TrialEnd.SURVIVED, TrialEnd.UNDECIDED)
     listed = [trial for trial in trials if all_of_them or trial.end in left]
     for place, group in groupby(listed, key=lambda trial: trial.mutant.place):
-        source = linecache.getline(*_file_and_line(place)).strip()
-        lines.append(f"  {place}  {source}".rstrip())
+        lines.append(f"  {place}  {source_line(place)}".rstrip())
         lines += [f"    {line}" for trial in group for line in _format_trial(trial)]
     lines += [f"  To find more: {each}" for each in advice]
     return lines
-
-
-def _file_and_line(place: str) -> tuple[str, int]:
-    file, _, line = place.rpartition(":")
-    return file, int(line)
 
 
 def _format_trial(trial: Trial) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
-from kerneltest.backends.codegen.gpu_tiers import lower_call
+from kerneltest.backends.codegen.tiers import lower_call
 from kerneltest.backends.simulate.ir import Operation, Region
 from kerneltest.backends.simulate.operations.operation_table import OPERATIONS
 from kerneltest.backends.simulate.simulation import parse_body

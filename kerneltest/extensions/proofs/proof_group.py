@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
+from kerneltest.core.ids import BackendId
 from kerneltest.core.targets import TARGETS, Tier
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
@@ -52,7 +53,7 @@ class ProofGroup(Group):
 
         if not available():
             raise Failure(Verdict.UNAVAILABLE, MISSING)
-        target = TARGETS[item.backend.lowering_backend().partition(":")[2]]
+        target = TARGETS[BackendId.parse(item.backend.lowering_backend()).target]
         proofs = prove_choice(item.pairing, case.signature, target)
         for proof in proofs:
             if (found := proof.counterexample) is not None:

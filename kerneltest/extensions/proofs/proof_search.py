@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.codegen.gpu_tiers import LoweredKernel, lower_call
+from kerneltest.backends.codegen.tiers import LoweredKernel, lower_call
 from kerneltest.backends.simulate.at_scale import faults_on_zeros
 from kerneltest.backends.simulate.backend import allocate_buffers, input_contents
 from kerneltest.backends.simulate.memory import Fault

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import sys
@@ -13,8 +12,10 @@ from importlib import metadata
 from pathlib import Path
 
 import kerneltest
+from kerneltest.core.fingerprint import file_contents, folder_contents
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "ml_dtypes", "triton", "libtpu")
+_HOME = Path(kerneltest.__file__).parent
 _MAX_SHOWN = 3
 
 
@@ -24,8 +25,8 @@ class ProjectCode:
 
     Attributes:
       versions: of packages, by name.
-      own: digest of kerneltest's sources.
-      files: digests of the project's files that the session has loaded, by path relative to the root.
+      own: fingerprint of kerneltest's files.
+      files: fingerprints of the project's files that the session has loaded, by path relative to the root.
     """
 
     versions: Mapping[str, str]
@@ -45,8 +46,8 @@ def project_code(root: Path, more: Iterable[Path] = ()) -> ProjectCode:
     files = {}
     for path in sorted(paths):
         if path.suffix == ".py" and path.is_relative_to(root) and "site-packages" not in path.parts and path.is_file():
-            files[path.relative_to(root).as_posix()] = _digest(path)
-    return ProjectCode(_versions(), _own_digest(), files)
+            files[path.relative_to(root).as_posix()] = file_contents(path)
+    return ProjectCode(_versions(), folder_contents(_HOME), files)
 
 
 def code_differences(code: ProjectCode, root: Path) -> tuple[list[str], list[str]]:
@@ -57,12 +58,12 @@ def code_differences(code: ProjectCode, root: Path) -> tuple[list[str], list[str
         for name, version in code.versions.items()
         if mine.get(name) != version
     ]
-    if code.own != _own_digest():
+    if code.own != folder_contents(_HOME):
         packages.append("kerneltest's own sources differ")
     files = [
         f"{name} {'differs' if (root / name).is_file() else 'is missing'}"
-        for name, digest in code.files.items()
-        if _digest(root / name) != digest
+        for name, contents in code.files.items()
+        if file_contents(root / name) != contents
     ]
     return packages, files
 
@@ -81,19 +82,6 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def _own_digest() -> str:
-    home = Path(kerneltest.__file__).parent
-    lines = "".join(f"{path.relative_to(home).as_posix()} {_digest(path)}\n" for path in sorted(home.rglob("*.py")))
-    return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def _digest(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return ""
 
 
 # An archive of the project's files, for machines that lack them or have other versions.

@@ -5,16 +5,16 @@ import tempfile
 import threading
 from pathlib import Path
 
-from kerneltest.cli.command_registry import Command, refuse, register_command
+from kerneltest.cli.command_registry import Command, pass_to_pytest, refuse, register_command
+from kerneltest.core.ids import PairingId
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "kerneltest watch [FILE ...] [pytest options, such as --kt-backends interpret --kt-depth quick]"
-    parser.allow_abbrev = False
     parser.add_argument(
         "--kt-report", type=Path, metavar="FOLDER", help="folder for the page (default: a temporary one)"
     )
-    parser.set_defaults(rest=[])
+    pass_to_pytest(parser, without=["report"])
 
 
 def _watch(chosen: argparse.Namespace) -> int:
@@ -31,7 +31,7 @@ def _watch(chosen: argparse.Namespace) -> int:
         watched_folders,
     )
 
-    files = [word for word in chosen.rest if Path(word.partition("::")[0]).exists()]
+    files = [word for word in chosen.rest if Path(PairingId.parse(word).file).exists()]
     try:
         find_watchfiles()
         folders = watched_folders(files)

@@ -9,11 +9,11 @@ import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from kerneltest.core.ids import PairingId
 from kerneltest.extensions.watch.warm_process import WarmPytest
 from kerneltest.report.text.tables import for_terminal
 
@@ -207,7 +207,7 @@ def watched_folders(files: Sequence[str]) -> tuple[Path, ...]:
     """
     folders = [Path.cwd()]
     for file in files:
-        path = Path(file.partition("::")[0]).resolve()
+        path = Path(PairingId.parse(file).file).resolve()
         if not path.exists():
             raise WatchError(f"{path} does not exist")
         folder = path if path.is_dir() else path.parent
@@ -223,9 +223,10 @@ def find_watchfiles() -> Any:
       WatchError: it is not installed.
     """
     try:
-        return import_module("watchfiles")
+        import watchfiles
     except ImportError as error:
         raise WatchError(MISSING) from error
+    return watchfiles
 
 
 def watch_saves(folders: Sequence[Path], ignored: Path, on_save: Callable[[tuple[Path, ...], float], None]) -> None:

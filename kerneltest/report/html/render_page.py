@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerneltest.core.failures import escape_surrogates
+from kerneltest.core.files import open_inside
 from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.records.files import open_inside
 from kerneltest.records.runs import Overlay, RunRecords, overlay_runs
 from kerneltest.report import panels
 from kerneltest.report.html.page import Page, facts_of, project_of
@@ -108,6 +108,9 @@ def render_card(title: str, lines: Sequence[str], *, counts: str = "", good: boo
 def render_suspect(suspect: Suspect) -> str:
     """Renders a suspect as the page does: its title, its smallest case and its root cause."""
     return render_card(suspect.title, format_suspect(suspect)[1:], counts=format_counts(suspect))
+
+
+Suspect._repr_html_ = render_suspect  # type: ignore[attr-defined]  # notebooks show it; `triage` knows no HTML
 
 
 def render_result(headline: str, suspects: Sequence[Suspect], remarks: Sequence[str], *, good: bool) -> str:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from kerneltest.core.details import ErrorCause, Mismatch
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.item import Item
 from kerneltest.records.evidence import format_budget, instability_note
 from kerneltest.records.run_plan import PairingSummary, innermost_function
 from kerneltest.records.schema import Element, FaultLocation, Record
@@ -20,6 +20,9 @@ from kerneltest.report.rerun_commands import repro_command
 from kerneltest.report.text.tables import for_terminal
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, cause_of
+
+if TYPE_CHECKING:  # which would load JAX where a summary alone is written
+    from kerneltest.execute.item import Item
 
 # The line of source that a suspect is shown at, for tools that annotate code.
 
@@ -300,7 +303,7 @@ def headline(findings: Sequence[Record], suspects: Sequence[Suspect]) -> str:
 
 
 def format_failure(
-    item: Item,
+    item: "Item",
     findings: Sequence[Record],
     suspects: Sequence[Suspect],
     root: Path,

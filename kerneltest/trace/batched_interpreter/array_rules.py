@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
-from kerneltest.numerics.device_operations import REDUCTIONS, UPDATES, convert, multiply_matrices
+from kerneltest.numerics.device_operations import UPDATES, convert, multiply_matrices, position, reduce
 from kerneltest.trace.jax_compat.jaxprs import DType, Equation, Params
 from kerneltest.trace.machine import (
     ArrayFunction,
@@ -20,6 +20,7 @@ from kerneltest.trace.machine import (
     by_row,
     is_uniform,
 )
+from kerneltest.trace.primitives import PRIMITIVES, Kind, primitive_of
 
 
 def _with_rows(axes: Sequence[int]) -> tuple[int, ...]:
@@ -166,41 +167,28 @@ def _bitcast(machine: Machine, equation: Equation) -> EquationFunction:
     return lambda operands: (np.ascontiguousarray(convert(operands[0], before)).view(dtype).astype(after, copy=False),)
 
 
-def _reduction(reduce: ArrayFunction) -> Callable[[Equation], ArrayFunction]:
-    def make(equation: Equation) -> ArrayFunction:
-        axes = _with_rows(equation.params["axes"])
-        return lambda x: reduce(x, axes)
-
-    return make
-
-
-def _extremum(reduce: ArrayFunction) -> Callable[[Equation], ArrayFunction]:
-    def make(equation: Equation) -> ArrayFunction:
-        axes, shape = equation.params["axes"], equation.invars[0].aval.shape
-        if not all(shape[axis] for axis in axes):
-            raise UnknownError("the maximum or minimum of an empty array")
-        return _reduction(reduce)(equation)
-
-    return make
+def _numpy_function(equation: Equation) -> ArrayFunction:
+    function = primitive_of(equation).numpy
+    if function is None:
+        raise UnknownError(equation.primitive.name)
+    return function
 
 
-def _position(find: ArrayFunction) -> Callable[[Equation], ArrayFunction]:
-    def make(equation: Equation) -> ArrayFunction:
-        (axis,) = equation.params["axes"]
-        dtype = np.dtype(equation.params["index_dtype"])
-        return lambda x: np.asarray(find(x, axis + 1)).astype(dtype)
+def _reduction(equation: Equation) -> ArrayFunction:
+    function, axes, shape = _numpy_function(equation), equation.params["axes"], equation.invars[0].aval.shape
+    if primitive_of(equation).extreme and not all(shape[axis] for axis in axes):
+        raise UnknownError("the maximum or minimum of an empty array")
+    along, dtype = _with_rows(axes), equation.params.get("index_dtype")
+    if dtype is not None:
+        return lambda x: np.asarray(position(function, x, along[0])).astype(dtype)
+    return lambda x: reduce(function, x, along)
 
-    return make
 
-
-def _cumulative(accumulate: ArrayFunction) -> Callable[[Equation], ArrayFunction]:
-    def make(equation: Equation) -> ArrayFunction:
-        axis = equation.params["axis"] + 1
-        if equation.params["reverse"]:
-            return lambda x: np.flip(accumulate(np.flip(x, axis), axis), axis)
-        return lambda x: accumulate(x, axis)
-
-    return make
+def _cumulative(equation: Equation) -> ArrayFunction:
+    function, axis = _numpy_function(equation), equation.params["axis"] + 1
+    if equation.params["reverse"]:
+        return lambda x: np.flip(reduce(function, np.flip(x, axis), axis), axis)
+    return lambda x: reduce(function, x, axis)
 
 
 def _dot(machine: Machine, equation: Equation) -> EquationFunction:
@@ -240,10 +228,8 @@ SHAPES: Mapping[str, Callable[[Equation], ArrayFunction]] = {
     "rev": _rev,
     "repeat": _repeat,
     "tile": _tile,
-    **{name: _reduction(REDUCTIONS[name]) for name in ("reduce_sum", "reduce_prod", "reduce_and", "reduce_or")},
-    **{name: _extremum(REDUCTIONS[name]) for name in ("reduce_max", "reduce_min")},
-    **{name: _position(REDUCTIONS[name]) for name in ("argmax", "argmin")},
-    **{name: _cumulative(REDUCTIONS[name]) for name in ("cumsum", "cumprod", "cummax", "cummin")},
+    **{p.name: _reduction for p in PRIMITIVES.values() if p.kind is Kind.REDUCTION},
+    **{p.name: _cumulative for p in PRIMITIVES.values() if p.kind is Kind.SCAN},
 }
 
 # Those whose result depends on the dtypes in which values are computed.

@@ -24,7 +24,6 @@ from kerneltest.trace.batched_interpreter.pallas_call import pallas_call
 from kerneltest.trace.jax_compat.jaxprs import Equation, JaxArray, Jaxpr
 from kerneltest.trace.jax_compat.patches import interpretation
 from kerneltest.trace.machine import (
-    CONTROL,
     ArrayFunction,
     EquationFunction,
     Machine,
@@ -33,39 +32,26 @@ from kerneltest.trace.machine import (
     UnknownError,
     by_row,
     call_python,
+    control_rule,
 )
+from kerneltest.trace.primitives import PRIMITIVES, Kind, inner_jaxprs, kind_of
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.walk import PALLAS_PRIMITIVES, nested_jaxprs, primitive_name
+from kerneltest.trace.walk import primitive_name
 
 _PLAIN: Mapping[str, ArrayFunction] = {
-    "add": np.add,
-    "add_any": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "neg": np.negative,
-    "abs": np.abs,
-    "sign": np.sign,
-    "max": np.maximum,
-    "min": np.minimum,
+    **{
+        primitive.name: primitive.numpy
+        for primitive in PRIMITIVES.values()
+        if primitive.numpy is not None and primitive.exact
+        if primitive.kind in (Kind.ELEMENTWISE, Kind.COMPARISON)
+    },
     "div": in_float32(divide),
     "rem": in_float32(remainder),
-    "square": np.square,
     **{
         name: in_float32(FUNCTIONS[name])
         for name in "exp exp2 expm1 log log1p sqrt rsqrt tanh logistic sin cos tan atan2 pow floor ceil".split()
     },
-    "is_finite": np.isfinite,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "not": np.invert,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
     "nextafter": np.nextafter,
     "shift_left": shift_left,
     "shift_right_arithmetic": shift_right_arithmetic,
@@ -104,7 +90,6 @@ def _convert(machine: Machine, equation: Equation) -> EquationFunction:
 _ON_ARRAYS: Mapping[str, Callable[[Equation], ArrayFunction]] = {**SHAPES, **INDEXING}
 _ON_REFERENCES: Mapping[str, Callable[[Equation], EquationFunction]] = {**MEMORY, **COPIES}
 _BY_MACHINE: Mapping[str, Rule] = {
-    **CONTROL,
     **TYPED,
     **ATOMICS,
     "convert_element_type": _convert,
@@ -131,7 +116,7 @@ def supported_rule(machine: Machine, equation: Equation) -> EquationFunction:
         return _ON_REFERENCES[name](equation)
     if name in _BY_MACHINE:
         return _BY_MACHINE[name](machine, equation)
-    raise UnknownError(name)
+    return control_rule(machine, equation)
 
 
 def _elementwise(machine: Machine, equation: Equation, function: ArrayFunction) -> EquationFunction:
@@ -169,7 +154,7 @@ class KernelRules(RuleSet):
             return supported_rule(machine, equation)
         except UnknownError:
             pure = not equation.effects and not any(hasattr(v.aval, "inner_aval") for v in equation.invars)
-            if pure and not any(True for value in equation.params.values() for _ in nested_jaxprs(value)):
+            if pure and not any(True for _ in inner_jaxprs(equation)):
                 return _bind_by_row(equation)
             raise
 
@@ -178,7 +163,7 @@ class InterpreterRules(KernelRules):
     """The same, with each Pallas call replaced by the jaxpr to which JAX's own interpreter reduces it."""
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
-        if primitive_name(equation) in PALLAS_PRIMITIVES:
+        if kind_of(equation) is Kind.KERNEL:
             return machine.compile(interpretation(equation))
         return super().rule(machine, equation)
 

@@ -5,7 +5,7 @@ the roundings of an arithmetic, whatever the dtypes of the kernel are.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,31 +18,11 @@ from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, round_t
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
+from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import REDUCE_PRECISION, iter_equations, primitive_name
 
 # Evaluation of a kernel's operations in samples, in each of which every operation is rounded at random.
-
-# Primitives that round their result, with the name of the function in `Precision.ulps`; "" for those that round once.
-ROUNDS: Mapping[str, str] = {
-    **dict.fromkeys("add add_any sub mul square integer_pow reduce_prod cumprod rem".split(), ""),
-    **{name: name for name in "exp exp2 expm1 log log1p sqrt rsqrt tanh sin cos tan erf erfc sinh cosh cbrt".split()},
-    "div": "divide",
-    "logistic": "expit",
-    "pow": "power",
-    "atan2": "arctan2",
-    "asin": "arcsin",
-    "acos": "arccos",
-    "atan": "arctan",
-    "asinh": "arcsinh",
-    "acosh": "arccosh",
-    "atanh": "arctanh",
-    "erf_inv": "erf",
-}
-_SUMS = frozenset({"reduce_sum", "cumsum", "dot_general"})
-_PRODUCTS, _ADDITIONS = frozenset("mul square integer_pow".split()), frozenset("add add_any sub".split())
-# Of an operand other than 0, these have no result that is exact, though float64 rounds many to 1 or -1.
-_NEVER_EXACT = frozenset("exp expm1 log1p tanh sin cos tan erf erfc sinh cosh logistic".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +68,9 @@ class SamplingRules(KernelRules):
         self._random = np.random.Generator(self._bits)
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
-        evaluate, name = super().rule(machine, equation), primitive_name(equation)
+        evaluate, primitive = super().rule(machine, equation), primitive_of(equation)
         constants = self._constants(equation)
-        rounds = name in ROUNDS or name in _SUMS or name == "convert_element_type"
+        rounds = primitive.rounds or primitive.sums or primitive.name == "convert_element_type"
         if not constants and not (rounds and is_float(np.dtype(equation.outvars[0].aval.dtype))):
             return evaluate
         round_operands, round_result = self._operand_rounding(equation), self._result_rounding(machine, equation)
@@ -132,19 +112,19 @@ class SamplingRules(KernelRules):
 
         So the difference of a product and itself need not be 0.
         """
-        if self._arithmetic.precision is None or primitive_name(equation) not in _ADDITIONS:
+        if self._arithmetic.precision is None or not primitive_of(equation).adds:
             return []
         variables = [(number, each) for number, each in enumerate(equation.invars) if not hasattr(each, "val")]
         return [number for number, variable in variables if variable in self._products]
 
     def _operand_rounding(self, equation: Equation) -> Callable[[list[Array]], list[Array]]:
-        name, precision = primitive_name(equation), self._arithmetic.precision
-        if name == "dot_general" and precision is not None:
+        primitive, precision = primitive_of(equation), self._arithmetic.precision
+        if primitive.name == "dot_general" and precision is not None:
             formats = [self._operand_format(np.dtype(v.aval.dtype), precision) for v in equation.invars]
             return lambda operands: [
                 x if fmt is None else self._round(x, fmt) for x, fmt in zip(operands, formats, strict=True)
             ]
-        known = precision.ulps.get(ROUNDS.get(name, "")) if precision is not None else None
+        known = precision.ulps.get(primitive.ulps or "") if precision is not None else None
         if known is None or not known.argument:
             return lambda operands: operands
         unit = 2 * known.argument * self._arithmetic.fmt.unit_roundoff
@@ -161,23 +141,22 @@ class SamplingRules(KernelRules):
         return float_format(dtype) if given else precision.dot_input.get("float32")
 
     def _result_rounding(self, machine: Machine, equation: Equation) -> Callable[[Sequence[Array], Array], Array]:
-        name, fmt, precision = primitive_name(equation), self._arithmetic.fmt, self._arithmetic.precision
-        if name == "convert_element_type":
+        primitive, fmt, precision = primitive_of(equation), self._arithmetic.fmt, self._arithmetic.precision
+        if primitive.name == "convert_element_type":
             from_integer = not is_float(np.dtype(equation.invars[0].aval.dtype))
             return lambda operands, x: self._round(x, fmt) if from_integer and x.dtype == np.float64 else x
-        if name in _SUMS:
-            mass, of_products = self._mass(machine, equation), name == "dot_general"
+        if primitive.sums:
+            mass, of_products = self._mass(machine, equation), primitive.kind is Kind.PRODUCT
             return lambda operands, x: self._round_sum(x, *mass(operands), fmt, of_products)
-        known = precision.ulps.get(ROUNDS[name]) if precision is not None and name in ROUNDS else None
+        known = precision.ulps.get(primitive.ulps or "") if precision is not None else None
         beyond = 2 * max(known.relative - 0.5, 0.0) * fmt.unit_roundoff if known is not None else 0.0
         absolute = 2 * known.absolute * fmt.unit_roundoff if known is not None else 0.0
-        never_exact = name in _NEVER_EXACT
 
         def round_result(operands: Sequence[Array], x: Array) -> Array:
             moved = self._perturb(x, beyond) if beyond else x
             if absolute:
                 moved = self._in_rows(moved, moved + absolute * self._noise(moved))
-            rounded = (operands[0] != 0) & np.isfinite(operands[0]) if never_exact else False
+            rounded = (operands[0] != 0) & np.isfinite(operands[0]) if primitive.never_exact else False
             return self._round(moved, fmt, rounded=rounded)
 
         return round_result
@@ -238,8 +217,8 @@ class SamplingRules(KernelRules):
 
 def _is_product(equation: Equation) -> bool:
     """Returns whether a compiler may multiply: a quotient by a constant is a product with its reciprocal."""
-    name = primitive_name(equation)
-    return name in _PRODUCTS or (name == "div" and hasattr(equation.invars[1], "val"))
+    primitive = primitive_of(equation)
+    return primitive.multiplies or (primitive.name == "div" and hasattr(equation.invars[1], "val"))
 
 
 def _narrows_a_number(equation: Equation) -> FloatFormat | None:
@@ -310,8 +289,8 @@ class PromotedKernel:
 
     def __init__(self, traced: Traced, *, rounds: bool = True) -> None:
         self._traced = traced
-        names = {primitive_name(equation) for equation, _ in iter_equations(traced.jaxpr.jaxpr)}
-        self.functions = frozenset(filter(None, map(ROUNDS.get, names)))
+        found = {primitive_of(equation).ulps for equation, _ in iter_equations(traced.jaxpr.jaxpr)}
+        self.functions = frozenset(filter(None, found))
         self._kernel = BatchedKernel(traced, (KernelRules if rounds else _UnroundedRules)(promotes=True))
         self._sampled: dict[SampleArithmetic, tuple[SamplingRules, BatchedKernel]] = {}
         self._within: BatchedKernel | None = None  # made on first use

@@ -9,7 +9,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
@@ -24,54 +24,10 @@ from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, shared_memory
 
 from kerneltest.core.details import Hung
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure, Origin, origin_of
 from kerneltest.core.processes import thread_stacks
 from kerneltest.trace.jax_compat.jaxprs import Jaxpr
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
-
-# The first exception in a running interpreter. XLA passes on only the text of what its callbacks raise.
-
-_noted: list[Exception] = []  # in the interpreter that runs; one does at a time
-
-
-class KernelFaultError(Exception):
-    """A fault of the kernel that kerneltest finds inside an interpreter."""
-
-
-def note(error: Exception) -> None:
-    """Keeps an exception with its traceback, if it is the first one in this run of an interpreter."""
-    if not _noted:
-        _noted.append(error)
-
-
-def call_back(callback: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    """Calls an interpreter's callback."""
-    try:
-        return callback(*arguments)
-    except Exception as error:
-        note(error)
-        raise
-
-
-@contextmanager
-def raise_own_exception() -> Iterator[None]:
-    """Raises the first exception again if it is kerneltest's, in place of the failure that followed from it."""
-    _noted.clear()
-    try:
-        yield
-    except Failure:
-        _raise_own()
-        raise
-    _raise_own()
-
-
-def _raise_own() -> None:
-    first = next(iter(_noted), None)
-    if first is None or isinstance(first, (Failure, KernelFaultError)):
-        return
-    if origin_of(first) is Origin.KERNELTEST:
-        raise first
-
+from kerneltest.trace.jax_compat.source_lines import KernelFaultError, call_back, note, raise_own_exception
 
 # Replacements for functions of JAX's Mosaic interpreters: the same results with less work for each access.
 

@@ -6,7 +6,7 @@ therefore tell a reader what a value is, and leave its attributes unchecked.
 
 import functools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -48,6 +48,16 @@ SourceInfo: TypeAlias = Any  # the traceback that an equation remembers
 JaxArray: TypeAlias = Any  # an array of JAX's or NumPy's, or a tracer
 Params: TypeAlias = Mapping[str, Any]  # an equation's parameters
 DType: TypeAlias = np.dtype[Any]
+
+
+def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
+    """The open jaxpr of one that is open or closed. Since JAX 0.12, every jaxpr is both."""
+    return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+
+
+def consts_of(jaxpr: Jaxpr) -> Sequence[Any]:
+    """The values of the `constvars` of a jaxpr; none if it is open, and gets them as arguments."""
+    return jaxpr.consts if isinstance(jaxpr, ClosedJaxpr) else ()
 
 
 # Pallas' languages: which of them a parameter, a memory space or a primitive belongs to.

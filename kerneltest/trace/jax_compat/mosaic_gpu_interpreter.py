@@ -1,4 +1,4 @@
-"""JAX's Mosaic GPU interpreter, and the primitives of Mosaic GPU that copy from shared to global memory."""
+"""JAX's Mosaic GPU interpreter."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src.pallas.mosaic_gpu import primitives
 from jax._src.pallas.mosaic_gpu.core import MemorySpace
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, shared_memory
 from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
@@ -24,7 +23,6 @@ from kerneltest.trace.jax_compat.interpreter_threads import (
     method_codes,
     supported_parameters,
 )
-from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.source_lines import is_limit_text, limitation_text, line_of
 
 # Before 0.11, copies to global memory, waits for them and `commit_smem` do not take part in the order of events.
@@ -183,24 +181,3 @@ def _barrier_name(barrier: Any) -> str:
         if allocation is barrier:
             return f"barrier {getattr(key, 'buffer_id', key)}"
     return "a barrier"
-
-
-def is_copy_out(equation: Equation) -> bool:
-    """Returns whether it starts a copy from shared to global memory."""
-    return equation.primitive is primitives.copy_smem_to_gmem_p
-
-
-def is_predicated_copy_out(equation: Equation) -> bool:
-    """Returns whether it starts such a copy only if its last operand, the predicate, is true."""
-    return is_copy_out(equation) and bool(equation.params["has_user_predicate"])
-
-
-def is_wait_for_copies_out(equation: Equation) -> bool:
-    """Returns whether it waits until at most `n`, a parameter of it, groups of such copies are in flight."""
-    # In JAX 0.10.2 `n` is an operand, and the interpreter does not wait.
-    return equation.primitive is primitives.wait_smem_to_gmem_p and "n" in equation.params
-
-
-def ends_copy_group(equation: Equation) -> bool:
-    """Returns whether the copies started before it form a group."""
-    return equation.primitive is primitives.commit_group_p or bool(equation.params.get("commit_group"))

@@ -1,18 +1,22 @@
 """Source lines behind equations and errors, and whether an error is due to JAX or to the kernel."""
 
-import linecache
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax._src import custom_batching, source_info_util
+from jax._src.lib import xla_client  # type: ignore[attr-defined, unused-ignore]
 
-from kerneltest.core.failures import exception_text
+from kerneltest.core.failures import Failure, Origin, exception_text, origin_of
+from kerneltest.core.ids import Place
 from kerneltest.core.source_location import is_internal, location_in_package, location_of_exception, relative_path
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, SourceInfo
+from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
 
 _JAX = str(Path(jax.__file__).parent)
 _KERNELTEST = str(Path(__file__).parents[2])
@@ -57,8 +61,8 @@ def line_of_nested(equations: list[Equation]) -> str:
 
 def line_of_function(jaxpr: Jaxpr) -> str:
     """`FILE:LINE` at which the user's function behind a jaxpr is defined, or ""."""
-    file, _, line = _function_source(jaxpr).partition(" at ")[2].rpartition(":")
-    return f"{relative_path(file)}:{line}" if file and line.isdigit() and not file.startswith(_JAX) else ""
+    place = Place.parse(_function_source(jaxpr).partition(" at ")[2])
+    return str(Place(relative_path(place.file), place.line)) if place and not place.file.startswith(_JAX) else ""
 
 
 def is_of_jax(jaxpr: Jaxpr) -> bool:
@@ -96,12 +100,6 @@ def user_line(error: BaseException) -> str:
 def package_line(error: BaseException) -> str:
     """` (FILE:LINE)` of the last frame in an installed package outside JAX and kerneltest, or ""."""
     return location_in_package(error, _JAX, _KERNELTEST)
-
-
-def source_of(line: str) -> str:
-    """The text of a source line, given as ` (FILE:LINE)`."""
-    path, _, number = line.strip(" ()").rpartition(":")
-    return linecache.getline(path, int(number)) if number.isdigit() else ""
 
 
 def raised_in_jax(error: BaseException | None) -> bool:
@@ -200,3 +198,68 @@ def text_of(error: BaseException) -> str:
 def limitation_text(what: str, error: str, said: str) -> str:
     """The same, from the exception's type and its text."""
     return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {error}: {said}"
+
+
+# The lines of functions that JAX traces again while it transforms an equation, as it does for a custom gradient.
+
+_current = source_info_util.current
+source_info_util.register_exclusion(__file__)  # its frame is in every traceback that it takes
+
+
+@contextmanager
+def keep_retraced_lines() -> Iterator[None]:
+    """Has equations remember the line that makes them, rather than the line of the equation that JAX transforms."""
+    with replace_attributes(Replacement(source_info_util, "current", _with_own_line)):
+        yield
+
+
+def _with_own_line() -> SourceInfo:
+    context = _current()
+    own = xla_client.Traceback.get_traceback()
+    frames = takewhile(lambda frame: not is_internal(frame.file_name), source_info_util.user_frames(own))
+    # JAX evaluates an equation, without the user's code, below kerneltest's own frames only.
+    return context.replace(traceback=own) if any(True for _ in frames) else context
+
+
+# The first exception in a running interpreter. XLA passes on only the text of what its callbacks raise.
+
+_noted: list[Exception] = []  # in the interpreter that runs; one does at a time
+
+
+class KernelFaultError(Exception):
+    """A fault of the kernel that kerneltest finds inside an interpreter."""
+
+
+def note(error: Exception) -> None:
+    """Keeps an exception with its traceback, if it is the first one in this run of an interpreter."""
+    if not _noted:
+        _noted.append(error)
+
+
+def call_back(callback: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """Calls an interpreter's callback."""
+    try:
+        return callback(*arguments)
+    except Exception as error:
+        note(error)
+        raise
+
+
+@contextmanager
+def raise_own_exception() -> Iterator[None]:
+    """Raises the first exception again if it is kerneltest's, in place of the failure that followed from it."""
+    _noted.clear()
+    try:
+        yield
+    except Failure:
+        _raise_own()
+        raise
+    _raise_own()
+
+
+def _raise_own() -> None:
+    first = next(iter(_noted), None)
+    if first is None or isinstance(first, (Failure, KernelFaultError)):
+        return
+    if origin_of(first) is Origin.KERNELTEST:
+        raise first

@@ -23,7 +23,6 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.interpreter_threads import (
     COPIES,
     EvaluateThread,
-    KernelFaultError,
     Wait,
     exclusive_interpreter,
     grid_order,
@@ -32,7 +31,13 @@ from kerneltest.trace.jax_compat.interpreter_threads import (
 )
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
-from kerneltest.trace.jax_compat.source_lines import is_defect_of_jax, is_limit_text, limitation_text, text_of
+from kerneltest.trace.jax_compat.source_lines import (
+    KernelFaultError,
+    is_defect_of_jax,
+    is_limit_text,
+    limitation_text,
+    text_of,
+)
 from kerneltest.trace.jax_compat.tpu_memory import (
     PIPELINE_CODE,
     ChooseFill,

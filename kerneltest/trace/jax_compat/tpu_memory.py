@@ -14,9 +14,8 @@ from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, UndefinedSource, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat.interpreter_threads import KernelFaultError
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, DType, Equation, Jaxpr, SourceInfo, Var
-from kerneltest.trace.jax_compat.source_lines import is_of_jax, line_of
+from kerneltest.trace.jax_compat.source_lines import KernelFaultError, is_of_jax, line_of
 
 # Names for a TPU kernel's memory: JAX's interpreter knows buffers and semaphores only by order of allocation.
 

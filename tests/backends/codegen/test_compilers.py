@@ -67,7 +67,7 @@ def test_without_it_the_reason_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
 @pytest.fixture
 def dying_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     workers = Workers("tests.dying_compiler", "XLA's CUDA compiler")
-    monkeypatch.setattr(xla_cuda, "_workers", workers)
+    monkeypatch.setattr(xla_cuda.COMPILER, "workers", workers)
     monkeypatch.setattr(metadata, "version", lambda name: "1")
     yield
     workers.close()

@@ -18,8 +18,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import Primitive
 
-from kerneltest.backends.codegen.gpu_tiers import lower
 from kerneltest.backends.codegen.repro_script import ReducedProgram, reduce_program, write_script
+from kerneltest.backends.codegen.tiers import lower
 from kerneltest.core.details import NotBuilt
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure

@@ -19,7 +19,7 @@ from kernels.softmax import softmax_tiled
 from kernels.vector_add import vector_add
 from kerneltest.backends import lowering_errors
 from kerneltest.backends.base import Artifact
-from kerneltest.backends.codegen.gpu_tiers import lower
+from kerneltest.backends.codegen.tiers import lower
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS

@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas import triton
 
-from kerneltest.backends.codegen.gpu_tiers import lower
+from kerneltest.backends.codegen.tiers import lower
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS

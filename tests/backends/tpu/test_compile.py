@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.backends import compile_cache
+from kerneltest.backends import compilation
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.tpu import tpu_tiers as compiler
+from kerneltest.backends.tpu import tiers as compiler
 from kerneltest.backends.workers import Workers
 from kerneltest.core.failures import Failure
+from kerneltest.core.files import DiskStore
 from kerneltest.core.targets import TPUS
 from tests.backends.tpu.test_lower import blocked
 
@@ -23,7 +24,7 @@ needs_libtpu = pytest.mark.skipif(not INSTALLED, reason="libtpu is not installed
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(compile_cache, "_folder", tmp_path)
+    monkeypatch.setattr(compilation, "_store", DiskStore(tmp_path))
     return tmp_path
 
 
@@ -139,7 +140,7 @@ def test_two_compile_at_once_and_the_end_of_one_costs_one_answer() -> None:
 
     def kill() -> None:
         while not ended.wait(0.005):  # far less than an answer takes
-            for worker in list(compiler._workers._busy):
+            for worker in list(compiler.COMPILER.workers._busy):
                 worker.kill()
 
     killing = threading.Thread(target=kill)
@@ -157,7 +158,7 @@ def test_two_compile_at_once_and_the_end_of_one_costs_one_answer() -> None:
 
 @needs_libtpu
 def test_a_compiler_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "SECONDS", 0.05)
+    monkeypatch.setattr(compiler.COMPILER, "SECONDS", 0.05)
     (backend,) = resolve(["compile:tpu-v5e"])
     with pytest.raises(Failure, match=r"did not answer within 0\.05 s and was killed") as caught:
         backend.prepare(blocked((5120, 1024), (2560, 1024)))

@@ -9,7 +9,7 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kerneltest.backends.tpu.tpu_errors import VmemWindow, tile_advice, vmem_limit, windows
+from kerneltest.backends.tpu.errors import VmemWindow, tile_advice, vmem_limit, windows
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.targets import MIB, TPUS
 from kerneltest.trace.tracing import Call, trace_function

@@ -9,7 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kerneltest.backends.lowering_errors import match_rule, user_place
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.tpu.tpu_errors import COMPILING, LOWERING
+from kerneltest.backends.tpu.errors import COMPILING, LOWERING
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.trace.tracing import trace_function

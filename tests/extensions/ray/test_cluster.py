@@ -153,7 +153,7 @@ def test_the_command_line_hands_pytest_its_arguments(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pytest, "main", lambda words: given.extend(words) or 0)
     assert main(["run", "--ray", "auto", "-k", "softmax", "suites", "-x", "--kt-depth", "quick"]) == 0
     assert given[:2] == ["-p", "kerneltest"]
-    assert given[-8:] == ["--kt-ray", "auto", "-k", "softmax", "suites", "-x", "--kt-depth", "quick"]
+    assert given[-8:] == ["--kt-ray", "auto", "--kt-depth", "quick", "-k", "softmax", "suites", "-x"]
     with pytest.raises(SystemExit):
         main(["doctor", "-x"])
 

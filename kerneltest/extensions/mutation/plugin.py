@@ -13,6 +13,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if settings.get(LEAST) and not settings.get(MUTATE):
         raise pytest.UsageError("--kt-mutate-least needs --kt-mutate, whose scores it is about")
     if settings.get(MUTATE):
-        from kerneltest.extensions.mutation.mutant_items import MutantItems
+        from kerneltest.extensions.mutation.items import MutantItems
 
         config.pluginmanager.register(MutantItems(config), "kerneltest-mutants")

@@ -4,15 +4,16 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Self
 
 from pebble import ProcessExpired, ProcessPool
 
+from kerneltest.core.ids import PairingId
 from kerneltest.core.processes import depend_on_parent
-from kerneltest.declare.oracle_for import iter_pairings
+from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.mutants import KernelMutant
@@ -49,7 +50,7 @@ class Task:
     @property
     def pairing_id(self) -> str:
         """The pairing's node id."""
-        return f"{self.suite}::{self.name}"
+        return str(PairingId(str(self.suite), self.name))
 
 
 def import_pairings(suite: Path) -> dict[str, Pairing]:
@@ -70,14 +71,15 @@ def find_pairings(place: str) -> dict[str, Pairing]:
       SuiteImportError: the file cannot be imported.
       ValueError: it has no pairing of that name, or none at all.
     """
-    file, _, name = place.partition("::")
+    chosen = PairingId.parse(place)
     try:
-        pairings = import_pairings(Path(file))
+        pairings = import_pairings(Path(chosen.file))
     except SuiteImportError as error:
-        raise SuiteImportError(f"{file}: {error}") from error
-    if not pairings or name not in ("", *pairings):
-        raise ValueError(f"{file} has no pairing {name}".rstrip() + f"; it has {', '.join(pairings) or 'none'}")
-    return {f"{file}::{each}": pairings[each] for each in ([name] if name else pairings)}
+        raise SuiteImportError(f"{chosen.file}: {error}") from error
+    if not pairings or chosen.name not in ("", *pairings):
+        lacking = f"{chosen.file} has no pairing {chosen.name}".rstrip()
+        raise ValueError(f"{lacking}; it has {', '.join(pairings) or 'none'}")
+    return {str(replace(chosen, name=name)): pairings[name] for name in ([chosen.name] if chosen.name else pairings)}
 
 
 def open_session(task: Task, pairing: Pairing) -> tuple[MutationSession, list[KernelMutant]]:
@@ -226,8 +228,8 @@ class MutationRun:
         """
         scores = []
         for pairing_id, pairing in pairings.items():
-            file, _, name = pairing_id.partition("::")
-            task = Task(Path(file), name, self.backends, self.depth, self.operators)
+            suite = PairingId.parse(pairing_id)
+            task = Task(Path(suite.file), suite.name, self.backends, self.depth, self.operators)
             self.results.append(self._judge(task, pairing))
             scores.append(self.results[-1]["score"])
             if self.json is not None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.records.result_cache import contents_of_libraries, contents_of_module
+from kerneltest.core.fingerprint import library_contents, module_contents
 
 RECORD = "some/__init__.py,sha256=aaa,10\nsome-1.0.dist-info/INSTALLER,sha256=bbb,4\nsome/__pycache__/x.pyc,,\n"
 
@@ -34,9 +34,9 @@ def _write(site: Path, name: str, text: str) -> None:
     ],
 )
 def test_a_checkout_is_told_by_its_files(site: Path, name: str, text: str, changes: bool) -> None:
-    before = contents_of_module("some")
+    before = module_contents("some")
     _write(site, name, text)
-    assert (contents_of_module("some") != before) is changes
+    assert (module_contents("some") != before) is changes
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,18 @@ def test_a_checkout_is_told_by_its_files(site: Path, name: str, text: str, chang
 )
 def test_an_installation_is_told_by_its_record(site: Path, old: str, new: str, changes: bool) -> None:
     _write(site, "some-1.0.dist-info/RECORD", RECORD)
-    before = contents_of_module("some")
+    before = module_contents("some")
     _write(site, "some-1.0.dist-info/RECORD", RECORD.replace(old, new))
-    assert (contents_of_module("some") != before) is changes
+    assert (module_contents("some") != before) is changes
 
 
 def test_a_record_of_an_editable_installation_says_nothing(site: Path) -> None:
     _write(site, "some-1.0.dist-info/RECORD", "some.pth,sha256=aaa,10\n")
-    before = contents_of_module("some")
+    before = module_contents("some")
     _write(site, "some/deep/part.py", "A = 2")
-    assert contents_of_module("some") != before
+    assert module_contents("some") != before
 
 
 def test_what_is_not_installed_has_none() -> None:
-    assert contents_of_module("no_such_package") == ""
-    assert contents_of_libraries() == contents_of_libraries()
+    assert module_contents("no_such_package") == ""
+    assert library_contents() == library_contents()

@@ -45,7 +45,7 @@ def section_of(scores: "Sequence[MutationScore]", coverages: "Sequence[StoredCov
     from kerneltest.report.panels import render_text
 
     html = render_text(
-        Path(__file__).with_name("mutation_panel.html").read_text(encoding="utf-8"),
+        Path(__file__).with_name("panel.html").read_text(encoding="utf-8"),
         scores=scores,
         coverages=coverages,
         most=_MOST_SURVIVORS,

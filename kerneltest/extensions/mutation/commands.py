@@ -1,0 +1,107 @@
+"""The commands `kerneltest mutate FILE[::NAME]...` and `kerneltest coverage FILE[::NAME]...`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from kerneltest.cli.command_registry import Command, add_setting, refuse, register_command
+
+
+def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pairings", nargs="*", metavar="FILE[::NAME]", help="a test file, or one of its pairings")
+    add_setting(parser, "depth", "--depth", default="quick")
+    add_setting(parser, "backends", "--backends", default=(), help="by default, those that run without a device")
+    parser.add_argument("--operators", default="", metavar="NAMES", help="only these operators, separated by commas")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of processes (default: 1)")
+    parser.add_argument("--all", action="store_true", help="list all mutants, not only those that survive")
+    parser.add_argument("--no-advice", action="store_true", help="do not look for declarations that find survivors")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
+    add_setting(parser, "mutate_least", "--least", help="exit with 1 below this score")
+    parser.add_argument("--list", action="store_true", help="list the operators, each with the bug that it plants")
+
+
+def _mutate(chosen: argparse.Namespace) -> int:
+    from kerneltest.extensions.mutation.judging import BACKENDS
+    from kerneltest.extensions.mutation.operators import OPERATORS
+    from kerneltest.extensions.mutation.run import MutationPool, MutationRun, find_pairings
+    from kerneltest.reproduce.rerun import SuiteImportError
+
+    if chosen.list:
+        for operator in OPERATORS.entries():
+            print(f"{operator.name:26} {operator.mistake}")
+        return 0
+    if chosen.jobs < 1:
+        return refuse("mutate", ValueError(f"--jobs must be at least 1, not {chosen.jobs}"))
+    if not chosen.pairings:
+        return refuse("mutate", ValueError("name a test file, as in kerneltest mutate tests/test_softmax.py"))
+    try:
+        pairings = [find_pairings(place) for place in chosen.pairings]
+    except (SuiteImportError, ValueError) as error:
+        return refuse("mutate", error)
+    names = {operator.name for operator in OPERATORS.entries()}  # a conftest may have added some
+    operators = tuple(filter(None, chosen.operators.split(",")))
+    if unknown := sorted(set(operators) - names):
+        return refuse("mutate", ValueError(f"no operator is called {unknown[0]}; --list shows them"))
+    backends, advises = ",".join(chosen.backends) or BACKENDS, not chosen.no_advice
+    with MutationPool(chosen.jobs) as pool:
+        run = MutationRun(backends, chosen.depth, operators, pool, advises, chosen.all, chosen.json)
+        shares = [run.judge_pairings(each) for each in pairings]
+    return int(any(share is not None and share < chosen.least for each in shares for share in each))
+
+
+register_command(
+    Command(
+        "mutate",
+        "judge pairings by the bugs that they find in mutants of their kernels; 1 below --least",
+        _add_mutate_arguments,
+        _mutate,
+    ),
+    order=105,
+)
+
+
+# `kerneltest coverage FILE[::NAME]...`: lists the states of kernels that the planned cases never reach.
+
+
+def _add_coverage_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pairings", nargs="+", metavar="FILE[::NAME]", help="a test file, or one of its pairings")
+    add_setting(parser, "depth", "--depth")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
+
+
+def _cover(chosen: argparse.Namespace) -> int:
+    from kerneltest.extensions.mutation.coverage import coverage_as_data, format_coverage, measure_coverage
+    from kerneltest.extensions.mutation.judging import UnfitPairingError
+    from kerneltest.extensions.mutation.run import find_pairings
+    from kerneltest.records.files import dumps
+    from kerneltest.reproduce.rerun import SuiteImportError
+
+    results: list[dict[str, Any]] = []
+    for place in chosen.pairings:
+        try:
+            found = find_pairings(place)
+        except (SuiteImportError, ValueError) as error:
+            return refuse("coverage", error)
+        for name, pairing in found.items():
+            try:
+                coverage = measure_coverage(pairing, name, chosen.depth)
+                lines = list(format_coverage(name, coverage))
+                results.append(coverage_as_data(name, coverage))
+            except UnfitPairingError as error:
+                lines = [f"{name}: not measured: {error}"]
+                results.append({"pairing": name, "problem": str(error)})
+            print("\n".join(lines), flush=True)
+    if chosen.json is not None:
+        chosen.json.write_text(dumps(results) + "\n", encoding="utf-8")
+    return 0
+
+
+register_command(
+    Command(
+        "coverage",
+        "list the states of kernels that the planned cases never reach",
+        _add_coverage_arguments,
+        _cover,
+    ),
+    order=106,
+)

@@ -1,0 +1,199 @@
+"""The equations of a kernel's jaxpr by their place in the source, and the jaxpr with those of one place changed.
+
+One edit of the source changes all equations of a primitive at one place, whatever the lengths are: those of an unrolled
+loop, too. A place is therefore a chain of frames, and a change has a key that is the same at all lengths.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import is_float, is_integer
+from kerneltest.localize.edits import EquationChange
+from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, Var
+from kerneltest.trace.jax_compat.source_lines import propagate_call_lines, user_frames
+from kerneltest.trace.rewrite import map_jaxprs, rewrite_jaxpr
+from kerneltest.trace.walk import iter_equations, primitive_name
+
+# The frames of the user's code as (FILE:LINE, column), from the inside out, and the primitive.
+SiteKey = tuple[tuple[tuple[str, int], ...], str]
+
+
+def locate_equations(jaxpr: Jaxpr) -> Jaxpr:
+    """Gives each equation in JAX's own functions, such as `jnp.where`, the place of their call in the kernel."""
+
+    def rule(equation: Equation) -> Sequence[Equation] | None:
+        other = propagate_call_lines(equation)
+        return None if other is equation else [other]
+
+    return rewrite_jaxpr(jaxpr, rule)
+
+
+def site_key(equation: Equation) -> SiteKey:
+    """Returns the place of an equation; without frames if the user's code did not make it."""
+    return tuple(user_frames(equation.source_info)), primitive_name(equation)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScopedValue:
+    """A value that an equation could use.
+
+    Attributes:
+      variable: its variable.
+      number: its number among the results of its site, or among the arguments.
+      site: where it is computed; None for an argument.
+    """
+
+    variable: Var
+    number: int
+    site: "Site | None" = None
+
+    @property
+    def key(self) -> str:
+        """Identifies its origin, at all lengths."""
+        return f"argument {self.number}" if self.site is None else f"{self.site.key}[{self.number}]"
+
+    @property
+    def name(self) -> str:
+        """The primitive that computes it, or `argument 2`."""
+        return f"argument {self.number + 1}" if self.site is None else self.site.name
+
+    def __str__(self) -> str:
+        """Its origin in words."""
+        frames = self.site.frames if self.site is not None else ()
+        return f"the {self.name} of line {frames[0][0].rpartition(':')[2]}" if frames else self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """An equation that may be changed.
+
+    Attributes:
+      equation: the equation.
+      jaxpr: the whole jaxpr.
+      known: the values of its own jaxpr, in order.
+      count: how many of them come before it.
+    """
+
+    equation: Equation
+    jaxpr: "LocatedJaxpr"
+    known: Sequence[ScopedValue] = ()
+    count: int = 0
+
+    @property
+    def key(self) -> SiteKey:
+        """Its place."""
+        return self.jaxpr.key_of(self.equation)
+
+    @property
+    def frames(self) -> tuple[tuple[str, int], ...]:
+        """FILE:LINE and column in the user's code, from the inside out; () if that did not make the equation."""
+        return self.key[0]
+
+    @property
+    def name(self) -> str:
+        """The equation's primitive."""
+        return primitive_name(self.equation)
+
+    @property
+    def operands(self) -> Sequence[Atom]:
+        """The equation's operands."""
+        return list(self.equation.invars)
+
+    @property
+    def scope(self) -> Sequence[ScopedValue]:
+        """The values that it could use, in order."""
+        return self.known[: self.count]
+
+
+# From a site to the equations in its place; None to keep the equation and look into it.
+SiteRule = Callable[[Site], Sequence[Equation] | None]
+
+# The changes that an operator makes of an equation.
+Changes = Callable[[Site], Iterator[EquationChange]]
+
+
+class LocatedJaxpr:
+    """A jaxpr with located equations.
+
+    Attributes:
+      jaxpr: the jaxpr.
+      lengths: the lengths of the kernel's dims, by name.
+    """
+
+    def __init__(self, jaxpr: ClosedJaxpr, lengths: Mapping[str, int] | None = None) -> None:
+        self.jaxpr, self.lengths = jaxpr, lengths or {}
+        self._keys: dict[int, tuple[Equation, SiteKey]] = {}  # each with its equation, whose id may be reused otherwise
+
+    def key_of(self, equation: Equation) -> SiteKey:
+        """Returns the place of an equation."""
+        if id(equation) not in self._keys:
+            self._keys[id(equation)] = equation, site_key(equation)
+        return self._keys[id(equation)][1]
+
+    @cached_property
+    def numbers(self) -> Mapping[str, float | int]:
+        """The scalar literals of the kernel, by a key that is the same at all lengths."""
+        found: dict[str, float | int] = {}
+        for equation, _ in iter_equations(self.jaxpr):
+            for number, operand in enumerate(equation.invars):
+                if hasattr(operand, "val") and getattr(operand.aval, "shape", None) == ():
+                    value = np.asarray(operand.val)
+                    if is_float(value.dtype) or (is_integer(value.dtype) and value.dtype != np.bool_):
+                        found.setdefault(f"{self.key_of(equation)}[{number}]", value[()].item())
+        return found
+
+    def sites(self) -> list[Site]:
+        """Returns the sites in the user's source, in the order of the equations."""
+        found: list[Site] = []
+
+        def note(site: Site) -> None:
+            if site.frames:
+                found.append(site)
+
+        self.rewrite(note)
+        return found
+
+    def change(self, is_there: Callable[[Site], bool], operator: Changes, key: str) -> ClosedJaxpr | None:
+        """Returns the jaxpr with one change of all equations of a place; None if none of them has that change.
+
+        Args:
+          is_there: tells whether a site is at the place.
+          operator: makes the change.
+          key: its key, or its phrase if it has none.
+        """
+        changed = False
+
+        def rule(site: Site) -> Sequence[Equation] | None:
+            nonlocal changed
+            for change in operator(site) if is_there(site) else ():
+                if (change.key or change.phrase) == key:
+                    changed = True
+                    return change.equations()
+            return None
+
+        result = self.rewrite(rule)
+        return result if changed else None
+
+    def rewrite(self, rule: SiteRule) -> ClosedJaxpr:
+        """Applies a rule to every equation, at any depth."""
+        changed: ClosedJaxpr = self._visit(self.jaxpr, rule)
+        return changed
+
+    def _visit(self, jaxpr: Jaxpr, rule: SiteRule) -> Any:
+        if isinstance(jaxpr, ClosedJaxpr) and jaxpr.jaxpr is not jaxpr:
+            return jaxpr.replace(jaxpr=self._visit(jaxpr.jaxpr, rule))
+        known = [ScopedValue(v, number) for number, v in enumerate((*jaxpr.constvars, *jaxpr.invars))]
+        equations: list[Equation] = []
+        for equation in jaxpr.eqns:
+            site = Site(equation, self, known, len(known))
+            replacements = rule(site)
+            if replacements is None:
+                params = map_jaxprs(equation.params, lambda inner: self._visit(inner, rule))
+                replacements = [equation.replace(params=params)]
+            equations += replacements
+            known += [ScopedValue(v, number, site) for number, v in enumerate(equation.outvars)]
+        return jaxpr.replace(eqns=equations)

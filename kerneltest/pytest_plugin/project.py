@@ -1,0 +1,44 @@
+"""The project that a run tests, and its commit."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+from pathlib import Path
+
+from kerneltest.records.run_plan import Project
+
+_TIMEOUT = 10.0  # seconds, for git
+
+
+def identify_project(root: Path) -> Project:
+    """Returns the name in pyproject.toml, or else the folder's, and the commit that git has checked out.
+
+    Args:
+      root: the folder of pytest's configuration.
+    """
+    return Project(_declared_name(root / "pyproject.toml") or root.resolve().name, _commit(root))
+
+
+def _declared_name(file: Path) -> str:
+    try:
+        declared = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return declared if isinstance(declared, str) else ""
+
+
+def _commit(root: Path) -> str:
+    revision = _git(root, "rev-parse", "HEAD").strip()
+    is_changed = bool(revision) and bool(_git(root, "status", "--porcelain", "--untracked-files=no").strip())
+    return f"{revision[:12]} with uncommitted changes" if is_changed else revision[:12]
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """Returns what git prints; "" if there is no git, no repository or no commit."""
+    command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
