@@ -5,10 +5,7 @@ call, and its answers are cached on disk.
 """
 
 import atexit
-import gzip
-import hashlib
 import json
-import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,9 +19,11 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.workers import Workers
+from kerneltest.core.children import Child, Children
 from kerneltest.core.details import Crashed, Detail, Hung, NotBuilt, ResourceExceeded, Stated, Unavailable
 from kerneltest.core.failures import Failure
+from kerneltest.core.files import DiskStore
+from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.targets import Target, Tier, Tpu
 from kerneltest.trace.tracing import Traced
 
@@ -159,7 +158,7 @@ def prefix(detail: Detail, text: str) -> Detail:
 # Compilers, and the cache of their answers.
 
 Answer = dict[str, Any]  # plain JSON
-_folder: Path | None = None
+_store: DiskStore | None = None
 
 
 class Compiler:
@@ -174,9 +173,9 @@ class Compiler:
     SECONDS = 120.0  # LLVM and XLA can take a minute for a block that is too large
 
     def __init__(self, module: str, name: str, *keys: str) -> None:
-        self.workers = Workers(module, name)
+        self.children = Children(lambda: Child(module, name))
         self._keys = frozenset(keys)
-        atexit.register(self.workers.close)
+        atexit.register(self.children.close)
 
     def ask(self, request: Mapping[str, Any], versions: Mapping[str, str]) -> Answer:
         """Returns the answer to a request, from the cache if it is there.
@@ -190,38 +189,30 @@ class Compiler:
         Raises:
           Failure: the compiler died, or took longer than `SECONDS` and was killed.
         """
-        path = _path({**request, **versions})
-        known = self._read(path)
-        if known is not None:
-            return known
-        answer: Answer = self.workers.ask(request, self.SECONDS)
+        if _store is None:
+            return self._compile(request)
+        name = f"compiled/{Fingerprint.of(request, versions).text}.json.gz"
+        try:
+            if (known := _store.read(name)) is not None:
+                return self._checked(known)
+        except ValueError as error:
+            warnings.warn(f"{_store.folder / name} cannot be read ({error}): compiling again", stacklevel=2)
+        answer = self._compile(request)
+        _store.write(name, json.dumps(answer).encode())
+        return answer
+
+    def _compile(self, request: Mapping[str, Any]) -> Answer:
+        answer: Answer = self.children.ask(request, self.SECONDS)
         printed = [line.strip() for line in answer.pop("stderr").splitlines() if "error" in line.lower()]
         if "verdict" in answer:
             answer["printed"] = printed[-1] if printed else ""
-        if path is not None:
-            temporary = path.with_suffix(f".{os.getpid()}.{id(answer)}")
-            temporary.write_bytes(gzip.compress(json.dumps(answer).encode()))
-            temporary.replace(path)
         return answer
 
-    def _read(self, path: Path | None) -> Answer | None:
-        if path is None or not path.exists():
-            return None
-        try:
-            answer = json.loads(gzip.decompress(path.read_bytes()))
-            if not (self._keys <= answer.keys() or {"verdict", "message"} <= answer.keys()):
-                raise ValueError("not an answer of a compiler")
-        except (OSError, ValueError, AttributeError, EOFError) as error:
-            warnings.warn(f"{path} cannot be read ({error}): compiling again", stacklevel=2)
-            return None
-        return dict(answer)
-
-
-def _path(content: Mapping[str, Any]) -> Path | None:
-    if _folder is None:
-        return None
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return _folder / f"{digest[:32]}.json.gz"
+    def _checked(self, known: bytes) -> Answer:
+        answer = json.loads(known)
+        if not (isinstance(answer, dict) and (self._keys <= answer.keys() or {"verdict", "message"} <= answer.keys())):
+            raise ValueError("not an answer of a compiler")
+        return answer
 
 
 # By default JAX stores nothing that compiles in under a second or to little code, as kernels do.
@@ -230,13 +221,12 @@ _STORE_ALL = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent
 
 @contextmanager
 def disk_cache(folder: Path) -> Iterator[None]:
-    """Caches compiled code in `folder`: Triton's, libtpu's, and JAX's unless the user has set JAX's cache.
+    """Caches compiled code in the folder of a store: Triton's, libtpu's, and JAX's unless the user has set its cache.
 
     Restores JAX's settings on exit, since a suite may have other tests.
     """
-    global _folder
-    _folder = folder / "compiled"
-    _folder.mkdir(parents=True, exist_ok=True)
+    global _store
+    _store = DiskStore(folder)
     config: Any = jax.config
     if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         yield

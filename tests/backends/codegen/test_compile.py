@@ -21,8 +21,9 @@ from kerneltest.backends.codegen import tiers as compiler
 from kerneltest.backends.codegen.tiers import lower
 from kerneltest.backends.codegen.triton_compiler import CompileError, _check_shared
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.workers import Workers
+from kerneltest.core.children import Children
 from kerneltest.core.failures import Failure
+from kerneltest.core.files import DiskStore
 from kerneltest.core.targets import TARGETS
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import Traced, trace
@@ -33,7 +34,7 @@ pytest.importorskip("triton")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(compilation, "_folder", tmp_path)
+    monkeypatch.setattr(compilation, "_store", DiskStore(tmp_path))
     return tmp_path
 
 
@@ -131,13 +132,13 @@ def test_float64_in_a_float32_kernel_is_seen_in_the_assembly() -> None:
 def test_answers_are_kept_and_recalled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (kernel,) = lower(_traced(_add, n=64), TARGETS["sm_90"])
     first = compiler.compile_kernel(kernel, TARGETS["sm_90"])
-    monkeypatch.setattr(Workers, "ask", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(Children, "ask", lambda *_: pytest.fail("compiled again"))
     assert compiler.compile_kernel(kernel, TARGETS["sm_90"]) == first
     monkeypatch.undo()
-    monkeypatch.setattr(compilation, "_folder", folder)
+    monkeypatch.setattr(compilation, "_store", DiskStore(folder))
     compiler.compile_kernel(replace(kernel, warps=8), TARGETS["sm_90"])
     compiler.compile_kernel(kernel, TARGETS["gfx942"])
-    assert len(list(folder.iterdir())) == 3
+    assert len(list((folder / "compiled").iterdir())) == 3
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_answers_are_kept_and_recalled(folder: Path, monkeypatch: pytest.MonkeyP
 def test_a_corrupt_answer_is_named_and_made_again(folder: Path, content: bytes) -> None:
     (kernel,) = lower(_traced(_add, n=64), TARGETS["sm_90"])
     first = compiler.compile_kernel(kernel, TARGETS["sm_90"])
-    (path,) = folder.iterdir()
+    (path,) = (folder / "compiled").iterdir()
     path.write_bytes(content)
     with pytest.warns(UserWarning, match=rf"{path.name} cannot be read \(.*\): compiling again"):
         assert compiler.compile_kernel(kernel, TARGETS["sm_90"]) == first
