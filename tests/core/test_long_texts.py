@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kerneltest.backends import workers
-from kerneltest.backends.codegen import repro_script, triton_compiler
+from kerneltest.backends.codegen import reduction, triton_compiler
 from kerneltest.backends.codegen import tiers as gpu_tiers
 from kerneltest.backends.lowering_errors import lowering_failure, match_rule, user_place
 from kerneltest.backends.tpu import errors, tiers
@@ -16,7 +16,7 @@ from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.verdicts import Verdict
 from kerneltest.extensions.lowering_map.probe import messages
 from kerneltest.extensions.sanitizer import processes
-from kerneltest.report.text.tables import for_markdown, lines_for_terminal
+from kerneltest.report.text.lines import for_markdown, lines_for_terminal
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter, tpu_interpreter
 
 LENGTH, SECONDS = 30_000, 0.15  # of processor time, for what takes a few milliseconds
@@ -40,7 +40,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "rules for TPUs": lambda text: match_rule(text, (*errors.LOWERING, *errors.COMPILING)),
     "amounts of VMEM": tiers._vmem_amounts,
     "a place in a compiler's text": user_place,
-    "words of a lowering error": repro_script._words,
+    "words of a lowering error": reduction._words,
     "float64 instructions": triton_compiler._DOUBLE.findall,
     "the last words of a child": workers._last_words,
     "the interpreter of Mosaic GPU kernels": lambda text: mosaic_gpu_interpreter._failure(text, None),
