@@ -13,8 +13,9 @@ import numpy as np
 from kerneltest.core.dtypes import is_float, is_integer
 from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, OpenJaxpr, Var
 from kerneltest.trace.jax_compat.source_lines import propagate_call_lines, user_frames
+from kerneltest.trace.primitives import Kind, primitive_named
 from kerneltest.trace.rewrite import rewrite_jaxpr
-from kerneltest.trace.walk import PALLAS_PRIMITIVES, primitive_name
+from kerneltest.trace.walk import primitive_name
 
 
 def locate_equations(jaxpr: Jaxpr) -> Jaxpr:
@@ -143,7 +144,7 @@ class LocatedJaxpr:
             site = Site(key, equation, known, len(known), self.lengths, self.numbers, in_kernel)
             replacements = rule(site) if key[0] else None
             if replacements is None:
-                within = in_kernel or key[1] in PALLAS_PRIMITIVES
+                within = in_kernel or primitive_named(key[1]).kind is Kind.KERNEL
                 changed = {
                     name: self._visit_value(value, rule, in_kernel=within)
                     for name, value in equation.params.items()

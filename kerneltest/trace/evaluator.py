@@ -32,7 +32,7 @@ from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual_arrays import VirtualArray
 from kerneltest.trace.walk import (
-    iter_equations,
+    equations_in,
     new_variable,
     primitive_name,
     scan_counts,
@@ -183,8 +183,7 @@ def _literal(literal: Literal) -> JaxArray:
 @functools.lru_cache(maxsize=4096)  # a loop asks in each iteration, and each case again
 def _has_calls(equation: Equation) -> bool:
     """Returns whether equations nested in it need `_evaluate`: Pallas calls, and arrays that are not filled."""
-    nested = (e for jaxpr in inner_jaxprs(equation) for e, _ in iter_equations(jaxpr))
-    return any(kind_of(e) in (Kind.KERNEL, Kind.EMPTY) for e in nested)
+    return any(kind_of(inner) in (Kind.KERNEL, Kind.EMPTY) for inner, _ in equations_in(equation))
 
 
 def _equation(

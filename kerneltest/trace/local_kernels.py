@@ -23,17 +23,17 @@ from kerneltest.trace.jax_compat.jaxprs import (
     Jaxpr,
     Var,
     communicates,
+    consts_of,
+    open_jaxpr,
     without_effects,
     without_mesh,
 )
 from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.primitives import CONTROL, Kind, called_jaxpr, kind_of
 from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
-from kerneltest.trace.walk import PALLAS_PRIMITIVES, iter_equations, primitive_name, scan_counts
+from kerneltest.trace.walk import iter_equations, primitive_name, scan_counts
 
 _ROWS = "devices"
-_CASTS = frozenset({"pvary", "pcast", "vary_unreduced_cast"})  # of types, which only a mesh has
-_PLACEMENTS = frozenset({"reshard", "mesh_cast", "sharding_constraint"})  # of arrays on the devices of a mesh
-_CALLS = frozenset("jit pjit closed_call core_call remat2 checkpoint custom_jvp_call custom_vjp_call".split())
 
 Values = list[list[JaxArray]]  # of each device
 
@@ -99,7 +99,7 @@ def localize(closed: ClosedJaxpr) -> ClosedJaxpr:
     """
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
-        if primitive_name(equation) in _PLACEMENTS:
+        if kind_of(equation) is Kind.PLACEMENT:
             return inline_equations(jnp.copy, equation.invars, equation.outvars)
         if primitive_name(equation) != "shard_map":
             return None
@@ -192,7 +192,7 @@ class _Lockstep:
         def read(atoms: Sequence[Atom]) -> Values:
             return [[atom.val if hasattr(atom, "val") else values[atom] for atom in atoms] for values in known]
 
-        for exchanges, group in itertools.groupby(jaxpr.eqns, lambda e: communicates(e) or primitive_name(e) in _CASTS):
+        for exchanges, group in itertools.groupby(jaxpr.eqns, _exchanges):
             equations = list(group)
             steps = [[each] for each in equations] if exchanges else [equations]
             for step in steps:
@@ -213,17 +213,17 @@ class _Lockstep:
 
     def _exchange(self, equation: Equation) -> Any:
         """An equation by which devices exchange values."""
-        name, params = primitive_name(equation), equation.params
-        if name in _CASTS:
+        kind, name = kind_of(equation), primitive_name(equation)
+        if kind is Kind.MESH_CAST:
             return lambda devices: devices
-        if name in PALLAS_PRIMITIVES:
+        if kind is Kind.KERNEL:
             raise NotLocalError(exchange_in([equation]))
-        if name in _CALLS:
-            inner = params.get("jaxpr", params.get("call_jaxpr", params.get("fun_jaxpr")))
+        if kind is Kind.CALL:
+            inner = called_jaxpr(equation)
             return lambda devices: self._call(inner, devices)
         if name == "scan":
-            return lambda devices: self._scan(params, devices)
-        if name in ("while", "cond"):
+            return lambda devices: self._scan(equation.params, devices)
+        if kind in CONTROL:
             raise NotLocalError(
                 f"devices exchange values inside a {name} of the function around the kernel "
                 f"({line_of(equation.source_info)}), which kerneltest cannot run for one device after another: use "
@@ -232,8 +232,7 @@ class _Lockstep:
         return lambda devices: self._collect(equation, devices)
 
     def _call(self, inner: Jaxpr, devices: Values) -> Values:
-        closed = isinstance(inner, ClosedJaxpr)
-        consts, body = (list(inner.consts), inner.jaxpr) if closed else ([], inner)
+        consts, body = consts_of(inner), open_jaxpr(inner)
         if consts:
             body = body.replace(constvars=[], invars=[*body.constvars, *body.invars])
         return self.run(body, [[*consts, *each] for each in devices])
@@ -283,6 +282,10 @@ class _Lockstep:
         stacked = [jnp.stack(column).reshape(-1, rows, *column[0].shape) for column in ordered]
         results = [x.reshape(len(devices), *x.shape[2:]) for x in every(*stacked)]
         return [[x[row] for x in results] for row in np.argsort(order).tolist()]
+
+
+def _exchanges(equation: Equation) -> bool:
+    return communicates(equation) or kind_of(equation) is Kind.MESH_CAST
 
 
 def _permute(x: JaxArray, permutation: Sequence[tuple[int, int]]) -> JaxArray:

@@ -23,6 +23,7 @@ from kerneltest.core.failures import Failure, exception_text, format_exception
 from kerneltest.core.targets import Target
 from kerneltest.trace.evaluator import JaxprBody, JaxprStep, inline_jaxpr, is_literal, iter_steps
 from kerneltest.trace.jax_compat.source_lines import equations_being_lowered, line_of_nested
+from kerneltest.trace.primitives import Kind, kind_of, primitive_of
 from kerneltest.trace.tracing import Call, Traced
 from kerneltest.trace.walk import primitive_name, scan_counts
 
@@ -133,7 +134,7 @@ class OperationWriter:
         params = {key: self._resize(key, value) for key, value in step.equation.params.items()}
         if step.name in _SPECIAL:
             return _SPECIAL[step.name](operands, params)
-        name = _LAX.get(step.name, step.name.replace("-", "_"))
+        name = primitive_of(step.equation).lax
         return _function_call(name, operands, params) or _primitive_call(step.equation.primitive, operands, params)
 
     def _resize(self, key: str, value: Any) -> Any:
@@ -143,7 +144,6 @@ class OperationWriter:
 
 
 _SHAPE_PARAMETERS = frozenset({"shape", "new_sizes", "limit_indices", "slice_sizes", "sizes"})
-_LAX = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not"}
 
 
 def _list(operands: list[str]) -> str:
@@ -254,9 +254,6 @@ def constant(value: Operand) -> str:
 
 Variable = Any  # a variable or a literal of a jaxpr, whose classes JAX keeps private
 
-_WRITES = frozenset({"swap", "masked_swap", "addupdate", "atomic_rmw", "atomic_cas"})
-_PROGRAMS = frozenset({"program_id", "num_programs"})
-
 _IMPORTS = {
     "jax": "import jax",
     "jnp": "import jax.numpy as jnp",
@@ -302,7 +299,7 @@ def write_script(steps: Sequence[JaxprStep], target: Target, grid: tuple[int, ..
     """
     writer = _Writer(lengths)
     taken, defined = _free_variables(steps)
-    changed = {id(step.operands[0]) for step in iter_steps(steps) if step.name in _WRITES}
+    changed = {id(step.operands[0]) for step in iter_steps(steps) if primitive_of(step.equation).writes}
     inputs = [each for each in taken if not (_is_ref(each) and id(each) in changed)]
     outputs = [each for each in taken if _is_ref(each) and id(each) in changed]
     body: list[str] = []
@@ -316,7 +313,7 @@ def write_script(steps: Sequence[JaxprStep], target: Target, grid: tuple[int, ..
     for variable, name in zip(defined, outs, strict=False):
         body.append(f"{name}_ref[...] = {writer.names[variable]}")
         refs.append(name)
-    uses_program = any(step.name in _PROGRAMS for step in iter_steps(steps))
+    uses_program = any(kind_of(step.equation) is Kind.PROGRAM for step in iter_steps(steps))
     code = _CODE.format(
         settings="jax.enable_x64(True), " if jax.config.jax_enable_x64 else "",  # type: ignore[attr-defined]
         refs=", ".join(f"{name}_ref" for name in refs),

@@ -27,7 +27,7 @@ from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel, kern
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.walk import REDUCE_PRECISION, iter_equations, primitive_name
+from kerneltest.trace.walk import iter_equations, primitive_name
 
 # Evaluation of a kernel's operations in samples, in each of which every operation is rounded at random.
 
@@ -254,7 +254,7 @@ def _constant_error(value: Any, dtype: DType) -> float:
 
 def _without_rounding(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
     """Evaluates an equation, but an explicit rounding returns its operand."""
-    return list if primitive_name(equation) == REDUCE_PRECISION else kernel_rule(evaluator, equation)
+    return list if primitive_name(equation) == "reduce_precision" else kernel_rule(evaluator, equation)
 
 
 def _within_own_dtypes(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
