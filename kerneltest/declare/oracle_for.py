@@ -220,8 +220,3 @@ def _all_dims(arguments: Mapping[str, Argument], declared: Mapping[str, Dim]) ->
             for dim in dims_in_axes(leaf.axes):
                 used.setdefault(dim, declared.get(dim, Dim()))
     return used
-
-
-# Discovery of pairings in modules and classes: under a name, or in a list, a tuple or a dict.
-#
-# It imports nothing of the package, so a pytest run without pairings costs nothing.

@@ -3,27 +3,21 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import jax
 
 from kerneltest.core.dtypes import is_float
 from kerneltest.core.source_location import source_line
-from kerneltest.localize.call_mutations import call_repairs
+from kerneltest.localize.call_operators import call_repairs
 from kerneltest.localize.case_replay import MutableCall, MutableKernel, Patch
-from kerneltest.localize.code_mutations import code_mutations
-from kerneltest.localize.equation_mutations import (
-    EQUATION_OPERATORS,
-    INSERTIONS,
-    EquationMutation,
-    EquationOperator,
-    dtype_of,
-    is_array,
-    is_integer_array,
-)
+from kerneltest.localize.code_operators import code_mutations
+from kerneltest.localize.edits import dtype_of, is_array, is_integer_array
 from kerneltest.localize.equation_replay import MOVES, EquationPatch, EvaluatedKernel
 from kerneltest.localize.listing import Mutation
-from kerneltest.localize.sites import LocatedJaxpr, Site, SiteKey
+from kerneltest.localize.operators import OPERATORS
+from kerneltest.localize.sites import Changes, LocatedJaxpr, Site, SiteKey
 from kerneltest.trace.evaluator import KernelValue, list_values
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.jax_compat.source_lines import line_of
@@ -127,39 +121,6 @@ def _operation_name(equation: Equation) -> str:
 
 # Mutants of a kernel's jaxpr, which need no lowering: any kernel that NumPy evaluates has them.
 
-_OPERATORS: tuple[EquationOperator, ...] = (*EQUATION_OPERATORS, *INSERTIONS)
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """A mutation of all equations of one place.
-
-    Attributes:
-      site: their place.
-      operator: the operator that mutates them.
-      key: the key of the mutation.
-    """
-
-    site: SiteKey
-    operator: EquationOperator
-    key: str
-
-    def __call__(self, jaxpr: LocatedJaxpr) -> ClosedJaxpr | None:
-        """Returns a jaxpr as the mutation has it; None if it changes no equation."""
-        changed = False
-
-        def rule(site: Site) -> Sequence[Equation] | None:
-            nonlocal changed
-            for mutation in self.operator(site) if site.key == self.site else ():
-                if mutation.key == self.key:
-                    changed = True
-                    return mutation.equations()
-            return None
-
-        with jax.enable_x64(True):
-            mutated = jaxpr.rewrite(rule)
-        return mutated if changed else None
-
 
 def equation_mutants(kernel: EvaluatedKernel) -> list[Mutant]:
     """Returns the mutants of a kernel, those with the lowest cost first."""
@@ -168,22 +129,26 @@ def equation_mutants(kernel: EvaluatedKernel) -> list[Mutant]:
     found: dict[object, Mutant] = {}
     for site in sites:
         place = places[site.key]
-
-        def add(mutation: EquationMutation, patches: Callable[[EvaluatedKernel], Iterator[EquationPatch]]) -> None:
-            key = site.key, mutation.key, mutation.phrase  # noqa: B023
-            mutant = Mutant(place, source_line(place), mutation.phrase, mutation.cost, mutation.literal, patches)  # noqa: B023
-            found.setdefault(key, mutant)
-
-        for operator in _OPERATORS:
-            for mutation in operator(site):
-                add(mutation, _patches(_Change(site.key, operator, mutation.key)))
+        text = source_line(place)
+        for repair in filter(None, (operator.repair for operator in OPERATORS)):
+            for change in repair(site):
+                key = change.key or change.phrase
+                patches = _patches(EquationPatch(partial(_changed, site.key, repair, key)))
+                mutant = Mutant(place, text, change.phrase, change.cost, change.literal, patches)
+                found.setdefault((site.key, key, change.phrase), mutant)
         if (narrow := _rounded_to(site)) is not None:
             phrase = f"not rounding the result of {site.name} to {narrow}"
-            add(EquationMutation("unrounded", phrase, 0, tuple), _unrounded(site.key))
+            mutant = Mutant(place, text, phrase, 0, True, _patches(EquationPatch(unrounded=site.key)))
+            found.setdefault((site.key, "unrounded", phrase), mutant)
         for turn, frame in enumerate(call_repairs(site.equation)):
             mutant = Mutant(frame.place, source_line(frame.place), frame.phrase, 0, True, _framed(site.key, turn))
             found.setdefault((site.key, turn), mutant)
     return sorted((mutant for mutant in found.values() if mutant.place), key=lambda mutant: mutant.cost)
+
+
+def _changed(key: SiteKey, operator: Changes, change: str, jaxpr: LocatedJaxpr) -> ClosedJaxpr | None:
+    with jax.enable_x64(True):
+        return jaxpr.change(lambda site: site.key == key, operator, change)
 
 
 def _places(keys: Sequence[SiteKey]) -> dict[SiteKey, str]:
@@ -212,18 +177,8 @@ def _rounded_to(site: Site) -> str | None:
     return None
 
 
-def _patches(change: _Change) -> Callable[[EvaluatedKernel], Iterator[EquationPatch]]:
-    def patches(kernel: EvaluatedKernel) -> Iterator[EquationPatch]:
-        yield EquationPatch(change)
-
-    return patches
-
-
-def _unrounded(site: SiteKey) -> Callable[[EvaluatedKernel], Iterator[EquationPatch]]:
-    def patches(kernel: EvaluatedKernel) -> Iterator[EquationPatch]:
-        yield EquationPatch(unrounded=site)
-
-    return patches
+def _patches(patch: EquationPatch) -> Callable[[EvaluatedKernel], Iterator[EquationPatch]]:
+    return lambda kernel: iter([patch])
 
 
 def _framed(key: SiteKey, turn: int) -> Callable[[EvaluatedKernel], Iterator[EquationPatch]]:
@@ -232,11 +187,8 @@ def _framed(key: SiteKey, turn: int) -> Callable[[EvaluatedKernel], Iterator[Equ
     def patches(kernel: EvaluatedKernel) -> Iterator[EquationPatch]:
         ways = [list(call_repairs(s.equation))[turn].equations for s in kernel.own.sites() if s.key == key]
         for way in range(max(map(len, ways), default=0)):
-
-            def mutate(jaxpr: LocatedJaxpr, way: int = way) -> ClosedJaxpr:
-                return jaxpr.rewrite(partial(_framed_call, key, turn, way))
-
-            yield EquationPatch(mutate)
+            rule = partial(_framed_call, key, turn, way)
+            yield EquationPatch(methodcaller("rewrite", rule))
 
     return patches
 

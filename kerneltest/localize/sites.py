@@ -1,21 +1,25 @@
-"""The equations of a kernel's jaxpr by their place in the source, and the jaxpr with those of one place replaced.
+"""The equations of a kernel's jaxpr by their place in the source, and the jaxpr with those of one place changed.
 
 One edit of the source changes all equations of a primitive at one place, whatever the lengths are: those of an unrolled
-loop, too. A place is therefore a chain of frames, and a mutation has a key that is the same at all lengths.
+loop, too. A place is therefore a chain of frames, and a change has a key that is the same at all lengths.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import is_float, is_integer
-from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, OpenJaxpr, Var
+from kerneltest.localize.edits import EquationChange
+from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, Var
 from kerneltest.trace.jax_compat.source_lines import propagate_call_lines, user_frames
-from kerneltest.trace.primitives import Kind, primitive_named
-from kerneltest.trace.rewrite import rewrite_jaxpr
-from kerneltest.trace.walk import primitive_name
+from kerneltest.trace.rewrite import map_jaxprs, rewrite_jaxpr
+from kerneltest.trace.walk import iter_equations, primitive_name
+
+# The frames of the user's code as (FILE:LINE, column), from the inside out, and the primitive.
+SiteKey = tuple[tuple[tuple[str, int], ...], str]
 
 
 def locate_equations(jaxpr: Jaxpr) -> Jaxpr:
@@ -28,53 +32,66 @@ def locate_equations(jaxpr: Jaxpr) -> Jaxpr:
     return rewrite_jaxpr(jaxpr, rule)
 
 
-# The frames of the user's code as (FILE:LINE, column), from the inside out, and the primitive.
-SiteKey = tuple[tuple[tuple[str, int], ...], str]
+def site_key(equation: Equation) -> SiteKey:
+    """Returns the place of an equation; without frames if the user's code did not make it."""
+    return tuple(user_frames(equation.source_info)), primitive_name(equation)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ScopedValue:
     """A value that an equation could use.
 
     Attributes:
       variable: its variable.
-      key: where it comes from, the same at all lengths.
-      text: FILE:LINE of the equation that computes it; "" for an argument.
-      name: the primitive that computes it, or `argument 2`.
+      number: its number among the results of its site, or among the arguments.
+      site: where it is computed; None for an argument.
     """
 
     variable: Var
-    key: str
-    text: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """An equation that may be mutated.
-
-    Attributes:
-      key: its place.
-      equation: the equation.
-      known: the values of its jaxpr, in order.
-      count: how many of them come before it.
-      lengths: the lengths of the kernel's dims, by name.
-      numbers: the scalar literals of the kernel, by a key that is the same at all lengths.
-      in_kernel: whether it is in the body of a Pallas call.
-    """
-
-    key: SiteKey
-    equation: Equation
-    known: Sequence[ScopedValue]
-    count: int
-    lengths: Mapping[str, int]
-    numbers: Mapping[str, float | int]
-    in_kernel: bool
+    number: int
+    site: "Site | None" = None
 
     @property
-    def scope(self) -> Sequence[ScopedValue]:
-        """The values that it could use, in order."""
-        return self.known[: self.count]
+    def key(self) -> str:
+        """Identifies its origin, at all lengths."""
+        return f"argument {self.number}" if self.site is None else f"{self.site.key}[{self.number}]"
+
+    @property
+    def name(self) -> str:
+        """The primitive that computes it, or `argument 2`."""
+        return f"argument {self.number + 1}" if self.site is None else self.site.name
+
+    def __str__(self) -> str:
+        """Its origin in words."""
+        frames = self.site.frames if self.site is not None else ()
+        return f"the {self.name} of line {frames[0][0].rpartition(':')[2]}" if frames else self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """An equation that may be changed.
+
+    Attributes:
+      equation: the equation.
+      jaxpr: the whole jaxpr.
+      known: the values of its own jaxpr, in order.
+      count: how many of them come before it.
+    """
+
+    equation: Equation
+    jaxpr: "LocatedJaxpr"
+    known: Sequence[ScopedValue] = ()
+    count: int = 0
+
+    @property
+    def key(self) -> SiteKey:
+        """Its place."""
+        return self.jaxpr.key_of(self.equation)
+
+    @property
+    def frames(self) -> tuple[tuple[str, int], ...]:
+        """FILE:LINE and column in the user's code, from the inside out; () if that did not make the equation."""
+        return self.key[0]
 
     @property
     def name(self) -> str:
@@ -86,82 +103,97 @@ class Site:
         """The equation's operands."""
         return list(self.equation.invars)
 
+    @property
+    def scope(self) -> Sequence[ScopedValue]:
+        """The values that it could use, in order."""
+        return self.known[: self.count]
+
 
 # From a site to the equations in its place; None to keep the equation and look into it.
-EquationRule = Callable[[Site], Sequence[Equation] | None]
+SiteRule = Callable[[Site], Sequence[Equation] | None]
 
-
-def site_key(equation: Equation) -> SiteKey:
-    """Returns the place of an equation; without frames if the user's code did not make it."""
-    return tuple(user_frames(equation.source_info)), primitive_name(equation)
+# The changes that an operator makes of an equation.
+Changes = Callable[[Site], Iterator[EquationChange]]
 
 
 class LocatedJaxpr:
-    """A jaxpr whose equations have their place in the kernel, also those in JAX's own functions, such as `jnp.where`.
+    """A jaxpr with located equations.
 
     Attributes:
       jaxpr: the jaxpr.
       lengths: the lengths of the kernel's dims, by name.
-      numbers: its scalar literals, by a key that is the same at all lengths.
     """
 
-    def __init__(self, jaxpr: ClosedJaxpr, lengths: Mapping[str, int]) -> None:
-        self.jaxpr: ClosedJaxpr = locate_equations(jaxpr)
-        self.lengths = lengths
-        self.numbers: dict[str, float | int] = {}
-        rewrite_jaxpr(self.jaxpr, self._note_numbers)
+    def __init__(self, jaxpr: ClosedJaxpr, lengths: Mapping[str, int] | None = None) -> None:
+        self.jaxpr, self.lengths = jaxpr, lengths or {}
+        self._keys: dict[int, tuple[Equation, SiteKey]] = {}  # each with its equation, whose id may be reused otherwise
 
-    def _note_numbers(self, equation: Equation) -> None:
-        for number, operand in enumerate(equation.invars):
-            if hasattr(operand, "val") and getattr(operand.aval, "shape", None) == ():
-                value = np.asarray(operand.val)
-                if is_float(value.dtype) or (is_integer(value.dtype) and value.dtype != np.bool_):
-                    self.numbers.setdefault(f"{site_key(equation)}[{number}]", value[()].item())
+    def key_of(self, equation: Equation) -> SiteKey:
+        """Returns the place of an equation."""
+        if id(equation) not in self._keys:
+            self._keys[id(equation)] = equation, site_key(equation)
+        return self._keys[id(equation)][1]
+
+    @cached_property
+    def numbers(self) -> Mapping[str, float | int]:
+        """The scalar literals of the kernel, by a key that is the same at all lengths."""
+        found: dict[str, float | int] = {}
+        for equation, _ in iter_equations(self.jaxpr):
+            for number, operand in enumerate(equation.invars):
+                if hasattr(operand, "val") and getattr(operand.aval, "shape", None) == ():
+                    value = np.asarray(operand.val)
+                    if is_float(value.dtype) or (is_integer(value.dtype) and value.dtype != np.bool_):
+                        found.setdefault(f"{self.key_of(equation)}[{number}]", value[()].item())
+        return found
 
     def sites(self) -> list[Site]:
-        """Returns the sites, in the order of the equations."""
+        """Returns the sites in the user's source, in the order of the equations."""
         found: list[Site] = []
 
         def note(site: Site) -> None:
-            found.append(site)
+            if site.frames:
+                found.append(site)
 
         self.rewrite(note)
         return found
 
-    def rewrite(self, rule: EquationRule) -> ClosedJaxpr:
-        """Applies a rule to every equation with a place in the user's source, at any depth."""
-        changed: ClosedJaxpr = self._visit(self.jaxpr, rule, in_kernel=False)
+    def change(self, is_there: Callable[[Site], bool], operator: Changes, key: str) -> ClosedJaxpr | None:
+        """Returns the jaxpr with one change of all equations of a place; None if none of them has that change.
+
+        Args:
+          is_there: tells whether a site is at the place.
+          operator: makes the change.
+          key: its key, or its phrase if it has none.
+        """
+        changed = False
+
+        def rule(site: Site) -> Sequence[Equation] | None:
+            nonlocal changed
+            for change in operator(site) if is_there(site) else ():
+                if (change.key or change.phrase) == key:
+                    changed = True
+                    return change.equations()
+            return None
+
+        result = self.rewrite(rule)
+        return result if changed else None
+
+    def rewrite(self, rule: SiteRule) -> ClosedJaxpr:
+        """Applies a rule to every equation, at any depth."""
+        changed: ClosedJaxpr = self._visit(self.jaxpr, rule)
         return changed
 
-    def _visit(self, jaxpr: Jaxpr, rule: EquationRule, *, in_kernel: bool) -> Jaxpr:
+    def _visit(self, jaxpr: Jaxpr, rule: SiteRule) -> Any:
         if isinstance(jaxpr, ClosedJaxpr) and jaxpr.jaxpr is not jaxpr:
-            return jaxpr.replace(jaxpr=self._visit(jaxpr.jaxpr, rule, in_kernel=in_kernel))
-        inputs = (*jaxpr.constvars, *jaxpr.invars)
-        known = [ScopedValue(v, f"argument {i}", "", f"argument {i + 1}") for i, v in enumerate(inputs)]
+            return jaxpr.replace(jaxpr=self._visit(jaxpr.jaxpr, rule))
+        known = [ScopedValue(v, number) for number, v in enumerate((*jaxpr.constvars, *jaxpr.invars))]
         equations: list[Equation] = []
         for equation in jaxpr.eqns:
-            key = site_key(equation)
-            site = Site(key, equation, known, len(known), self.lengths, self.numbers, in_kernel)
-            replacements = rule(site) if key[0] else None
+            site = Site(equation, self, known, len(known))
+            replacements = rule(site)
             if replacements is None:
-                within = in_kernel or primitive_named(key[1]).kind is Kind.KERNEL
-                changed = {
-                    name: self._visit_value(value, rule, in_kernel=within)
-                    for name, value in equation.params.items()
-                    if _has_jaxpr(value)
-                }
-                replacements = [equation.replace(params={**equation.params, **changed})] if changed else [equation]
+                params = map_jaxprs(equation.params, lambda inner: self._visit(inner, rule))
+                replacements = [equation.replace(params=params)]
             equations += replacements
-            place = key[0][0][0] if key[0] else ""
-            known += [ScopedValue(v, f"{key}[{i}]", place, key[1]) for i, v in enumerate(equation.outvars)]
+            known += [ScopedValue(v, number, site) for number, v in enumerate(equation.outvars)]
         return jaxpr.replace(eqns=equations)
-
-    def _visit_value(self, value: Any, rule: EquationRule, *, in_kernel: bool) -> Any:
-        if isinstance(value, tuple):
-            return tuple(self._visit(each, rule, in_kernel=in_kernel) for each in value)
-        return self._visit(value, rule, in_kernel=in_kernel)
-
-
-def _has_jaxpr(value: object) -> bool:
-    first = value[0] if isinstance(value, tuple) and value else value
-    return isinstance(first, (ClosedJaxpr, OpenJaxpr))

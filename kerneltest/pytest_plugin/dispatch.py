@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from kerneltest.execute.settings import RunSettings
     from kerneltest.pytest_plugin.collection import Collection
     from kerneltest.pytest_plugin.isolation import IsolatedWorker
-    from kerneltest.pytest_plugin.run_folder import ResultReuse
     from kerneltest.pytest_plugin.summary import Reporter
     from kerneltest.pytest_plugin.worker import ItemWorker
     from kerneltest.records.journal import Activity
@@ -48,7 +48,6 @@ class Dispatcher:
         *,
         shard: str,
         arguments: Sequence[str],
-        reuse: ResultReuse,
         reporter: Reporter | None,
     ) -> None:
         """Initialises the instance.
@@ -60,14 +59,13 @@ class Dispatcher:
           collection: of the session.
           shard: the name of this process within the run.
           arguments: pytest's, with which another process collects the same items.
-          reuse: keeps executables between runs.
           reporter: reports to the user if this process has to end; None if its supervisor does.
         """
         self.cluster: Cluster | None = None
         captures = config.getoption("capture", "no") != "no"
         self.arguments = PytestArguments(tuple(arguments), config.invocation_params.dir, captures)
         self._config, self._settings, self._folder, self._collection = config, settings, folder, collection
-        self._shard, self._reuse, self._reporter = shard, reuse, reporter
+        self._shard, self._reporter = shard, reporter
         self._worker: ItemWorker | None = None
         self._isolated: IsolatedWorker | None = None
 
@@ -78,6 +76,16 @@ class Dispatcher:
 
         backends = tuple(resolve(self._settings.backends, self._settings.orders))
         return self.cluster.wrap_backends(backends) if self.cluster is not None else backends
+
+    @cached_property
+    def store_folder(self) -> Path | None:
+        """The folder in pytest's cache for what later runs reuse, created on first use; None without a cache."""
+        cache: pytest.Cache | None = getattr(self._config, "cache", None)
+        try:
+            return None if cache is None else cache.mkdir("kerneltest")
+        except OSError as error:
+            warnings.warn(f"kerneltest caches no compiled code: {error}", pytest.PytestWarning, stacklevel=2)
+            return None
 
     @property
     def records_are_complete(self) -> bool:
@@ -93,9 +101,9 @@ class Dispatcher:
             planned=self._collection.selected,
             settings=self._settings,
             named_backends=self._settings.named_backends(),
-            executables=self._reuse.cache_folder,
-            results=self._reuse.results_folder if self.records_are_complete else None,
-            writes_keys=self.cluster is None and bool(self._settings.report or self._reuse.cache_folder),
+            store=self.store_folder,
+            reuses_records=self.records_are_complete,
+            writes_keys=self.cluster is None and bool(self._settings.report or self.store_folder),
             root=self._config.rootpath,
             shows_cases=self._config.option.verbose > 0,
         )

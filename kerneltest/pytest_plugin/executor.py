@@ -41,8 +41,8 @@ class WorkerSetup:
       planned: pairing, backend and dtype of everything that the run does.
       settings: of the run.
       named_backends: backends that must be available.
-      executables: folder that keeps executables between runs; None to keep none.
-      results: folder of the green items of earlier runs, whose records may be reused; None to run everything.
+      store: folder that keeps compiled code and green items between runs; None to keep none.
+      reuses_records: whether the records of green items in the store may be reused.
       writes_keys: whether a later run may reuse results of this one, so that items need keys.
       root: of the session; paths in messages are relative to it.
       shows_cases: whether failures also show single cases.
@@ -54,11 +54,11 @@ class WorkerSetup:
     planned: frozenset[tuple[str, str, str]]
     settings: RunSettings
     named_backends: frozenset[str]
-    executables: Path | None
+    store: Path | None
     root: Path
     shows_cases: bool
     published_folder: Path | None = None
-    results: Path | None = None
+    reuses_records: bool = False
     writes_keys: bool = False
 
 

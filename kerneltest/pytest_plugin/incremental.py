@@ -16,6 +16,7 @@ from kerneltest.pytest_plugin.pytest_run import PytestRun
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kerneltest.records.result_cache import ResultCache
     from kerneltest.records.runs import RunRecords as RecordedRun
     from kerneltest.records.schema import Record
 
@@ -32,10 +33,10 @@ class IncrementalPlugin:
 
     @pytest.hookimpl(trylast=True)  # once the selection is known
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        if not self._run.settings.changed or (store := self._run.reuse.store) is None:
+        if not self._run.settings.changed or (results := self._results()) is None:
             return
         kernel_items = [item for item in items if isinstance(item, KernelItem)]
-        self._left_out = list(self._unchanged(kernel_items, store.green()))
+        self._left_out = list(self._unchanged(kernel_items, results.green()))
         dropped = frozenset(self._left_out)
 
         def is_left_out(item: pytest.Item) -> bool:
@@ -44,6 +45,14 @@ class IncrementalPlugin:
 
         config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
         items[:] = [item for item in items if not is_left_out(item)]
+
+    def _results(self) -> ResultCache | None:
+        if (folder := self._run.dispatcher.store_folder) is None:
+            return None
+        from kerneltest.core.files import DiskStore
+        from kerneltest.records.result_cache import ResultCache
+
+        return ResultCache(DiskStore(folder))
 
     def _unchanged(self, items: Sequence[KernelItem], green: dict[str, str]) -> Iterator[str]:
         """Yields the node ids of the items whose key is that under which they were green."""
@@ -85,7 +94,7 @@ class IncrementalPlugin:
 
     def store_green_items(self, run: RecordedRun) -> None:
         """Stores the keys and the records of green items; drops items that are not green."""
-        if (store := self._run.reuse.store) is None:
+        if (results := self._results()) is None:
             return
         from kerneltest.records.result_cache import read_keys
 
@@ -101,9 +110,9 @@ class IncrementalPlugin:
                 if items.get(record.item) and record.tier is not Tier.DEVICE and not record.reused_from:
                     records[record.item].append(record)
         for name, found in records.items():
-            store.keep(name, items[name] or "", found, run.plan.started)
-        store.prune()
-        store.update(items)
+            results.keep(name, items[name] or "", found, run.plan.started)
+        results.store.prune()
+        results.update(items)
 
     def summary(self) -> str:
         """Returns a line about the items that were left out, or ""."""

@@ -13,7 +13,7 @@ from kerneltest.execute.settings import RunSettings
 from kerneltest.pytest_plugin.collection import Collection
 from kerneltest.pytest_plugin.dispatch import Dispatcher
 from kerneltest.pytest_plugin.options import read_settings, resolve_path
-from kerneltest.pytest_plugin.run_folder import FolderError, PlanFile, ResultReuse, RunFolder, remove_abandoned_folders
+from kerneltest.pytest_plugin.run_folder import FolderError, PlanFile, RunFolder, remove_abandoned_folders
 from kerneltest.pytest_plugin.summary import Reporter
 from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
 
@@ -58,7 +58,6 @@ class PytestRun:
       folder: of the run.
       plan: in that folder.
       collection: the pairings that were collected, and what is selected of them.
-      reuse: results of earlier runs.
       dispatcher: chooses the executor of each item.
       reporter: reports how the run ended.
       crashes: of xdist workers.
@@ -70,7 +69,6 @@ class PytestRun:
     folder: RunFolder
     plan: PlanFile
     collection: Collection
-    reuse: ResultReuse
     dispatcher: Dispatcher
     reporter: Reporter
     crashes: XdistCrashes
@@ -85,7 +83,7 @@ class PytestRun:
         settings, role, collects_only = read_settings(config), XdistRole.of(config), config.option.collectonly
         folder = _claim_folder(config, settings, role)
         plan = PlanFile.open(folder, settings, may_resume=not (role.is_worker or collects_only))
-        collection, reuse = Collection(), ResultReuse(config)
+        collection = Collection()
         reporter = Reporter(folder, settings.report)
         dispatcher = Dispatcher(
             config,
@@ -94,11 +92,10 @@ class PytestRun:
             collection,
             shard=role.name,
             arguments=pytest_arguments(config, role),
-            reuse=reuse,
             reporter=None if role.is_worker else reporter,
         )
         crashes = XdistCrashes(folder.path, dispatcher)
-        return cls(config, settings, role, folder, plan, collection, reuse, dispatcher, reporter, crashes)
+        return cls(config, settings, role, folder, plan, collection, dispatcher, reporter, crashes)
 
     @property
     def has_plan(self) -> bool:

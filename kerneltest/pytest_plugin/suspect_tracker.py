@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kerneltest.core.files import open_inside
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.pytest_plugin.crash_reports import ends_its_process
-from kerneltest.records.files import open_inside, slug
+from kerneltest.records.files import slug
 from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.reproduce.script_writer import save_reproduction

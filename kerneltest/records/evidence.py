@@ -8,9 +8,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from kerneltest.core.files import escapes_folder
 from kerneltest.core.source_location import relative_path
 from kerneltest.numerics.spread import ErrorShare
-from kerneltest.records.files import ReadsSpecialFloats, escapes_folder
+from kerneltest.records.files import ReadsSpecialFloats
 
 Float = Annotated[float, ReadsSpecialFloats()]
 Element = Annotated[float | int | bool, ReadsSpecialFloats()]  # of an array

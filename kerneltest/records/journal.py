@@ -14,7 +14,8 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter
 
-from kerneltest.records.files import dumps, open_inside
+from kerneltest.core.files import open_inside
+from kerneltest.records.files import dumps
 
 _MOST_BYTES = 2**16
 _PHASE = 32  # bytes reserved for the phase and the concurrent compilations, which are rewritten by themselves

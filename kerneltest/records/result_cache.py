@@ -1,24 +1,17 @@
 """Cache of green items between runs: the key under which each item was green, and its records."""
 
-import gzip
-import hashlib
 import json
-import os
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kerneltest.core.files import DiskStore, open_inside
+from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.files import open_inside
 from kerneltest.records.record_files import line_of
 from kerneltest.records.schema import Record
 
-_INDEX = "index.json"
-_LEVEL = 3  # of gzip; the highest level takes three times as long
-_MOST = 2**28  # bytes of records of all items
-_MOST_INDEX = 2**26  # bytes of the index, and of the head of a file
+_INDEX = "green/index.json.gz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,45 +28,40 @@ class CachedResult:
 
 
 class ResultCache:
-    """A folder with an index of keys and one file of records for each green item.
+    """An index of keys and one file of records for each green item, in a store.
 
-    Several runs may use it at once: files are replaced atomically, and unreadable files count as missing.
+    Files that cannot be read count as missing.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, store: DiskStore) -> None:
+        self.store = store
 
     def green(self) -> dict[str, str]:
         """Returns the key of each item when it was last green, by node id."""
         try:
-            with open_inside(self.folder, _INDEX) as file:
-                found = json.loads(file.read(_MOST_INDEX))
-        except (OSError, ValueError, RecursionError):
+            found = json.loads(self.store.read(_INDEX) or b"{}")
+        except (ValueError, RecursionError):
             return {}
         entries = found.items() if isinstance(found, dict) else ()
         return {name: made for name, made in entries if isinstance(made, str)}
 
     def records(self, item: str, made: str) -> CachedResult | None:
         """Returns the records of an item whose key is still `made`; None if there are none."""
-        path = self._path(item)
         try:
-            with open_inside(self.folder, path.name) as packed, gzip.open(packed, "rb") as file:
-                head = json.loads(file.readline(_MOST_INDEX))
-                if head["made"] != made:
-                    return None
-                lines, families = file.read(_MOST), tuple(map(str, head["families"]))
-            os.utime(path)  # the least recently used files are dropped first
-        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError):
+            line, _, lines = (self.store.read(_name(item)) or b"").partition(b"\n")
+            head = json.loads(line)
+            families = tuple(map(str, head["families"]))
+            is_complete = head["made"] == made and lines.endswith(b"\n")
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        return CachedResult(lines, families) if lines.endswith(b"\n") else None
+        return CachedResult(lines, families) if is_complete else None
 
     def update(self, items: Mapping[str, str | None]) -> None:
         """Stores the keys of green items; removes items that are not green (None) with their records."""
-        green = {**self.green(), **items}
-        for name in (name for name, made in items.items() if not made):
-            with suppress(OSError):
-                self._path(name).unlink(missing_ok=True)
-        self._write(_INDEX, json.dumps({name: made for name, made in green.items() if made}, indent=0).encode())
+        for item in (item for item, made in items.items() if not made):
+            self.store.remove(_name(item))
+        green = {item: made for item, made in {**self.green(), **items}.items() if made}
+        self.store.write(_INDEX, json.dumps(green, indent=0).encode())
 
     def keep(self, item: str, made: str, records: Sequence[Record], when: str) -> None:
         """Stores the records of a green item of a run that began at `when`.
@@ -85,34 +73,11 @@ class ResultCache:
         families = dict.fromkeys(record.family for record in records)
         head = json.dumps({"made": made, "families": list(families)}).encode()
         lines = (line_of(replace(record, reused_from=record.reused_from or when)) for record in records)
-        self._write(self._path(item).name, gzip.compress(b"\n".join([head, *lines, b""]), _LEVEL, mtime=0))
+        self.store.write(_name(item), b"\n".join([head, *lines, b""]))
 
-    def prune(self, most: int = _MOST) -> None:
-        """Drops the least recently used records until at most `most` bytes are left."""
-        found = []
-        for path in self.folder.glob("*.jsonl.gz"):
-            with suppress(OSError):  # another run may have dropped it
-                found.append((path.stat().st_mtime, path.stat().st_size, path))
-        for _, size, path in sorted(found, reverse=True):
-            most -= size
-            if most < 0:
-                with suppress(OSError):
-                    path.unlink()
 
-    def _path(self, item: str) -> Path:
-        return self.folder / f"{hashlib.sha256(item.encode()).hexdigest()[:16]}.jsonl.gz"
-
-    def _write(self, name: str, content: bytes) -> None:
-        written = self.folder / f"{name}.{os.getpid()}.tmp"
-        try:
-            self.folder.mkdir(exist_ok=True)
-            written.unlink(missing_ok=True)
-            with open_inside(self.folder, written.name, "xb") as file:
-                file.write(content)
-            written.replace(self.folder / name)
-        except OSError:  # the next run then runs everything, as without a cache
-            with suppress(OSError):
-                written.unlink(missing_ok=True)
+def _name(item: str) -> str:
+    return f"green/{Fingerprint.of(item).text}.jsonl.gz"
 
 
 def _has_files(record: Record) -> bool:

@@ -48,10 +48,15 @@ def rewrite_jaxpr(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
 
 def rewrite_params(params: Params, rule: Rule) -> dict[str, Any]:
     """Applies `rule` to the jaxprs in an equation's parameters."""
+    return map_jaxprs(params, lambda jaxpr: rewrite_jaxpr(jaxpr, rule))
+
+
+def map_jaxprs(params: Params, change: Callable[[Jaxpr], Jaxpr]) -> dict[str, Any]:
+    """Returns an equation's parameters with all jaxprs in them changed, open or closed."""
 
     def inner(value: Any) -> Any:
         if isinstance(value, (ClosedJaxpr, OpenJaxpr)):
-            return rewrite_jaxpr(value, rule)
+            return change(value)
         if isinstance(value, (tuple, list)) and any(isinstance(v, (ClosedJaxpr, OpenJaxpr)) for v in value):
             return type(value)(map(inner, value))
         return value

@@ -14,7 +14,7 @@ from jax.experimental.pallas import tpu as pltpu
 import kerneltest as kt
 import kerneltest.execute.invariants
 from kerneltest.core.dtypes import ShapeDtype
-from kerneltest.localize.call_mutations import call_repairs
+from kerneltest.localize.call_operators import call_repairs
 from kerneltest.trace.tracing import trace_function
 from kerneltest.trace.walk import iter_equations, primitive_name
 from tests.localize.fault_cases import locate_case, make_case

@@ -2,11 +2,13 @@
 
 import gzip
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kerneltest.core.files import DiskStore
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.record_files import RECORD_LINE
@@ -24,7 +26,7 @@ def _records(store: ResultCache, item: str, made: str) -> list[Record]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> ResultCache:
-    return ResultCache(tmp_path / "green")
+    return ResultCache(DiskStore(tmp_path))
 
 
 def test_records_come_back_with_the_day_of_the_run_that_found_them(store: ResultCache) -> None:
@@ -62,7 +64,7 @@ def test_what_does_not_stand_alone_is_not_kept(store: ResultCache, records: list
 @pytest.mark.parametrize("damage", [b"", b"no gzip", None], ids=["empty", "other", "cut off"])
 def test_a_damaged_file_counts_as_missing(store: ResultCache, damage: bytes | None) -> None:
     store.keep("item", "1", [case(case="a")], NOW)
-    (path,) = store.folder.glob("*.gz")
+    (path,) = (store.store.folder / "green").glob("*.gz")
     path.write_bytes(path.read_bytes()[:-9] if damage is None else damage)
     assert store.records("item", "1") is None
 
@@ -70,11 +72,11 @@ def test_a_damaged_file_counts_as_missing(store: ResultCache, damage: bytes | No
 def test_what_was_used_longest_ago_is_dropped_first(store: ResultCache) -> None:
     for number, item in enumerate(("first", "second", "third")):
         store.keep(item, "1", [case(case="a")], NOW)
-        (path,) = (each for each in store.folder.glob("*.gz") if each.stat().st_mtime > 1e9)
+        (path,) = (each for each in (store.store.folder / "green").glob("*.gz") if each.stat().st_mtime > 1e9)
         os.utime(path, (number, number))
     size = path.stat().st_size
     assert _records(store, "first", "1")  # which is a use
-    store.prune(most=2 * size + size // 2)
+    store.store.prune(2 * size + size // 2)
     assert [bool(_records(store, item, "1")) for item in ("first", "second", "third")] == [True, False, True]
 
 
@@ -85,7 +87,7 @@ def test_what_is_not_green_is_forgotten(store: ResultCache) -> None:
     store.update({"two": None, "three": "1"})
     assert store.green() == {"one": "1", "three": "1"}
     assert [bool(_records(store, item, "1")) for item in ("one", "two")] == [True, False]
-    (store.folder / "index.json").write_text("[", encoding="utf-8")
+    (store.store.folder / "green" / "index.json.gz").write_bytes(gzip.compress(b"["))
     assert store.green() == {}
 
 
@@ -95,12 +97,12 @@ def test_what_is_not_green_is_forgotten(store: ResultCache) -> None:
     ids=["a pipe", "deep lists", "deep objects", "no texts", "a list", "no JSON"],
 )
 def test_an_index_of_anything_neither_hangs_nor_raises(store: ResultCache, index: str | None) -> None:
-    store.folder.mkdir()
-    path = store.folder / "index.json"
+    path = store.store.folder / "green" / "index.json.gz"
+    path.parent.mkdir()
     if index is None:
         os.mkfifo(path)
     else:
-        path.write_text(index, encoding="utf-8")
+        path.write_bytes(gzip.compress(index.encode()))
     assert store.green() == {}
     store.update({"one": "1"})
     assert store.green() == {"one": "1"}
@@ -109,7 +111,7 @@ def test_an_index_of_anything_neither_hangs_nor_raises(store: ResultCache, index
 @pytest.mark.parametrize("kind", ["a pipe", "a folder", "a symlink", "a deep head"])
 def test_records_of_anything_neither_hang_nor_raise(store: ResultCache, kind: str) -> None:
     store.keep("item", "1", [case(case="a")], NOW)
-    (path,) = store.folder.glob("*.gz")
+    (path,) = (store.store.folder / "green").glob("*.gz")
     path.rename(other := path.with_suffix(".other"))
     match kind:
         case "a pipe":
@@ -121,7 +123,7 @@ def test_records_of_anything_neither_hang_nor_raise(store: ResultCache, kind: st
         case _:
             path.write_bytes(gzip.compress(b"[" * 200_000 + b"\n"))
     assert store.records("item", "1") is None
-    store.prune(most=0)
-    os.mkfifo(store.folder / f"{path.name}.{os.getpid()}.tmp")
+    store.store.prune(0)
+    os.mkfifo(path.parent / f"{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     store.keep("item", "1", [case(case="a")], NOW)
     assert bool(store.records("item", "1")) is (kind != "a folder")

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from kerneltest.cli import main
+from kerneltest.core.files import open_inside
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.files import RecordError, dumps, open_inside
+from kerneltest.records.files import RecordError, dumps
 from kerneltest.records.record_files import (
     RecordWriter,
     load_arguments,

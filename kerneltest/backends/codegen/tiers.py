@@ -1,6 +1,5 @@
 """The tiers of GPU code without a GPU: JAX's lowering, and Triton's compiler."""
 
-import atexit
 import functools
 import importlib.util
 import math
@@ -13,15 +12,12 @@ from typing import Any
 import jax
 from jax.sharding import AbstractDevice, AbstractMesh
 
-from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.compile_cache import Answer, cached_compile
-from kerneltest.backends.jitted import compile_each, unique_names
+from kerneltest.backends.compilation import Answer, CompiledCall, Compiler, CompileTier, LowerTier
 from kerneltest.backends.lowering_errors import Excess, Rule, lowering_failure
-from kerneltest.backends.workers import Workers
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import in_order
-from kerneltest.core.targets import TARGETS, X_BY_JAX, Target, Tier
+from kerneltest.core.targets import TARGETS, X_BY_JAX, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_text
 from kerneltest.trace.jax_compat.source_lines import line_of
@@ -208,6 +204,10 @@ class LoweredKernel:
         """The MLIR module as text."""
         return module_text(self.bytecode)
 
+    @property
+    def suffix(self) -> str:
+        return "ttir" if self.language == "triton" else ""
+
 
 def lower(traced: Traced, target: Target) -> tuple[LoweredKernel, ...]:
     """Lowers every Pallas call of a kernel for a target.
@@ -270,42 +270,13 @@ def _kernel(call: CustomCall) -> LoweredKernel:
     )
 
 
-# Compilation of lowered kernels by Triton, in parallel child processes, with a cache on disk.
+# Compilation of lowered kernels by Triton.
 
-# LLVM can take minutes for a block that is too large for the registers.
-SECONDS = 120.0
-
-_workers = Workers("kerneltest.backends.codegen.triton_compiler", "Triton's compiler")
-atexit.register(_workers.close)
+COMPILER = Compiler("kerneltest.backends.codegen.triton_compiler", "Triton's compiler", "facts", "assembly")
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledKernel:
-    """One compiled kernel.
-
-    Attributes:
-      facts: registers per thread, bytes of shared memory, of stack and of spilled registers, counts of instructions.
-      advice: facts that its author may want to change, in words.
-      assembly: PTX or AMDGCN.
-    """
-
-    facts: dict[str, int]
-    advice: tuple[str, ...]
-    assembly: str
-
-
-@functools.cache
-def triton_version() -> str:
-    """Returns the version of the installed triton package."""
-    return metadata.version("triton")
-
-
-def compile_kernel(kernel: LoweredKernel, target: Target) -> CompiledKernel:
-    """Compiles one kernel, or returns it from the cache.
-
-    Raises:
-      Failure: the compiler's error, its death or its timeout.
-    """
+def compile_kernel(kernel: LoweredKernel, target: Target) -> CompiledCall:
+    """Compiles one kernel; see `CompileTier.compile`."""
     text = kernel.text
     request = {
         "text": text,
@@ -316,28 +287,21 @@ def compile_kernel(kernel: LoweredKernel, target: Target) -> CompiledKernel:
         "stages": kernel.stages,
         "shared_memory": target.shared_memory,
     }
-    keys = frozenset({"facts", "assembly"})
-    answer = cached_compile(request, {"triton": triton_version()}, keys, lambda: _ask(request))
+    answer = COMPILER.ask(request, {"triton": metadata.version("triton")})
     if "verdict" in answer:
-        raise _failure(answer, kernel.name)
-    return CompiledKernel(answer["facts"], _advice(answer["facts"], text, target), answer["assembly"])
+        raise _compile_failure(answer, kernel.name)
+    ending = "ptx" if target.platform == "cuda" else "amdgcn"
+    return CompiledCall(answer["facts"], _advice(answer["facts"], text, target), {ending: answer["assembly"]})
 
 
-def _failure(answer: Answer, kernel: str) -> Failure:
+def _compile_failure(answer: Answer, kernel: str) -> Failure:
     verdict, message = Verdict(answer["verdict"]), answer["message"]
-    if verdict is not Verdict.RESOURCE_EXCEEDED:
-        return Failure(verdict, NotBuilt(Stage.COMPILE, kernel, "", message))
-    needed, available = answer.get("needed"), answer.get("available")
-    detail = ResourceExceeded(Stage.COMPILE, kernel, "shared memory", needed, available, "B", message)
-    return Failure(verdict, detail)
-
-
-def _ask(request: dict[str, Any]) -> Answer:
-    answer: Answer = _workers.ask(request, SECONDS)
-    said = [line for line in answer.pop("stderr").splitlines() if "error" in line.lower()]
-    if answer.get("verdict") == Verdict.COMPILE_ERROR and said:
-        answer["message"] += f" ({said[-1].strip()})"
-    return answer
+    if verdict is Verdict.RESOURCE_EXCEEDED:
+        needed, available = answer.get("needed"), answer.get("available")
+        detail = ResourceExceeded(Stage.COMPILE, kernel, "shared memory", needed, available, "B", message)
+        return Failure(verdict, detail)
+    said = f"{message} ({answer['printed']})" if answer.get("printed") else message
+    return Failure(verdict, NotBuilt(Stage.COMPILE, kernel, "", said))
 
 
 def _advice(facts: dict[str, int], text: str, target: Target) -> tuple[str, ...]:
@@ -368,67 +332,34 @@ def unsupported_on(traced: Traced, target: Target) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class LowerGpu(Backend):
+class LowerGpu(LowerTier):
     """Lowering to Triton IR, or to Mosaic GPU's for kernels written in it."""
-
-    id: str
-    target: Target
-    tier = Tier.LOWER
-
-    @property
-    def platform(self) -> str:
-        return self.target.platform
 
     def unsupported_reason(self, traced: Traced) -> str:
         return unsupported_on(traced, self.target)
 
     def unavailable_for(self, traced: Traced) -> str:
         # Mosaic GPU kernels are lowered together with the function around them.
-        return traced.not_local if "mosaic_gpu" in traced.dialects else Backend.unavailable_for(self, traced)
+        return traced.not_local if "mosaic_gpu" in traced.dialects else super().unavailable_for(traced)
 
-    def prepare(self, traced: Traced) -> Artifact:
-        kernels = lower(traced, self.target)
-        return Artifact(len(kernels), files=lambda: _files(kernels))
+    def lower(self, traced: Traced) -> tuple[LoweredKernel, ...]:
+        return lower(traced, self.target)
 
 
-@dataclass(frozen=True, slots=True)
-class CompileGpu(Backend):
+class CompileGpu(CompileTier, LowerGpu):
     """Compilation by the `triton` package to PTX and machine code, or to AMDGCN."""
 
-    id: str
-    target: Target
-    tier = Tier.COMPILE
-
-    @property
-    def platform(self) -> str:
-        return self.target.platform
+    package = "triton"
 
     def unavailable(self) -> str:
         if importlib.util.find_spec("triton") is None:
             return "the triton package is not installed (pip install kerneltest[compile]); lower:* works without it"
-        return Backend.unavailable(self)
-
-    def lowering_backend(self) -> str:
-        return f"{Tier.LOWER}:{self.target}"
+        return super().unavailable()
 
     def unsupported_reason(self, traced: Traced) -> str:
         if "mosaic_gpu" in traced.dialects:
             return "Mosaic GPU code is compiled by XLA, not by Triton"
-        return unsupported_on(traced, self.target)
+        return super().unsupported_reason(traced)
 
-    def prepare(self, traced: Traced) -> Artifact:
-        kernels = lower(traced, self.target)
-        compiled_calls = compile_each(kernels, self.target, compile_kernel)
-        advice = tuple(f"{name}: {line}" for name, compiled in compiled_calls.items() for line in compiled.advice)
-        ending = "ptx" if self.target.platform == "cuda" else "amdgcn"
-        assembly = {f"{name}.{ending}": compiled.assembly for name, compiled in compiled_calls.items()}
-        facts = {name: compiled.facts for name, compiled in compiled_calls.items()}
-        return Artifact(len(kernels), facts, advice, lambda: {**_files(kernels), **assembly})
-
-    def environment(self) -> dict[str, Any]:
-        return {"triton": triton_version()}
-
-
-def _files(kernels: tuple[LoweredKernel, ...]) -> dict[str, str]:
-    return {f"{name}.ttir": kernel.text for name, kernel in unique_names(kernels) if kernel.language == "triton"}
+    def compile(self, call: LoweredKernel) -> CompiledCall:
+        return compile_kernel(call, self.target)

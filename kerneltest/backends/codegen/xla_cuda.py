@@ -1,6 +1,5 @@
 """XLA's CUDA compiler without a GPU, for whole jitted functions, Mosaic GPU kernels included."""
 
-import atexit
 import base64
 import functools
 import importlib.util
@@ -14,10 +13,9 @@ import numpy as np
 
 from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.codegen.tiers import unsupported_on
-from kerneltest.backends.compile_cache import Answer, cached_compile
+from kerneltest.backends.compilation import Compiler
 from kerneltest.backends.jitted import compile_failure, describe_compile_failure
 from kerneltest.backends.lowering_errors import user_place
-from kerneltest.backends.workers import Workers
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target, Tier
@@ -26,10 +24,7 @@ from kerneltest.trace.platform_dispatch import abstract_platform
 from kerneltest.trace.runnable import runnable
 from kerneltest.trace.tracing import Traced
 
-SECONDS = 120.0
-
-_workers = Workers("kerneltest.backends.codegen.xla_compiler", "XLA's CUDA compiler")
-atexit.register(_workers.close)
+COMPILER = Compiler("kerneltest.backends.codegen.xla_compiler", "XLA's CUDA compiler", "hlo")
 
 # XLA's GpuTargetConfigProto for an H200, with NVIDIA's figures for the chip (SXM, 141 GB).
 _H200 = """
@@ -109,18 +104,10 @@ def _compile(function: Callable[..., Any], inputs: Sequence[ShapeDtype]) -> str:
         raise compile_failure(error) from error
     request = {"module": base64.b64encode(module_bytes(lowered)).decode(), "target": _H200}
     versions = {name: metadata.version(name) for name in ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt")}
-    answer = cached_compile(request, versions, frozenset({"hlo"}), lambda: _ask(request))
+    answer = COMPILER.ask(request, versions)
     if "verdict" in answer:
-        raise describe_compile_failure(answer["error"], answer["message"], user_place(answer["printed"]))
+        printed, message = answer["printed"], answer["message"]
+        said = f"{message} ({printed})" if printed and printed not in message else message
+        raise describe_compile_failure(answer["error"], said, user_place(printed))
     hlo: str = answer["hlo"]
     return hlo
-
-
-def _ask(request: dict[str, Any]) -> Answer:
-    answer: Answer = _workers.ask(request, SECONDS)
-    printed = [line for line in answer.pop("stderr").splitlines() if "error" in line.lower()]
-    if "verdict" in answer:
-        answer["printed"] = printed[-1].strip() if printed else ""
-        if printed and printed[-1] not in answer["message"]:
-            answer["message"] += f" ({answer['printed']})"
-    return answer

@@ -1,6 +1,5 @@
 """The tiers of TPU code without a TPU: JAX's lowering, and XLA's TPU compiler."""
 
-import atexit
 import base64
 import functools
 import importlib.util
@@ -13,17 +12,14 @@ import jax
 import numpy as np
 from jax.experimental import pallas as pl
 
-from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.compile_cache import Answer, cached_compile
-from kerneltest.backends.jitted import compile_each, prefix, unique_names
+from kerneltest.backends.compilation import CompiledCall, Compiler, CompileTier, LowerTier, prefix
 from kerneltest.backends.lowering_errors import lowering_failure, match_rule, user_place
 from kerneltest.backends.tpu.errors import COMPILING, LOWERING, format_size, tile_advice, vmem_limit, windows
-from kerneltest.backends.workers import Workers
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import in_order
-from kerneltest.core.targets import Tier, Tpu
+from kerneltest.core.targets import Tpu
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.abstract_devices import TPU_CUSTOM_CALL, module_bytes, mosaic_module, mosaic_text
 from kerneltest.trace.jax_compat.mlir import custom_calls
@@ -48,6 +44,8 @@ class MosaicModule:
     call: Call
     stablehlo: bytes
     mosaic: tuple[bytes, ...]
+
+    suffix = "mosaic.mlir"
 
     @property
     def name(self) -> str:
@@ -93,32 +91,15 @@ def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
     return MosaicModule(call, module_bytes(lowered), mosaic)
 
 
-# Compilation of lowered TPU kernels by XLA, in parallel child processes, with a cache on disk.
+# Compilation of lowered TPU kernels by XLA.
 
-# XLA takes most of a minute to reject a window that is too large.
-SECONDS = 120.0
-
-_workers = Workers("kerneltest.backends.tpu.compiler", "XLA's TPU compiler")
-atexit.register(_workers.close)
+COMPILER = Compiler("kerneltest.backends.tpu.compiler", "XLA's TPU compiler", "facts")
 
 _USED = re.compile(r"(?:Used|Scoped allocation with size) ([\d.]+)([KMG]) (?:of|and limit) ([\d.]+)([KMG])")
 _ALLOCATION = in_order(r".*?Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\)", r".*?space=vmem")
 _REASON = "RESOURCE_EXHAUSTED: VMEM"  # the same for all wordings of XLA, and for kernels that are not compiled
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 _MOST_WINDOWS = 4  # that a message lists
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledModule:
-    """One compiled kernel.
-
-    Attributes:
-      facts: bytes of VMEM and SMEM used and available, scheduled bundles of instructions, bytes moved.
-      advice: facts that its author may want to change, in words.
-    """
-
-    facts: dict[str, int]
-    advice: tuple[str, ...]
 
 
 @functools.cache
@@ -152,20 +133,15 @@ def version() -> str:
     return metadata.version("libtpu")
 
 
-def compile_module(module: MosaicModule, tpu: Tpu) -> CompiledModule:
-    """Compiles one kernel, or returns it from the cache.
-
-    Raises:
-      Failure: the compiler's error, its death or its timeout; also if the blocks need more VMEM than there is, without
-        a call of the compiler.
-    """
+def compile_module(module: MosaicModule, tpu: Tpu) -> CompiledCall:
+    """Compiles one kernel; see `CompileTier.compile`. The compiler is not asked if the blocks need too much VMEM."""
     arrays = windows(module.call)
     allowed = vmem_limit(module.call, tpu)
     if (needed := sum(window.size for window in arrays)) > allowed:
         raise Failure(Verdict.RESOURCE_EXCEEDED, _vmem_exceeded(module, tpu, needed, allowed))
     request = {"module": base64.b64encode(module.stablehlo).decode(), "topology": tpu.topology}
     try:
-        answer = cached_compile(request, {"libtpu": version()}, frozenset({"facts"}), lambda: _ask(request))
+        answer = COMPILER.ask(request, {"libtpu": version()})
     except Failure as failure:
         known = match_rule(failure.stderr, COMPILING)
         detail = prefix(failure.detail, f"{known.words}\n") if known else failure.detail
@@ -179,13 +155,7 @@ def compile_module(module: MosaicModule, tpu: Tpu) -> CompiledModule:
         "SMEM": facts.pop("SMEM"),
         "SMEM there is": tpu.smem,
     }
-    return CompiledModule({**memory, **facts}, tile_advice(arrays))
-
-
-def _ask(request: dict[str, Any]) -> Answer:
-    answer: Answer = _workers.ask(request, SECONDS)
-    answer.pop("stderr")
-    return answer
+    return CompiledCall({**memory, **facts}, tile_advice(arrays))
 
 
 def _compile_failure(text: str, module: MosaicModule, tpu: Tpu) -> Failure:
@@ -227,63 +197,24 @@ def _vmem_exceeded(module: MosaicModule, tpu: Tpu, needed: int, allowed: int) ->
     return ResourceExceeded(Stage.COMPILE, module.name, "VMEM", needed, allowed, "B", words, _REASON)
 
 
-def unsupported_on(traced: Traced, tpu: Tpu) -> str:
-    """Returns why kernels of this dialect are not lowered for a TPU, or ""."""
-    foreign = traced.foreign_dialect({"triton", "mosaic_gpu"})
-    return f"a kernel written for {foreign} cannot be lowered for {tpu}" if foreign else ""
-
-
-@dataclass(frozen=True, slots=True)
-class LowerTpu(Backend):
+class LowerTpu(LowerTier):
     """Lowering to Mosaic."""
 
-    id: str
-    target: Tpu
-    tier = Tier.LOWER
-
-    @property
-    def platform(self) -> str:
-        return self.target.id
-
     def unsupported_reason(self, traced: Traced) -> str:
-        return unsupported_on(traced, self.target)
+        foreign = traced.foreign_dialect({"triton", "mosaic_gpu"})
+        return f"a kernel written for {foreign} cannot be lowered for {self.target}" if foreign else ""
 
-    def prepare(self, traced: Traced) -> Artifact:
-        modules = lower(traced, self.target)
-        return Artifact(len(modules), files=lambda: _files(modules))
+    def lower(self, traced: Traced) -> tuple[MosaicModule, ...]:
+        return lower(traced, self.target)
 
 
-@dataclass(frozen=True, slots=True)
-class CompileTpu(Backend):
+class CompileTpu(CompileTier, LowerTpu):
     """Compilation by libtpu."""
 
-    id: str
-    target: Tpu
-    tier = Tier.COMPILE
-
-    @property
-    def platform(self) -> str:
-        return self.target.id
+    package = "libtpu"
 
     def unavailable(self) -> str:
-        return Backend.unavailable(self) or problem(self.target)
+        return super().unavailable() or problem(self.target)
 
-    def lowering_backend(self) -> str:
-        return f"{Tier.LOWER}:{self.target}"
-
-    def unsupported_reason(self, traced: Traced) -> str:
-        return unsupported_on(traced, self.target)
-
-    def prepare(self, traced: Traced) -> Artifact:
-        modules = lower(traced, self.target)
-        compiled_calls = compile_each(modules, self.target, compile_module)
-        advice = tuple(f"{name}: {line}" for name, compiled in compiled_calls.items() for line in compiled.advice)
-        facts = {name: compiled.facts for name, compiled in compiled_calls.items()}
-        return Artifact(len(modules), facts, advice, lambda: _files(modules))
-
-    def environment(self) -> dict[str, Any]:
-        return {"libtpu": version()}
-
-
-def _files(modules: tuple[MosaicModule, ...]) -> dict[str, str]:
-    return {f"{name}.mosaic.mlir": module.text for name, module in unique_names(modules)}
+    def compile(self, call: MosaicModule) -> CompiledCall:
+        return compile_module(call, self.target)

@@ -28,7 +28,7 @@ def _mutate(chosen: argparse.Namespace) -> int:
 
     if chosen.list:
         for operator in OPERATORS.entries():
-            print(f"{operator.name:26} {operator.bug}")
+            print(f"{operator.name:26} {operator.mistake}")
         return 0
     if chosen.jobs < 1:
         return refuse("mutate", ValueError(f"--jobs must be at least 1, not {chosen.jobs}"))

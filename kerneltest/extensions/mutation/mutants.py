@@ -4,8 +4,9 @@ A mutant is like one edit of the source. It changes all equations of one primiti
 signature, so that it is the same mutant at all lengths.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from jax.extend.core import jaxpr_as_fun
 
@@ -15,14 +16,13 @@ from kerneltest.backends.jitted import NumpyExecutable, NumpyPath
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Tracer
-from kerneltest.extensions.mutation.operators import OPERATORS, EquationChange, Operator
-from kerneltest.localize.sites import locate_equations
+from kerneltest.extensions.mutation.operators import OPERATORS
+from kerneltest.localize.edits import EquationChange
+from kerneltest.localize.operators import Operator
+from kerneltest.localize.sites import LocatedJaxpr, Site, locate_equations
 from kerneltest.plan.signatures import Signature
-from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr
-from kerneltest.trace.jax_compat.source_lines import place_of
-from kerneltest.trace.rewrite import rewrite_jaxpr
+from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr
 from kerneltest.trace.tracing import Traced, analyze
-from kerneltest.trace.walk import iter_equations, primitive_name
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,14 +53,12 @@ class InvalidMutantError(Exception):
     """An operator could not change an equation. The message says why."""
 
 
-def find_mutants(jaxpr: Jaxpr, operators: Collection[Operator]) -> Iterator[KernelMutant]:
+def find_mutants(jaxpr: ClosedJaxpr, operators: Collection[Operator]) -> Iterator[KernelMutant]:
     """Yields the mutants of a jaxpr with located equations, in the order of its equations, some more than once."""
-    for equation, _ in iter_equations(jaxpr):
-        if (place := place_of(equation.source_info)) is None:
-            continue
+    for site in LocatedJaxpr(jaxpr).sites():
         for operator in operators:
-            for change in _changes(operator, equation):
-                yield KernelMutant(*place, operator.name, primitive_name(equation), change.phrase)
+            for change in _changes(operator, site):
+                yield KernelMutant(*_place(site), operator.name, site.name, change.phrase)
 
 
 def apply_mutant(jaxpr: ClosedJaxpr, mutant: KernelMutant) -> ClosedJaxpr | None:
@@ -71,34 +69,28 @@ def apply_mutant(jaxpr: ClosedJaxpr, mutant: KernelMutant) -> ClosedJaxpr | None
     """
     operator = OPERATORS.get(mutant.operator)
     assert operator is not None
-    changed = 0
-
-    def rule(equation: Equation) -> Sequence[Equation] | None:
-        nonlocal changed
-        if primitive_name(equation) != mutant.primitive:
-            return None
-        if place_of(equation.source_info) != (mutant.file, mutant.line, mutant.column):
-            return None
-        for change in _changes(operator, equation):
-            if change.phrase == mutant.phrase:
-                changed += 1
-                return _make(change)
-        return None
-
-    result = rewrite_jaxpr(jaxpr, rule)
-    return result if changed else None
-
-
-def _changes(operator: Operator, equation: Equation) -> list[EquationChange]:
-    """Returns the changes of an equation, one for each phrase."""
-    return list({change.phrase: change for change in operator.mutate(equation)}.values())
-
-
-def _make(change: EquationChange) -> Sequence[Equation]:
+    place = mutant.file, mutant.line, mutant.column
     try:
-        return change.equations()
+        return LocatedJaxpr(jaxpr).change(
+            lambda site: site.name == mutant.primitive and bool(site.frames) and _place(site) == place,
+            partial(_changes, operator),
+            mutant.phrase,
+        )
     except Exception as error:
         raise InvalidMutantError(f"{type(error).__name__}: {error}") from error
+
+
+def _changes(operator: Operator, site: Site) -> Iterator[EquationChange]:
+    # Several arrays of a call may have the same change; the phrase stands for the last one.
+    assert operator.plant is not None
+    yield from {change.phrase: change for change in operator.plant(site)}.values()
+
+
+def _place(site: Site) -> tuple[str, int, int]:
+    # One edit of the source changes what a helper computes, whoever calls it: only the innermost frame counts.
+    location, column = site.frames[0]
+    file, _, line = location.rpartition(":")
+    return file, int(line), column
 
 
 # A tracer that gives a mutant in place of the kernel, and a backend that evaluates it without a compiler.

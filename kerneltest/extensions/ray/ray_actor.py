@@ -148,14 +148,14 @@ def _files_of(record: Record) -> list[str]:
 
 def _local_setup(setup: WorkerSetup, root: Path, folder: Path, node: str) -> WorkerSetup:
     """Returns the setup of the workers on this machine."""
-    executables = setup.executables if setup.executables is not None and setup.executables.is_dir() else None
+    store = setup.store if setup.store is not None and setup.store.is_dir() else None
     published = Path(os.path.normpath(root / os.path.relpath(setup.folder, setup.root)))
     return replace(
         setup,
         folder=folder,
         shard=f"ray-{node[:8]}-{os.getpid()}",
         root=root,
-        executables=executables,
+        store=store,
         published_folder=published,
     )
 

@@ -9,9 +9,9 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
+from kerneltest.core.files import open_inside
 from kerneltest.core.verdicts import Gap
 from kerneltest.records.evidence import Evidence, Window, instability_note
-from kerneltest.records.files import open_inside
 from kerneltest.records.runs import Overlay, OverlayRow, RunRecords, load_windows
 from kerneltest.records.schema import Record, StaticValue
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command

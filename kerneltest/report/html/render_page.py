@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerneltest.core.failures import escape_surrogates
+from kerneltest.core.files import open_inside
 from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.records.files import open_inside
 from kerneltest.records.runs import Overlay, RunRecords, overlay_runs
 from kerneltest.report import panels
 from kerneltest.report.html.page import Page, facts_of, project_of

@@ -15,14 +15,15 @@ import kerneltest as kt
 from kernels.matmul import matmul_2x2
 from kernels.softmax import softmax_fused
 from kernels.vector_add import vector_add
-from kerneltest.backends import compile_cache
+from kerneltest.backends import compilation
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.codegen import tiers as compiler
 from kerneltest.backends.codegen.tiers import lower
 from kerneltest.backends.codegen.triton_compiler import CompileError, _check_shared
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.workers import Workers
+from kerneltest.core.children import Children
 from kerneltest.core.failures import Failure
+from kerneltest.core.files import DiskStore
 from kerneltest.core.targets import TARGETS
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import Traced, trace
@@ -33,7 +34,7 @@ pytest.importorskip("triton")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(compile_cache, "_folder", tmp_path)
+    monkeypatch.setattr(compilation, "_store", DiskStore(tmp_path))
     return tmp_path
 
 
@@ -131,13 +132,13 @@ def test_float64_in_a_float32_kernel_is_seen_in_the_assembly() -> None:
 def test_answers_are_kept_and_recalled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (kernel,) = lower(_traced(_add, n=64), TARGETS["sm_90"])
     first = compiler.compile_kernel(kernel, TARGETS["sm_90"])
-    monkeypatch.setattr(Workers, "ask", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(Children, "ask", lambda *_: pytest.fail("compiled again"))
     assert compiler.compile_kernel(kernel, TARGETS["sm_90"]) == first
     monkeypatch.undo()
-    monkeypatch.setattr(compile_cache, "_folder", folder)
+    monkeypatch.setattr(compilation, "_store", DiskStore(folder))
     compiler.compile_kernel(replace(kernel, warps=8), TARGETS["sm_90"])
     compiler.compile_kernel(kernel, TARGETS["gfx942"])
-    assert len(list(folder.iterdir())) == 3
+    assert len(list((folder / "compiled").iterdir())) == 3
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_answers_are_kept_and_recalled(folder: Path, monkeypatch: pytest.MonkeyP
 def test_a_corrupt_answer_is_named_and_made_again(folder: Path, content: bytes) -> None:
     (kernel,) = lower(_traced(_add, n=64), TARGETS["sm_90"])
     first = compiler.compile_kernel(kernel, TARGETS["sm_90"])
-    (path,) = folder.iterdir()
+    (path,) = (folder / "compiled").iterdir()
     path.write_bytes(content)
     with pytest.warns(UserWarning, match=rf"{path.name} cannot be read \(.*\): compiling again"):
         assert compiler.compile_kernel(kernel, TARGETS["sm_90"]) == first
@@ -154,14 +155,14 @@ def test_a_corrupt_answer_is_named_and_made_again(folder: Path, content: bytes) 
 
 def _asked(text: str) -> Any:
     target = dict(platform="cuda", arch=90, warp=32, shared_memory=TARGETS["sm_90"].shared_memory)
-    return compiler._ask(dict(text=text, warps=4, stages=3, **target))
+    return compiler.COMPILER.ask(dict(text=text, warps=4, stages=3, **target), {})
 
 
 def test_what_the_compiler_rejects_is_said() -> None:
     answer = _asked("module { this is no IR")
     assert answer["verdict"] == "compile_error"
     assert "Triton raised RuntimeError" in answer["message"]
-    assert "error:" in answer["message"]
+    assert "error:" in answer["printed"]
 
 
 def test_a_compiler_that_aborts_costs_one_answer() -> None:

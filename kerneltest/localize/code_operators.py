@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ import numpy as np
 from kerneltest.backends.simulate.interpreter import BufferPointer, IRInterpreter, Value
 from kerneltest.backends.simulate.ir import Operation, Rule, Semantics, Type, any_operand
 from kerneltest.core.dtypes import Array, is_float, is_integer
-from kerneltest.localize.equation_mutations import COMPARISONS, TAKING_CONSTANTS, common_floats
+from kerneltest.localize.insertions import along, conjunctions
 from kerneltest.localize.listing import Edits, Listing, Mutation, new_value, numpy_operation
+from kerneltest.localize.operators import COMPARISONS, TAKING_CONSTANTS, common_floats, format_constant
 
 # Mutation operators on the masks of loads and stores, and on the values that loads give for masked elements.
 
@@ -72,25 +72,15 @@ def _operands(op: Operation) -> tuple[int, int | None, tuple[int, ...]]:
 
 
 def _mask_conditions(listing: Listing, i: int, shape: tuple[int, ...]) -> Iterator[tuple[list[Condition], str]]:
-    """Yields conditions in scope that could mask an access: one of its shape, or vectors along some of its axes."""
+    """Yields conditions in scope that could mask an access, and their words."""
     texts = {
         number: f"`{listing.sources[listing.producer[number]].text}`"
         for number in listing.scopes[i]
         if listing.types[number].dtype == _BOOLEAN and not listing.types[number].pointer and number in listing.producer
     }
-    for number, text in texts.items():
-        if listing.types[number].shape == shape:
-            yield [(number, None)], text
-    if len(shape) < 2:
-        return
-    along: list[list[Condition | None]] = [
-        [None, *((number, axis) for number in texts if listing.types[number].shape == (length,))]
-        for axis, length in enumerate(shape)
-    ]
-    for chosen in product(*along):
-        conditions = [condition for condition in chosen if condition is not None]
-        if conditions:
-            yield conditions, " and ".join(f"{texts[number]} along axis {axis}" for number, axis in conditions)
+    shapes = {number: listing.types[number].shape for number in texts}
+    for conditions in conjunctions(shapes, shape, scalars=False):
+        yield conditions, " and ".join(texts[number] + along(axis) for number, axis in conditions)
 
 
 def _with_mask(listing: Listing, i: int, conditions: Sequence[Condition], fill: float | None = None) -> Edits:
@@ -287,10 +277,10 @@ def _constants(listing: Listing) -> Iterator[Mutation]:
         value, text = listing.operations[i].attributes["value"], listing.sources[i].text
         if listing.sources[i].primitive in COMPARISONS and not np.isfinite(value):
             continue  # a test for infinities, which JAX writes, too
-        literal = bool(re.search(rf"(?<![\w.]){re.escape(_format(value))}(?!\w)", text))
+        literal = bool(re.search(rf"(?<![\w.]){re.escape(format_constant(value))}(?!\w)", text))
         for meaning, constant in _replacements(listing, i):
             if (new := constant(listing)) != value:
-                phrase = f"changing {_format(value)} to {meaning}{_format(new)}"
+                phrase = f"changing {format_constant(value)} to {meaning}{format_constant(new)}"
                 # A length may equal the right number by coincidence.
                 edits = partial(_with_value, i=i, constant=constant)
                 yield Mutation(i, phrase, 0, edits, literal and not meaning)
@@ -353,10 +343,6 @@ def _attribute(listing: Listing, i: int, name: str, kind: type[Scalar]) -> Scala
 
 def _with_value(listing: Listing, i: int, constant: Constant) -> Edits:
     return _with(listing, i, attributes={"value": constant(listing)})
-
-
-def _format(value: Scalar) -> str:
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 # Loops and precision

@@ -1,0 +1,201 @@
+"""Repairs that insert what a kernel may lack: a mask, a guard, a factor, an offset of positions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import permutations, product
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from kerneltest.localize.edits import (
+    EquationChange,
+    Function,
+    after,
+    before,
+    compute,
+    dtype_of,
+    is_array,
+    is_float_array,
+    is_integer_array,
+)
+from kerneltest.localize.sites import Site
+from kerneltest.trace.jax_compat.jaxprs import Atom, Literal, Var
+
+STORES = {"swap": 1, "masked_swap": 1, "addupdate": 1}
+"""The primitives that store, each with the number of the stored operand."""
+
+_REDUCED = frozenset(
+    "reduce_sum reduce_max reduce_min reduce_prod cumsum cummax cummin dot_general argmax argmin".split()
+)
+
+
+def mask(site: Site) -> Iterator[EquationChange]:
+    """Yields loads, and operands of reductions, products and stores, masked by conditions in scope."""
+    if site.name in ("get", "masked_load") and len(site.equation.outvars) == 1:
+        (result,) = site.equation.outvars
+        for key, words, conditions, fill, function in _masks(site, result):
+            phrase = f"masking the loaded values by {words} with {fill:g}"
+            yield EquationChange(phrase, partial(after, site.equation, function, *conditions), f"result {key}", 1)
+    numbers = range(len(site.operands)) if site.name in _REDUCED else ()
+    for number in (*numbers, *((STORES[site.name],) if site.name in STORES else ())):
+        operand = site.operands[number]
+        if isinstance(operand, Literal) or not is_array(operand):
+            continue
+        for key, words, conditions, fill, function in _masks(site, operand):
+            phrase = f"masking operand {number + 1} of {site.name} by {words} with {fill:g}"
+            edit = partial(before, site.equation, {number: function}, *conditions)
+            yield EquationChange(phrase, edit, f"operand {number} {key}", 1)
+
+
+def _masks(site: Site, atom: Atom) -> Iterator[tuple[str, str, list[Var], float, Function]]:
+    """Yields masks of an array: a key, words, conditions in scope, a fill, and a function of the array and those."""
+    fills = (0.0, -np.inf) if is_float_array(atom) else (0,) if is_integer_array(atom) else ()
+    booleans = {
+        v: v.variable.aval.shape for v in site.scope if is_array(v.variable) and dtype_of(v.variable) == np.bool_
+    }
+    for conditions in conjunctions(booleans, tuple(atom.aval.shape)):
+        key = " ".join(value.key if axis is None else f"{value.key}@{axis}" for value, axis in conditions)
+        words = " and ".join(str(value) + along(axis) for value, axis in conditions)
+        axes = [axis for _, axis in conditions]
+        for fill in fills:
+            function = partial(_select, axes=axes, fill=fill)
+            yield f"{key} {fill}", words, [value.variable for value, _ in conditions], fill, function
+
+
+def conjunctions(
+    shapes: Mapping[Any, tuple[int, ...]], shape: tuple[int, ...], *, scalars: bool = True
+) -> Iterator[list[tuple[Any, int | None]]]:
+    """Yields the conjunctions of conditions that could mask an array: one of its shape, or vectors along some axes.
+
+    Args:
+      shapes: the conditions, each with its shape.
+      shape: that of the array.
+      scalars: whether a scalar masks the array, too.
+
+    Yields:
+      The conditions, each with the axis along which it lies; None if it has the shape of the array or is a scalar.
+    """
+    for condition, own in shapes.items():
+        if tuple(own) == shape or (scalars and tuple(own) == ()):
+            yield [(condition, None)]
+    if len(shape) > 1:
+        vectors: list[list[tuple[Any, int | None] | None]] = [
+            [None, *((condition, axis) for condition, own in shapes.items() if tuple(own) == (length,))]
+            for axis, length in enumerate(shape)
+        ]
+        for chosen in product(*vectors):
+            if any(chosen):
+                yield [condition for condition in chosen if condition is not None]
+
+
+def along(axis: int | None) -> str:
+    """Returns ` along axis 0`, or "" for a value that has the shape of the array."""
+    return "" if axis is None else f" along axis {axis}"
+
+
+def _select(x: Any, *conditions: Any, axes: Sequence[int | None], fill: float) -> Any:
+    for condition, axis in zip(conditions, axes, strict=True):
+        x = jnp.where(_aligned(condition, axis, x), x, jnp.asarray(fill, x.dtype))
+    return x
+
+
+def _aligned(vector: Any, axis: int | None, x: Any) -> Any:
+    return vector if axis is None else vector.reshape([-1 if k == axis else 1 for k in range(x.ndim)])
+
+
+# Guards and factors that a kernel may lack.
+
+_GUARDS: dict[str, tuple[tuple[str, Function], ...]] = {
+    "div": (
+        ("dividing by 1 where the divisor is 0", lambda x, y: x / jnp.where(y == 0, jnp.ones_like(y), y)),
+        ("giving 0 where the divisor is 0", lambda x, y: jnp.where(y == 0, 0, x / jnp.where(y == 0, 1, y))),
+        ("dividing by at least 1", lambda x, y: x / jnp.maximum(y, jnp.ones_like(y))),
+    ),
+    "sub": (
+        ("giving 0 where both operands are -inf", lambda x, y: jnp.where((x == y) & jnp.isinf(x), 0, x - y)),
+        ("subtracting 0 instead of -inf", lambda x, y: x - jnp.where(y == -jnp.inf, jnp.zeros_like(y), y)),
+        ("limiting the difference to at least 0", lambda x, y: jnp.maximum(x - y, 0)),
+    ),
+    "sqrt": (("taking the root of at least 0", lambda x: jnp.sqrt(jnp.maximum(x, 0))),),
+    "mul": (("giving 0 where an operand is 0", lambda x, y: jnp.where((x == 0) | (y == 0), 0, x * y)),),
+    "exp": (("limiting the exponent to at most 0", lambda x: jnp.exp(jnp.minimum(x, 0))),),
+    # An epsilon against a division by zero.
+    "add": (("adding the constant only to 0", lambda x, y: jnp.where(x == 0, y, x)),),
+}
+
+
+def guard(site: Site) -> Iterator[EquationChange]:
+    """Yields divisions, roots, sums and differences guarded against 0, negative numbers and infinities."""
+    if len(site.equation.outvars) != 1 or not is_float_array(site.equation.outvars[0]):
+        return
+    if site.name != "add" or isinstance(site.operands[1], Literal):
+        for phrase, function in _GUARDS.get(site.name, ()):
+            yield EquationChange(phrase, partial(compute, site.equation, function), cost=1)
+
+
+def rescale(site: Site) -> Iterator[EquationChange]:
+    """Yields products, sums and stored values multiplied or divided by a number or a vector of the kernel."""
+    places: list[tuple[int, Atom]] = []
+    if site.name in ("dot_general", "reduce_sum") and is_float_array(site.equation.outvars[0]):
+        places = [(-1, site.equation.outvars[0])]
+    elif site.name == "add" and is_float_array(site.equation.outvars[0]):
+        places = [(n, v) for n, v in enumerate(site.operands) if not isinstance(v, Literal)]
+    elif site.name in STORES and is_float_array(site.operands[1]):
+        places = [(1, site.operands[1])]
+    for number, atom in places:
+        what = f"operand {number + 1} of {site.name}" if number >= 0 else f"the result of {site.name}"
+        for key, words, factor, axis in _factors(site, atom):
+            more = () if isinstance(factor, float) else (factor,)
+            for verb in ("multiplying", "dividing"):
+                scale = partial(_scale, factor=factor, axis=axis, divides=verb == "dividing")
+                edit = partial(after, site.equation, scale, *more)
+                if number >= 0:
+                    edit = partial(before, site.equation, {number: scale}, *more)
+                yield EquationChange(f"{verb} {what} by {words}", edit, f"{verb} {number} {key}", 3)
+
+
+def _scale(x: Any, *by: Any, factor: Any, axis: int | None, divides: bool) -> Any:
+    by_what = _aligned(by[0], axis, x) if by else jnp.asarray(factor, x.dtype)
+    return x / by_what if divides else x * by_what
+
+
+def _factors(site: Site, atom: Atom) -> Iterator[tuple[str, str, Any, int | None]]:
+    """Yields factors for an array: a key, words, a number or a variable, and the axis along which a vector lies."""
+    seen = {0.0, 1.0, -1.0}
+    for key, number in site.jaxpr.numbers.items():
+        if isinstance(number, float) and number not in seen and np.isfinite(number):
+            seen.add(number)
+            yield key, f"{number:.9g}", number, None
+    for name, length in site.jaxpr.lengths.items():
+        yield f"length {name}", f"the length {name}={length}", float(length), None
+    shape = tuple(atom.aval.shape)
+    for value in site.scope:
+        if not is_float_array(value.variable) or value.variable is atom:
+            continue
+        inner = tuple(value.variable.aval.shape)
+        if inner == ():
+            yield value.key, str(value), value.variable, None
+        elif len(inner) == 1 and len(shape) > 1:
+            for axis, length in enumerate(shape):
+                if inner == (length,):
+                    yield f"{value.key}@{axis}", f"{value}{along(axis)}", value.variable, axis
+
+
+_ORDERS = frozenset("lt le gt ge".split())
+
+
+def shift(site: Site) -> Iterator[EquationChange]:
+    """Yields comparisons of positions, with one shifted by the difference of two lengths, as by s - t from the end."""
+    if site.name not in _ORDERS or not all(map(is_integer_array, site.operands)):
+        return
+    number = 1 if isinstance(site.operands[0], Literal) else 0
+    for (one, length), (other, its_length) in permutations(site.jaxpr.lengths.items(), 2):
+        if length != its_length:
+            edit = partial(before, site.equation, {number: partial(_add, by=length - its_length)})
+            phrase = f"adding {one} - {other} to operand {number + 1} of the comparison"
+            yield EquationChange(phrase, edit, f"shift by {one} - {other}")
+
+
+def _add(x: Any, by: int) -> Any:
+    return x + jnp.asarray(by, x.dtype)

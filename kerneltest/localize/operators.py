@@ -1,0 +1,692 @@
+"""The table of mutation operators: the small mistakes that people make in kernels, each as a change of one equation.
+
+Mutation tests plant a mistake in a right kernel, and localisation repairs it in a wrong one. Both are edits of one
+equation: often the same, since `<` and `<=` are mistaken for each other. Where they differ, a right kernel knows less
+than a wrong one: a mask is forgotten in one way, and added in as many ways as there are conditions in scope. Some
+mistakes are only planted, as a branch that is taken in the wrong case, and some only repaired, as an operand that is
+another value of the same type. The table at the end of this module lists them all, with both directions.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kerneltest.core.dtypes import Array, is_float
+from kerneltest.localize import call_operators, insertions
+from kerneltest.localize.edits import (
+    EquationChange,
+    Function,
+    after,
+    before,
+    compute,
+    define,
+    dtype_of,
+    is_array,
+    is_float_array,
+    is_integer_array,
+    keep,
+    same_type,
+    with_literal,
+    with_operand,
+    with_params,
+    with_value,
+)
+from kerneltest.localize.sites import Changes, Site
+from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, JaxArray, Literal
+from kerneltest.trace.walk import new_variable, primitive_name, scan_counts
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A kind of mistake.
+
+    Attributes:
+      name: the name in results and options.
+      mistake: the mistake in words.
+      plant: yields the changes of a right equation; None if the mistake is only repaired.
+      repair: yields the changes of an equation that may be wrong; None if the mistake is only planted.
+    """
+
+    name: str
+    mistake: str
+    plant: Changes | None = None
+    repair: Changes | None = None
+
+
+# Functions in place of a primitive, and primitives that are left out.
+
+
+@dataclass(frozen=True, slots=True)
+class _Replacement:
+    """A function in place of a primitive.
+
+    Attributes:
+      primitive: the primitive.
+      old, new: both in words.
+      function: the function, of the same operands.
+      is_planted: whether mutation tests replace it.
+      cost: how much the replacement assumes as a repair; None if it repairs nothing.
+    """
+
+    primitive: str
+    old: str
+    new: str
+    function: Function
+    is_planted: bool = True
+    cost: int | None = 1
+
+
+def _first(x: Any, *rest: Any) -> Any:
+    return x
+
+
+_SWAPPED: dict[str, Function] = {
+    "sub": lambda x, y: y - x,
+    "div": lambda x, y: y / x,
+    "pow": lambda x, y: y**x,
+}
+_EDGES = (
+    _Replacement("lt", "<", "<=", jnp.less_equal, cost=0),
+    _Replacement("le", "<=", "<", jnp.less, cost=0),
+    _Replacement("gt", ">", ">=", jnp.greater_equal, cost=0),
+    _Replacement("ge", ">=", ">", jnp.greater, cost=0),
+)
+_INVERSIONS = (
+    _Replacement("lt", "<", ">=", jnp.greater_equal),
+    _Replacement("lt", "<", ">", jnp.greater, is_planted=False),
+    _Replacement("le", "<=", ">", jnp.greater),
+    _Replacement("le", "<=", ">=", jnp.greater_equal, is_planted=False),
+    _Replacement("gt", ">", "<=", jnp.less_equal),
+    _Replacement("gt", ">", "<", jnp.less, is_planted=False),
+    _Replacement("ge", ">=", "<", jnp.less),
+    _Replacement("ge", ">=", "<=", jnp.less_equal, is_planted=False),
+    _Replacement("eq", "==", "!=", jnp.not_equal),
+    _Replacement("ne", "!=", "==", jnp.equal),
+)
+_SIGNS = (
+    _Replacement("add", "+", "-", jnp.subtract),
+    _Replacement("add", "+", "*", jnp.multiply, is_planted=False),
+    _Replacement("sub", "-", "+", jnp.add),
+    _Replacement("sub", "-", "- with its operands exchanged", _SWAPPED["sub"], is_planted=False),
+)
+_SCALES = (
+    _Replacement("mul", "*", "/", jnp.divide),
+    _Replacement("mul", "*", "+", jnp.add, is_planted=False),
+    _Replacement("div", "/", "*", jnp.multiply),
+    _Replacement("div", "/", "/ with its operands exchanged", _SWAPPED["div"], is_planted=False),
+)
+_CONJUNCTIONS = (
+    _Replacement("and", "&", "|", jnp.bitwise_or),
+    _Replacement("or", "|", "&", jnp.bitwise_and),
+)
+_EXTREMES = (
+    _Replacement("max", "maximum", "minimum", jnp.minimum),
+    _Replacement("min", "minimum", "maximum", jnp.maximum),
+)
+_NEGATIONS = (_Replacement("neg", "-x", "x", _first, cost=None),)
+_FUNCTIONS = (
+    _Replacement("exp", "exp", "exp2", jnp.exp2),
+    _Replacement("exp", "exp", "expm1", jnp.expm1, is_planted=False),
+    _Replacement("exp2", "exp2", "exp", jnp.exp),
+    _Replacement("expm1", "expm1", "exp", jnp.exp, cost=None),
+    _Replacement("log", "log", "log2", jnp.log2),
+    _Replacement("log", "log", "log1p", jnp.log1p, is_planted=False),
+    _Replacement("log1p", "log1p", "log", jnp.log),
+    _Replacement("sqrt", "sqrt(x)", "x", _first, cost=None),
+    _Replacement("sqrt", "sqrt", "rsqrt", lambda x: 1 / jnp.sqrt(x), is_planted=False),
+    _Replacement("rsqrt", "rsqrt", "sqrt", jnp.sqrt),
+    _Replacement("rsqrt", "rsqrt", "1 / x", lambda x: 1 / x, is_planted=False),
+    _Replacement("sin", "sin", "cos", jnp.cos),
+    _Replacement("cos", "cos", "sin", jnp.sin),
+    _Replacement("floor", "floor", "ceil", jnp.ceil),
+    _Replacement("floor", "floor", "round", jnp.round, is_planted=False),
+    _Replacement("ceil", "ceil", "floor", jnp.floor),
+    _Replacement("ceil", "ceil", "round", jnp.round, is_planted=False),
+    _Replacement("round", "round", "floor", jnp.floor),
+    _Replacement("tanh", "tanh(x)", "x", _first, cost=None),
+    _Replacement("tanh", "tanh", "the sigmoid", lambda x: 1 / (1 + jnp.exp(-x)), is_planted=False),
+    _Replacement("logistic", "the sigmoid", "tanh", jnp.tanh),
+    _Replacement("erf", "erf", "tanh", jnp.tanh, cost=None),
+    _Replacement("abs", "|x|", "x", _first, cost=None),
+    _Replacement("sign", "sign(x)", "x", _first, cost=None),
+    _Replacement("square", "x**2", "x", _first, cost=None),
+    _Replacement("not", "~x", "x", _first, cost=None),
+    _Replacement("is_finite", "isfinite", "always true", lambda x: True, cost=None),
+)
+
+
+def _replace(rows: Sequence[_Replacement], site: Site, *, planted: bool) -> Iterator[EquationChange]:
+    if len(site.equation.outvars) != 1 or not all(map(is_array, site.operands)):
+        return
+    for row in rows:
+        if row.primitive != site.name or not (row.is_planted if planted else row.cost is not None):
+            continue
+        phrase = f"{_quoted(row.new)} for {_quoted(row.old)}" if planted else f"changing {row.old} to {row.new}"
+        yield EquationChange(phrase, partial(compute, site.equation, row.function), cost=row.cost or 0)
+
+
+def _quoted(words: str) -> str:
+    return words.removeprefix("the ") if re.search(r"\w", words) else f"`{words}`"
+
+
+def _both(rows: Sequence[_Replacement]) -> dict[str, Changes]:
+    return {"plant": partial(_replace, rows, planted=True), "repair": partial(_replace, rows, planted=False)}
+
+
+def _invert_scale(site: Site) -> Iterator[EquationChange]:
+    # An integer division has no inverse.
+    if site.equation.outvars and is_float_array(site.equation.outvars[0]):
+        yield from _replace(_SCALES, site, planted=True)
+
+
+def _swap_operands(site: Site) -> Iterator[EquationChange]:
+    if (function := _SWAPPED.get(site.name)) is not None:
+        yield EquationChange("operands swapped", partial(compute, site.equation, function))
+
+
+# By operator: primitives, the operand that is kept, and the phrase.
+_KEPT_OPERANDS: dict[str, tuple[tuple[str, int, str], ...]] = {
+    "term": (("add sub mul div", 0, "without its second operand"), ("add", 1, "without its first operand")),
+    "condition": (("and or", 1, "without its first condition"), ("and or", 0, "without its second condition")),
+    "choice": (
+        ("select_n", 2, "always the first value of `where`"),
+        ("select_n", 1, "always the second value of `where`"),
+    ),
+    "limit": (
+        ("max min", 0, "only operand 1 of {name}"),
+        ("max min", 1, "only operand 2 of {name}"),
+        ("clamp", 1, "without the clamp"),
+    ),
+}
+
+
+def _drop(what: str, site: Site) -> Iterator[EquationChange]:
+    for primitives, number, phrase in _KEPT_OPERANDS[what]:
+        if site.name in primitives.split() and _can_keep(site, number):
+            yield EquationChange(phrase.format(name=site.name), partial(keep, site.equation, number))
+
+
+def _can_keep(site: Site, number: int) -> bool:
+    if site.name in ("and", "or"):
+        return dtype_of(site.equation.outvars[0]) == np.bool_
+    if site.name in ("max", "min"):
+        return not isinstance(site.operands[number], Literal)
+    return site.name != "select_n" or len(site.operands) == 3
+
+
+def _swap_choice(site: Site) -> Iterator[EquationChange]:
+    if site.name == "select_n" and len(site.operands) == 3:
+        which, no, yes = site.operands
+        swapped = site.equation.replace(invars=[which, yes, no])
+        yield EquationChange("branches of `where` swapped", lambda: [swapped])
+
+
+def _change_exponent(site: Site) -> Iterator[EquationChange]:
+    if site.name == "integer_pow":
+        power = site.equation.params["y"] + 1
+        yield EquationChange("an exponent one larger", partial(with_params, site.equation, y=power))
+
+
+_REDUCTIONS = {
+    "reduce_sum": ("max for sum", jax.lax.reduce_max_p),
+    "reduce_max": ("min for max", jax.lax.reduce_min_p),
+    "reduce_min": ("max for min", jax.lax.reduce_max_p),
+    "argmax": ("argmin for argmax", jax.lax.argmin_p),
+    "argmin": ("argmax for argmin", jax.lax.argmax_p),
+    "cumsum": ("cummax for cumsum", jax.lax.cummax_p),
+}
+
+
+def _replace_reduction(site: Site) -> Iterator[EquationChange]:
+    if (known := _REDUCTIONS.get(site.name)) is not None:
+        phrase, other = known
+        yield EquationChange(phrase, lambda: [site.equation.replace(primitive=other)])
+    if "reverse" in site.equation.params and site.name.startswith("cum"):
+        reverse = not site.equation.params["reverse"]
+        yield EquationChange("accumulated from the other end", partial(with_params, site.equation, reverse=reverse))
+
+
+_KEPT = frozenset("broadcast_in_dim reshape squeeze convert_element_type copy".split())
+_NOT_REMOVED = frozenset("scan while cond pallas_call custom_vjp_call custom_jvp_call".split())
+_CALLS = _NOT_REMOVED | {"pjit", "jit"}
+
+
+def _remove(site: Site) -> Iterator[EquationChange]:
+    """Yields operations replaced by one of their operands."""
+    if len(site.equation.outvars) != 1 or site.name in _KEPT | _NOT_REMOVED:
+        return
+    (result,) = site.equation.outvars
+    for number, operand in enumerate(site.operands):
+        # A scalar in place of an array would be another bug.
+        if not (is_array(result) and is_array(operand) and same_type(operand, result)) or isinstance(operand, Literal):
+            continue
+        is_rounding = site.name == "reduce_precision"
+        # The name of a call is that of its function, such as `where`.
+        name = str(site.equation.params.get("name", site.name)).lstrip("_") if site.name in _CALLS else site.name
+        phrase = "removing the rounding" if is_rounding else f"replacing {name} by {_describe(site, operand)}"
+        cost = 0 if is_rounding else 2
+        yield EquationChange(phrase, partial(keep, site.equation, number), f"operand {number}", cost)
+
+
+def _describe(site: Site, operand: Atom) -> str:
+    """Returns where the value of an operand comes from."""
+    return next((str(value) for value in site.scope if value.variable is operand), "one of its operands")
+
+
+_NOT_MEANT = frozenset("broadcast_in_dim full_like iota reshape squeeze program_id".split())
+
+
+def _exchange(site: Site) -> Iterator[EquationChange]:
+    """Yields equations with another operand of the same type: a value, or a reference that is loaded or stored to."""
+    if site.name in _CALLS:
+        return
+    for number, operand in enumerate(site.operands):
+        if isinstance(operand, Literal):
+            continue
+        for value in reversed(site.scope):
+            if value.variable is operand or not same_type(value.variable, operand):
+                continue
+            if is_array(operand) and value.name in _NOT_MEANT:
+                continue
+            edit = partial(with_operand, site.equation, number, value.variable)
+            phrase = f"replacing {_describe(site, operand)} by {value} in {site.name}"
+            # By chance, another value often fits.
+            yield EquationChange(phrase, edit, f"operand {number} by {value.key}", 3, not is_array(operand))
+
+
+# Constants.
+
+COMPARISONS = frozenset("lt le gt ge eq ne".split())
+_WITH_CONSTANTS = COMPARISONS | frozenset("add sub mul div max min pow rem clamp select_n atan2".split())
+_BEGUN = frozenset("broadcast_in_dim full_like scan while".split())
+TAKING_CONSTANTS = (
+    _WITH_CONSTANTS | _BEGUN | frozenset("and or xor shift_left shift_right_logical shift_right_arithmetic".split())
+)
+_LARGEST_TERM = 1e4  # larger constants are fills, such as -1e30 for -inf
+
+
+def common_floats(value: float) -> tuple[float, ...]:
+    """Returns numbers that may have been meant in place of a float; infinities only for what may be a fill."""
+    if not np.isfinite(value):
+        return 0.0, -np.inf, np.inf
+    return (0.0, 1.0, -np.inf, np.inf) if value == 0 or abs(value) >= _LARGEST_TERM else (0.0, 1.0)
+
+
+def format_constant(value: float) -> str:
+    """Returns a constant as messages spell it."""
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _constants(site: Site, primitives: Collection[str]) -> Iterator[tuple[int, Literal]]:
+    """Yields the operands that are numbers, each with its index, if the primitive is one of some."""
+    for number, operand in enumerate(site.operands) if site.name in primitives else ():
+        if isinstance(operand, Literal) and is_array(operand) and dtype_of(operand) != np.bool_:
+            yield number, operand
+
+
+def _next(x: Array) -> Array:
+    # Away from zero; the next float32 where a kernel is traced in float64.
+    if x.dtype == np.float64:
+        return x * (1 + 2.0**-23)
+    bits = x.view(f"u{x.dtype.itemsize}")
+    return (bits + np.ones((), bits.dtype)).view(x.dtype)
+
+
+def _enlarge(how: str, function: Function, site: Site) -> Iterator[EquationChange]:
+    for number, operand in _constants(site, _WITH_CONSTANTS):
+        value = np.asarray(operand.val).astype(np.float64)
+        # A few ulps matter for a scale.
+        if is_float(dtype_of(operand)) and np.isfinite(value).all() and (value != 0).all():
+            yield EquationChange(f"operand {number + 1} {how}", partial(before, site.equation, {number: function}))
+
+
+def _count_one_more(site: Site) -> Iterator[EquationChange]:
+    yield from _enlarge("a quarter larger", lambda x: x * 1.25, site)
+    for number, operand in _constants(site, _WITH_CONSTANTS):
+        if not is_float(dtype_of(operand)):
+            edit = partial(before, site.equation, {number: lambda x: x + 1})
+            yield EquationChange(f"operand {number + 1} one larger", edit)
+
+
+def _begin_wrongly(site: Site) -> Iterator[EquationChange]:
+    for number, operand in _constants(site, _BEGUN | {"swap", "masked_swap"}):
+        value = float(np.asarray(operand.val).astype(np.float64))
+        if is_float(dtype_of(operand)) and (value == 0 or np.isinf(value)):
+            new = 1.0 if value == 0 else 0.0
+            edit = partial(with_literal, site.equation, number, new)
+            yield EquationChange(f"{new:g} for the initial {value:g}", edit)
+
+
+def _other_constants(site: Site) -> Iterator[EquationChange]:
+    """Yields constants changed by one, or to another number of the kernel."""
+    for number, operand in _constants(site, TAKING_CONSTANTS):
+        value: Any = float(operand.val) if is_float_array(operand) else int(operand.val)
+        if site.name in COMPARISONS and not np.isfinite(value):
+            continue  # a test for infinities, which JAX writes, too
+        seen: set[tuple[Any, str]] = set()
+        for key, meaning, new, cost in _other_numbers(site, operand, value):
+            if new == value or (new, meaning) in seen or not _fits(new, dtype_of(operand)):
+                continue
+            seen.add((new, meaning))
+            phrase = f"changing {format_constant(value)} to {meaning}{format_constant(new)}"
+            edit = partial(with_literal, site.equation, number, new)
+            # A length may equal the right number by coincidence.
+            yield EquationChange(phrase, edit, f"operand {number} to {key}", cost, not meaning)
+
+
+def _other_numbers(site: Site, operand: Literal, value: Any) -> Iterator[tuple[str, str, Any, int]]:
+    """Yields other numbers for a literal: a key, a prefix that tells the meaning, the number, the cost."""
+    if is_integer_array(operand):
+        yield from ((f"{by:+}", "", value + by, 0) for by in (1, -1))
+    else:
+        yield from ((f"{new}", "", new, 0) for new in common_floats(value))
+        if value == 0 or not np.isfinite(value):
+            return  # no other number is meant in place of a fill
+        yield from (("minus", "", -value, 1), ("inverse", "", 1 / value, 1))
+    for name, length in site.jaxpr.lengths.items():
+        yield f"length {name}", f"the length {name}=", type(value)(length), 1
+    for key, number in site.jaxpr.numbers.items():
+        if isinstance(number, float) == is_float_array(operand):
+            yield key, "", type(value)(number), 1
+
+
+def _fits(number: Any, dtype: np.dtype[Any]) -> bool:
+    return is_float(dtype) or bool(np.iinfo(dtype).min <= number <= np.iinfo(dtype).max)
+
+
+# Loads, stores, masks, slices, copies and barriers.
+
+_MASKED = {"masked_load": 2, "masked_swap": 3}  # the position of the mask among the parts of an access
+
+
+def _parts(equation: Equation) -> list[Any]:
+    # The parts of a masked access: reference, indices, stored value if any, mask, and a load's `other`.
+    return list(equation.params["args_tree"].unflatten(equation.invars))
+
+
+def _with_parts(equation: Equation, parts: list[Any]) -> Equation:
+    leaves, tree = jax.tree_util.tree_flatten(parts)
+    return equation.replace(invars=leaves, params={**equation.params, "args_tree": tree})
+
+
+def _change_mask(words: str, function: Function, site: Site) -> Iterator[EquationChange]:
+    place = _MASKED.get(site.name)
+    mask = None if place is None else _parts(site.equation)[place]
+    if mask is None or isinstance(mask, Literal):
+        return
+
+    def edit() -> list[Equation]:
+        parts, new = _parts(site.equation), new_variable(mask)
+        parts[_MASKED[site.name]] = new
+        return [*define(new, function, [mask]), _with_parts(site.equation, parts)]
+
+    yield EquationChange(f"the {'load' if site.name == 'masked_load' else 'store'} {words}", edit)
+
+
+def _change_other(site: Site) -> Iterator[EquationChange]:
+    parts = _parts(site.equation) if site.name == "masked_load" else []
+    if parts and isinstance(parts[3], Literal):
+        new = 1.0 if np.asarray(parts[3].val).astype(np.float64) == 0 else 0.0
+        changed = [*parts[:3], with_value(parts[3], new)]
+        yield EquationChange(f"other={new:g}", lambda: [_with_parts(site.equation, changed)])
+
+
+def _is_discarded(equation: Equation) -> bool:
+    # JAX marks the results that are not used.
+    return all(type(variable).__name__ == "DropVar" for variable in equation.outvars)
+
+
+def _drop_store(site: Site) -> Iterator[EquationChange]:
+    if site.name in insertions.STORES and _is_discarded(site.equation):
+        yield EquationChange("not stored", list)
+
+
+def _store_twice(site: Site) -> Iterator[EquationChange]:
+    if site.name in ("addupdate", "atomic_rmw") and _is_discarded(site.equation):
+        yield EquationChange("stored twice", lambda: [site.equation, site.equation])
+
+
+_INDEXED = {"get": 1, "swap": 2, "addupdate": 2, "dynamic_slice": 1, "dynamic_update_slice": 2}
+
+
+def _shift_slice(site: Site) -> Iterator[EquationChange]:
+    if site.name in _MASKED:
+        starts = range(1, 1 + len(jax.tree_util.tree_leaves(_parts(site.equation)[1])))
+    else:
+        starts = range(_INDEXED.get(site.name, len(site.operands)), len(site.operands))
+    for number in starts:
+        operand = site.operands[number]
+        if is_array(operand) and operand.aval.shape == () and np.issubdtype(dtype_of(operand), np.integer):
+            edit = partial(before, site.equation, {number: lambda start: start + 1})
+            yield EquationChange(f"start {number + 1} of the slice one larger", edit)
+
+
+_SYNCHRONISATION = {
+    "dma_wait": "the wait for a copy",
+    "semaphore_wait": "the wait for a semaphore",
+    "barrier_wait": "the wait at a barrier",
+    "wait_smem_to_gmem": "the wait for copies to global memory",
+    "wgmma_wait": "the wait for matrix products",
+    "semaphore_signal": "a signal",
+    "barrier_arrive": "an arrival at a barrier",
+    "commit_smem": "the commit of shared memory",
+    "dma_start": "the start of a copy",
+    "copy_gmem_to_smem": "a copy to shared memory",
+    "copy_smem_to_gmem": "a copy to global memory",
+}
+
+
+def _drop_synchronisation(site: Site) -> Iterator[EquationChange]:
+    if (what := _SYNCHRONISATION.get(site.name)) is not None and not site.equation.outvars:
+        yield EquationChange(f"without {what}", list)
+
+
+# Loops and branches.
+
+
+def _loop_of_steps(site: Site) -> int | None:
+    # The length of a loop that neither slices inputs nor stacks outputs, so that it can have any length.
+    if site.name != "scan":
+        return None
+    fixed, carried = scan_counts(site.equation.params)
+    has_steps = len(site.operands) == fixed + carried and len(site.equation.outvars) == carried
+    return int(site.equation.params["length"]) if has_steps else None
+
+
+def _change_length(site: Site) -> Iterator[EquationChange]:
+    if (length := _loop_of_steps(site)) is not None:
+        if length > 0:
+            yield EquationChange("one step less", partial(with_params, site.equation, length=length - 1))
+        yield EquationChange("one step more", partial(with_params, site.equation, length=length + 1))
+
+
+def _begin_late(site: Site) -> Iterator[EquationChange]:
+    for number, operand in enumerate(site.operands) if site.name in ("scan", "while") else ():
+        if isinstance(operand, Literal) and is_integer_array(operand) and not np.shape(operand.val):
+            edit = partial(with_literal, site.equation, number, operand.val + 1)
+            yield EquationChange(f"carried value {number + 1} starts one larger", edit)
+            return  # the first one counts the steps
+
+
+def _lengthen(site: Site) -> Iterator[EquationChange]:
+    """Yields loops with one iteration more or less at either end."""
+    length = _loop_of_steps(site)
+    if length is None or any(hasattr(v.aval, "inner_aval") for v in site.equation.outvars):
+        return
+    counter = _counter(site.equation)
+    for by, verb in ((1, "adding"), (-1, "removing")):
+        (loop,) = with_params(site.equation, length=max(length + by, 0))
+        yield EquationChange(f"{verb} an iteration at the end of the loop", partial(list, [loop]), f"{by:+}")
+        if counter is not None:
+            edit = partial(before, loop, {counter: lambda i, by=by: i - jnp.asarray(by, i.dtype)})
+            yield EquationChange(f"{verb} an iteration at the start of the loop", edit, f"start {by:+}")
+
+
+def _counter(loop: Equation) -> int | None:
+    """Returns the number of the operand with which a loop starts to count; None if it does not count."""
+    body, (consts, _) = loop.params["jaxpr"].jaxpr, scan_counts(loop.params)
+    for number, (carried, result) in enumerate(zip(body.invars[consts:], body.outvars, strict=False)):
+        counts = (e for e in body.eqns if primitive_name(e) == "add" and e.outvars[0] is result)
+        added = [e.invars[1] for e in counts if e.invars[0] is carried and is_integer_array(carried)]
+        if any(isinstance(step, Literal) and step.val == 1 for step in added):
+            return consts + number
+    return None
+
+
+def _swap_branches(site: Site) -> Iterator[EquationChange]:
+    if site.name == "cond" and len(site.equation.params["branches"]) == 2:
+        no, yes = site.equation.params["branches"]
+        yield EquationChange("branches swapped", partial(with_params, site.equation, branches=(yes, no)))
+
+
+def _take_always(site: Site) -> Iterator[EquationChange]:
+    if site.name == "cond" and len(site.equation.params["branches"]) == 2:
+        no, yes = site.equation.params["branches"]
+        for which, branch in (("first", yes), ("second", no)):
+            edit = partial(with_params, site.equation, branches=(branch, _renewed(branch)))
+            yield EquationChange(f"always the {which} branch", edit)
+
+
+def _renewed(branch: Any) -> Any:
+    # Some code caches branches by identity.
+    return branch.replace(jaxpr=branch.jaxpr.replace()) if branch.jaxpr is not branch else branch.replace()
+
+
+# Dtypes, accumulators and matrix products.
+
+_SUMMED = frozenset("add reduce_sum cumsum dot_general".split())
+_COMPUTED = frozenset("mul sub div exp exp2 log rsqrt sqrt tanh logistic erf reduce_max".split())
+
+
+def _narrow(x: JaxArray) -> JaxArray:
+    return jnp.asarray(x).astype(jnp.bfloat16).astype(x.dtype)
+
+
+def _narrow_result(primitives: Collection[str], site: Site) -> Iterator[EquationChange]:
+    if site.name in primitives and len(site.equation.outvars) == 1:
+        (result,) = site.equation.outvars
+        if is_float_array(result) and dtype_of(result) == np.float32:
+            yield EquationChange("rounded to bfloat16", partial(after, site.equation, _narrow))
+
+
+def _narrow_cast(site: Site) -> Iterator[EquationChange]:
+    if site.name == "convert_element_type" and is_array(site.operands[0]):
+        old, new = dtype_of(site.operands[0]), dtype_of(site.equation.outvars[0])
+        if not np.issubdtype(old, np.integer) or old.itemsize == 1:
+            return
+        if np.issubdtype(new, np.integer):
+            edit = partial(before, site.equation, {0: lambda x: x.astype(np.int8)})
+            yield EquationChange("cast by way of int8", edit)
+        elif new == np.float32:
+            yield EquationChange("cast by way of bfloat16", partial(after, site.equation, _narrow))
+
+
+def _narrow_product(site: Site) -> Iterator[EquationChange]:
+    if site.name == "dot_general" and all(dtype_of(v) == np.float32 for v in site.operands):
+        edit = partial(before, site.equation, {0: _narrow, 1: _narrow})
+        yield EquationChange("operands rounded to bfloat16", edit)
+
+
+def _transpose_operand(site: Site) -> Iterator[EquationChange]:
+    if site.name != "dot_general":
+        return
+    contracted, batch = site.equation.params["dimension_numbers"]
+    for number, axes in enumerate(contracted if not any(map(len, batch)) else ()):
+        shape = site.operands[number].aval.shape
+        if len(shape) == 2 and shape[0] == shape[1] and len(axes) == 1:
+            other: list[tuple[int, ...]] = [tuple(axes) for axes in contracted]
+            other[number] = (1 - axes[0],)
+            edit = partial(with_params, site.equation, dimension_numbers=(tuple(other), batch))
+            yield EquationChange(f"operand {number + 1} transposed", edit)
+
+
+def _drop_transpose(site: Site) -> Iterator[EquationChange]:
+    if site.name == "transpose" and len(set(site.operands[0].aval.shape)) == 1:
+        order = tuple(range(len(site.equation.params["permutation"])))
+        if order != tuple(site.equation.params["permutation"]):
+            yield EquationChange("not transposed", partial(with_params, site.equation, permutation=order))
+
+
+# Programs of a grid.
+
+
+def _shift_program(site: Site) -> Iterator[EquationChange]:
+    if site.name == "program_id":
+        edit = partial(after, site.equation, lambda i: jnp.maximum(i - 1, 0))
+        yield EquationChange("one less, but not below 0", edit)
+
+
+# Where several repair an equation in the same way or at the same cost, the first one is tried first.
+OPERATORS: tuple[Operator, ...] = (
+    Operator("comparison-edge", "A boundary is off by one", **_both(_EDGES)),
+    Operator(
+        "constant-by-an-ulp",
+        "A constant is rounded wrongly in its last digit",
+        partial(_enlarge, "larger by an ulp", _next),
+    ),
+    Operator(
+        "constant-by-a-little",
+        "A constant has too few digits",
+        partial(_enlarge, "larger by a thousandth", lambda x: x * (1 + 2.0**-10)),
+    ),
+    Operator("constant-by-a-lot", "A constant is wrong", _count_one_more, _other_constants),
+    Operator("initial-value", "A sum, a maximum or a minimum begins with the wrong value", _begin_wrongly),
+    Operator("loop-length", "A loop ends a step too early or too late", _change_length, _lengthen),
+    Operator("loop-start", "A loop begins at the wrong step", _begin_late),
+    Operator("comparison-inverted", "A condition or a mask is inverted", **_both(_INVERSIONS)),
+    Operator("sum-sign", "The sign of a term is wrong", **_both(_SIGNS)),
+    Operator("product-inverted", "A scale is applied the wrong way", _invert_scale, _both(_SCALES)["repair"]),
+    Operator("term-dropped", "A term or a factor is forgotten", partial(_drop, "term")),
+    Operator("operands-swapped", "Operands are exchanged", _swap_operands),
+    Operator("conjunction", "Conditions are joined the wrong way", **_both(_CONJUNCTIONS)),
+    Operator("condition-dropped", "One of several conditions is forgotten", partial(_drop, "condition")),
+    Operator("choice-swapped", "The branches of a choice are exchanged", _swap_choice),
+    Operator("choice-dropped", "A guard or a mask of values is forgotten", partial(_drop, "choice")),
+    Operator("extreme-swapped", "A limit is on the wrong side", **_both(_EXTREMES)),
+    Operator("limit-dropped", "A limit is forgotten", partial(_drop, "limit")),
+    Operator("negation-dropped", "The sign of a value is wrong", **_both(_NEGATIONS)),
+    Operator("function-replaced", "A similar function is called, or none at all", **_both(_FUNCTIONS)),
+    Operator("exponent-changed", "An exponent is off by one", _change_exponent),
+    Operator("reduction-replaced", "Another reduction is taken", _replace_reduction),
+    Operator("operation-added", "An operation is one too many", repair=_remove),
+    Operator("operand-exchanged", "Another value or reference is used", repair=_exchange),
+    Operator(
+        "mask-dropped",
+        "The mask of a load or a store is forgotten",
+        partial(_change_mask, "without its mask", jnp.ones_like),
+        insertions.mask,
+    ),
+    Operator(
+        "mask-inverted",
+        "The mask of a load or a store is inverted",
+        partial(_change_mask, "with its mask inverted", jnp.logical_not),
+    ),
+    Operator("other-changed", "Masked elements get the wrong value", _change_other),
+    Operator("store-dropped", "A result is not stored", _drop_store),
+    Operator("store-doubled", "Something is added twice", _store_twice),
+    Operator("slice-shifted", "A slice starts one element too late", _shift_slice),
+    Operator("synchronisation-dropped", "A wait, a signal or a copy is forgotten", _drop_synchronisation),
+    Operator("branches-swapped", "A branch is taken in the wrong case", _swap_branches),
+    Operator("branch-always", "A condition is forgotten: one branch is always taken", _take_always),
+    Operator(
+        "value-unguarded", "Zero, negative numbers or infinities are not guarded against", repair=insertions.guard
+    ),
+    Operator("scale-dropped", "A scale is forgotten, or applied twice", repair=insertions.rescale),
+    Operator("position-shifted", "Positions are counted from the wrong end", repair=insertions.shift),
+    Operator("sum-narrowed", "Sums are accumulated in 16 bits", partial(_narrow_result, _SUMMED)),
+    Operator("result-narrowed", "A result is kept in 16 bits", partial(_narrow_result, _COMPUTED)),
+    Operator("cast-narrowed", "A cast goes through a narrower type", _narrow_cast),
+    Operator("product-narrowed", "A matrix product takes its operands in 16 bits", _narrow_product),
+    Operator("product-transposed", "An operand of a matrix product is transposed", _transpose_operand),
+    Operator("transpose-dropped", "An axis is transposed or not", _drop_transpose),
+    Operator("program-id-shifted", "A program works on the block of the program before it", _shift_program),
+    Operator("grid-shortened", "The last programs are never launched", call_operators.shorten_grid),
+    Operator("block-shifted", "An index map takes the next block", call_operators.shift_block),
+    Operator("axes-mixed-up", "Axes of a grid or of an index map are mixed up", call_operators.mix_up_axes),
+)
