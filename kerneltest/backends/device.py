@@ -5,21 +5,18 @@ import math
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from kerneltest.backends.base import (
-    Artifact,
     Backend,
     DelegatingBackend,
     Executable,
-    FastPath,
     OutputSamples,
     ProceduralArray,
-    ProductionExecutable,
 )
 from kerneltest.backends.jitted import compile_for, mesh_problem, running_failure
 from kerneltest.core.children import ask_nvidia_smi, ask_rocm_smi
@@ -187,37 +184,29 @@ def _driver(platform: str) -> str:
     return shown[-1] if shown else "unknown"
 
 
-# Devices of other machines: kernels can be planned for them here, but not run.
-
-
 class RemoteBackend(DelegatingBackend):
-    """A backend as another machine serves it."""
+    """A backend as another machine serves it: kernels can be planned for it here, but not run.
+
+    Args:
+      wrapped: the same backend on this machine.
+      reason: why the other machine cannot serve it; "" if it can.
+      facts: recorded about the device.
+    """
 
     def __init__(self, wrapped: Backend, reason: str, facts: Mapping[str, str]) -> None:
-        """Initialises the instance.
-
-        Args:
-          wrapped: the same backend on this machine.
-          reason: why the other machine cannot serve it; "" if it can.
-          facts: recorded about the device.
-        """
         super().__init__(wrapped)
         self._reason, self._facts = reason, facts
 
     def unavailable(self) -> str:
         return self._reason
 
-    def prepare(self, traced: Traced) -> Executable | Artifact:
-        raise self._failure()
+    def prepare(self, traced: Traced) -> NoReturn:
+        raise Failure(Verdict.UNAVAILABLE, f"{self.id} is on another machine")
 
-    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> FastPath | None:
+    prepare_at_scale = prepare
+
+    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> None:
         return None
-
-    def prepare_at_scale(self, traced: Traced) -> ProductionExecutable:
-        raise self._failure()
 
     def environment(self) -> dict[str, Any]:
         return dict(self._facts)
-
-    def _failure(self) -> Failure:
-        return Failure(Verdict.UNAVAILABLE, f"{self.id} is on another machine")
