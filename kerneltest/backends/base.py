@@ -43,10 +43,7 @@ class BatchExecutable(Executable, Protocol):
     """An executable that can run several cases at once."""
 
     def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
-        """Returns the outputs of each case.
-
-        Args:
-          cases: the inputs of each.
+        """Returns the outputs of each case, given by its inputs.
 
         Raises:
           Failure: as `run` does for any of them.
@@ -59,10 +56,9 @@ class OutputSamples:
     """Some elements of an output that is too large to be judged as a whole.
 
     Attributes:
-      shape, dtype: of the output.
       offsets: flat, int64 (n,).
-      values: the elements at the offsets (n,).
-      undefined: elements that depend on memory that was never written, bool (n,).
+      values: the elements there (n,).
+      undefined: whether an element depends on memory that was never written, bool (n,).
       unwritten: flat offsets of elements that no program writes, as far as known, int64 (k,).
     """
 
@@ -75,11 +71,7 @@ class OutputSamples:
 
 
 class ProceduralArray(Protocol):
-    """An array argument whose elements are computed from their indices.
-
-    Attributes:
-      shape, dtype: as of any array.
-    """
+    """An array argument whose elements are computed from their indices."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -98,11 +90,7 @@ class ProceduralArray(Protocol):
 
 
 class ProductionExecutable(Protocol):
-    """A kernel prepared for production sizes.
-
-    Attributes:
-      precision: the rounding of the machine that it runs on.
-    """
+    """A kernel prepared for production sizes, with the rounding of its machine."""
 
     @property
     def precision(self) -> Precision: ...

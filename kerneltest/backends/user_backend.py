@@ -42,9 +42,8 @@ def _refuse(sentence: str, **values: int | str) -> Failure:
     return Failure(Verdict.RUNTIME_ERROR, Stated(f"backend {{backend}} {sentence}", values))
 
 
+# Returns a method that forwards; if that raises, `fallback` gives a result from the id and the error's text.
 def _or_else(name: str, fallback: Callable[[str, str], Any]) -> Any:
-    """Returns a method that forwards; if that raises, `fallback` gives a result from the id and the error's text."""
-
     def method(self: DelegatingBackend, *arguments: Any) -> Any:
         try:
             return getattr(self.wrapped, name)(*arguments)
@@ -90,13 +89,10 @@ class UserBackend(DelegatingBackend):
         return _CheckedExecutable(self.id, prepared, traced.outputs, convert=lambda samples: samples)
 
 
+# An executable of a user's backend, whose outputs must have the kernel's shapes and dtypes. At production sizes, inputs
+# are procedural arrays and outputs are samples, which `convert` keeps.
 @dataclass(frozen=True, slots=True)
 class _CheckedExecutable:
-    """An executable of a user's backend, whose outputs must have the kernel's shapes and dtypes.
-
-    At production sizes, inputs are procedural arrays and outputs are samples, which `convert` keeps.
-    """
-
     backend: str
     wrapped: Any
     outputs: tuple[ShapeDtype, ...]
@@ -122,10 +118,9 @@ class _CheckedExecutable:
         return outputs
 
 
+# The same for one that runs several cases at once.
 @dataclass(frozen=True, slots=True)
 class _CheckedBatchExecutable(_CheckedExecutable):
-    """The same for one that runs several cases at once."""
-
     @raises_for_user
     def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
         with _convert_exceptions(self.backend):
@@ -150,10 +145,9 @@ def _converted(name: str) -> Any:
     return method
 
 
+# The fast path of a user's backend.
 @dataclass(frozen=True, slots=True)
 class _CheckedFastPath:
-    """The fast path of a user's backend."""
-
     backend: str
     wrapped: FastPath
     covers = _converted("covers")
