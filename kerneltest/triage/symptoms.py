@@ -4,12 +4,10 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kerneltest.core.details import ErrorCause, MemoryFault, Mismatch, MismatchCause, NotBuilt, Race, WrongDtype
+from kerneltest.core.details import SLIGHT, ErrorCause, MemoryFault, Mismatch, MismatchCause, NotBuilt, Race, WrongDtype
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict, VerdictKind
 from kerneltest.records.schema import Record
-
-SLIGHT = 1 / 16  # an error relative to the larger of both numbers: below it something was rounded, above it lost
 
 
 class Level(StrEnum):
@@ -138,7 +136,6 @@ def _level(record: Record, effect: Effect) -> Level:
 
 
 def _wrong_value(record: Record) -> tuple[Effect, str]:
-    """Returns how the worst element is wrong, and the argument that a wrong gradient belongs to."""
     evidence, detail = record.evidence, record.detail
     if evidence is None or evidence.actual is None or evidence.expected is None:
         return Effect.WRONG, ""
@@ -158,7 +155,7 @@ def _wrong_value(record: Record) -> tuple[Effect, str]:
 
 
 def _wrong_number(got: float, wanted: float, detail: object) -> Effect:
-    """Returns how a number is wrong: a small error is of rounding, unless another cause is known."""
+    # A small error is of rounding, unless another cause is known.
     cause = cause_of(detail)
     what = None if cause is None else cause.what
     if what is ErrorCause.UNSTABLE:
