@@ -66,13 +66,7 @@ def check_counts(call: Call) -> None:
 
 
 def check_launch(name: str, grid: Sequence[int], warps: int, target: Target) -> None:
-    """Checks whether a lowered kernel can be launched.
-
-    Args:
-      name: of the kernel.
-      grid: the numbers of programs along x, y and z.
-      warps: per program, whose threads lie along x.
-      target: to launch it on.
+    """Checks whether a lowered kernel can be launched: its programs along x, y and z, with `warps` each along x.
 
     Raises:
       Failure: with the axis, its programs and the target's limit.
@@ -210,14 +204,7 @@ class LoweredKernel:
 
 
 def lower(traced: Traced, target: Target) -> tuple[LoweredKernel, ...]:
-    """Lowers every Pallas call of a kernel for a target.
-
-    Returns:
-      The lowered calls, in order.
-
-    Raises:
-      Failure: with the call, the primitive that has no rule, the user's line and advice.
-    """
+    """Lowers every Pallas call of a kernel for a target, in order; see `LowerTier.lower`."""
     if "mosaic_gpu" in traced.dialects:
         # Its calls are surrounded by operations on references, so the whole function is lowered at once.
         shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
