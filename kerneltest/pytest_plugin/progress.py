@@ -20,21 +20,13 @@ _RATE_AFTER = 1.0  # seconds before a rate is shown
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of a run.
+    """The progress of a run."""
 
-    Attributes:
-      planned: number of cases by item, without items whose backend is unavailable.
-      started: time of the start, in seconds.
-      running: the running items, in order.
-      ended: the items that have ended.
-      judged: number of cases of the items that have ended.
-    """
-
-    planned: dict[str, int]
-    started: float
-    running: dict[str, None] = field(default_factory=dict)
+    planned: dict[str, int]  # number of cases by item, without items whose backend is unavailable
+    started: float  # time of the start, in seconds
+    running: dict[str, None] = field(default_factory=dict)  # the running items, in order
     ended: set[str] = field(default_factory=set)
-    judged: int = 0
+    judged: int = 0  # number of cases of the items that have ended
 
     def end(self, item: str, *, skipped: bool) -> None:
         """Counts an item as ended; removes it from the plan if it was skipped, which says nothing about speed."""
@@ -137,6 +129,7 @@ class ProgressLine:
             with self._lock:
                 self._draw()
 
+    @pytest.hookimpl(tryfirst=True)
     def stop(self) -> None:
         """Erases the line and shows it no more."""
         if not self._stopped.is_set():
@@ -188,21 +181,7 @@ class ProgressLine:
         with self.hide():
             return (yield)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_enter_pdb(self) -> None:
-        self.stop()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_keyboard_interrupt(self) -> None:
-        self.stop()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_internalerror(self) -> None:
-        self.stop()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        self.stop()
+    pytest_enter_pdb = pytest_keyboard_interrupt = pytest_internalerror = pytest_sessionfinish = stop
 
     def pytest_unconfigure(self) -> None:
         self.stop()

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kerneltest.records.journal import Activity
     from kerneltest.records.run_plan import Plan
     from kerneltest.records.runs import RunRecords
-    from kerneltest.records.runs import RunRecords as RecordedRun
     from kerneltest.records.schema import Record
     from kerneltest.report.text.lines import Line
     from kerneltest.triage.suspects import Suspect
@@ -34,27 +33,17 @@ class BriefFailures:
     """A pytest plugin that leaves failures out of the section FAILURES if the summary explains them.
 
     They stay in pytest's counts and in its short summary. JUnit XML and other plugins received them in full before.
-
-    Attributes:
-      explained: ids of the reports that are left out, by the objects' identity.
     """
 
     def __init__(self) -> None:
-        self.explained: set[int] = set()
+        self.explained: set[int] = set()  # ids of the reports that are left out, by the objects' identity
         self._failed: list[Any] = []
         self._reports: list[Any] = []
 
     def leave_out(
         self, reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect], *, stopped: bool = False
     ) -> None:
-        """Leaves out the reports of items whose findings all belong to suspects that the summary shows.
-
-        Args:
-          reports: pytest's reports of failures.
-          run: the run.
-          suspects: those that the summary shows, in its order.
-          stopped: whether the session was ended before it had run everything, which the summary tells.
-        """
+        """Leaves out the reports of items whose findings all belong to suspects that the summary shows."""
         for report, numbers in _explained_reports(reports, run, suspects, stopped):
             report.longrepr.reprcrash.message = f"suspect{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
             self.explained.add(id(report))
@@ -74,14 +63,11 @@ class BriefFailures:
         self._reports[:] = self._failed
 
 
+# With the suspects' numbers within their pairing. A report says more than its suspects if its item was not run to its
+# end in a session that was, or ran out of time; if pytest's `xfail` marks the item; or if output was captured.
 def _explained_reports(
     reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect], stopped: bool
 ) -> Iterator[tuple[Any, list[int]]]:
-    """Yields the reports that suspects explain, with the suspects' numbers within their pairing.
-
-    A report says more than its suspects if its item was not run to its end in a session that was, or ran out of time;
-    if pytest's `xfail` marks the item; or if output was captured.
-    """
     findings = Counter(record.item for record in run.records if not record.verdict.is_green)
     missing = set() if stopped else set(run.reconciled.missing)
     unended = {each.item for each in run.plan.items if not missing.isdisjoint(each.cells)}
@@ -111,38 +97,23 @@ INTERRUPTED = 2
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The outcome of a run.
+    """The outcome of a run."""
 
-    Attributes:
-      complete: whether every planned cell has exactly one status and something was compared.
-      green: whether it is complete and has no findings.
-      lines: to print, without control characters.
-      run: as read from the folder; None if it cannot be read.
-      suspects: of the run.
-    """
-
-    complete: bool
-    green: bool
-    lines: tuple[Line, ...]
-    run: RecordedRun | None = None
+    complete: bool  # whether every planned cell has exactly one status and something was compared
+    green: bool  # whether it is complete and has no findings
+    lines: tuple[Line, ...]  # to print, without control characters
+    run: RunRecords | None = None  # as read from the folder; None if it cannot be read
     suspects: tuple[Suspect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """The terminal that a summary is written to.
+    """The terminal that a summary is written to."""
 
-    Attributes:
-      width: in columns; None for lines of any length.
-      verbose: pytest's verbosity.
-      stopped: whether the session was ended before it had run everything.
-      root: the folder that node ids are relative to, as seen from the folder in which pytest was started.
-    """
-
-    width: int | None = None
-    verbose: int = 0
-    stopped: bool = False
-    root: str = "."
+    width: int | None = None  # in columns; None for lines of any length
+    verbose: int = 0  # pytest's verbosity
+    stopped: bool = False  # whether the session was ended before it had run everything
+    root: str = "."  # the folder that node ids are relative to, as seen from the folder in which pytest was started
 
     def command_for(self, plan: Plan, record: Record) -> str:
         """Returns the shell command that runs the item of a finding again."""
@@ -203,32 +174,14 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
         return Summary(run.reconciled.complete, run.reconciled.green, tuple(shown), run, suspects)
 
 
-def _wants_brief(config: pytest.Config) -> bool:
-    """Returns whether failures may be shortened: not if the user asked for long ones, or for one line each."""
-    return config.option.tbstyle not in ("long", "line")
-
-
 class Reporter:
-    """Reports how the run ended.
-
-    Attributes:
-      summary: of the run; None before its end.
-      failed_tests: node ids of what failed, pairings included, in order.
-      brief_failures: leaves out failures that the summary explains.
-      console: file descriptor of standard error, duplicated before pytest captures that.
-    """
+    """Reports how the run ended."""
 
     def __init__(self, folder: RunFolder, report: str) -> None:
-        """Initialises the instance.
-
-        Args:
-          folder: of the run.
-          report: the folder as the user named it, or "".
-        """
-        self.summary: Summary | None = None
-        self.failed_tests: dict[str, None] = {}
+        self.summary: Summary | None = None  # of the run; None before its end
+        self.failed_tests: dict[str, None] = {}  # node ids of what failed, pairings included, in order
         self.brief_failures = BriefFailures()
-        self.console = os.dup(2)
+        self.console = os.dup(2)  # file descriptor of standard error, duplicated before pytest captures that
         self._folder, self._report = folder, report
 
     def finish(self, session: pytest.Session) -> Summary:
@@ -245,7 +198,8 @@ class Reporter:
             root=os.path.relpath(config.rootpath, config.invocation_params.dir),
         )
         summary = finish(self._folder.path, report=self._report, terminal=terminal, failed_tests=self.failed_tests)
-        if reporter is not None and summary.run is not None and terminal.verbose <= 0 and _wants_brief(config):
+        may_shorten = terminal.verbose <= 0 and config.option.tbstyle not in ("long", "line")
+        if reporter is not None and summary.run is not None and may_shorten:
             shown = summary.suspects[:MOST_SUSPECTS]
             self.brief_failures.leave_out(
                 reporter.stats.get("failed", ()), summary.run, shown, stopped=terminal.stopped
@@ -288,11 +242,6 @@ class FailedTests:
     """Notes each test and each file that failed."""
 
     def __init__(self, names: dict[str, None]) -> None:
-        """Initialises the instance.
-
-        Args:
-          names: receives the node ids, pairings included.
-        """
         self._names = names
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -45,16 +45,7 @@ def item_result(
     findings: Sequence[Record],
     suspects: Sequence[Suspect],
 ) -> ItemResult:
-    """Returns the result of an item.
-
-    Args:
-      setup: of the worker that ran it.
-      item: one of its groups.
-      request: of the item.
-      records: of all its cases.
-      findings: those of them that are not green.
-      suspects: of the findings.
-    """
+    """Returns the result of an item."""
     verdicts = [record.verdict for record in records]
     passed = any(verdict in (Verdict.PASS, Verdict.XFAIL) for verdict in verdicts)
     result = ItemResult(
@@ -96,12 +87,7 @@ class ItemReuse:
         self._keys = KeyWriter(setup.folder, setup.shard)
 
     def find_key(self, parts: Sequence[Item], cache: Cache) -> str:
-        """Returns the key of an item; "" if its verdicts must not be reused, or if no run can.
-
-        Args:
-          parts: the item's groups.
-          cache: that the item runs with.
-        """
+        """Returns the key of an item; "" if its verdicts must not be reused, or if no run can."""
         if not self._setup.writes_keys:
             return ""
         try:
@@ -145,8 +131,6 @@ class ItemWorker:
     """Runs items in this process.
 
     Attributes:
-      setup: of the worker.
-      cache: what items share.
       judged_cases: number of judged cases of the running item.
       is_shrinking: whether it is searching for the smallest case of a finding.
     """
@@ -229,8 +213,8 @@ class ItemWorker:
             self._watchdog.start()
         return log
 
+    # Reports the case that called `os._exit`, which never has the status of a success.
     def _report_exit(self, status: int) -> int:
-        """Reports the case that called `os._exit`, which never has the status of a success."""
         assert self._log is not None
         if (activity := self.cache.process.journal.activity) is None:
             return status
@@ -250,13 +234,7 @@ class ItemWorker:
     def run(
         self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
     ) -> ItemResult:
-        """Runs all groups of an item and records each case as it ends.
-
-        Args:
-          parts: the item's groups.
-          request: which item, and how.
-          on_case: called after each case, before that is recorded.
-        """
+        """Runs all groups of an item and records each case as it ends."""
         with self.supervise(), self.jax_settings():
             result = self._run(parts, request, on_case)
         self.cache.process.journal.write_timings()
@@ -321,14 +299,13 @@ class ItemWorker:
         return ItemResult(str(Gap.MISSING), families, line, "\n".join([f"{line}.", *advice, *details]))
 
     def _record_internal(self, part: Item, findings: list[Record]) -> None:
-        """Records what kerneltest itself raised since the last outcome."""
         for failure in self.cache.process.take_internal_failures():
             record = part.record(failure.verdict, failure.detail, family=ANY)
             self.writer.write(record)
             self._add(record, findings)
 
+    # Writes the record of a case, with its inputs if it is the first finding of its kind or one of a few.
     def _write(self, part: Item, outcome: Outcome, findings: Sequence[Record]) -> Record:
-        """Writes the record of a case, with its inputs if it is the first finding of its kind or one of a few."""
         record = outcome.record
         guard = Guard(self.cache.process.internal_failures)
         is_known_kind = (record.verdict, record.family) in self._kinds
@@ -346,14 +323,13 @@ class ItemWorker:
         return record
 
     def _add(self, record: Record, findings: list[Record]) -> None:
-        """Adds a record of the running item, and to `findings` if it is not green."""
         self._suspects.add(record)
         if not record.verdict.is_green:
             findings.append(record)
             self._kinds.add((record.verdict, record.family))
 
+    # Ends this process, or stops using the device, if a case has poisoned the device's context.
     def _check_device(self, record: Record) -> None:
-        """Ends this process, or stops using the device, if a case has poisoned the device's context."""
         if device_is_lost(record):
             process = self.cache.process
             process.device_lost = f"since case {record.case}: {record.message.partition(chr(10))[0]}"
@@ -361,7 +337,6 @@ class ItemWorker:
                 process.abort("a device error poisoned its context")
 
     def _abort(self, cause: str) -> None:
-        """Ends this process, so that its supervisor replaces it."""
         if self._log is not None:
             self._log.write(CrashReason(cause), self.cache.process.journal.activity)
             exit_guard.leave(1)

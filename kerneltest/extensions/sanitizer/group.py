@@ -163,7 +163,6 @@ class SanitizedGroup(Group):
         return Outcome(item.record(Verdict.PASS, _note(tool, result.errors), case=case, compared=compared))
 
     def _run(self, item: Item, case: AnyCase, cache: Cache) -> None:
-        """Runs a case under its tool, together with the pending ones after it that have the same tool."""
         tool = case.family.name
         # With a time budget, the next case may not run at all.
         same_tool = (
@@ -216,20 +215,18 @@ def _export(item: Item, case: AnyCase, cache: Cache, traced: Traced, folder: Pat
     return ExportedCase(case.id, folder, names)
 
 
+# Returns whether an error is in a Pallas call, rather than in code that XLA generates around it.
 def _is_in_kernel(traced: Traced, error: SanitizerError) -> bool:
-    """Returns whether an error is in a Pallas call, rather than in code that XLA generates around it."""
     return any(error.kernel.startswith(device_name(call.name)) for call in traced.calls if call.name)
 
 
 def _site(traced: Traced, error: SanitizerError) -> KernelSite:
-    """Returns the kernel of an error, with its lines."""
     calls = (call for call in traced.calls if call.name and error.kernel.startswith(device_name(call.name)))
     call = max(calls, key=lambda call: len(call.name))
     return KernelSite(call.name, access_lines(call, error.access), definition_line(call))
 
 
 def _overrun(writes: Sequence[GuardZoneWrite]) -> Failure:
-    """Returns the failure of a kernel that wrote to guard zones."""
     lines, elements = [], []
     for zone in writes:
         where = "past the end" if zone.side == "after" else "before the start"
@@ -243,7 +240,6 @@ def _overrun(writes: Sequence[GuardZoneWrite]) -> Failure:
 
 
 def _note(tool: str, errors: Sequence[SanitizerError]) -> str:
-    """Returns a note of the errors outside the Pallas calls, or ""."""
     kernels = sorted({error.kernel or "no kernel" for error in errors})
     return (
         f"{tool} also found {len(errors)} errors outside the Pallas calls, in {', '.join(kernels)}" if kernels else ""
