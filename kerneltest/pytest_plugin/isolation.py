@@ -117,20 +117,11 @@ class IsolatedProcess:
         self,
         setup: WorkerSetup,
         arguments: PytestArguments,
-        judged: SharedInteger,
-        ended: SharedInteger,
+        judged: SharedInteger,  # gets the number of judged cases of the running item
+        ended: SharedInteger,  # gets the time at which the item ended, in seconds since 1970
         *,
-        ahead: bool = False,
+        ahead: bool = False,  # whether to collect all items of the session before the first request
     ) -> None:
-        """Initialises the instance.
-
-        Args:
-          setup: of its worker.
-          arguments: with which it collects.
-          judged: gets the number of judged cases of the running item.
-          ended: gets the time at which the item ended, in seconds since 1970.
-          ahead: whether to collect all items of the session before the first request.
-        """
         os.chdir(arguments.folder)
         self._judged, self._ended = judged, ended
         self._setup, self._arguments = setup, arguments
@@ -233,14 +224,8 @@ class IsolatedWorker:
     """Runs items in an isolated process."""
 
     def __init__(self, main: ItemWorker, arguments: PytestArguments, memory: float) -> None:
-        """Initialises the instance.
-
-        Args:
-          main: the worker of this process, which records what the isolated process cannot.
-          arguments: with which the isolated process collects the same items.
-          memory: its limit in GiB; 0 for 90 % of the memory free at its start.
-        """
-        self._main, self._arguments, self._memory = main, arguments, memory
+        self._main = main  # the worker of this process, which records what the isolated process cannot
+        self._arguments, self._memory = arguments, memory  # GiB; 0 for 90 % of the memory free at its start
         self._child: Child | None = None
         self._starts = 0  # processes so far
         self._forwarded = 0  # bytes of the process's output

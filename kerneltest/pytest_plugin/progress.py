@@ -72,16 +72,10 @@ class ProgressLine:
     def __init__(
         self, reporter: Any, plan: Callable[[], Mapping[str, int]], stage: Callable[[], tuple[int, str]], output: int
     ) -> None:
-        """Initialises the instance.
-
-        Args:
-          reporter: pytest's terminal reporter.
-          plan: returns the number of cases by item; called when the first item starts.
-          stage: returns the number of judged cases of the running item, and its stage in words.
-          output: file descriptor of the terminal, which pytest does not capture.
-        """
         self._writer = reporter.config.get_terminal_writer()
-        self._plan, self._stage, self._output = plan, stage, output
+        self._plan = plan  # the number of cases by item; called when the first item starts
+        self._stage = stage  # the number of judged cases of the running item, and its stage in words
+        self._output = output  # file descriptor of the terminal, which pytest does not capture
         self._progress: Progress | None = None
         self._lock = threading.RLock()
         self._hidden = 0

@@ -26,43 +26,6 @@ if TYPE_CHECKING:
     from kerneltest.triage.suspects import Suspect
 
 
-# Brief failures: the summary reports each suspect once, and an item only names its own by their numbers.
-
-
-class BriefFailures:
-    """A pytest plugin that leaves failures out of the section FAILURES if the summary explains them.
-
-    They stay in pytest's counts and in its short summary. JUnit XML and other plugins received them in full before.
-    """
-
-    def __init__(self) -> None:
-        self.explained: set[int] = set()  # ids of the reports that are left out, by the objects' identity
-        self._failed: list[Any] = []
-        self._reports: list[Any] = []
-
-    def leave_out(
-        self, reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect], *, stopped: bool = False
-    ) -> None:
-        """Leaves out the reports of items whose findings all belong to suspects that the summary shows."""
-        for report, numbers in _explained_reports(reports, run, suspects, stopped):
-            report.longrepr.reprcrash.message = f"suspect{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-            self.explained.add(id(report))
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, object, object]:
-        self._reports = terminalreporter.stats.get("failed", [])
-        self._failed = self._reports[:]
-        self._reports[:] = [report for report in self._failed if id(report) not in self.explained]
-        try:
-            return (yield)
-        finally:
-            self.restore()
-
-    def restore(self) -> None:
-        """Hands all failures back to pytest, whose short summary follows."""
-        self._reports[:] = self._failed
-
-
 # With the suspects' numbers within their pairing. A report says more than its suspects if its item was not run to its
 # end in a session that was, or ran out of time; if pytest's `xfail` marks the item; or if output was captured.
 def _explained_reports(
@@ -175,14 +138,38 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
 
 
 class Reporter:
-    """Reports how the run ended."""
+    """A pytest plugin that reports how the run ended.
+
+    The summary reports each suspect once. Failures that it explains are left out of pytest's section FAILURES; they
+    stay in pytest's counts and in its short summary, and JUnit XML and other plugins have received them in full.
+    """
 
     def __init__(self, folder: RunFolder, report: str) -> None:
         self.summary: Summary | None = None  # of the run; None before its end
         self.failed_tests: dict[str, None] = {}  # node ids of what failed, pairings included, in order
-        self.brief_failures = BriefFailures()
         self.console = os.dup(2)  # file descriptor of standard error, duplicated before pytest captures that
         self._folder, self._report = folder, report
+        self._explained: set[int] = set()  # ids of the reports that are left out, by the objects' identity
+        self._failed: list[Any] = []
+        self._reports: list[Any] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed_tests[report.nodeid] = None
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed_tests[report.nodeid] = None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, object, object]:
+        self._reports = terminalreporter.stats.get("failed", [])
+        self._failed = self._reports[:]
+        self._reports[:] = [report for report in self._failed if id(report) not in self._explained]
+        try:
+            return (yield)
+        finally:
+            self._reports[:] = self._failed
 
     def finish(self, session: pytest.Session) -> Summary:
         """Ends the run and returns its summary. pytest then shows only the failures that the summary does not."""
@@ -200,16 +187,16 @@ class Reporter:
         summary = finish(self._folder.path, report=self._report, terminal=terminal, failed_tests=self.failed_tests)
         may_shorten = terminal.verbose <= 0 and config.option.tbstyle not in ("long", "line")
         if reporter is not None and summary.run is not None and may_shorten:
-            shown = summary.suspects[:MOST_SUSPECTS]
-            self.brief_failures.leave_out(
-                reporter.stats.get("failed", ()), summary.run, shown, stopped=terminal.stopped
-            )
+            failed, shown = reporter.stats.get("failed", ()), summary.suspects[:MOST_SUSPECTS]
+            for report, numbers in _explained_reports(failed, summary.run, shown, terminal.stopped):
+                report.longrepr.reprcrash.message = f"suspect{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+                self._explained.add(id(report))
         self.summary = summary
         return summary
 
     def write_summary(self, terminalreporter: Any) -> None:
         """Writes the summary in a section of its own; a quiet session only gets a section if there is a finding."""
-        self.brief_failures.restore()
+        self._reports[:] = self._failed  # all failures, for pytest's short summary, which follows
         if self.summary is None:
             return
         if terminalreporter.config.option.verbose >= 0 or not self.summary.green:
@@ -233,21 +220,3 @@ class Reporter:
     def close(self) -> None:
         """Closes the console."""
         os.close(self.console)
-
-
-# The tests of a session that failed, so that merging its shards knows of those that are no pairings.
-
-
-class FailedTests:
-    """Notes each test and each file that failed."""
-
-    def __init__(self, names: dict[str, None]) -> None:
-        self._names = names
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self._names[report.nodeid] = None
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self._names[report.nodeid] = None

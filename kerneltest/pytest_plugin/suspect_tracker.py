@@ -22,14 +22,8 @@ class SuspectTracker:
     """The records of the current pairing, and the suspects that follow from them."""
 
     def __init__(self, folder: Path, seconds: float, published_folder: Path | None = None) -> None:
-        """Initialises the instance.
-
-        Args:
-          folder: of the run.
-          seconds: to search for the smallest case of each suspect; 0 for no search.
-          published_folder: the run's folder in paths that files of the run hold; None if that is `folder`.
-        """
-        self._folder, self._seconds, self._published_folder = folder, seconds, published_folder
+        self._folder, self._published_folder = folder, published_folder
+        self._seconds = seconds  # to search for the smallest case of each suspect; 0 for no search
         self._records: list[Record] = []
         self._smallest: list[Reproducer] = []
 

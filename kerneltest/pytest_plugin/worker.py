@@ -34,48 +34,6 @@ from kerneltest.reproduce.script_writer import save_reproduction
 from kerneltest.trace.tracing import without_debugging
 from kerneltest.triage.suspects import Suspect
 
-# The result of an item, from its records, its findings and their suspects.
-
-
-def item_result(
-    setup: WorkerSetup,
-    item: Item,
-    request: ItemRequest,
-    records: Sequence[Record],
-    findings: Sequence[Record],
-    suspects: Sequence[Suspect],
-) -> ItemResult:
-    """Returns the result of an item."""
-    verdicts = [record.verdict for record in records]
-    passed = any(verdict in (Verdict.PASS, Verdict.XFAIL) for verdict in verdicts)
-    result = ItemResult(
-        str(Verdict.PASS if passed else Verdict.UNAVAILABLE), tuple(dict.fromkeys(record.family for record in records))
-    )
-    if findings:
-        line, message = describe_findings(setup, item, findings, suspects, request)
-        return replace(
-            result, verdict=str(worst(record.verdict for record in findings)), headline=line, message=message
-        )
-    reason = next((record.message for record in reversed(records) if record.verdict is Verdict.UNAVAILABLE), "")
-    if passed or not reason:
-        return result
-    backend = item.backend
-    lacking = backend.unavailable() and not isinstance(backend, UnavailableBackend)
-    if backend.id in setup.named_backends and lacking:
-        message = escape_surrogates(f"{backend.id} was requested and is unavailable: {reason}")
-        return replace(result, headline=message, message=message)
-    return replace(result, skipped=True, message=escape_surrogates(f"{backend.id} unavailable: {reason}"))
-
-
-def describe_findings(
-    setup: WorkerSetup, item: Item, findings: Sequence[Record], suspects: Sequence[Suspect], request: ItemRequest
-) -> tuple[str, str]:
-    """Returns the findings of an item in one line, and in full. Arguments are those of `item_result`."""
-    report, shows_cases = setup.settings.report, setup.shows_cases
-    lines = format_failure(item, findings, suspects, setup.root, report, request.command, cases=shows_cases)
-    return headline(findings, suspects), "\n".join(lines)
-
-
 # Reuse by a worker: of items that were green under the same key, and of the records of a run that it resumes.
 
 
@@ -142,16 +100,8 @@ class ItemWorker:
         console: CrashLog | None = None,
         on_finding: Callable[[str, str], None] = lambda item, finding: None,
     ) -> None:
-        """Initialises the instance.
-
-        Args:
-          setup: of the worker.
-          before_exit: called before the watchdog ends this process.
-          console: log in which to report why this process died; None if a supervisor reads a file instead and starts a
-            replacement.
-          on_finding: called with an item and its first finding in a line, as soon as that is judged.
-        """
-        self.setup, self._on_finding = setup, on_finding
+        self.setup = setup
+        self._on_finding = on_finding  # called with an item and its first finding in a line, as soon as that is judged
         state = ProcessState(journal=Journal(setup.folder, setup.shard), planned=setup.planned)
         self.cache = Cache(process=state)
         self.judged_cases, self.is_shrinking = 0, False
@@ -159,7 +109,8 @@ class ItemWorker:
         self._kinds: set[tuple[Verdict, str]] = set()  # of the findings of the running item
         self._writer: RecordWriter | None = None
         self._reuse = ItemReuse(setup)
-        self._console, self._before_exit = console, before_exit
+        self._before_exit = before_exit  # called before the watchdog ends this process
+        self._console = console  # None if a supervisor reads a file instead, and starts a replacement
         self._log: CrashLog | None = None
         self._watchdog: Watchdog | None = None
 
@@ -278,9 +229,51 @@ class ItemWorker:
             backend = parts[0].backend
             if backend.tier is Tier.DEVICE and not device_responds(backend.id):
                 process.device_lost = "since the search for the smallest case of a finding"
-        self._record_internal(parts[0], findings)
-        result = item_result(self.setup, parts[0], request, records, findings, suspects)
+        for failure in process.take_internal_failures():  # of kerneltest itself, since the last outcome
+            record = parts[0].record(failure.verdict, failure.detail, family=ANY)
+            self.writer.write(record)
+            self._add(record, findings)
+        result = self._result(parts[0], request, records, findings, suspects)
         return replace(result, device_lost=bool(process.device_lost))
+
+    def _result(
+        self,
+        item: Item,
+        request: ItemRequest,
+        records: Sequence[Record],
+        findings: Sequence[Record],
+        suspects: Sequence[Suspect],
+    ) -> ItemResult:
+        passed = any(record.verdict in (Verdict.PASS, Verdict.XFAIL) for record in records)
+        result = ItemResult(
+            str(Verdict.PASS if passed else Verdict.UNAVAILABLE),
+            tuple(dict.fromkeys(record.family for record in records)),
+        )
+        if findings:
+            verdict, message = (
+                worst(record.verdict for record in findings),
+                self._describe(item, findings, suspects, request),
+            )
+            return replace(result, verdict=str(verdict), headline=headline(findings, suspects), message=message)
+        reason = next((record.message for record in reversed(records) if record.verdict is Verdict.UNAVAILABLE), "")
+        if passed or not reason:
+            return result
+        backend = item.backend
+        lacking = backend.unavailable() and not isinstance(backend, UnavailableBackend)
+        if backend.id in self.setup.named_backends and lacking:
+            message = escape_surrogates(f"{backend.id} was requested and is unavailable: {reason}")
+            return replace(result, headline=message, message=message)
+        return replace(result, skipped=True, message=escape_surrogates(f"{backend.id} unavailable: {reason}"))
+
+    def _describe(
+        self, item: Item, findings: Sequence[Record], suspects: Sequence[Suspect], request: ItemRequest
+    ) -> str:
+        setup = self.setup
+        return "\n".join(
+            format_failure(
+                item, findings, suspects, setup.root, setup.settings.report, request.command, cases=setup.shows_cases
+            )
+        )
 
     def timed_out(self, parts: Sequence[Item], request: ItemRequest, reason: str, advice: Sequence[str]) -> ItemResult:
         """Returns the result of an item that ran out of time, which is not a finding. Its records stay.
@@ -294,15 +287,9 @@ class ItemWorker:
         findings = [record for record in records if not record.verdict.is_green]
         planned = sum(sum(part.families().values()) for part in parts)
         line = reason.format(f"{sum(bool(record.case) for record in records)} of {planned} cases judged")
-        details = [describe_findings(self.setup, parts[0], findings, (), request)[1]] if findings else []
+        details = [self._describe(parts[0], findings, (), request)] if findings else []
         families = tuple(dict.fromkeys(record.family for record in findings))
         return ItemResult(str(Gap.MISSING), families, line, "\n".join([f"{line}.", *advice, *details]))
-
-    def _record_internal(self, part: Item, findings: list[Record]) -> None:
-        for failure in self.cache.process.take_internal_failures():
-            record = part.record(failure.verdict, failure.detail, family=ANY)
-            self.writer.write(record)
-            self._add(record, findings)
 
     # Writes the record of a case, with its inputs if it is the first finding of its kind or one of a few.
     def _write(self, part: Item, outcome: Outcome, findings: Sequence[Record]) -> Record:

@@ -38,11 +38,7 @@ class NodeWorker:
     """Runs the items of a job on a node, in an isolated process and a folder of its own."""
 
     def __init__(self, job: JobSetup, node: str) -> None:
-        """Initialises the instance.
-
-        Raises:
-            CodeMismatchError: this machine has other code than the session.
-        """
+        """Raises `CodeMismatchError` if this machine has other code than the session."""
         remove_abandoned_folders()
         self._temporary = TemporaryFolder()
         self._folder = self._temporary.path

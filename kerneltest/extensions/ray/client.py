@@ -34,14 +34,7 @@ class RayCluster:
     """A connection to a cluster."""
 
     def __init__(self, address: str) -> None:
-        """Initialises the instance.
-
-        Args:
-          address: as for `ray.init`: `local` for a cluster on this machine, `auto`, or `host:port`.
-
-        Raises:
-            ClusterError: no cluster answers.
-        """
+        """Connects to `local`, `auto` or `host:port`, as `ray.init` does. Raises `ClusterError` if none answers."""
         if address.startswith("ray://"):
             raise ClusterError(
                 f"{address}: Ray Client does not support streaming. Start the run on a node of the cluster: "

@@ -132,12 +132,6 @@ class RecordLog:
     """
 
     def __init__(self, folder: Path, shard: str) -> None:
-        """Initialises the instance.
-
-        Args:
-          folder: of the run. Cases with records there do not run again.
-          shard: the name of these records within the run.
-        """
         self.folder = folder
         self._name, self._smallest = f"records-{shard}.jsonl", f"smallest-{shard}.jsonl"
         self._verdicts: dict[_Key, Verdict] = {}
