@@ -86,8 +86,8 @@ def pytest_xdist_setupnodes(specs: Sequence[Any]) -> None:
     from kerneltest.pytest_plugin.scheduler import assign_gpus
 
     local = [spec for spec in specs if spec.popen]
-    for spec, assignment in zip(local, assign_gpus(len(local)), strict=True):
-        spec.env.update(assignment.environment)
+    for spec, variables in zip(local, assign_gpus(len(local)), strict=True):
+        spec.env.update(variables)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,7 +6,6 @@ import os
 import subprocess
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -130,28 +129,21 @@ _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _MAX_MEMORY = 0.9  # fraction of a GPU's memory for all workers on it
 
 
-@dataclass(frozen=True, slots=True)
-class GpuAssignment:
-    """A worker's GPU, or its share of one."""
+def assign_gpus(workers: int, environment: Mapping[str, str] | None = None) -> list[dict[str, str]]:
+    """Returns the variables that assign a GPU to each worker, or a share of one if there are more workers than GPUs.
 
-    environment: Mapping[str, str]  # variables with which the worker is started; {} without a GPU
-    device: str = ""  # the GPU's name or number on this machine, by its driver; "" without a GPU
-
-
-def assign_gpus(workers: int, environment: Mapping[str, str] | None = None) -> list[GpuAssignment]:
-    """Assigns a GPU to each worker, or a share of one if there are more workers than GPUs."""
+    Args:
+      workers: number of workers.
+      environment: variables that restrict the GPUs of this process; None for those of `os.environ`.
+    """
     known = os.environ if environment is None else environment
     visible = _visible(known)
-    if not visible:
-        return [GpuAssignment({})] * workers
-    assignments = []
-    for number in range(workers):
-        gpu = visible[number % len(visible)]
-        sharers = len(range(number % len(visible), workers, len(visible)))
-        variables = dict(gpu)
+    assignments: list[dict[str, str]] = [{} for _ in range(workers)]
+    for number, variables in enumerate(assignments if visible else ()):
+        variables |= visible[number % len(visible)]
         if _FRACTION not in known:
+            sharers = len(range(number % len(visible), workers, len(visible)))
             variables[_FRACTION] = f"{_MAX_MEMORY / sharers:.3f}"
-        assignments.append(GpuAssignment(variables, next(iter(gpu.values()))))
     return assignments
 
 

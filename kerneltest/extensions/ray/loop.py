@@ -293,10 +293,8 @@ class RayLoop:
         return [job for *_, job in sorted(jobs, key=lambda each: each[:2])]
 
     def _slots(self, needs: Resources) -> int:
-        resources = self.ray_cluster.resources()
-        if needs.tpus:
-            return max(1, int(resources.get("TPU", 0) / needs.tpus))
-        return max(1, int(resources.get("GPU", 0) / needs.gpus if needs.gpus else resources.get("CPU", 0)))
+        name, count = needs.scarcest
+        return max(1, int(self.ray_cluster.resources().get(name, 0.0) / count))
 
     def _wait_for(self, names: Iterable[str]) -> Iterator[str]:
         remaining = set(names)
@@ -327,7 +325,7 @@ class RayLoop:
             raise ClusterError("no node of the cluster can run the remaining items any more; existing records are kept")
 
     def _has(self, needs: Resources) -> bool:
-        name, count = ("TPU", needs.tpus) if needs.tpus else ("GPU", needs.gpus) if needs.gpus else ("CPU", 1)
+        name, count = needs.scarcest
         return self.ray_cluster.resources().get(name, 0.0) >= count
 
     def _abandon(self, request: ItemRequest, activity: Activity, reason: str) -> ItemResult:

@@ -43,6 +43,11 @@ class Resources:
     accelerator: str = ""  # type of GPU in Ray's naming; "" for any
 
     @property
+    def scarcest(self) -> tuple[str, float]:
+        """The resource that limits how many jobs run at a time, in Ray's naming, and the amount that a job takes."""
+        return ("TPU", self.tpus) if self.tpus else ("GPU", self.gpus) if self.gpus else ("CPU", 1)
+
+    @property
     def options(self) -> Mapping[str, Any]:
         """The options of `ray.remote`."""
         if not (self.gpus or self.tpus):
