@@ -151,7 +151,8 @@ class Declaration:
         if dims:
             arguments.append(f"dims=dict({', '.join(f'{name}={text}' for name, text in dims.items())}),")
         if self.backends:
-            arguments.append(f"backends=({', '.join(map(_quoted, self.backends))}),")
+            quoted = ", ".join(f'"{name}"' for name in self.backends)
+            arguments.append(f"backends=({quoted}),")
         arguments += self._left_out(speller)
         outermost = self.kernel.path.partition(".")[0]
         speller.imports[self.kernel.module, outermost] = None
@@ -263,10 +264,6 @@ def _static_source(name: str, values: Sequence[Any], speller: SourceWriter) -> s
     return f"kt.static({', '.join(f'{key}={text}' for key, text in zip(named, texts, strict=True))})"
 
 
-def _quoted(text: str) -> str:
-    return f'"{text}"'
-
-
 def _dim_source(dim: Dim) -> str:
     default = Dim()
     values = {name: getattr(dim, name) for name in ("block", "multiple_of", "minimum", "maximum", "values")}
@@ -275,13 +272,9 @@ def _dim_source(dim: Dim) -> str:
 
 
 def _wrap_comment(text: str) -> list[str]:
-    lines, line = [], "#"
-    for word in text.split():
-        if len(line) + len(word) > WIDTH - 8:
-            lines.append(line)
-            line = "#"
-        line += f" {word}"
-    return [*lines, line]
+    return textwrap.wrap(
+        text, WIDTH - 7, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _break_line(line: str) -> list[str]:

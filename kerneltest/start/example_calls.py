@@ -30,13 +30,7 @@ class StartError(Exception):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class KernelFunction:
-    """A function in a module.
-
-    Attributes:
-      module: the name of the module.
-      path: the qualified name of the function in it: `softmax`, `Layer.apply`.
-      function: the function.
-    """
+    """A function, with the name of its module and its qualified name there, such as `Layer.apply`."""
 
     module: str
     path: str

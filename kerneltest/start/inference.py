@@ -24,13 +24,7 @@ from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe, TraceLength
 
 @dataclass(frozen=True, slots=True)
 class InferredDims:
-    """The axes of a call.
-
-    Attributes:
-      dims: the slots of each dim, the one that determines its length first.
-      fixed: slots with a fixed length.
-      assumptions: assumptions for the author to check, one line each.
-    """
+    """The slots of each dim (the one that determines its length first), fixed slots, and notes for the author."""
 
     dims: tuple[tuple[LengthSlot, ...], ...]
     fixed: tuple[LengthSlot, ...]
@@ -197,13 +191,7 @@ class InferredLengths:
 
 
 def infer_lengths(probe: Probe, slots: Sequence[LengthSlot], target: str = "") -> InferredLengths:
-    """Traces a dim, all of its slots together, at many lengths; other dims keep the lengths of the example.
-
-    Args:
-      probe: the call.
-      slots: the slots of the dim.
-      target: the id of the backend for which a kernel that names no language must lower; "" for none.
-    """
+    """Traces a dim at many lengths, all of its slots together; a kernel without language must lower for `target`."""
     length = probe.lengths[slots[0]]
     looks: dict[int, TraceLengths | None] = {}
     try:
@@ -265,14 +253,7 @@ def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The block sizes of which a trace holds counts.
-
-    Attributes:
-      all: the block size if partial blocks are counted as well, or 0.
-      whole: the block size if only whole blocks are counted, or 0.
-      programs: whether the grid counts the whole blocks.
-    """
-
+    # Block sizes, or 0: where partial blocks are counted too (`all`), or only whole ones, by the grid if `programs`.
     all: int
     whole: int
     programs: bool
@@ -364,14 +345,7 @@ def may_point(example: Example, path: str) -> bool:
 
 
 def role_source(example: Example, path: str, shapes: Mapping[str, list[str]], dims: Mapping[str, int]) -> str:
-    """Returns the declaration that an array's name suggests, or "".
-
-    Args:
-      example: the call.
-      path: of the array.
-      shapes: the axes of all arrays as the declaration has them.
-      dims: the dims with their lengths in the example.
-    """
+    """Returns the declaration that an array's name suggests, or ""; `shapes` are as declared, `dims` have lengths."""
     words = set(re.split(r"[^a-z]+", path.lower()))
     shape = shapes[path]
     text, dtype = " ".join(shape), example.leaves[path].dtype

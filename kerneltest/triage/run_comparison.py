@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import starmap
 from pathlib import Path
 
 from kerneltest.core.verdicts import GroupName, Verdict
@@ -73,13 +74,7 @@ class Change:
 def cell_changes(
     run: str, cell: CellKey, old: Sequence[Record], new: Sequence[Record], factor: float
 ) -> Iterator[Change]:
-    """Yields the changes of one cell, those of the whole cell first.
-
-    Args:
-      run, cell: to which the records belong.
-      old, new: the cell's records; none if a run lacks the cell.
-      factor: growth of a bound's fraction above which it is reported.
-    """
+    """Yields the changes of a cell, those of the whole cell first; `factor` is the growth of error / bound to tell."""
 
     def change(kind: str, record: Record, before: str, after: str) -> Change:
         return Change(kind, run, cell, record.signature, record.target, before, after, record.message)
@@ -318,7 +313,7 @@ def compare_runs(
     unlike = tuple(
         f"{name}: {line}" if name else line
         for name in before.keys() & after.keys()
-        for line in _unlike(before[name], after[name])
+        for line in starmap("{}: {} before, {} now".format, plan_differences(before[name].plan, after[name].plan))
     )
     if unlike and not allow_unlike:
         raise DiffError(
@@ -396,10 +391,6 @@ def _tolerance_changes(name: str, old: RunRecords | None, new: RunRecords | None
         was, now = (side[pairing].declaration.get("tolerance", "") for side in (before, after))
         if was and now and was != now:
             yield Change("tolerance", name, CellKey(pairing, ANY, ANY, ANY), "*", "", was, now)
-
-
-def _unlike(old: RunRecords, new: RunRecords) -> Iterator[str]:
-    yield from (f"{name}: {before} before, {after} now" for name, before, after in plan_differences(old.plan, new.plan))
 
 
 def _problems(run: RunRecords) -> Iterator[str]:
