@@ -39,9 +39,14 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     groups: list[list[LengthSlot]] = []
     followers: list[LengthSlot] = []
     fixed: list[LengthSlot] = []
-    differ = _differ(probe, others)
     unknown: list[LengthSlot] = []
     resized: set[LengthSlot] = set()  # an output follows their length
+    example = probe.trace_lengths({})
+    assert example is not None  # a probe has traced its example
+
+    def differ(one: LengthSlot, other: LengthSlot) -> bool:
+        return any(lengths[one] != lengths[other] for lengths in (probe.lengths, *others))
+
     # Group the slots whose lengths the kernel checks against each other.
     for slot in probe.lengths:
         if any(slot in group for group in groups):
@@ -54,10 +59,14 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
             unknown.append(slot)
             continue
         if look is not None:
-            if slot.axis is None and look.outputs == _example_lengths(probe).outputs:
+            if look.outputs != example.outputs:
+                resized.add(slot)
+            elif slot.axis is None:
                 continue  # a number that affects no output shape is an option, such as a block size
-            (groups.append([slot]) if _does_more(look, _example_lengths(probe)) else followers.append(slot))
-            resized |= {slot} if look.outputs != _example_lengths(probe).outputs else set()
+            if (look.skeleton, look.numbers) != (example.skeleton, example.numbers):
+                groups.append([slot])
+            else:
+                followers.append(slot)  # the kernel takes the length from another axis
             continue
         if together is None:
             if slot.axis is not None:
@@ -95,17 +104,6 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     return InferredDims(tuple(dims), (*fixed, *unknown), tuple(guesses))
 
 
-def _example_lengths(probe: Probe) -> TraceLengths:
-    look = probe.trace_lengths({})
-    assert look is not None  # a probe has traced its example
-    return look
-
-
-def _does_more(look: TraceLengths, example: TraceLengths) -> bool:
-    # If not, the kernel takes the length from another axis.
-    return (look.skeleton, look.numbers) != (example.skeleton, example.numbers)
-
-
 def _trace_longer(probe: Probe, slots: Sequence[LengthSlot]) -> TraceLengths | None:
     # Length 1 is not tried, as it broadcasts.
     length = probe.lengths[slots[0]]
@@ -140,11 +138,6 @@ def _smallest_that_grows(
         if slot in fewer and len(fewer) < len(kept) and _trace_longer(probe, fewer) is not None:
             kept = fewer
     return kept
-
-
-def _differ(probe: Probe, others: Sequence[Lengths]) -> Callable[[LengthSlot, LengthSlot], bool]:
-    every = [probe.lengths, *others]
-    return lambda one, other: any(each[one] != each[other] for each in every)
 
 
 def _affinity(slot: LengthSlot, group: Sequence[LengthSlot], mapped: dict[LengthSlot, str]) -> tuple[int, int, int]:

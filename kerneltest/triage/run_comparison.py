@@ -157,11 +157,9 @@ def _cases(records: Sequence[Record]) -> Mapping[tuple[Hashable, int], Record]:
 
 def case_identity(record: Record) -> Hashable:
     """Returns the part of a case that is the same in every run."""
-    return record.cell, None if record.group == GroupName.DRAWN else (_signature(record), record.target)
-
-
-def _signature(record: Record) -> tuple[frozenset[tuple[str, Hashable]], ...]:
-    return tuple(frozenset[tuple[str, Hashable]](p.items()) for p in (record.dims, record.dtypes, record.statics))
+    parts: tuple[Mapping[str, Hashable], ...] = (record.dims, record.dtypes, record.statics)
+    signature = tuple(frozenset(part.items()) for part in parts)
+    return record.cell, None if record.group == GroupName.DRAWN else (signature, record.target)
 
 
 def _wholes(records: Sequence[Record]) -> Mapping[Verdict, Record]:
@@ -210,6 +208,12 @@ def suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
 
     Ids decide only if cases do not: an id counts suspects with the same symptom, so it can shift.
     """
+    run_of = {id(row.record): row.run for row in old.rows}
+
+    def first_start(suspect: Suspect) -> str:
+        starts = {old.runs[run_of[id(record)]].plan.started for record in suspect.findings if id(record) in run_of}
+        return min(filter(None, starts), default="")
+
     before, after = suspects_in_overlay(old), suspects_in_overlay(new)
     asked, asks = ([frozenset(map(case_identity, each.findings)) for each in side] for side in (before, after))
     common = _common(asked, asks)
@@ -226,7 +230,7 @@ def suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
             earlier[j] = named[place]
     known = {*earlier.values(), *(i for (i, _), count in common.items() if count > _SAME * len(asked[i]))}
     changes = [
-        SuspectChange(SuspectFate.STILL_THERE, suspect, _first_start(old, before[earlier[j]]))
+        SuspectChange(SuspectFate.STILL_THERE, suspect, first_start(before[earlier[j]]))
         if j in earlier
         else SuspectChange(SuspectFate.NEW, suspect)
         for j, suspect in enumerate(after)
@@ -250,12 +254,6 @@ def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hasha
         for each in questions:
             holders.setdefault(each, []).append(i)
     return Counter((i, j) for j, questions in enumerate(asks) for each in questions for i in holders.get(each, ()))
-
-
-def _first_start(merged: Overlay, suspect: Suspect) -> str:
-    mine = set(map(id, suspect.findings))
-    starts = {merged.runs[row.run].plan.started for row in merged.rows if id(row.record) in mine}
-    return min(filter(None, starts), default="")
 
 
 FACTOR = 2.0
