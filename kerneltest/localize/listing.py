@@ -8,6 +8,7 @@ from functools import cached_property
 
 from kerneltest.backends.simulate.ir import Compute, Operation, Region, Rule, Semantics, Type, any_operand
 from kerneltest.core.source_location import is_internal, relative_path
+from kerneltest.trace.primitives import ACCESSES, PRIMITIVES
 
 # From the number of an operation to the operations that replace it.
 Edits = Mapping[int, Sequence[Operation]]
@@ -16,7 +17,7 @@ Edits = Mapping[int, Sequence[Operation]]
 _FRAME = re.compile(r'"([^"]+\.py)":(\d+)(?::(\d+)(?: to (\d*):(\d+))?)?')
 _PRIMITIVE = re.compile(r'loc\("([^":]+)')
 # Primitives that are lowered to an access and to address arithmetic, which the kernel's author did not write.
-_ACCESSES = frozenset({"masked_load", "masked_swap", "get", "swap", "load", "store", "addupdate", "atomic_rmw"})
+_ACCESSES = frozenset(primitive.name for primitive in PRIMITIVES.values() if primitive.kind in ACCESSES)
 _FIRST_NEW_VALUE = 1_000_000  # more than any body has
 
 

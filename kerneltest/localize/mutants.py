@@ -21,7 +21,8 @@ from kerneltest.localize.sites import Changes, LocatedJaxpr, Site, SiteKey
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.partial_arrays import KernelValue, list_values
-from kerneltest.trace.walk import PALLAS_PRIMITIVES, primitive_name
+from kerneltest.trace.primitives import Kind, kind_of
+from kerneltest.trace.walk import primitive_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def _around_calls(kernel: MutableKernel) -> Iterator[Mutant]:
     known = list_values(kernel.traced)
     names = _names(known)
     for turn, variable in enumerate(known):
-        if variable.equation is None or primitive_name(variable.equation) in PALLAS_PRIMITIVES:
+        if variable.equation is None or kind_of(variable.equation) is Kind.KERNEL:
             continue
         place = line_of(variable.equation.source_info)
         for choice in variable.candidates:
