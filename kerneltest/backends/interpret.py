@@ -13,13 +13,13 @@ from kerneltest.core.failures import Failure, warn_of_recovery
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, InterpreterRules
 from kerneltest.trace.index_maps import IndexMappedCall, calls_with_index_maps
 from kerneltest.trace.jax_environment import fast_compile_options
 from kerneltest.trace.jaxpr_digest import equation_kinds
 from kerneltest.trace.local_kernels import exchange_in
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.runnable import uses_outer_references
-from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced, device_problem, kernel_device
 
 LOSES_OUTER_WRITES = jax.__version_info__ < (0, 12)
@@ -79,26 +79,20 @@ def evaluate(traced: Traced) -> NumpyExecutable | None:
     return NumpyEvaluation(traced, _rows(traced), [call for call in calls if call.scalars])
 
 
+# Returns a kernel in NumPy, by JAX's own interpreter, which is slower, if the batched one lacks an operation.
 def _rows(traced: Traced) -> BatchedKernel:
-    """Returns a kernel in NumPy, by JAX's own interpreter, which is slower, if the batched one lacks an operation."""
     try:
         return BatchedKernel(traced)
     except Failure:  # a hang
         raise
     except Exception as error:
         warn_of_recovery(error, "preparing to evaluate a kernel in NumPy", UnknownError)
-        return BatchedKernel(traced, use_jax_interpreter=True)
+        return BatchedKernel(traced, InterpreterRules())
 
 
 @dataclass(frozen=True, slots=True)
 class NumpyEvaluation:
-    """A kernel that runs in NumPy, whose functions are at least as accurate as XLA's.
-
-    Attributes:
-      traced: the kernel.
-      rows: evaluates it for many inputs at once.
-      prefetching: its calls with index maps that read prefetched scalars.
-    """
+    """A kernel that runs in NumPy, whose functions are at least as accurate as XLA's."""
 
     traced: Traced
     rows: BatchedKernel
@@ -110,14 +104,9 @@ class NumpyEvaluation:
 
     @property
     def kinds(self) -> frozenset[Hashable]:
-        return frozenset() if self.rows.uses_jax_interpreter else equation_kinds(self.traced.jaxpr)
+        return frozenset() if isinstance(self.rows.rules, InterpreterRules) else equation_kinds(self.traced.jaxpr)
 
     def check_blocks(self, leaves: Sequence[Array]) -> None:
-        """Checks that the blocks that prefetched scalars choose lie inside their arrays.
-
-        Raises:
-          Failure: `out_of_bounds`: one does not.
-        """
         _check_blocks(self.prefetching, leaves)
 
     def run(self, leaves: Sequence[Array]) -> Outputs:
@@ -132,10 +121,10 @@ class NumpyEvaluation:
 
     def is_faithful(self, leaves: Sequence[Array]) -> bool:
         """Checks whether JAX's own interpreter, with its operations in NumPy as well, gives the same bits."""
-        if self.rows.uses_jax_interpreter:
+        if isinstance(self.rows.rules, InterpreterRules):
             return True
         whole = [leaf[None] for leaf in leaves]
-        pairs = zip(self.rows(whole), BatchedKernel(self.traced, use_jax_interpreter=True)(whole), strict=True)
+        pairs = zip(self.rows(whole), BatchedKernel(self.traced, InterpreterRules())(whole), strict=True)
         return all(one.tobytes() == other.tobytes() for one, other in pairs)
 
 
@@ -155,12 +144,8 @@ class PrefetchChecked:
         return self.compiled.run(leaves)
 
 
+# Checks that all blocks lie inside their arrays; Pallas' interpreter silently moves those that do not.
 def _check_blocks(calls: Iterable[IndexMappedCall], leaves: Sequence[Array] | None = None) -> None:
-    """Checks that all blocks lie inside their arrays; Pallas' interpreter silently moves those that do not.
-
-    Raises:
-      Failure: `out_of_bounds`, if a program takes a block outside its array.
-    """
     for call in calls:
         if fault := call.find_outside_block(leaves):
             raise Failure(Verdict.OUT_OF_BOUNDS, fault)

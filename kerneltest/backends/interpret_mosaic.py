@@ -17,8 +17,7 @@ from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.batched_interpreter.pallas_call import NumpyInterpretedCall
-from kerneltest.trace.evaluator import UNINITIALISED, UNWRITTEN, PartialArray, evaluate, require_defined
+from kerneltest.trace.batched_interpreter.kernel_rules import NumpyInterpretedCall
 from kerneltest.trace.grid_rewrites import rewrite_for_interpreter
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter as gpu
 from kerneltest.trace.jax_compat import tpu_interpreter as tpu
@@ -27,6 +26,7 @@ from kerneltest.trace.jax_compat.patches import disable_debugging_in_callbacks
 from kerneltest.trace.jax_compat.tpu_memory import ChooseFill as AnyFill
 from kerneltest.trace.jax_compat.tpu_memory import layout_of, overhanging_alias
 from kerneltest.trace.jax_environment import fast_compile_options
+from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN, PartialArray, PartialKernel, require_defined
 from kerneltest.trace.platform_dispatch import DIALECT_MODULES, INTERPRETED_TPU, abstract_platform
 from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.runnable import outer_references, uses_outer_references
@@ -88,7 +88,6 @@ class InterpretMosaic(Backend):
             raise interpreting_failure(error, checks=True) from error
 
     def _rewrite(self, call: Call) -> Equation:
-        """Returns a call's equation with the parameter that asks for the interpreter."""
         equation = call.equation
         if uses_outer_references(call):
             raise Failure(Verdict.UNAVAILABLE, outer_references(call))
@@ -131,20 +130,14 @@ class InterpretMosaic(Backend):
 _Run = Callable[[Sequence[Any], AnyFill | None], tpu.InterpretResult]
 
 
+# Returns another value for unwritten memory than JAX's interpreter puts there: NaN, or the largest integer.
 def _other_fill(dtype: DType) -> Any:
-    """Returns another value for unwritten memory than JAX's interpreter puts there: NaN, or the largest integer."""
     return Fill(nan=not is_float(dtype))(dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreted:
-    """A kernel whose Mosaic calls are interpreted, by compiled code or in NumPy.
-
-    Attributes:
-      traced: the kernel.
-      calls: the function that runs each call, by the id of its equation.
-      precision: the rounding of the interpreter's operations.
-    """
+    """A kernel whose Mosaic calls are interpreted by functions, one for the id of each call's equation."""
 
     traced: Traced
     calls: dict[int, _Run]
@@ -153,7 +146,8 @@ class Interpreted:
     def run(self, leaves: Sequence[Array]) -> Outputs:
         try:
             with jax.default_device(kernel_device("cpu")), disable_debugging_in_callbacks():
-                outputs = evaluate(self.traced, leaves, lambda e, operands: _run_call(self.calls[id(e)], operands))
+                kernel = PartialKernel(self.traced, lambda e, operands: _run_call(self.calls[id(e)], operands))
+                outputs = kernel(leaves)
         except Failure:
             raise
         except Exception as error:
@@ -171,8 +165,8 @@ class InterpretedInNumpy(Interpreted):
         return True
 
 
+# Runs one call; if it reads unwritten memory, a second time with other values there, to see what depends on it.
 def _run_call(run: _Run, operands: Sequence[PartialArray]) -> list[PartialArray]:
-    """Runs one call; if it reads unwritten memory, a second time with other values there, to see what depends on it."""
     ran = run([operand.values for operand in operands], None)
     sources = tuple(dict.fromkeys([*ran.reads, *(s for operand in operands for s in operand.sources)]))
     if not sources and not any(mask is not None for mask in ran.unwritten):
@@ -196,5 +190,4 @@ def _refill(operand: PartialArray) -> Any:
 
 
 def _differ(one: Array, other: Array) -> Array:
-    """Returns where two arrays differ (bool); NaN equals NaN."""
     return np.asarray((one != other) & ~((one != one) & (other != other)))

@@ -9,6 +9,7 @@ from typing import Any
 
 from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
 from kerneltest.execute.settings import Setting, SettingError, known_settings
+from kerneltest.report.text.lines import lines_for_terminal
 
 UNUSABLE_INPUT = 2
 """The exit status of a command that could not do its work."""
@@ -80,8 +81,7 @@ def add_setting(parser: argparse.ArgumentParser, name: str, option: str, **diffe
 
 
 class _PassOn(argparse.Action):
-    """Appends an option to the arguments that pytest gets, under the last of its names."""
-
+    # Under the last of the option's names.
     def __call__(
         self, parser: object, namespace: argparse.Namespace, values: object, option_string: object = ""
     ) -> None:
@@ -107,7 +107,7 @@ def pass_to_pytest(parser: argparse.ArgumentParser, without: Collection[str] = (
 
 
 def _complete(action: argparse.Action, setting: Setting[Any]) -> None:
-    """Has argcomplete offer the texts that a setting may have."""
+    # argcomplete reads this attribute.
     if setting.kind.choices:
         action.completer = lambda **_: setting.kind.choices  # type: ignore[attr-defined]
 
@@ -133,7 +133,5 @@ def _seconds(text: str) -> float:
 
 def refuse(command: str, error: Exception) -> int:
     """Prints why a command cannot do its work; returns its exit status."""
-    from kerneltest.report.text.tables import lines_for_terminal
-
     print(lines_for_terminal(f"kerneltest {command}: {error}"), file=sys.stderr)
     return UNUSABLE_INPUT

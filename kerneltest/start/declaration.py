@@ -1,6 +1,7 @@
 """The pairing that `kerneltest init` infers for a kernel, and the text of its file."""
 
 import ast
+import contextlib
 import dataclasses
 import enum
 import inspect
@@ -30,11 +31,7 @@ from kerneltest.start.trace_probe import LengthSlot, Probe
 
 @dataclasses.dataclass
 class SourceWriter:
-    """Writes values as source, and collects the imports that the source needs.
-
-    Attributes:
-      imports: the module and name of each import, in order.
-    """
+    """Writes values as source, and collects the imports (module and name) that the source needs."""
 
     imports: dict[tuple[str, str], None] = dataclasses.field(default_factory=dict)
 
@@ -155,7 +152,8 @@ class Declaration:
         if dims:
             arguments.append(f"dims=dict({', '.join(f'{name}={text}' for name, text in dims.items())}),")
         if self.backends:
-            arguments.append(f"backends=({', '.join(map(_quoted, self.backends))}),")
+            quoted = ", ".join(f'"{name}"' for name in self.backends)
+            arguments.append(f"backends=({quoted}),")
         arguments += self._left_out(speller)
         outermost = self.kernel.path.partition(".")[0]
         speller.imports[self.kernel.module, outermost] = None
@@ -186,7 +184,7 @@ class Declaration:
         )
 
     def _left_out(self, speller: SourceWriter) -> list[str]:
-        """Returns comments with the declarations of arguments that keep their defaults."""
+        # Comments with the declarations of arguments that keep their defaults.
         options = {n: each for n, each in self.example.left_out.items() if n not in _OF_PALLAS}
         lines = []
         for name, default in options.items():
@@ -251,7 +249,6 @@ class Declaration:
         return min((min(boundary_lengths(dim)) for dim in self.dims.values()), default=1)
 
     def _oracle_comment(self) -> list[str]:
-        """Returns a comment on the oracle's arguments and result."""
         arrays = [f"{path} ({', '.join(self.shape(path))})" for path in self.example.leaves]
         arguments = f"Arguments are NumPy arrays, floats in float64: {', '.join(arrays)}. " if arrays else ""
         shapes = ", ".join(self.outputs)
@@ -268,29 +265,19 @@ def _static_source(name: str, values: Sequence[Any], speller: SourceWriter) -> s
     return f"kt.static({', '.join(f'{key}={text}' for key, text in zip(named, texts, strict=True))})"
 
 
-def _quoted(text: str) -> str:
-    return f'"{text}"'
-
-
 def _dim_source(dim: Dim) -> str:
-    default = Dim()
-    values = {name: getattr(dim, name) for name in ("block", "multiple_of", "minimum", "maximum", "values")}
-    options = [f"{name}={value}" for name, value in values.items() if value != getattr(default, name)]
-    return f"kt.dim({', '.join(options)})"
+    names = ("block", "multiple_of", "minimum", "maximum", "values")
+    changed = [name for name in names if getattr(dim, name) != getattr(Dim(), name)]
+    return f"kt.dim({', '.join(f'{name}={getattr(dim, name)}' for name in changed)})"
 
 
 def _wrap_comment(text: str) -> list[str]:
-    lines, line = [], "#"
-    for word in text.split():
-        if len(line) + len(word) > WIDTH - 8:
-            lines.append(line)
-            line = "#"
-        line += f" {word}"
-    return [*lines, line]
+    return textwrap.wrap(
+        text, WIDTH - 7, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _break_line(line: str) -> list[str]:
-    """Returns a line of the call, broken into several if it is too long."""
     if len(line) <= WIDTH - 4 or line.startswith("#"):
         return [line]
     start, _, rest = line.partition("(")
@@ -298,7 +285,7 @@ def _break_line(line: str) -> list[str]:
 
 
 def _split_arguments(text: str) -> list[str]:
-    """Splits text at the commas outside of brackets."""
+    # At the commas outside of brackets.
     depth, parts = 0, [""]
     for character in text:
         depth += (character in "([{") - (character in ")]}")
@@ -367,21 +354,18 @@ def integer_notes(declaration: Declaration) -> list[str]:
 def dtype_notes(probe: Probe, seen: tuple[str, ...]) -> list[str]:
     """Returns a note on dtypes that the kernel accepts but no call has."""
     floats = {path: leaf.dtype for path, leaf in probe.example.leaves.items() if is_float(leaf.dtype)}
-    others = [name for name in DEFAULT_FLOATS if name not in seen and _accepts(probe, floats, parse_dtype(name))]
+    others = []
+    for name in DEFAULT_FLOATS:
+        with contextlib.suppress(Failure, TimeLimitError):
+            if name not in seen:
+                probe.trace({}, dict.fromkeys(floats, parse_dtype(name)))
+                others.append(name)
     if not (others and seen):
         return []
     return [
         f"the example is in {' and '.join(seen)}, and the kernel can also be traced in {' and '.join(others)}: "
         "add the dtypes that it supports"
     ]
-
-
-def _accepts(probe: Probe, floats: dict[str, np.dtype[Any]], dtype: np.dtype[Any]) -> bool:
-    try:
-        probe.trace({}, dict.fromkeys(floats, dtype))
-    except (Failure, TimeLimitError):
-        return False
-    return True
 
 
 # Names for dims: those that the kernel's source gives to lengths, or else conventional ones.
@@ -391,13 +375,7 @@ _MORE = "nmkpqrstuvw"
 
 
 def name_dims(function: Callable[..., Any], dims: Sequence[Sequence[LengthSlot]], ranks: dict[str, int]) -> list[str]:
-    """Returns distinct names for dims.
-
-    Args:
-      function: the kernel, whose source may contain `m, n = x.shape`.
-      dims: the slots of each dim.
-      ranks: the ranks of the arrays, by path.
-    """
+    """Returns distinct names for dims, from the source of the kernel (`m, n = x.shape`), or else by axis."""
     in_source = dict(_names_in_source(function))
     names: list[str] = []
     for slots in dims:
@@ -410,7 +388,7 @@ def name_dims(function: Callable[..., Any], dims: Sequence[Sequence[LengthSlot]]
 
 
 def _names_in_source(function: Callable[..., Any]) -> Iterator[tuple[LengthSlot, str]]:
-    """Yields slots and the names that the source assigns to them, as in `m, n = x.shape` and `n = x.shape[1]`."""
+    # From `m, n = x.shape` and `n = x.shape[1]`.
     function = inspect.unwrap(getattr(function, "func", function))
     try:
         tree = parse_source(textwrap.dedent(inspect.getsource(function)))

@@ -24,13 +24,7 @@ from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe, TraceLength
 
 @dataclass(frozen=True, slots=True)
 class InferredDims:
-    """The axes of a call.
-
-    Attributes:
-      dims: the slots of each dim, the one that determines its length first.
-      fixed: slots with a fixed length.
-      assumptions: assumptions for the author to check, one line each.
-    """
+    """The slots of each dim (the one that determines its length first), fixed slots, and notes for the author."""
 
     dims: tuple[tuple[LengthSlot, ...], ...]
     fixed: tuple[LengthSlot, ...]
@@ -41,18 +35,18 @@ _MOST = 6  # slots of equal length of which every pair is tried with another
 
 
 def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
-    """Infers the dims of a call.
-
-    Args:
-      probe: the call.
-      others: lengths in further calls; they separate axes that have equal lengths in the first only by chance.
-    """
+    """Infers the dims of a call; lengths in further calls separate axes that have equal lengths only by chance."""
     groups: list[list[LengthSlot]] = []
     followers: list[LengthSlot] = []
     fixed: list[LengthSlot] = []
-    differ = _differ(probe, others)
     unknown: list[LengthSlot] = []
     resized: set[LengthSlot] = set()  # an output follows their length
+    example = probe.trace_lengths({})
+    assert example is not None  # a probe has traced its example
+
+    def differ(one: LengthSlot, other: LengthSlot) -> bool:
+        return any(lengths[one] != lengths[other] for lengths in (probe.lengths, *others))
+
     # Group the slots whose lengths the kernel checks against each other.
     for slot in probe.lengths:
         if any(slot in group for group in groups):
@@ -65,10 +59,14 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
             unknown.append(slot)
             continue
         if look is not None:
-            if slot.axis is None and look.outputs == _example_lengths(probe).outputs:
+            if look.outputs != example.outputs:
+                resized.add(slot)
+            elif slot.axis is None:
                 continue  # a number that affects no output shape is an option, such as a block size
-            (groups.append([slot]) if _does_more(look, _example_lengths(probe)) else followers.append(slot))
-            resized |= {slot} if look.outputs != _example_lengths(probe).outputs else set()
+            if (look.skeleton, look.numbers) != (example.skeleton, example.numbers):
+                groups.append([slot])
+            else:
+                followers.append(slot)  # the kernel takes the length from another axis
             continue
         if together is None:
             if slot.axis is not None:
@@ -106,19 +104,8 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     return InferredDims(tuple(dims), (*fixed, *unknown), tuple(guesses))
 
 
-def _example_lengths(probe: Probe) -> TraceLengths:
-    look = probe.trace_lengths({})
-    assert look is not None  # a probe has traced its example
-    return look
-
-
-def _does_more(look: TraceLengths, example: TraceLengths) -> bool:
-    """Returns whether a kernel does more if an axis is longer. If not, it takes the length from another axis."""
-    return (look.skeleton, look.numbers) != (example.skeleton, example.numbers)
-
-
 def _trace_longer(probe: Probe, slots: Sequence[LengthSlot]) -> TraceLengths | None:
-    """Traces with another length of some slots; returns None if none works. Length 1 is not tried, as it broadcasts."""
+    # Length 1 is not tried, as it broadcasts.
     length = probe.lengths[slots[0]]
     for other in (2 * length, 3 * length, length + 1, length // 2):
         if other > 1:
@@ -153,14 +140,8 @@ def _smallest_that_grows(
     return kept
 
 
-def _differ(probe: Probe, others: Sequence[Lengths]) -> Callable[[LengthSlot, LengthSlot], bool]:
-    """Returns a predicate: whether two slots have different lengths in one of the calls."""
-    every = [probe.lengths, *others]
-    return lambda one, other: any(each[one] != each[other] for each in every)
-
-
 def _affinity(slot: LengthSlot, group: Sequence[LengthSlot], mapped: dict[LengthSlot, str]) -> tuple[int, int, int]:
-    """Returns a sort key for how likely a slot belongs to a dim: equal blocks, equal axis, few slots in the dim."""
+    # How likely a slot belongs to a dim: equal blocks, equal axis, few slots in the dim.
     blocks = slot in mapped and any(mapped[slot] == mapped.get(each) for each in group)
     return int(blocks), int(any(slot.axis == each.axis for each in group)), -len(group)
 
@@ -203,13 +184,7 @@ class InferredLengths:
 
 
 def infer_lengths(probe: Probe, slots: Sequence[LengthSlot], target: str = "") -> InferredLengths:
-    """Traces a dim, all of its slots together, at many lengths; other dims keep the lengths of the example.
-
-    Args:
-      probe: the call.
-      slots: the slots of the dim.
-      target: the id of the backend for which a kernel that names no language must lower; "" for none.
-    """
+    """Traces a dim at many lengths, all of its slots together; a kernel without language must lower for `target`."""
     length = probe.lengths[slots[0]]
     looks: dict[int, TraceLengths | None] = {}
     try:
@@ -258,7 +233,7 @@ def _infer_from(
 
 
 def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int], target: str) -> tuple[int, ...]:
-    """Returns the lengths at which the kernel does not lower. If it lowers at all odd ones, no others are tried."""
+    # If the kernel lowers at all odd lengths, no others are tried.
 
     def lowers(length: int) -> bool:
         return probe.lowers(dict.fromkeys(slots, length), target)
@@ -271,14 +246,7 @@ def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The block sizes of which a trace holds counts.
-
-    Attributes:
-      all: the block size if partial blocks are counted as well, or 0.
-      whole: the block size if only whole blocks are counted, or 0.
-      programs: whether the grid counts the whole blocks.
-    """
-
+    # Block sizes, or 0: where partial blocks are counted too (`all`), or only whole ones, by the grid if `programs`.
     all: int
     whole: int
     programs: bool
@@ -303,7 +271,7 @@ def _infer_blocks(looks: Mapping[int, TraceLengths]) -> _Blocks:
 
 
 def _fit_block(counts: Mapping[int, int], *, up: bool) -> int:
-    """Returns the block size that explains the counts by length, preferably a power of two; 0 if none does."""
+    # Preferably a power of two.
     longest = max(counts)
     about = max(longest // max(counts[longest], 1), 1)
     near = range(max(2, about // 2), min(2 * about + 2, _LARGEST_BLOCK) + 1)
@@ -312,7 +280,6 @@ def _fit_block(counts: Mapping[int, int], *, up: bool) -> int:
 
 
 def _bounded_dim(cut: Dim, admitted: Sequence[int], rejected: Sequence[int], multiple: int, example: int) -> Dim:
-    """Returns a dim that admits all lengths that work and none of those that do not."""
     if not rejected:
         return cut
     least, most = min(admitted), max(admitted)
@@ -324,10 +291,7 @@ def _bounded_dim(cut: Dim, admitted: Sequence[int], rejected: Sequence[int], mul
 
 
 def _listed_lengths(cut: Dim, admitted: Sequence[int], example: int) -> Dim:
-    """Returns a dim with some of the lengths that work, for lack of a rule: none far longer than the example's.
-
-    Each listed length is run with each of another dim, so long ones would make a first run slow.
-    """
+    # None far longer than the example's: each is run with each of another dim, which would make a first run slow.
     near = [each for each in admitted if each <= 2 * example]
     boundaries = [length for length in boundary_lengths(cut) if length in near]
     evenly = near[:: max(len(near) // (_LISTED - 1), 1)]
@@ -374,14 +338,7 @@ def may_point(example: Example, path: str) -> bool:
 
 
 def role_source(example: Example, path: str, shapes: Mapping[str, list[str]], dims: Mapping[str, int]) -> str:
-    """Returns the declaration that an array's name suggests, or "".
-
-    Args:
-      example: the call.
-      path: of the array.
-      shapes: the axes of all arrays as the declaration has them.
-      dims: the dims with their lengths in the example.
-    """
+    """Returns the declaration that an array's name suggests, or ""; `shapes` are as declared, `dims` have lengths."""
     words = set(re.split(r"[^a-z]+", path.lower()))
     shape = shapes[path]
     text, dtype = " ".join(shape), example.leaves[path].dtype
@@ -416,7 +373,7 @@ def _floats(example: Example) -> list[tuple[str, ShapeDtype]]:
 
 
 def _next_axis(example: Example, shapes: Mapping[str, list[str]], fits: Callable[[str], bool], shape: list[str]) -> str:
-    """Returns the dim of a float array right after the axes of an array, as in labels `b` of logits `b n`; or ""."""
+    # As in labels `b` of logits `b n`.
     size = len(shape)
     for path, _ in reversed(_floats(example)):
         axes = shapes[path]
@@ -428,7 +385,7 @@ def _next_axis(example: Example, shapes: Mapping[str, list[str]], fits: Callable
 def _first_axis(
     example: Example, shapes: Mapping[str, list[str]], fits: Callable[[str], bool], shape: list[str]
 ) -> str:
-    """Returns the first dim of a float array that has no axis of an array, as in ids `n` of a table `v d`; or ""."""
+    # As in ids `n` of a table `v d`.
     for path, _ in _floats(example):
         axes = shapes[path]
         if axes and not set(axes) & set(shape) and axes[0].isidentifier() and fits(axes[0]):

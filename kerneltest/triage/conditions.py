@@ -4,7 +4,7 @@ import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import or_
@@ -17,12 +17,7 @@ from kerneltest.triage.symptoms import Level, Symptom
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features of a signature that conditions can refer to.
-
-    Attributes:
-      lengths: by dim.
-      options: the dtype, under "dtype", and the value of each static argument.
-    """
+    """The lengths of a signature by dim, its dtype (as "dtype") and its static arguments, which conditions refer to."""
 
     lengths: Mapping[str, int]
     options: Mapping[str, StaticValue]
@@ -49,6 +44,12 @@ class Condition:
     fulfilled: int
     tried: int
 
+    @classmethod
+    def unknown(cls, failing: Sized, passing: Sized) -> "Condition":
+        """Returns that no condition separates what fails from what passes."""
+        count = len(failing) + len(passing)
+        return cls("", len(failing), count, count)
+
     @property
     def exact(self) -> bool:
         """True if only failing signatures fulfil the condition."""
@@ -57,8 +58,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """One condition, and how far-fetched it is: of two that fit equally well, the one of lower cost is reported."""
-
+    # Of two terms that fit equally well, the one of lower cost is reported.
     words: str
     holds: Callable[[Features], bool]
     cost: int
@@ -82,9 +82,8 @@ def signature_condition(
       unsure: signatures in which another failure may hide this one; of two conditions that are as good, the one that
         fewer of them fulfil is stated.
     """
-    count = len(failing) + len(passing)
     if not failing or not passing:
-        return Condition("", len(failing), count, count)
+        return Condition.unknown(failing, passing)
     fitting: list[tuple[int, int, int, str, int]] = []  # exceptions, cost, unsure ones, words, exceptions as bits
     covered, unsure = (
         [each for each in more if each.lengths.keys() == failing[0].lengths.keys()]  # a proof has none
@@ -106,23 +105,23 @@ def signature_condition(
         telling = together == 2 or alone - both > 1  # some far-fetched term excludes any single signature
         if telling and (both, together) < (left, cost):
             left, cost, words = both, together, f"{one[3]} and {other[3]}"
-    is_told = left <= MOST_EXCEPTIONS * (len(failing) + left) and _is_believable(cost, len(failing), count, left)
+    count, fulfilled = len(failing) + len(passing), len(failing) + left
+    is_told = left <= MOST_EXCEPTIONS * fulfilled and _is_believable(cost, len(failing), count, left)
     if (not is_told or cost > _OF_PRODUCTS) and (product := _product_condition(failing, passing, covered)).words:
         return product
-    return Condition(words if is_told else "", len(failing), len(failing) + left if is_told else count, count)
+    return Condition(words, len(failing), fulfilled, count) if is_told else Condition.unknown(failing, passing)
 
 
 def _product_condition(
     failing: Sequence[Features], passing: Sequence[Features], covered: Sequence[Features]
 ) -> Condition:
-    """Returns a condition on the product of two lengths, which a kernel may flatten, if one holds without exception."""
+    # A kernel may flatten two axes.
     count, terms = len(failing) + len(passing), list(_terms_of_products(failing[0].lengths))
-    if len(terms) / math.comb(count, len(failing)) > _CHANCES[_OF_PRODUCTS]:
-        return Condition("", len(failing), count, count)  # one of so many might hold by chance
-    for term in terms:
+    by_chance = len(terms) / math.comb(count, len(failing)) > _CHANCES[_OF_PRODUCTS]
+    for term in () if by_chance else terms:
         if all(map(term.holds, [*failing, *covered])) and not any(map(term.holds, passing)):
             return Condition(term.words, len(failing), len(failing), count)
-    return Condition("", len(failing), count, count)
+    return Condition.unknown(failing, passing)
 
 
 def two_conditions(
@@ -158,7 +157,6 @@ def two_conditions(
 
 
 def _matching_bits(term: _Term, signatures: Sequence[Features]) -> int:
-    """Returns the signatures that fulfil a term as bits."""
     return sum(1 << i for i, each in enumerate(signatures) if term.holds(each))
 
 
@@ -167,7 +165,7 @@ def _numbers(bits: int) -> frozenset[int]:
 
 
 def _is_believable(cost: int, failing: int, tried: int, exceptions: int) -> bool:
-    """Returns whether a condition of that cost is unlikely to hold by chance for all that fail, and few exceptions."""
+    # Whether a condition of that cost is unlikely to hold by chance.
     chance = math.comb(failing + exceptions, failing) / math.comb(tried, failing)
     return chance <= _CHANCES[min(cost, len(_CHANCES) - 1)]
 
@@ -181,10 +179,13 @@ MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a 
 
 
 def _terms(signatures: Sequence[Features], blocks: Mapping[str, int]) -> Iterator[_Term]:
-    """Yields all conditions that may be stated of a signature, the simplest first."""
     first = signatures[0]
     for name in first.options:
-        yield from _terms_of_option(name, list(dict.fromkeys(each.options[name] for each in signatures)))
+        values = list(dict.fromkeys(each.options[name] for each in signatures))
+        for value in values:
+            yield _Term(f"{name} is {value}", partial(_has_option, name, value), 0)
+        for value in values if len(values) > 2 else ():
+            yield _Term(f"{name} is not {value}", partial(_lacks_option, name, value), 1)
     for name in first.lengths:
         lengths = sorted({each.lengths[name] for each in signatures})
         yield from _terms_of_length(name, lengths, blocks.get(name, 0))
@@ -194,16 +195,9 @@ def _terms(signatures: Sequence[Features], blocks: Mapping[str, int]) -> Iterato
             yield from _terms_of_two(one, other, blocks)
 
 
-def _terms_of_option(name: str, values: Sequence[StaticValue]) -> Iterator[_Term]:
-    for value in values:
-        yield _Term(f"{name} is {value}", partial(_has_option, name, value), 0)
-    for value in values if len(values) > 2 else ():
-        yield _Term(f"{name} is not {value}", partial(_lacks_option, name, value), 1)
-
-
 def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[_Term]:
     def term(words: str, test: Callable[[int], bool], cost: int) -> _Term:
-        return _Term(f"{name} is {words}", partial(_length, name, test), cost)
+        return _Term(f"{name} is {words}", lambda features: test(features.lengths[name]), cost)
 
     if block > 1:
         yield term(f"not a multiple of its block, {block}", lambda n: bool(n % block), 0)
@@ -266,10 +260,6 @@ def _lacks_option(name: str, value: StaticValue, features: Features) -> bool:
     return features.options[name] != value
 
 
-def _length(name: str, test: Callable[[int], bool], features: Features) -> bool:
-    return test(features.lengths[name])
-
-
 def _is_no_power(length: int) -> bool:
     return length < 1 or bool(length & (length - 1))
 
@@ -297,33 +287,32 @@ def input_condition(
       failing, passing: the special values among each case's inputs.
       covered: those of further failing cases, such as on other backends, which must fulfil it and are not counted.
     """
-    count = len(failing) + len(passing)
-    none = Condition("", len(failing), count, count)
     bad, good, more = ([frozenset(_with_general(each)) for each in cases] for cases in (failing, passing, covered))
-    if not bad or not good:
-        return none
-    common = sorted(frozenset.intersection(*bad, *more), key=_preference)
+    common = sorted(frozenset.intersection(*bad, *more), key=_preference) if bad and good else ()
     if not common:
-        return none
+        return Condition.unknown(failing, passing)
     best = min(common, key=lambda found: sum(found in each for each in good))
     others: Sequence[frozenset[SpecialInput]] = [each for each in good if best in each]
     words = best.text()
     lacking, without = _lacked(best, [*bad, *more], others)
     if lacking is not None:
         words, others = f"{words} and {lacking.text_of_absence()}", without
-    left = len(others)
-    if (
-        left > MOST_EXCEPTIONS * (len(failing) + left)
-        or ((len(failing) + left) / count) ** len(failing) > _CHANCE_OF_A_VALUE
-    ):
-        return none
-    return Condition(words, len(failing), len(failing) + left, count)
+    return _unless_by_chance(words, failing, passing, len(others), MOST_EXCEPTIONS, _CHANCE_OF_A_VALUE)
+
+
+def _unless_by_chance(
+    words: str, failing: Sized, passing: Sized, exceptions: int, most_exceptions: float, most_chance: float
+) -> Condition:
+    count, fulfilled = len(failing) + len(passing), len(failing) + exceptions
+    if exceptions > most_exceptions * fulfilled or (fulfilled / count) ** len(failing) > most_chance:
+        return Condition.unknown(failing, passing)
+    return Condition(words, len(failing), fulfilled, count)
 
 
 def _lacked(
     best: SpecialInput, failing: Sequence[frozenset[SpecialInput]], others: Sequence[frozenset[SpecialInput]]
 ) -> tuple[SpecialInput | None, Sequence[frozenset[SpecialInput]]]:
-    """Returns a special input that most passing cases and no failing one have, and the passing cases without it."""
+    # A special input that most passing cases and no failing one have, and the passing cases without it.
     known = sorted({each for case in others for each in case if each.value in _ABSENT}, key=_preference)
     absent = [
         each
@@ -338,14 +327,13 @@ def _lacked(
 
 
 def _with_general(found: Sequence[SpecialInput]) -> Iterator[SpecialInput]:
-    """Yields special inputs, and the same ones in whichever argument."""
     for each in found:
         yield each
         yield replace(each, argument="")
 
 
 def _preference(found: SpecialInput) -> tuple[bool, int, int, str]:
-    """Returns the order among special inputs that fit equally well: named arguments first, the weaker claim first."""
+    # Named arguments first, then the weaker claim.
     return not found.argument, _VALUES.index(found.value), _PARTS.index(found.part), found.argument
 
 
@@ -360,14 +348,7 @@ _MOST_EXCEPTIONS = 0.1  # share of passing cases among those that have a number 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Numbers of an argument from one binade to another, of one sign or both.
-
-    Attributes:
-      argument: the path of the argument.
-      sign: "+", "-", or "" for both.
-      first, last: the numbers of the binades.
-    """
-
+    # Numbers of an argument from one binade to another, of one sign or both ("").
     argument: str
     sign: str
     first: int
@@ -379,24 +360,16 @@ class _Range:
 
     @property
     def is_open(self) -> bool:
-        """True if the range has no other end than zero or infinity."""
         return self.first == 0 or self.last == _COUNT - 1
 
     def text(self) -> str:
-        """`x holds a number of magnitude 256 or more`."""
         low, high = (f"{2.0 ** (binade + LOWEST):.4g}" for binade in (self.first, self.last + 1))
-        if self.last == _COUNT - 1:
-            words = {"": f"of magnitude {low} or more", "+": f"of {low} or more", "-": f"of -{low} or less"}[self.sign]
-        elif self.first == 0:
-            words = {"": f"of magnitude below {high}", "+": f"between 0 and {high}", "-": f"between -{high} and 0"}[
-                self.sign
-            ]
-        else:
-            words = {
-                "": f"of magnitude {low} to {high}",
-                "+": f"from {low} to {high}",
-                "-": f"from -{high} to -{low}",
-            }[self.sign]
+        above, below, between = {
+            "": (f"of magnitude {low} or more", f"of magnitude below {high}", f"of magnitude {low} to {high}"),
+            "+": (f"of {low} or more", f"between 0 and {high}", f"from {low} to {high}"),
+            "-": (f"of -{low} or less", f"between -{high} and 0", f"from -{high} to -{low}"),
+        }[self.sign]
+        words = above if self.last == _COUNT - 1 else below if self.first == 0 else between
         return f"{self.argument} holds a number {words}"
 
 
@@ -413,10 +386,8 @@ def magnitude_condition(
       smallest: the smallest failing case.
       covered: further failing cases, such as on other backends, which must fulfil it and are not counted.
     """
-    count = len(failing) + len(passing)
-    none = Condition("", len(failing), count, count)
     if not failing or not passing:
-        return none
+        return Condition.unknown(failing, passing)
     fitting = []
     known = [[_masks(each) for each in cases] for cases in ([*failing, *covered], passing)]
     for (argument, sign), own in _masks(smallest).items():
@@ -426,16 +397,12 @@ def magnitude_condition(
                 left = sum(number for mask, number in good.items() if mask & each.bits)
                 fitting.append((left, not each.is_open, bool(sign), each.last - each.first, each.text()))
     if not fitting:
-        return none
+        return Condition.unknown(failing, passing)
     left, *_, words = min(fitting)
-    fulfilled = len(failing) + left
-    if left > _MOST_EXCEPTIONS * fulfilled or (fulfilled / count) ** len(failing) > _CHANCE_OF_A_RANGE:
-        return none
-    return Condition(words, len(failing), fulfilled, count)
+    return _unless_by_chance(words, failing, passing, left, _MOST_EXCEPTIONS, _CHANCE_OF_A_RANGE)
 
 
 def _masks(record: Record) -> Mapping[tuple[str, str], int]:
-    """Returns the binades of a record's inputs, by argument and sign."""
     found: dict[tuple[str, str], int] = {}
     for each in record.magnitudes:
         found[each.argument, ""] = each.positive | each.negative
@@ -444,7 +411,6 @@ def _masks(record: Record) -> Mapping[tuple[str, str], int]:
 
 
 def _ranges(argument: str, sign: str, own: int, bad: int) -> Iterator[_Range]:
-    """Yields ranges with a number of the smallest case, whose ends are binades of failing cases, or open."""
     ends = [binade for binade in range(_COUNT) if bad >> binade & 1]
     for first in [0, *ends]:
         for last in [*ends, _COUNT - 1]:

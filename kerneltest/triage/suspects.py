@@ -142,10 +142,7 @@ class Suspect:
                 return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
 
     def _slight_error(self) -> str:
-        """Returns how far the formula is off, relatively, if that is little in nearly every finding; or "".
-
-        An integer is never slightly off: a position or a code beside the right one is another.
-        """
+        # An integer is never slightly off: a position or a code beside the right one is another.
         if self.example.evidence is not None and isinstance(self.example.evidence.actual, int):
             return ""
         known = [formula_error(record) for record in self.findings if symptom(record).effect not in OF_ROUNDING]
@@ -192,7 +189,7 @@ _EXPLAINED = 0.8  # share of the findings that a diagnosis must explain; fewer d
 
 
 def _tried_out(record: Record) -> str:
-    """Returns the diagnosis that an experiment with a smallest case gave; "" if only a rule gave one."""
+    # Not those that a rule gave.
     if record.evidence is None or (
         isinstance(record.detail, Mismatch) and record.evidence.diagnosis in record.detail.remarks
     ):
@@ -236,12 +233,10 @@ def is_same_bug(
 
 
 def _is_left_wrong(other: Suspect, one: Suspect) -> bool:
-    """Returns whether the edit that repairs one suspect was tried on cases of another, in vain."""
     return one.fault is not None and any(record.case in one.fault.unexplained for record in other.findings)
 
 
 def _inputs(record: Record) -> tuple[str, str, Mapping[str, str]] | None:
-    """Returns what a record's case is made of; None if its arguments were not kept."""
     arguments = record.evidence.arguments if record.evidence is not None else None
     return (record.backend, record.signature, arguments) if arguments else None
 
@@ -249,13 +244,7 @@ def _inputs(record: Record) -> tuple[str, str, Mapping[str, str]] | None:
 def find_suspects(
     records: Iterable[Record], blocks: Mapping[str, Mapping[str, int]], smallest: Iterable[Reproducer] = ()
 ) -> tuple[Suspect, ...]:
-    """Gathers findings into suspects, pairing by pairing, the most telling suspect first.
-
-    Args:
-      records: all records of one run, or of several runs of the same plan.
-      blocks: by pairing, the kernel's block length by dim, in elements.
-      smallest: the smallest cases that were found for some findings.
-    """
+    """Gathers findings into suspects, pairing by pairing, the most telling first; block lengths are in elements."""
     by_pairing: dict[str, list[Record]] = {}
     for record in records:
         if record.case:
@@ -280,12 +269,6 @@ def suspects_in_overlay(merged: Overlay) -> tuple[Suspect, ...]:
     return find_suspects((row.record for row in in_order), blocks, smallest)
 
 
-def _smallest(findings: Iterable[Record], known: Mapping[tuple[str, str, str], Reproducer]) -> Reproducer | None:
-    """Returns the smallest of the cases that were made from some findings."""
-    found = [known[key] for each in findings if (key := (each.pairing, each.backend, each.case)) in known]
-    return min(found, key=lambda each: (each.fault is None, each.nontrivial), default=None)
-
-
 def _of_pairing(
     pairing: str, records: Sequence[Record], blocks: Mapping[str, int], known: Mapping[tuple[str, str, str], Reproducer]
 ) -> list[Suspect]:
@@ -299,7 +282,8 @@ def _of_pairing(
         *merge_device_diagnostics(cluster_by(exceptions, lambda symptom: symptom.cause)),
     ]
     make = functools.partial(_suspect, pairing, records=records, blocks=blocks, most_basic=most_basic, known=known)
-    suspects = _merge_same(clusters, make, _interpreted(records))
+    interpreted = {r.case for r in records if r.tier is Tier.INTERPRET and r.verdict.is_judgement}
+    suspects = _merge_same(clusters, make, interpreted)
     suspects.sort(key=lambda suspect: (_ORDER.index(suspect.level), -len(suspect.findings)))
     seen: Counter[tuple[Level, Effect, str]] = Counter()
     found = []
@@ -313,7 +297,7 @@ def _of_pairing(
 def _merge_same(
     clusters: Sequence[FindingCluster], make: Callable[[FindingCluster], Suspect], interpreted: Collection[str]
 ) -> list[Suspect]:
-    """Returns the suspects of clusters, merging those that a reader could not tell apart, until all differ."""
+    # Until a reader can tell all suspects apart.
     apart: list[tuple[FindingCluster, Suspect, str]] = []
     todo = list(reversed(clusters))
     while todo:
@@ -328,10 +312,6 @@ def _merge_same(
             level = min(cluster.level, same[0].level, key=_ORDER.index)
             todo.append(FindingCluster(level, same[0].findings + cluster.findings))
     return [suspect for _, suspect, _ in apart]
-
-
-def _interpreted(records: Sequence[Record]) -> Collection[str]:
-    return {record.case for record in records if record.tier is Tier.INTERPRET and record.verdict.is_judgement}
 
 
 _ORDER = (Level.STRUCTURE, Level.SPECIAL, Level.PRECISION, Level.INVARIANT, Level.BUILD, Level.BROKEN)
@@ -349,22 +329,22 @@ def _suspect(
     findings = tuple(record for record, _ in cluster.findings)
     backend = Counter(record.backend for record in findings).most_common(1)[0][0]
     here = [r for r in records if r.backend == backend and r.verdict.is_judgement]
-    failing = {record.signature for record in findings if record.backend == backend}
-    reproducer = _smallest(findings, known)
-    covered = [*findings, *([reproducer.record] if reproducer is not None else [])]
     mine = [record for record in findings if record.backend == backend]
+    failing, bad = {record.signature for record in mine}, {record.case for record in mine}
+    reproduced = [known[key] for r in findings if (key := (r.pairing, r.backend, r.case)) in known]
+    reproducer = min(reproduced, key=lambda found: (found.fault is None, found.nontrivial), default=None)
+    covered = [*findings, *([reproducer.record] if reproducer is not None else [])]
     tried = signatures_tried(here, mine, cluster.level, most_basic)
-    bad = {record.case for record in findings if record.backend == backend}
+    failing_here = [r for r in here if r.case in bad]
     good = [record for record in here if record.signature in failing and record.verdict.is_green]
     effect, subject = cluster.kind
     inputs = input_condition(
-        [r.special_inputs for r in here if r.case in bad],
+        [r.special_inputs for r in failing_here],
         [r.special_inputs for r in good],
         [r.special_inputs for r in covered if r.special_inputs],
     )
     is_special = bool(inputs.words)
     if not is_special and reproducer is not None and effect not in OF_ROUNDING:
-        failing_here = [r for r in here if r.case in bad]
         inputs = magnitude_condition(failing_here, good, reproducer.record, [r for r in findings if r.magnitudes])
     return Suspect(
         id="",
@@ -393,10 +373,7 @@ _NEARLY_ALL, _ENOUGH = 0.9, 8  # share of the ordinary cases that fail, and numb
 
 
 def _is_everywhere(findings: Sequence[Record], records: Sequence[Record]) -> bool:
-    """Returns whether nearly every case with ordinary values is a finding, on every backend that compared any.
-
-    A kernel with the oracle's formula leaves no doubt of the oracle.
-    """
+    # A kernel with the oracle's formula leaves no doubt of the oracle.
     known = [right for record in findings if (right := has_right_formula(record)) is not None]
     if known and all(known):
         return False
@@ -408,13 +385,13 @@ def _is_everywhere(findings: Sequence[Record], records: Sequence[Record]) -> boo
 
 
 def _is_telling(record: Record) -> bool:
-    """Returns whether a case compares ordinary values, at least two of which differ."""
+    # At least two of its values differ.
     alike = record.expected is not None and record.expected.least == record.expected.greatest
     return record.group in _ORDINARY and bool(record.compared or record.wrong) and not alike
 
 
 def _id(suspect: Suspect, number: int) -> str:
-    """Returns the id of the suspect of its kind with that number; names make it, not the words of titles."""
+    # Names make it, not the words of titles.
     name = PairingId.parse(suspect.pairing).own_name
     identity = f"{name}|{suspect.level}|{suspect.effect.name}|{suspect.subject}|{number}"
     return hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:8]

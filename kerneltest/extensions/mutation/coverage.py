@@ -22,11 +22,10 @@ from kerneltest.extensions.mutation.judging import VALUES, UnfitPairingError
 from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.trace.batched_interpreter.machine import BatchedEvaluator, EquationFunction
-from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel, kernel_rule
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.source_lines import place_of
-from kerneltest.trace.scalars import UnknownError
+from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.tracing import Traced, without_debugging
 from kerneltest.trace.walk import primitive_name
 
@@ -35,19 +34,14 @@ _Values = Sequence[Any]
 
 @dataclass(frozen=True, slots=True, order=True)
 class CoverageSite:
-    """A place of the kernel's code that has several states.
+    """A place of the kernel's code that has several states."""
 
-    Attributes:
-      file, line, column: the place in the code.
-      what: the site in words, such as `the mask of the load`.
-      states: all of them, such as `on` and `off`.
-    """
-
+    # file, line, column: the place in the code
     file: str
     line: int
     column: int
-    what: str
-    states: tuple[str, ...]
+    what: str  # the site in words, such as `the mask of the load`
+    states: tuple[str, ...]  # all of them, such as `on` and `off`
 
     @property
     def place(self) -> str:
@@ -60,15 +54,16 @@ _LOOP = ("zero", "one", "more than one")
 _AXIS = ("one", "more than one")
 
 
-@dataclass(slots=True)
-class CoverageRecorder:
+class CoverageRecorder(KernelRules):
     """Records the states of sites while kernels are evaluated.
 
     Attributes:
       seen: the states of each site so far.
     """
 
-    seen: dict[CoverageSite, set[str]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[CoverageSite, set[str]] = {}
 
     def kernel(self, traced: Traced) -> BatchedKernel:
         """Returns a kernel whose evaluation is recorded.
@@ -76,10 +71,10 @@ class CoverageRecorder:
         Raises:
           UnknownError: it contains an operation that NumPy cannot evaluate.
         """
-        return BatchedKernel(_with_places(traced), rule=self._rule)
+        return BatchedKernel(_with_places(traced), self)
 
-    def _rule(self, evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
-        function = kernel_rule(evaluator, equation)
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        function = super().rule(machine, equation)
         place = place_of(equation.source_info)
         watch = _WATCHES.get(primitive_name(equation))
         if place is None or watch is None:
@@ -195,31 +190,21 @@ _SPECIALS = {"NaN": np.isnan, "an infinity": np.isinf}
 
 @dataclass(slots=True)
 class SpecialReach:
-    """The cases in which an input holds a special value.
+    """The cases in which an input holds a special value."""
 
-    Attributes:
-      planned: the number of these cases.
-      reaching: the number of those in which an output holds a NaN (for an infinite input, an infinity or a NaN).
-    """
-
-    planned: int = 0
+    planned: int = 0  # the number of these cases
+    # the number of those in which an output holds a NaN (for an infinite input, an infinity or a NaN)
     reaching: int = 0
 
 
 @dataclass(slots=True)
 class PairingCoverage:
-    """The coverage of a pairing by its planned cases.
+    """The coverage of a pairing by its planned cases."""
 
-    Attributes:
-      cases: number of cases that were evaluated.
-      left_out: why the cases of some signatures could not be evaluated.
-      sites: the states of each site that were seen.
-      specials: by input and special value, the cases with it.
-    """
-
-    cases: int = 0
-    left_out: set[str] = field(default_factory=set)
-    sites: dict[CoverageSite, set[str]] = field(default_factory=dict)
+    cases: int = 0  # number of cases that were evaluated
+    left_out: set[str] = field(default_factory=set)  # why the cases of some signatures could not be evaluated
+    sites: dict[CoverageSite, set[str]] = field(default_factory=dict)  # the states of each site that were seen
+    # by input and special value, the cases with it
     specials: dict[tuple[str, str], SpecialReach] = field(default_factory=dict)
 
     @property
@@ -235,11 +220,6 @@ class PairingCoverage:
 
 def measure_coverage(pairing: Pairing, pairing_id: str, depth: str) -> PairingCoverage:
     """Evaluates the planned cases of values on a kernel, and records what they exercise.
-
-    Args:
-      pairing: the pairing of the kernel.
-      pairing_id: its node id.
-      depth: the depth of the plan.
 
     Raises:
       UnfitPairingError: interpret mode runs none of its cases.

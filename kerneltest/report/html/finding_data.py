@@ -1,11 +1,11 @@
 """The part of the page's JSON document that describes findings. If there are too many, the most diverse are kept."""
 
+import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -15,9 +15,8 @@ from kerneltest.records.evidence import Evidence, Window, instability_note
 from kerneltest.records.runs import Overlay, OverlayRow, RunRecords, load_windows
 from kerneltest.records.schema import Record, StaticValue
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
-from kerneltest.report.text.suspect_text import format_counts, format_suspect, name_kernels
+from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_kernels
 from kerneltest.triage.attribution import attributions
-from kerneltest.triage.conditions import Condition
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import Level
 
@@ -33,12 +32,12 @@ _MOST_PARTS = 8  # of a bound
 _SCRIPT = re.compile(r"cases/(reproduce|cut)_\w+-\w+\.py", re.ASCII)
 
 
-def picture_data(evidence: Evidence) -> Json | None:
-    """Returns the output around the worst element, which the page draws on the block grid; None if not recorded."""
-    window = evidence.window
-    if window is None:
-        return None
-    return {
+def _pictures(evidence: Evidence | None) -> Json:
+    # The output around the worst element, on the block grid; the arguments there; error / bound over the whole output.
+    window = evidence.window if evidence is not None else None
+    if evidence is None or window is None:
+        return {}
+    picture = {
         **_window(window),
         "expected": [json_number(value) for value in window.expected],
         "bound": [json_number(float(f"{value:.3g}")) for value in window.bound],
@@ -46,41 +45,15 @@ def picture_data(evidence: Evidence) -> Json | None:
         "worst": list(evidence.index),
         "output": evidence.output,
     }
-
-
-def error_map_data(evidence: Evidence) -> Json | None:
-    """Returns error / bound over the whole output, with the kernel's blocks along its last two axes."""
-    errors, window = evidence.errors, evidence.window
-    if errors is None or window is None:
-        return None
-    return {
-        "shape": list(errors.shape),
-        "tiles": list(errors.tiles),
-        "tile": list(errors.tile),
-        "levels": errors.levels,
+    errors = evidence.errors and {
+        "shape": list(evidence.errors.shape),
+        "tiles": list(evidence.errors.tiles),
+        "tile": list(evidence.errors.tile),
+        "levels": evidence.errors.levels,
         "blocks": list(window.blocks),
         "output": evidence.output,
     }
-
-
-def input_data(evidence: Evidence) -> list[Json]:
-    """Returns the arguments around the worst element."""
-    return [_window(window) for window in evidence.inputs]
-
-
-def budget_data(record: Record) -> list[list[object]]:
-    """Returns the parts of a bound: description, FILE:LINE ("" if not one operation), and fraction."""
-    return [
-        [each.words[:MOST_TEXT], f"{each.file[:MOST_TEXT]}:{each.line}" if each.file else "", each.part]
-        for each in record.error_budget[:_MOST_PARTS]
-    ]
-
-
-def json_number(value: float | int | bool | None) -> float | int | bool | str | None:
-    """Converts a number to strict JSON: strings for NaN and infinities, floats to nine digits."""
-    if isinstance(value, float):
-        return float(f"{value:.9g}") if math.isfinite(value) else str(value)
-    return value
+    return {"picture": picture, "inputs": list(map(_window, evidence.inputs)), "errors": errors}
 
 
 def _window(window: Window) -> Json:
@@ -95,38 +68,55 @@ def _window(window: Window) -> Json:
     }
 
 
-def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
-    """Returns the details of findings.
+def _drawable(records: Iterable[Record], most: int) -> list[Record]:
+    # The first records with pictures, until these have so many elements together.
+    chosen = []
+    for record in records:
+        if most > 0 and record.evidence is not None and record.evidence.window is not None:
+            most -= math.prod(record.evidence.window.extent)
+            chosen.append(record)
+    return chosen
 
-    Args:
-      merged: the runs, overlaid.
-      rows: their rows in the page's order; a detail refers to its row by number.
-    """
+
+def budget_data(record: Record) -> list[list[object]]:
+    """Returns the parts of a bound: description, FILE:LINE ("" if not one operation), and fraction."""
+    return [
+        [part.words[:MOST_TEXT], f"{part.file[:MOST_TEXT]}:{part.line}" if part.file else "", part.part]
+        for part in record.error_budget[:_MOST_PARTS]
+    ]
+
+
+def json_number(value: float | int | bool | None) -> float | int | bool | str | None:
+    """Converts a number to strict JSON: strings for NaN and infinities, floats to nine digits."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}") if math.isfinite(value) else str(value)
+    return value
+
+
+def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
+    """Returns the details of findings among a page's rows; each refers to its row by number."""
     attributed = attributions([row.record for row in rows])
     scripts = 0
     chosen = []
     numbers = _most_diverse_first(rows)[:MOST_FINDINGS]
-    shown = load_windows(merged.runs, _records_to_draw(rows[number].record for number in numbers))
+    shown = load_windows(merged.runs, _drawable((rows[number].record for number in numbers), MOST_DRAWN))
     for number in numbers:
-        row = rows[number]
-        record, run = row.record, merged.runs[row.run]
+        record, run = rows[number].record, merged.runs[rows[number].run]
         evidence = record.evidence or Evidence()
         blamed = attributed.get((record.pairing, record.case, record.backend))
         detail: Json = {
             "row": number,
-            "run": row.run,
+            "run": rows[number].run,
             "case": record.case,
             "place": record.detail.place if record.detail is not None else "",
             "tolerance": record.tolerance,
             "suspect": blamed.text() if blamed is not None else "",
-            "commands": _commands(record, run),
+            "commands": [_item_command(run, record), *_case_command(run, record)],
             "python": python_lines(run.plan, record) or "",
         } | _evidence(record, evidence)
         if record.error_budget:
             detail["budget"], detail["unstable"] = budget_data(record), instability_note(record.error_budget)
-        if (pictured := shown.get(id(record))) is not None and (image := picture_data(pictured)) is not None:
-            detail["picture"], detail["inputs"] = image, input_data(pictured)
-            detail["errors"] = error_map_data(pictured)
+        detail |= _pictures(shown.get(id(record)))
         if scripts < MOST_SCRIPTS and (text := read_script(run.folder, evidence.script)):
             scripts += 1
             detail["code"] = text
@@ -134,18 +124,8 @@ def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
     return chosen
 
 
-def _records_to_draw(records: Iterable[Record]) -> list[Record]:
-    """Returns the records whose pictures fit into the page."""
-    chosen, drawn = [], 0
-    for record in records:
-        if drawn < MOST_DRAWN and record.evidence is not None and record.evidence.window is not None:
-            drawn += math.prod(record.evidence.window.extent)
-            chosen.append(record)
-    return chosen
-
-
 def _most_diverse_first(rows: Sequence[OverlayRow]) -> list[int]:
-    """Returns the numbers of findings such that a limit cuts repetitions: the first of each kind come first."""
+    # Numbers of findings, the first of each kind first, so that a limit cuts repetitions.
     seen: Counter[tuple[str, ...]] = Counter()
     ranked = []
     for number, row in enumerate(rows):
@@ -159,12 +139,13 @@ def _most_diverse_first(rows: Sequence[OverlayRow]) -> list[int]:
     return [number for *_, number in sorted(ranked)]
 
 
-def _commands(record: Record, run: RunRecords) -> list[str]:
-    """Returns the shell commands: one for the item, and one for the saved inputs if there are any."""
-    commands = [pytest_command(run.plan, record.backend, record.item)]
-    if record.evidence is not None and record.evidence.file:
-        commands.append(repro_command(run.name, record.case, record.backend))
-    return commands
+def _item_command(run: RunRecords, record: Record) -> str:
+    return pytest_command(run.plan, record.backend, record.item)
+
+
+def _case_command(run: RunRecords, record: Record) -> list[str]:
+    saved = record.evidence is not None and record.evidence.file
+    return [repro_command(run.name, record.case, record.backend)] if saved else []
 
 
 def _evidence(record: Record, evidence: Evidence) -> Json:
@@ -215,47 +196,17 @@ _MOST_CASES = 60  # lines of a table of cases
 
 
 @dataclass(frozen=True, slots=True)
-class SuspectText:
-    """A suspect as text, which the page shows without scripts.
-
-    Attributes:
-      number: its number among all suspects of the page.
-      id: the suspect's id.
-      title: its title.
-      counts: the number of its cases, by backend.
-      lines: its smallest case, its root cause, and the command that reproduces it.
-    """
-
-    number: int
-    id: str
-    title: str
-    counts: str
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class KernelSuspects:
-    """The suspects of one kernel as text.
-
-    Attributes:
-      pairing: the kernel's pairing.
-      name: the kernel's name and source location.
-      suspects: its suspects.
-    """
+    """The suspects of one kernel in words, with their numbers among all suspects of the page."""
 
     pairing: str
     name: str
-    suspects: tuple[SuspectText, ...]
+    suspects: tuple[tuple[int, SuspectText], ...]
 
 
 @dataclass(frozen=True)
 class ShownSuspects:
-    """The suspects that a page shows.
-
-    Attributes:
-      merged: the runs, overlaid.
-      suspects: their first `MOST_SUSPECTS` suspects.
-    """
+    """The suspects that a page shows: the first `MOST_SUSPECTS` of its runs."""
 
     merged: Overlay
     suspects: tuple[Suspect, ...]
@@ -263,16 +214,16 @@ class ShownSuspects:
     @property
     def kernels(self) -> list[KernelSuspects]:
         """The suspects as text, by kernel."""
-        by_pairing: dict[str, list[SuspectText]] = {}
+        by_pairing: dict[str, list[tuple[int, SuspectText]]] = {}
         for i, suspect in enumerate(self.suspects):
-            _, *lines = format_suspect(suspect, self._run_of(suspect.example).name)
-            words = tuple(map(_truncate, lines))
-            mine = SuspectText(i, suspect.id, _truncate(suspect.title), _truncate(format_counts(suspect)), words)
-            by_pairing.setdefault(suspect.pairing, []).append(mine)
+            text = describe_suspect(suspect, self._run_of(suspect.example).name)
+            lines = tuple(replace(line, text=_truncate(line.text)) for line in text.lines)
+            short = SuspectText(_truncate(text.title), _truncate(text.counts), lines)
+            by_pairing.setdefault(suspect.pairing, []).append((i, short))
         kernels = name_kernels(by_pairing, self.merged.pairings)
         return [KernelSuspects(name, _truncate(kernels[name]), tuple(each)) for name, each in by_pairing.items()]
 
-    @cached_property
+    @functools.cached_property
     def number_of(self) -> Mapping[int, int]:
         """The number of a finding's suspect, by `id()` of the finding's record."""
         return {id(record): i for i, suspect in enumerate(self.suspects) for record in suspect.findings}
@@ -284,15 +235,19 @@ class ShownSuspects:
           rows: the records of the page, in its order.
           names: for `pairing`, `backend` and `family`, the number of each name in the page's dictionary.
         """
-        tried, scripts = _CaseCounts(rows), 0
-        shown = load_windows(self.merged.runs, self._drawable())
+        ran: dict[tuple[str, str], list[Record]] = {}  # by pairing and backend; unavailable cases do not count
+        for record in rows:
+            if record.case and record.verdict.is_judgement:
+                ran.setdefault((record.pairing, record.backend), []).append(record)
+        count, scripts = functools.cache(lambda *place: _count_features(ran.get(place, ()))), 0
+        shown = load_windows(self.merged.runs, _drawable((each.example for each in self.suspects), _MOST_DRAWN))
         first: dict[tuple[int, str, str], int] = {}
         for row, record in enumerate(rows):
             if (suspect_number := self.number_of.get(id(record))) is not None:
                 first.setdefault((suspect_number, record.backend, record.family), row)
         for i, suspect in enumerate(self.suspects):
-            example = suspect.example
-            evidence = example.evidence or Evidence()
+            example, plain = suspect.example, _planned_case(suspect)
+            run, evidence = self._run_of(plain), example.evidence or Evidence()
             entry: Json = {
                 "id": suspect.id,
                 "pairing": names["pairing"][suspect.pairing],
@@ -311,18 +266,14 @@ class ShownSuspects:
                 "unstable": instability_note(example.error_budget),
                 "lines": [_truncate(line) for line in suspect.lines[:4]],
                 "conditions": [*_conditions(suspect)],
-                "strips": _strips(suspect, tried),
-                "commands": self._commands(suspect),
-                "python": python_lines(self._run_of(_planned_case(suspect)).plan, _planned_case(suspect)) or "",
+                "strips": _strips(suspect, ran, count),
+                "commands": [*_case_command(self._run_of(example), example), _item_command(run, plain)],
+                "python": python_lines(run.plan, plain) or "",
                 "cases": _cases(suspect, i, first, names),
             }
             if evidence.actual is not None:
-                entry["at"] = [
-                    list(evidence.index),
-                    json_number(evidence.actual),
-                    json_number(evidence.expected),
-                    json_number(float(evidence.bound)),
-                ]
+                numbers = (evidence.actual, evidence.expected, float(evidence.bound))
+                entry["at"] = [list(evidence.index), *map(json_number, numbers)]
             if (smallest := suspect.reproducer) is not None:
                 entry["smallest"] = [smallest.nontrivial, smallest.attempts, smallest.complete]
                 if scripts < MOST_SCRIPTS and (
@@ -333,42 +284,19 @@ class ShownSuspects:
             if (fault := suspect.fault) is not None:
                 words = map(_truncate, (fault.place, fault.operation, fault.words))
                 entry["fault"] = [*words, fault.confirmed, [_truncate(each) for each in fault.alternatives[:4]]]
-            if (pictured := shown.get(id(example))) is not None and (image := picture_data(pictured)) is not None:
-                entry["picture"], entry["inputs"] = image, input_data(pictured)[:_MOST_ARGUMENTS]
-                entry["errors"] = error_map_data(pictured)
-            yield entry
-
-    def _drawable(self) -> list[Record]:
-        """Returns the examples whose pictures fit into the page."""
-        chosen, left = [], _MOST_DRAWN
-        for suspect in self.suspects:
-            example = suspect.example
-            if example.evidence is None or example.evidence.window is None:
-                continue
-            left -= math.prod(example.evidence.window.extent)
-            if left >= 0:
-                chosen.append(example)
-        return chosen
+            yield entry | _pictures(shown.get(id(example)))
 
     def _run_of(self, record: Record) -> RunRecords:
-        """Returns the run of a finding or of a smallest case."""
         return self.merged.runs[self._runs.get(id(record), 0)]
 
-    @cached_property
+    @functools.cached_property
     def _runs(self) -> Mapping[int, int]:
         found = {id(row.record): row.run for row in self.merged.rows if id(row.record) in self.number_of}
         return found | {id(each.record): i for i, run in enumerate(self.merged.runs) for each in run.reproducers}
 
-    def _commands(self, suspect: Suspect) -> list[str]:
-        """Returns the shell commands: one for the smallest case if it is saved, and one for an item that shows it."""
-        example, plain = suspect.example, _planned_case(suspect)
-        saved = example.evidence is not None and example.evidence.file
-        again = [repro_command(self._run_of(example).name, example.case, example.backend)] if saved else []
-        return [*again, pytest_command(self._run_of(plain).plan, plain.backend, plain.item)]
-
 
 def _planned_case(suspect: Suspect) -> Record:
-    """Returns the planned case that the smallest one was shrunk from, or the example: a run of pytest contains it."""
+    # A run of pytest contains the case that the smallest one was shrunk from.
     if suspect.reproducer is None:
         return suspect.example
     origin, backend = suspect.reproducer.origin, suspect.reproducer.record.backend
@@ -376,37 +304,13 @@ def _planned_case(suspect: Suspect) -> Record:
 
 
 def _conditions(suspect: Suspect) -> Iterator[str]:
-    for each, what in ((suspect.inputs, "case"), (suspect.signatures, "signature")):
-        if each.words:
-            yield _truncate(f"{each.words}: {_format_condition(each, what)}")
-
-
-def _format_condition(each: Condition, what: str) -> str:
-    rest = each.tried - each.fulfilled
-    others = f"; {rest:,} other{'s' * (rest != 1)} {'does' if rest == 1 else 'do'} not" if rest else ""
-    verb = "fails" if each.failing == 1 else "fail"
-    return f"{each.failing:,} of {each.fulfilled:,} such {what}{'s' * (each.fulfilled != 1)} {verb}{others}"
-
-
-class _CaseCounts:
-    """The number of cases with each value of a feature, by pairing and backend. Unavailable cases do not count."""
-
-    def __init__(self, records: Iterable[Record]) -> None:
-        self._of: dict[tuple[str, str], list[Record]] = {}
-        for record in records:
-            if record.case and record.verdict.is_judgement:
-                self._of.setdefault((record.pairing, record.backend), []).append(record)
-        self._counts: dict[tuple[str, str], _FeatureCounts] = {}
-
-    def __call__(self, pairing: str, backend: str) -> "_FeatureCounts":
-        place = pairing, backend
-        if place not in self._counts:
-            self._counts[place] = _count_features(self._of.get(place, ()))
-        return self._counts[place]
-
-    def gives_values(self, pairing: str, backend: str) -> bool:
-        """Returns whether a backend that ran cases of the pairing gives values."""
-        return self._of[pairing, backend][0].tier.gives_values
+    for condition, what in ((suspect.inputs, "case"), (suspect.signatures, "signature")):
+        if condition.words:
+            rest = condition.tried - condition.fulfilled
+            others = f"; {rest:,} other{'s' * (rest != 1)} {'does' if rest == 1 else 'do'} not" if rest else ""
+            such = f"such {what}{'s' * (condition.fulfilled != 1)} {'fails' if condition.failing == 1 else 'fail'}"
+            count = f"{condition.failing:,} of {condition.fulfilled:,} {such}{others}"
+            yield _truncate(f"{condition.words}: {count}")
 
 
 _Feature = tuple[str, str]  # a kind and a name
@@ -414,7 +318,6 @@ _FeatureCounts = Mapping[_Feature, Counter[StaticValue]]
 
 
 def _count_features(records: Iterable[Record]) -> _FeatureCounts:
-    """Counts the cases with each value of each feature."""
     counted: dict[_Feature, Counter[StaticValue]] = {}
     for record in records:
         for feature, value in _features(record):
@@ -423,29 +326,27 @@ def _count_features(records: Iterable[Record]) -> _FeatureCounts:
 
 
 def _features(record: Record) -> Iterator[tuple[_Feature, StaticValue]]:
-    """Yields the features of a case, with their values."""
     yield from ((("dim", name), length) for name, length in islice(record.dims.items(), _MOST_FEATURES))
     yield ("", "dtype"), record.dtype
     yield from ((("option", name), option) for name, option in islice(record.statics.items(), _MOST_FEATURES))
     yield ("", "family"), record.family
 
 
-def _strips(suspect: Suspect, tried: _CaseCounts) -> list[list[object]]:
-    """Returns feature, values with their numbers of failing and of all cases, and the number of further values.
-
-    Features are counted on the backend with the most findings; those with a single value are left out.
-    """
+def _strips(
+    suspect: Suspect, ran: Mapping[tuple[str, str], Sequence[Record]], count: Callable[[str, str], _FeatureCounts]
+) -> list[list[object]]:
+    # Features are counted on the backend with the most findings; those with a single value are left out.
     backend = next(iter(suspect.backends))
     failing = _count_features(record for record in suspect.findings if record.backend == backend)
     strips = [
         _strip(feature[1], failing.get(feature, Counter()), counts)
-        for feature, counts in tried(suspect.pairing, backend).items()
+        for feature, counts in count(suspect.pairing, backend).items()
         if len(counts) > 1
     ]
     backends = {
-        name: count
-        for name, count in suspect.tried.items()
-        if suspect.level is Level.BUILD or name in suspect.backends or tried.gives_values(suspect.pairing, name)
+        name: cases
+        for name, cases in suspect.tried.items()
+        if suspect.level is Level.BUILD or name in suspect.backends or ran[suspect.pairing, name][0].tier.gives_values
     }
     if len(backends) > 1:
         strips.append(_strip("backend", Counter(suspect.backends), Counter(backends)))
@@ -463,7 +364,7 @@ def _strip(name: str, failing: Counter[StaticValue], tried: Counter[StaticValue]
 def _cases(
     suspect: Suspect, i: int, first: Mapping[tuple[int, str, str], int], names: Mapping[str, Mapping[str, int]]
 ) -> list[list[int]]:
-    """Returns backend, family, number of cases, and row of the first; the most frequent first."""
+    # Backend, family, number of cases, and row of the first.
     kinds = Counter((record.backend, record.family) for record in suspect.findings)
     return [
         [names["backend"][backend], names["family"][family], count, first[i, backend, family]]
