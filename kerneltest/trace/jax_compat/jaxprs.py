@@ -18,26 +18,11 @@ from jax._src.pallas import core as pallas_core
 from jax._src.pallas import primitives as shared_primitives
 from jax._src.sharding_impls import UNSPECIFIED  # type: ignore[attr-defined, unused-ignore]
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr  # type: ignore[attr-defined, unused-ignore]
-from jax.extend.core import Jaxpr as OpenJaxpr
+from jax.extend.core import Jaxpr as _OpenJaxpr
 from jax.extend.core import Literal as Literal
 from jax.extend.core import Primitive
 
-__all__ = [
-    "AbstractValue",
-    "Atom",
-    "BlockMapping",
-    "ClosedJaxpr",
-    "DType",
-    "Equation",
-    "JaxArray",
-    "Jaxpr",
-    "Literal",
-    "OpenJaxpr",
-    "Params",
-    "SourceInfo",
-    "Var",
-]
-
+OpenJaxpr: TypeAlias = _OpenJaxpr
 Jaxpr: TypeAlias = Any  # an `OpenJaxpr`; also a `ClosedJaxpr` where a docstring says "open or closed"
 Equation: TypeAlias = Any  # `jax.core.JaxprEqn`
 Var: TypeAlias = Any  # `jax.core.Var`
