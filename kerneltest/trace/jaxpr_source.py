@@ -20,6 +20,7 @@ from jax.extend.core import primitives
 
 from kerneltest.core.targets import Target
 from kerneltest.trace.inlined_jaxpr import JaxprBody, JaxprStep, is_literal, iter_steps
+from kerneltest.trace.primitives import Kind, kind_of, primitive_named, primitive_of
 from kerneltest.trace.walk import scan_counts
 
 Variable = Any  # a variable or a literal of a jaxpr, whose classes JAX keeps private
@@ -80,10 +81,8 @@ def _keywords(params: Params) -> str:
     return "".join(f", {name}={_parameter(value)}" for name, value in params.items())
 
 
-# Spelling: primitives whose public function has another name, or takes other arguments.
+# Spelling: primitives whose public function takes other arguments.
 
-_IOTA = ("dtype", "shape", "dimension")
-_RENAMED = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not"}
 _SPELLED: Mapping[str, Callable[[list[str], Params], str]] = {
     "program_id": lambda x, p: f"pl.program_id({p['axis']})",
     "num_programs": lambda x, p: f"pl.num_programs({p['axis']})",
@@ -100,15 +99,13 @@ _SPELLED: Mapping[str, Callable[[list[str], Params], str]] = {
 }
 _SHAPE_PARAMETERS = frozenset({"shape", "new_sizes", "limit_indices", "slice_sizes", "sizes"})
 _ACCESS_OPTIONS = ("cache_modifier", "eviction_policy", "is_volatile")
-_WRITES = frozenset({"swap", "masked_swap", "addupdate", "atomic_rmw", "atomic_cas"})
-_PROGRAMS = frozenset({"program_id", "num_programs"})
 
 
 # Returns a call of the public function for a primitive, or of the primitive itself if there is no function.
 def _call(primitive: Any, name: str, operands: list[str], params: Params) -> str:
     if name in _SPELLED:
         return _SPELLED[name](operands, params)
-    name = _RENAMED.get(name, name.replace("-", "_"))
+    name = primitive_named(name).lax
     if (chosen := _keyword_parameters(name, len(operands), params)) is not None:
         return f"lax.{name}({', '.join(operands)}{_keywords(chosen)})"
     public = next((n for n in dir(primitives) if getattr(primitives, n) is primitive), "")
@@ -357,7 +354,7 @@ def lowering_script(
     """
     writer = _Writer(lengths)
     taken, defined = _free_variables(steps)
-    changed = {id(step.operands[0]) for step in iter_steps(steps) if step.name in _WRITES}
+    changed = {id(step.operands[0]) for step in iter_steps(steps) if primitive_of(step.equation).writes}
     inputs = [variable for variable in taken if not (_is_ref(variable) and id(variable) in changed)]
     outputs = [variable for variable in taken if _is_ref(variable) and id(variable) in changed]
     body: list[str] = []
@@ -371,7 +368,7 @@ def lowering_script(
     for variable, name in zip(defined, outs, strict=False):
         body.append(f"{name}_ref[...] = {writer.names[variable]}")
         refs.append(name)
-    uses_program = any(step.name in _PROGRAMS for step in iter_steps(steps))
+    uses_program = any(kind_of(step.equation) is Kind.PROGRAM for step in iter_steps(steps))
     code = _CODE.format(
         settings="jax.enable_x64(True), " if jax.config.read("jax_enable_x64") else "",
         refs=", ".join(f"{name}_ref" for name in refs),

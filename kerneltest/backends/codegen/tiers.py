@@ -23,7 +23,7 @@ from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_te
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.runnable import call_as_function, runnable
 from kerneltest.trace.tracing import Call, Traced
-from kerneltest.trace.walk import iter_equations, nested_jaxprs, primitive_name
+from kerneltest.trace.walk import equations_in, primitive_name
 
 # Limits of GPU code: the size of a launch, and counts of 32 bits.
 
@@ -54,8 +54,7 @@ def check_counts(call: Call) -> None:
     Raises:
       Failure: with the call, the number and the line.
     """
-    inner = (jaxpr for value in call.equation.params.values() for jaxpr in nested_jaxprs(value))
-    for equation, _ in (each for jaxpr in inner for each in iter_equations(jaxpr)):
+    for equation, _ in equations_in(call.equation):
         count = equation.params["length"] if primitive_name(equation) == "scan" else 0
         if count > _INT32:
             words = (
