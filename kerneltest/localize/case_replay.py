@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import repeat
 
 import jax
 import numpy as np
@@ -32,7 +31,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import InvariantContext, OutputCheck, Variation
 from kerneltest.execute.invariant_group import INVARIANTS
-from kerneltest.judge.compare import Comparison, compare
+from kerneltest.judge.compare import Comparison, compare_outputs
 from kerneltest.localize.listing import Listing
 from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.cases import Case, signature_slots
@@ -338,17 +337,11 @@ class CaseReplay:
 
     def compare(self, run: SimulatedRun) -> list[Comparison]:
         """Compares every output with the expected one."""
-        return [
-            compare(actual, value, bound, signed_zeros=expected.bitwise or self._signed_zeros, alternatives=others)
-            for check, expected in zip(self._checks, self._expected, strict=True)
-            for actual, value, bound, others in zip(
-                check.take(run.outputs),
-                expected.values,
-                expected.bounds,
-                expected.alternatives or repeat(()),
-                strict=False,
-            )
-        ]
+        found: list[Comparison] = []
+        for check, expected in zip(self._checks, self._expected, strict=True):
+            signed_zeros = expected.bitwise or self._signed_zeros
+            found += compare_outputs(check.take(run.outputs), expected, signed_zeros=signed_zeros)
+        return found
 
     def is_right(self, run: SimulatedRun) -> bool:
         """Tells whether no element is wrong or undefined, and memory was used correctly."""

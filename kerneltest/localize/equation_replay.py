@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import repeat
 
 import jax
 import numpy as np
@@ -21,7 +20,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import OutputCheck, Variation
-from kerneltest.judge.compare import compare
+from kerneltest.judge.compare import compare_outputs
 from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely
 from kerneltest.localize.case_replay import distinctive_cases, variations
 from kerneltest.localize.sites import LocatedJaxpr, SiteKey, locate_equations, site_key
@@ -195,11 +194,8 @@ class EquationReplay:
                 for found in compare_closely(check.take(run.formula), formula, functions, sample):
                     yield found.wrong
         for check, expected in zip(self._checks, self._expected, strict=True):
-            others = expected.alternatives or repeat(())
-            for got, value, bound, other in zip(
-                check.take(run.rounded), expected.values, expected.bounds, others, strict=False
-            ):
-                yield compare(got, value, bound, signed_zeros=expected.bitwise, alternatives=other).wrong
+            for found in compare_outputs(check.take(run.rounded), expected, signed_zeros=expected.bitwise):
+                yield found.wrong
 
     def _samples_of(self, check: OutputCheck) -> tuple[Array, ...]:
         """Returns samples of the original kernel, by which the bound of every mutant is widened."""
