@@ -15,7 +15,7 @@ from kerneltest.core.details import Crashed, DeviceLost, Hung, NotBuilt, Raised,
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.verdicts import Verdict
 from kerneltest.extensions.lowering_map.probe import messages
-from kerneltest.extensions.sanitizer import sanitized_process
+from kerneltest.extensions.sanitizer import processes
 from kerneltest.report.text.lines import for_markdown, lines_for_terminal
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter, tpu_interpreter
 
@@ -23,7 +23,7 @@ LENGTH, SECONDS = 30_000, 0.15  # of processor time, for what takes a few millis
 
 
 def _sanitizer_records(text: str) -> Any:
-    return list(sanitized_process._parse_records(text, "memcheck"))
+    return list(processes._parse_records(text, "memcheck"))
 
 
 READERS: dict[str, Callable[[str], Any]] = {
