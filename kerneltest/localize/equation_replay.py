@@ -19,8 +19,9 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import OutputCheck, Variation
+from kerneltest.judge.compare import compare_outputs
 from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely
-from kerneltest.localize.case_replay import compare_outputs, distinctive_cases, replays
+from kerneltest.localize.case_replay import distinctive_cases, replays
 from kerneltest.localize.sites import LocatedJaxpr, SiteKey, locate_equations, site_key
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
@@ -28,20 +29,12 @@ from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, Ker
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
-from kerneltest.trace.primitives import Kind, primitive_of
+from kerneltest.trace.primitives import primitive_of
 from kerneltest.trace.tracing import Traced, trace_in_float64
-from kerneltest.trace.walk import primitive_name
 
 # A kernel that NumPy evaluates as it is or with other equations, with and without rounding.
 
-_ROUNDING = frozenset({Kind.CAST, Kind.FILL, Kind.UPDATE, Kind.ATOMIC, Kind.SCATTER, Kind.UNKNOWN})
-
-
-def hands_on(equation: Equation) -> bool:
-    """Returns whether an equation computes no new floats: it hands on what another one leaves unrounded."""
-    known = primitive_of(equation)
-    return known.exact and not (known.rounds or known.sums or known.kind in _ROUNDING)
-
+# Primitives that compute no new floats. What one equation leaves unrounded, they hand on.
 
 # Makes a mutated jaxpr; None if the mutation does not apply to it.
 Mutate = Callable[[LocatedJaxpr], ClosedJaxpr | None]
@@ -117,11 +110,15 @@ class _RoundedRules(KernelRules):
         self._unrounded = unrounded
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
-        evaluate, name = super().rule(machine, equation), primitive_name(equation)
-        if hands_on(equation) or len(equation.outvars) != 1 or not hasattr(equation.outvars[0].aval, "dtype"):
+        evaluate, primitive = super().rule(machine, equation), primitive_of(equation)
+        if not primitive.may_round or len(equation.outvars) != 1 or not hasattr(equation.outvars[0].aval, "dtype"):
             return evaluate
         dtype = np.dtype(equation.outvars[0].aval.dtype)
-        if self._unrounded is not None and self._unrounded[1] == name and site_key(equation) == self._unrounded:
+        if (
+            self._unrounded is not None
+            and self._unrounded[1] == primitive.name
+            and site_key(equation) == self._unrounded
+        ):
             return (lambda operands: operands) if is_integer(dtype) else evaluate
         if not is_float(dtype) or not is_promotable(dtype) or dtype == np.float64:
             return evaluate
@@ -184,8 +181,9 @@ class EquationReplay:
                 functions, sample = self.kernel.promoted.functions, partial(self._samples_of, check)
                 for found in compare_closely(check.take(run.formula), formula, functions, sample):
                     yield found.wrong
-        for comparison in compare_outputs(self._checks, self._expected, run.rounded):
-            yield comparison.wrong
+        for check, expected in zip(self._checks, self._expected, strict=True):
+            for found in compare_outputs(check.take(run.rounded), expected, signed_zeros=expected.bitwise):
+                yield found.wrong
 
 
 def equation_replays(
