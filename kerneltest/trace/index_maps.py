@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
-from kerneltest.trace.batched_interpreter.memory_rules import OperandLeaf, operand_leaves
+from kerneltest.trace.batched_interpreter.memory_rules import OperandLeaf, is_slice, operand_leaves
 from kerneltest.trace.jax_compat.jaxprs import BlockMapping, ClosedJaxpr, Equation, Jaxpr
 from kerneltest.trace.jax_compat.source_lines import line_of, line_of_function
 from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError
@@ -171,7 +171,7 @@ class _IntegerRules(RuleSet):
         transforms = jax.tree.unflatten(equation.params["tree"], operand_leaves(equation)[1:])
         if len(transforms) != 1:
             raise UnknownError("a reference that is indexed twice, or not at all")
-        leaves = [i for i in transforms[0].indices if not (hasattr(i, "size") and hasattr(i, "start"))]
+        leaves = [i for i in transforms[0].indices if not is_slice(i)]
 
         def element(operands: Sequence[Any]) -> Sequence[Array]:
             memory = operands[0]

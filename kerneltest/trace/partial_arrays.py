@@ -76,11 +76,7 @@ RunCall = Callable[[Equation, list[PartialArray]], list[PartialArray]]
 
 
 class PartialRules(RuleSet):
-    """Arrays with undefined elements, without rows. A function runs the Pallas calls, NumPy or JAX everything else.
-
-    Args:
-      run_call: runs one call, from its equation and its operands.
-    """
+    """Arrays with undefined elements, without rows. A function runs the Pallas calls, NumPy or JAX everything else."""
 
     def __init__(self, run_call: RunCall) -> None:
         super().__init__()
@@ -133,7 +129,6 @@ class PartialKernel:
     """A kernel whose Pallas calls are run by a function.
 
     Args:
-      traced: the kernel.
       run_call: runs one call, from its equation and its operands.
       substitutions: variables that take the value of another variable, one that is evaluated before them.
     """
@@ -285,12 +280,9 @@ def _fill_undefined(array: PartialArray, byte: int) -> JaxArray:
 
 @dataclass(frozen=True, slots=True)
 class KernelValue:
-    """A value of the function around the Pallas calls.
+    """A value of the function around the Pallas calls, and the equation that computes it; None for an argument.
 
-    Attributes:
-      variable: the variable in its jaxpr.
-      equation: the equation that computes it; None for an argument.
-      candidates: indices in the list of all values: those of the same shape and dtype that are computed before it.
+    `candidates` are the indices, in the list of all values, of those of the same type that are computed before it.
     """
 
     variable: Var

@@ -37,13 +37,7 @@ _SAMPLED = 48  # elements of an output
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SimulatedAtScale:
-    """A kernel of which some programs are simulated.
-
-    Attributes:
-      traced: the kernel, for sizes that may be too large to allocate.
-      target: the GPU that it is lowered for.
-      precision: the precision of the simulation.
-    """
+    """A kernel, at sizes that may be too large to allocate, of which some programs are simulated."""
 
     traced: Traced
     target: Target
@@ -52,12 +46,8 @@ class SimulatedAtScale:
     def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
         """Returns samples of the elements of each output that the programs have written.
 
-        Args:
-          leaves: the inputs: shape, dtype, and `at(indices)`.
-
         Raises:
-          Failure: a program's wrong uses of memory; `unavailable` if a part of the kernel cannot be simulated in this
-            way.
+          Failure: wrong uses of memory; `unavailable` if a part of the kernel cannot be simulated in this way.
         """
         calls = {id(call.equation): call for call in self.traced.calls}
         with jax.default_device(kernel_device("cpu")):
@@ -83,12 +73,7 @@ class SimulatedAtScale:
 def run_programs(
     call: Call, kernel: LoweredKernel, operands: Sequence[Any], programs: Array
 ) -> tuple[Launch, list[PagedBuffer]]:
-    """Runs some programs of a call on paged buffers.
-
-    Args:
-      call, kernel: the call, and the code that it is lowered to.
-      operands: arrays, or `VirtualArray` ones.
-      programs: the linear ids of those to run, ascending.
+    """Runs the programs with some linear ids, ascending, on paged buffers.
 
     Returns:
       The launch, whose `checker` has checked the accesses, and the outputs.

@@ -26,12 +26,9 @@ Overflow = Callable[[int], tuple[str, int]]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ShadowValue:
-    """The exact value of an array whose computation overflowed.
+    """The exact value, int64 or bool, of an array whose computation overflowed, and the first operation that did.
 
-    Attributes:
-      value: the array as computed. Shadow values are found by its identity, so it is kept alive.
-      exact: the exact value, int64, or bool for a comparison; its shape broadcasts with the array's.
-      cause: the first operation that overflowed.
+    Shadow values are found by the identity of the array, so it is kept alive.
     """
 
     value: Array
@@ -57,12 +54,8 @@ class OverflowInterpreter(IRInterpreter):
     """An interpreter that also follows the exact values of integers.
 
     An access whose offset or mask differs from the exact one for an enabled element is a fault: it is not the access
-    that the kernel means.
-
-    Args:
-      launch: the launch whose programs run.
-      guessed: the numbers of buffers with unknown contents. Values that depend on them are undefined, and an access
-        whose elements do is skipped.
+    that the kernel means. `guessed` are the numbers of buffers with unknown contents: values that depend on them are
+    undefined, and an access whose elements do is skipped.
     """
 
     def __init__(self, launch: Launch, guessed: Collection[int] = ()) -> None:

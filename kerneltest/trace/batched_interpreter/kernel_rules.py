@@ -19,7 +19,7 @@ from kerneltest.numerics.device_operations import (
     shift_right_logical,
 )
 from kerneltest.trace.batched_interpreter.array_rules import INDEXING, SHAPES, TYPED
-from kerneltest.trace.batched_interpreter.memory_rules import ATOMICS, COPIES, MEMORY
+from kerneltest.trace.batched_interpreter.memory_rules import MEMORY_RULES
 from kerneltest.trace.batched_interpreter.pallas_call import pallas_call
 from kerneltest.trace.jax_compat.jaxprs import Equation, JaxArray, Jaxpr
 from kerneltest.trace.jax_compat.patches import interpretation
@@ -88,10 +88,9 @@ def _convert(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 _ON_ARRAYS: Mapping[str, Callable[[Equation], ArrayFunction]] = {**SHAPES, **INDEXING}
-_ON_REFERENCES: Mapping[str, Callable[[Equation], EquationFunction]] = {**MEMORY, **COPIES}
 _BY_MACHINE: Mapping[str, Rule] = {
     **TYPED,
-    **ATOMICS,
+    **MEMORY_RULES,
     "convert_element_type": _convert,
     "optimization_barrier": lambda machine, equation: lambda operands: operands,
     "pallas_call": pallas_call,
@@ -112,8 +111,6 @@ def supported_rule(machine: Machine, equation: Equation) -> EquationFunction:
     if name in _ON_ARRAYS:
         function = _ON_ARRAYS[name](equation)
         return lambda operands: (function(*operands),)
-    if name in _ON_REFERENCES:
-        return _ON_REFERENCES[name](equation)
     if name in _BY_MACHINE:
         return _BY_MACHINE[name](machine, equation)
     return control_rule(machine, equation)
@@ -179,10 +176,6 @@ class _CallbackRules(InterpreterRules):
 class BatchedKernel:
     """A kernel evaluated in NumPy for many inputs at once.
 
-    Args:
-      traced: the kernel.
-      rules: the rule set of the evaluation.
-
     Raises:
       UnknownError: the kernel contains an unsupported operation.
     """
@@ -195,18 +188,11 @@ class BatchedKernel:
     def __call__(
         self, leaves: Sequence[Array], *, overflow: Literal["ignore", "raise"] = "ignore"
     ) -> tuple[Array, ...]:
-        """Evaluates the kernel.
-
-        Args:
-          leaves: (rows, *shape), or (1, *shape) for a leaf that all rows share.
-          overflow: what to do where finite operands have an infinite result.
-
-        Returns:
-          The outputs, (rows, *shape).
+        """Evaluates the kernel on leaves (rows, *shape), or (1, *shape) if all rows share one; returns (rows, *shape).
 
         Raises:
           UnknownError: the values lead to something unsupported.
-          FloatingPointError: an operation overflows, and is to raise.
+          FloatingPointError: finite operands have an infinite result, and `overflow` is "raise".
         """
         with np.errstate(all="ignore", over=overflow):
             outputs = self._compiled(leaves)
@@ -217,11 +203,7 @@ class BatchedKernel:
 class NumpyInterpretedCall:
     """A Pallas call as JAX's own interpreter runs it, with the interpreter's operations evaluated in NumPy.
 
-    Args:
-      equation: the call's, with the interpreter among its parameters.
-
-    Raises:
-      UnknownError: the interpreter uses an unsupported operation.
+    The equation has the interpreter among its parameters.
     """
 
     def __init__(self, equation: Equation) -> None:
@@ -234,11 +216,6 @@ class NumpyInterpretedCall:
             return [output[0] for output in self._function([np.asarray(operand)[None] for operand in operands])]
 
     def run_thread(self, jaxpr: Jaxpr, values: Sequence[JaxArray]) -> None:
-        """Runs one of the kernel's threads.
-
-        Args:
-          jaxpr: the thread's, open.
-          values: the jaxpr's constants and inputs.
-        """
+        """Runs one of the kernel's threads: an open jaxpr, on the values of its constants and inputs."""
         with np.errstate(all="ignore"):
             self._machine.compile(jaxpr, consts_as_arguments=True)([np.asarray(value)[None] for value in values])

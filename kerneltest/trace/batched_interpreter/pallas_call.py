@@ -33,7 +33,6 @@ class _BlockLayout:
     """The blocks of an array.
 
     Attributes:
-      shape, dtype: the array's.
       padded: its shape, rounded up to whole blocks.
       lengths: a block's.
       scale: along each axis, the distance in elements between consecutive indices.

@@ -45,12 +45,7 @@ class SampleArithmetic:
 
 
 class SamplingRules(KernelRules):
-    """Numbers in samples, for several cases at once: (cases * rows, ...), the rows of a case together.
-
-    Args:
-      arithmetic: of the samples.
-      traced: the kernel.
-    """
+    """Numbers in samples, for several cases at once: (cases * rows, ...), the rows of a case together."""
 
     def __init__(self, arithmetic: SampleArithmetic, traced: Traced) -> None:
         super().__init__(promotes=True)
@@ -186,10 +181,7 @@ class SamplingRules(KernelRules):
     def _round(self, values: Array, fmt: FloatFormat, *, rounded: Array | bool = False) -> Array:
         """Perturbs values by up to a rounding, on either side of a power of two, unless they are representable.
 
-        Args:
-          values: (cases * rows, ...).
-          fmt: to which they are rounded.
-          rounded: where even representable values are rounded ones.
+        `rounded` are those that are rounded nevertheless.
         """
         inexact = (round_to_nearest(values, fmt) != values) | rounded
         if not inexact.any():
@@ -233,9 +225,7 @@ def _narrows_a_number(equation: Equation) -> FloatFormat | None:
 def _constant_error(value: Any, dtype: DType) -> float:
     """Returns the largest relative error of a constant that its author may have rounded to a narrower float.
 
-    Args:
-      value: a number; None for an array.
-      dtype: of the constant in the jaxpr. One that JAX has converted to float64 still has the digits of float32.
+    `value` is None for an array. A constant that JAX has converted to float64 still has the digits of float32.
     """
     fmt = float_format(dtype) if dtype.itemsize < 8 else FLOAT32
     if value is None:
@@ -277,7 +267,6 @@ class PromotedKernel:
     """A kernel with its floats promoted to float64.
 
     Args:
-      traced: the kernel.
       rounds: whether it rounds where the kernel does so explicitly, by `reduce_precision`.
 
     Attributes:
@@ -296,13 +285,7 @@ class PromotedKernel:
         self._within: BatchedKernel | None = None  # made on first use
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
-        """Evaluates the kernel for several inputs at once.
-
-        Args:
-          leaves: (rows, *shape).
-
-        Returns:
-          The outputs, (rows, *shape): float64 in place of floats of 16 bits or more.
+        """Evaluates the kernel on leaves (rows, *shape): float64 in place of floats of 16 bits or more.
 
         Raises:
           UnknownError: the values lead to something unsupported.
@@ -311,32 +294,17 @@ class PromotedKernel:
             return self._kernel([_promote(leaf) for leaf in leaves])
 
     def overflows(self, leaves: Sequence[Array]) -> bool:
-        """Returns whether an operation on finite values overflows float64, for one case.
-
-        Args:
-          leaves: (*shape).
-        """
+        """Returns whether an operation on finite values overflows float64, for one case."""
         return _overflows(self._kernel, leaves)
 
     def overflows_own_dtypes(self, leaves: Sequence[Array]) -> bool:
-        """Returns whether a number becomes too large for the dtype that it has in the kernel, for one case.
-
-        Args:
-          leaves: (*shape).
-
-        Raises:
-          UnknownError: the values lead to something unsupported.
-        """
+        """Returns whether a number becomes too large for the dtype that it has in the kernel, for one case."""
         if self._within is None:
             self._within = BatchedKernel(self._traced, _LimitedRules(promotes=True))
         return _overflows(self._within, leaves)
 
     def sample(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
-        """Evaluates the kernel in samples for one case: `leaves` are (*shape), the outputs (samples, *shape).
-
-        Raises:
-          UnknownError: the values lead to something unsupported.
-        """
+        """Evaluates the kernel in samples for one case: `leaves` are (*shape), the outputs (samples, *shape)."""
         return tuple(output[0] for output in self.sample_cases([np.asarray(leaf)[None] for leaf in leaves], arithmetic))
 
     def sample_cases(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
@@ -344,7 +312,6 @@ class PromotedKernel:
 
         Args:
           leaves: (cases, *shape).
-          arithmetic: of the samples.
 
         Returns:
           The outputs, (cases, samples, *shape).
