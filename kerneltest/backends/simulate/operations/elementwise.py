@@ -73,18 +73,10 @@ def compare_floats(op: Operation) -> Rule:
     return Rule(_FLOAT_COMPARISONS[op.attributes["predicate"]], any_operand)
 
 
-def cast(dtype: np.dtype) -> Compute:
-    """Returns a conversion between floats, rounding to nearest."""
-    return lambda x: x if x.dtype == dtype else x.astype(dtype)
-
-
-def extend_signed(dtype: np.dtype) -> Compute:
-    """Returns a conversion to a wider integer that extends the sign; true becomes -1."""
-    return lambda x: (-x.astype(np.int8) if x.dtype == np.bool_ else x).astype(dtype)
-
-
-def extend_unsigned(dtype: np.dtype) -> Compute:
-    """Returns a conversion to a wider integer that extends with zeros; true becomes 1."""
+def extend(dtype: np.dtype, *, signed: bool) -> Compute:
+    """Returns a conversion to a wider integer that extends the sign, so that true becomes -1; or with zeros."""
+    if signed:
+        return lambda x: (-x.astype(np.int8) if x.dtype == np.bool_ else x).astype(dtype)
     wide = unsigned_view(np.empty(0, dtype)).dtype
     return lambda x: x.astype(dtype) if x.dtype == np.bool_ else unsigned_view(x).astype(wide).view(dtype)
 
@@ -94,35 +86,21 @@ def truncate(dtype: np.dtype) -> Compute:
     return lambda x: (x & 1).astype(np.bool_) if dtype == np.bool_ else x.astype(dtype)
 
 
-def _to_float(dtype: np.dtype, *, signed: bool) -> Compute:
+def to_float(dtype: np.dtype, *, signed: bool) -> Compute:
+    """Returns a conversion of integers to floats, rounding to nearest; true becomes -1 if it is signed."""
     by_float32 = dtype.kind != "f"  # the only way to the formats of ml_dtypes; a GPU converts to float16 directly
 
     def convert(x: Array) -> Array:
-        numbers = extend_signed(np.dtype(np.int8))(x) if x.dtype == np.bool_ and signed else x
+        numbers = extend(np.dtype(np.int8), signed=True)(x) if x.dtype == np.bool_ and signed else x
         return integer_to_float(numbers if signed else unsigned_view(x), dtype, by_float32=by_float32)
 
     return convert
 
 
-def signed_to_float(dtype: np.dtype) -> Compute:
-    """Returns a conversion of signed integers to floats, rounding to nearest; true becomes -1."""
-    return _to_float(dtype, signed=True)
-
-
-def unsigned_to_float(dtype: np.dtype) -> Compute:
-    """Returns a conversion of unsigned integers to floats, rounding to nearest; true becomes 1."""
-    return _to_float(dtype, signed=False)
-
-
-def float_to_signed(dtype: np.dtype) -> Compute:
-    """Returns a conversion that rounds towards zero, saturates and maps NaN to 0."""
-    return lambda x: x != 0 if dtype == np.bool_ else float_to_integer(x, dtype)
-
-
-def float_to_unsigned(dtype: np.dtype) -> Compute:
-    """Returns the same conversion for unsigned integers."""
-    unsigned = unsigned_view(np.empty(0, dtype)).dtype
-    return lambda x: x != 0 if dtype == np.bool_ else float_to_integer(x, unsigned).view(dtype)
+def to_integer(dtype: np.dtype, *, signed: bool) -> Compute:
+    """Returns a conversion of floats that rounds towards zero, saturates and maps NaN to 0."""
+    wanted = dtype if signed else unsigned_view(np.empty(0, dtype)).dtype
+    return lambda x: x != 0 if dtype == np.bool_ else float_to_integer(x, wanted).view(dtype)
 
 
 def bitcast(dtype: np.dtype) -> Compute:

@@ -14,38 +14,10 @@ from kerneltest.core.precision import FLOAT32, SIMULATED
 from kerneltest.numerics.device_operations import UPDATES, as_unsigned, multiply_matrices
 
 
-def splat(op: Operation) -> Compute:
-    """Returns a scalar as a tensor."""
-    axes = (1,) * len(op.types[0].shape)
-    return lambda x: x.reshape(x.shape[0], *axes)
-
-
-def broadcast(op: Operation) -> Compute:
-    """Returns the operand: an axis along which values are the same may have length 1."""
-    return lambda x: x
-
-
-def expand_dims(op: Operation) -> Compute:
-    """Adds an axis of length 1."""
-    axis = op.attributes["axis"] + 1
-    return lambda x: np.expand_dims(x, axis)
-
-
 def reshape(op: Operation) -> Compute:
     """Returns the elements in row-major order in another shape."""
     before, after = op.operand_types[0].shape, op.types[0].shape
     return lambda x: _full(x, before).reshape(x.shape[0], *after)
-
-
-def transpose(op: Operation) -> Compute:
-    """Permutes the axes."""
-    order = (0, *(axis + 1 for axis in op.attributes["order"]))
-    return lambda x: x.transpose(order)
-
-
-def join(op: Operation) -> Compute:
-    """Joins two tensors along a new last axis."""
-    return lambda a, b: np.stack(np.broadcast_arrays(a, b), axis=-1)
 
 
 def split(op: Operation) -> Compute:
@@ -70,23 +42,19 @@ def _full(x: Array, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(x, (x.shape[0], *shape))
 
 
+def constantly(value: Array) -> Compute:
+    """Returns a computation without operands."""
+    return lambda: value
+
+
 def constant(op: Operation) -> Compute:
     """Returns the attribute `value`: a number for all elements, or an array."""
     (result,), value = op.types, op.attributes["value"]
     if isinstance(value, np.ndarray):
-        return _always(value.astype(result.dtype)[None])
+        return constantly(value.astype(result.dtype)[None])
     if result.dtype.kind == "i":
         value = np.asarray(value, np.int64)
-    return _always(np.asarray(value).astype(result.dtype).reshape((1,) * (len(result.shape) + 1)))
-
-
-def make_range(op: Operation) -> Compute:
-    """Returns the integers from the attribute `start` up to, but not including, `end`."""
-    return _always(np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32)[None])
-
-
-def _always(value: Array) -> Compute:
-    return lambda: value
+    return constantly(np.asarray(value).astype(result.dtype).reshape((1,) * (len(result.shape) + 1)))
 
 
 _DOT_INPUT = SIMULATED.dot_input["float32"]
@@ -397,22 +365,7 @@ def program_id(interpreter: IRInterpreter, op: Operation, operands: Sequence[Val
     return [ids[:1] if launch.grid[axis] == 1 else ids]
 
 
-def num_programs(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """Returns `tt.get_num_programs` along the attribute `axis`."""
-    return [np.full(1, interpreter.launch.grid[op.attributes["axis"]], np.int32)]
-
-
 def advance(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
     """Returns `tt.addptr`: a pointer moved by a number of elements."""
     pointer, delta = operands
     return [BufferPointer(pointer.buffer, interpreter.apply(_MOVE, [pointer.offset, delta])[0])]
-
-
-def bitcast(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """Returns `tt.bitcast` of numbers, or of pointers, which it leaves as they are."""
-    return operands if isinstance(operands[0], BufferPointer) else interpreter.compute(op, operands)
-
-
-def no_operation(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """Stands for operations that only print, check or wait."""
-    return []
