@@ -18,7 +18,7 @@ from kerneltest.numerics.device_operations import (
     shift_right_arithmetic,
     shift_right_logical,
 )
-from kerneltest.trace.batched_interpreter.array_rules import INDEXING, SHAPES, TYPED
+from kerneltest.trace.batched_interpreter.array_rules import ARRAY_RULES, TYPED_RULES
 from kerneltest.trace.batched_interpreter.memory_rules import MEMORY_RULES
 from kerneltest.trace.batched_interpreter.pallas_call import pallas_call
 from kerneltest.trace.jax_compat.jaxprs import Equation, JaxArray, Jaxpr
@@ -87,9 +87,8 @@ def _convert(machine: Machine, equation: Equation) -> EquationFunction:
     return evaluate
 
 
-_ON_ARRAYS: Mapping[str, Callable[[Equation], ArrayFunction]] = {**SHAPES, **INDEXING}
 _BY_MACHINE: Mapping[str, Rule] = {
-    **TYPED,
+    **TYPED_RULES,
     **MEMORY_RULES,
     "convert_element_type": _convert,
     "optimization_barrier": lambda machine, equation: lambda operands: operands,
@@ -108,8 +107,8 @@ def supported_rule(machine: Machine, equation: Equation) -> EquationFunction:
         return _elementwise(machine, equation, _PLAIN[name])
     if name in _WITH_PARAMETERS:
         return _elementwise(machine, equation, _WITH_PARAMETERS[name](equation))
-    if name in _ON_ARRAYS:
-        function = _ON_ARRAYS[name](equation)
+    if name in ARRAY_RULES:
+        function = ARRAY_RULES[name](equation)
         return lambda operands: (function(*operands),)
     if name in _BY_MACHINE:
         return _BY_MACHINE[name](machine, equation)
