@@ -15,11 +15,10 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.start.command_progress import CommandProgress, TimeLimitError
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
+from kerneltest.trace.primitives import Kind, kind_of
 from kerneltest.trace.tracing import Call, Traced, trace_kernel, without_debugging
 from kerneltest.trace.walk import (
-    PALLAS_PRIMITIVES,
-    iter_equations,
-    nested_jaxprs,
+    equations_in,
     primitive_name,
     unconditional_equations,
 )
@@ -204,7 +203,7 @@ class Probe:
         paths = list(self.example.leaves)
         numbered = {variable: number for number, variable in enumerate(jaxpr.invars)}
         for place, (equation, operands) in enumerate(unconditional_equations(jaxpr, numbered)):
-            grid = equation.params.get("grid_mapping") if primitive_name(equation) in PALLAS_PRIMITIVES else None
+            grid = equation.params.get("grid_mapping") if kind_of(equation) is Kind.KERNEL else None
             if grid is None:
                 continue
             start = grid.num_index_operands
@@ -240,20 +239,16 @@ def _summarize(traced: Traced) -> TraceLengths:
 
 def _operations(call: Call) -> Iterator[tuple[str, list[int]]]:
     # The shapes of refs are not among the numbers.
-    for value in call.equation.params.values():
-        for body in nested_jaxprs(value):
-            for equation, _ in iter_equations(body):
-                literals = [v.val for v in equation.invars if hasattr(v, "val")]
-                found = [int(v) for v in literals if isinstance(v, (int, np.integer)) and not isinstance(v, bool)]
-                found += [
-                    int(v) for v in literals if isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype.kind in "iu"
-                ]
-                if isinstance(trips := equation.params.get("length"), int):
-                    found.append(trips)
-                for variable in equation.outvars:
-                    if type(variable.aval).__name__ == "ShapedArray":
-                        found += [n for n in variable.aval.shape if isinstance(n, int)]
-                yield primitive_name(equation), found
+    for equation, _ in equations_in(call.equation):
+        literals = [v.val for v in equation.invars if hasattr(v, "val")]
+        found = [int(v) for v in literals if isinstance(v, (int, np.integer)) and not isinstance(v, bool)]
+        found += [int(v) for v in literals if isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype.kind in "iu"]
+        if isinstance(trips := equation.params.get("length"), int):
+            found.append(trips)
+        for variable in equation.outvars:
+            if type(variable.aval).__name__ == "ShapedArray":
+                found += [n for n in variable.aval.shape if isinstance(n, int)]
+        yield primitive_name(equation), found
 
 
 # The shapes of a kernel's outputs as formulas of dims, from how they change with the length of each dim.

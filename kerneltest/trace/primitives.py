@@ -54,12 +54,10 @@ class Kind(Enum):
 
 
 CONTROL = frozenset({Kind.LOOP, Kind.BRANCH})
-MOVES = frozenset({Kind.MOVE, Kind.FILL})
+MOVES = frozenset({Kind.MOVE, Kind.FILL, Kind.PLACEMENT, Kind.MESH_CAST})
 ACCESSES = frozenset({Kind.READ, Kind.WRITE, Kind.UPDATE, Kind.ATOMIC})
 # Kinds that compute nothing themselves; equations that are nested in them may.
-_TRANSPARENT = (
-    MOVES | ACCESSES | CONTROL | {Kind.SORT, Kind.CALL, Kind.KERNEL, Kind.PROGRAM, Kind.PLACEMENT, Kind.MESH_CAST}
-)
+_TRANSPARENT = MOVES | ACCESSES | CONTROL | {Kind.SORT, Kind.CALL, Kind.KERNEL, Kind.PROGRAM}
 _READING = frozenset({Kind.READ, Kind.UPDATE, Kind.ATOMIC})
 _WRITING = frozenset({Kind.WRITE, Kind.UPDATE, Kind.ATOMIC})
 
@@ -123,7 +121,7 @@ def _rows(kind: Kind, names: str, **fields: Any) -> Iterator[Primitive]:
     fields.setdefault("writes", kind in _WRITING)
     mistaken = tuple(fields.pop("mistaken_for", "").split())
     for name in names.split():
-        own = {"words": name, "lax": name, **fields}
+        own = {"words": name, "lax": name.replace("-", "_"), **fields}
         yield Primitive(name, kind, mistaken_for=mistaken, **own)
 
 
@@ -225,10 +223,10 @@ def _table() -> Iterator[Primitive]:
     yield from _function("log", "log", mistaken_for="log2 log1p")
     yield from _function("log2", "log2", mistaken_for="log")
     yield from _function("log1p", "log1p", never_exact=True, mistaken_for="log")
-    yield from _function("sqrt", "sqrt", mistaken_for="rsqrt x")
+    yield from _function("sqrt", "sqrt", mistaken_for="x rsqrt")
     yield from _function("rsqrt", "rsqrt", mistaken_for="sqrt reciprocal")
     yield from _function("cbrt", "cbrt", fused_only=True)
-    yield from _function("tanh", "tanh", never_exact=True, fused_only=True, mistaken_for="logistic x")
+    yield from _function("tanh", "tanh", never_exact=True, fused_only=True, mistaken_for="x logistic")
     yield from _function("logistic", "expit", never_exact=True, words="the sigmoid", mistaken_for="tanh")
     yield from _function("sin", "sin", never_exact=True, mistaken_for="cos")
     yield from _function("cos", "cos", never_exact=True, mistaken_for="sin")
@@ -294,7 +292,7 @@ def primitive_named(name: str) -> Primitive:
     """The row of a primitive, by its name; of kind `UNKNOWN`, or `FOREIGN` for a callback, if there is none."""
     if name in PRIMITIVES:
         return PRIMITIVES[name]
-    return Primitive(name, Kind.FOREIGN if "callback" in name else Kind.UNKNOWN, words=name, lax=name)
+    return Primitive(name, Kind.FOREIGN if "callback" in name else Kind.UNKNOWN, words=name, lax=name.replace("-", "_"))
 
 
 def primitive_of(equation: Equation) -> Primitive:
@@ -307,12 +305,17 @@ def kind_of(equation: Equation) -> Kind:
     return primitive_of(equation).kind
 
 
-def inner_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
-    """Yields the jaxprs among the parameters of an equation, as open ones."""
+def parameter_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
+    """Yields the jaxprs among the parameters of an equation, open or closed."""
     for value in equation.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(item, (ClosedJaxpr, OpenJaxpr)):
-                yield open_jaxpr(item)
+                yield item
+
+
+def inner_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
+    """Yields the jaxprs among the parameters of an equation, as open ones."""
+    return map(open_jaxpr, parameter_jaxprs(equation))
 
 
 def called_jaxpr(equation: Equation) -> Jaxpr | None:
@@ -323,10 +326,8 @@ def called_jaxpr(equation: Equation) -> Jaxpr | None:
     """
     if kind_of(equation) is not Kind.CALL:
         return None
-    for value in equation.params.values():
-        if isinstance(value, (ClosedJaxpr, OpenJaxpr)) and len(open_jaxpr(value).invars) == len(equation.invars):
-            return value
-    return None
+    found = parameter_jaxprs(equation)
+    return next((jaxpr for jaxpr in found if len(open_jaxpr(jaxpr).invars) == len(equation.invars)), None)
 
 
 class AccessParts(NamedTuple):
