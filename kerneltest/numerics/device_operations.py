@@ -64,7 +64,7 @@ def remainder(a: Array, b: Array) -> Array:
 
 
 def _shift(function: Compute, beyond: Compute) -> Compute:
-    """A shift whose result is that of `beyond` for amounts that are negative or at least the number of bits."""
+    # A shift whose result is that of `beyond` for amounts that are negative or at least the number of bits.
 
     def compute(x: Array, by: Array) -> Array:
         outside = (by < 0) | (by >= x.dtype.itemsize * 8)

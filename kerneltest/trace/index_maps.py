@@ -124,7 +124,7 @@ def blocks_of(equation: Equation, *, copied: bool) -> list[ArrayBlock]:
 
 
 def _accessed(equations: Iterable[tuple[Equation, list[int | None]]]) -> Iterator[int]:
-    """Yields the numbers of the references that are read or written without a mask."""
+    # Yields the numbers of the references that are read or written without a mask.
     for equation, operands in equations:
         parts = access_parts(equation)
         if parts is not None and parts.mask is None and operands[0] is not None:
@@ -158,7 +158,6 @@ class _IntegerRules(RuleSet):
         return divide
 
     def _element(self, equation: Equation) -> EquationFunction:
-        """One element of an array for each row."""
         transforms = jax.tree.unflatten(equation.params["tree"], operand_leaves(equation)[1:])
         if len(transforms) != 1:
             raise UnknownError("a reference that is indexed twice, or not at all")
@@ -181,16 +180,6 @@ _PROGRAMS = 2**16  # checked at most: of a larger grid the ends of each axis and
 
 @dataclass(frozen=True, slots=True)
 class _Outside:
-    """Blocks outside of one array.
-
-    Attributes:
-      buffer: the array's parameter.
-      element: the block or element along the axis on which it leaves the array.
-      visit: the first program that takes one.
-      words: the programs and the blocks.
-      advice: the change to make.
-    """
-
     buffer: str
     element: str
     visit: Visit
@@ -234,7 +223,7 @@ class IndexMappedCall:
 
     @cached_property
     def _programs(self) -> Array:
-        """The numbers of the programs to check along each axis of the grid, (axes, programs)."""
+        # The numbers of the programs to check along each axis of the grid, (axes, programs).
         counts = list(self.call.grid)
         while math.prod(counts) > _PROGRAMS:
             longest = counts.index(max(counts))
@@ -272,12 +261,11 @@ class IndexMappedCall:
         return _Outside(block.name, element, Visit(Access.BLOCK, program, line), words, self._advice(block, axis))
 
     def _program(self, at: int) -> tuple[int, ...]:
-        """The number of a program that is checked along each axis of the grid, without those that vmap has added."""
+        # The number of a program that is checked along each axis of the grid, without those that vmap has added.
         vmapped = self.call.equation.params["grid_mapping"].vmapped_dims
         return tuple(int(numbers[at]) for axis, numbers in enumerate(self._programs) if axis not in vmapped)
 
     def _advice(self, block: ArrayBlock, axis: int) -> str:
-        """The change that keeps an index map inside the array along an axis."""
         allowed, result = block.ranges[axis], block.index_map.outvars[axis]
         programs = block.index_map.invars[: len(self.call.grid)]
         if not hasattr(result, "val") and result in programs and allowed.block:

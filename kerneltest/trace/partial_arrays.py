@@ -55,7 +55,6 @@ def require_defined(outputs: Sequence[PartialArray]) -> tuple[Array, ...]:
 
 
 def _failure(array: str, codes: Array, sources: Sequence[UndefinedSource]) -> Failure:
-    """The failure of an array with undefined elements."""
     first = format_element(codes.shape, int(np.flatnonzero(codes)[0]))
     unwritten = int(codes.max()) == UNWRITTEN
     count = int(np.count_nonzero(codes))
@@ -148,7 +147,7 @@ class PartialKernel:
 
 @functools.lru_cache(maxsize=4096)  # kernels with other substitutions have the same equations
 def _has_calls(equation: Equation) -> bool:
-    """Returns whether equations nested in it need this rule set: Pallas calls, and arrays that are not filled."""
+    # Returns whether equations nested in it need this rule set: Pallas calls, and arrays that are not filled.
     nested = (e for jaxpr in inner_jaxprs(equation) for e, _ in iter_equations(jaxpr))
     return any(kind_of(e) in (Kind.KERNEL, Kind.EMPTY) for e in nested)
 
@@ -162,18 +161,13 @@ def _empty(equation: Equation) -> list[PartialArray]:
 
 
 def _check_size(equation: Equation) -> None:
-    """Raises an `unavailable` Failure if an operation of JAX's own makes an array that does not fit in memory."""
+    # Raises an `unavailable` Failure if an operation of JAX's own makes an array that does not fit in memory.
     if sum(math.prod(getattr(v.aval, "shape", ())) for v in equation.outvars) > _MOST:
         reason = f"{primitive_name(equation)}, outside of the Pallas calls, makes an array that is too large for memory"
         raise Failure(Verdict.UNAVAILABLE, f"{reason} ({line_of(equation.source_info)})")
 
 
 def _large(equation: Equation, operands: Sequence[PartialArray]) -> list[PartialArray]:
-    """Evaluates an operation of JAX's own on arrays that do not fit in memory.
-
-    Raises:
-      Failure: `unavailable`, for an operation that computes.
-    """
     result, name = equation.outvars[0], primitive_name(equation)
     if name == "optimization_barrier":
         return list(operands)
@@ -201,7 +195,7 @@ class _NumpyRules(RuleSet):
 
 @functools.lru_cache(maxsize=4096)
 def _in_numpy(equation: Equation) -> EquationFunction | None:
-    """The function that evaluates an equation without a Pallas call in it; None if it is not supported."""
+    # The function that evaluates an equation without a Pallas call in it; None if it is not supported.
     if any(hasattr(v.aval, "inner_aval") for v in (*equation.invars, *equation.outvars)):
         return None
     try:
@@ -211,7 +205,7 @@ def _in_numpy(equation: Equation) -> EquationFunction | None:
 
 
 def _bind(equation: Equation, values: Sequence[JaxArray]) -> list[JaxArray]:
-    """Evaluates an operation of JAX's own in NumPy, or by JAX if the rule does not cover it."""
+    # Evaluates an operation of JAX's own in NumPy, or by JAX if the rule does not cover it.
     if (function := _in_numpy(equation)) is not None:
         try:
             with np.errstate(all="ignore"):
@@ -236,10 +230,8 @@ def _bind(equation: Equation, values: Sequence[JaxArray]) -> list[JaxArray]:
 
 
 def _track(equation: Equation, operands: Sequence[PartialArray]) -> list[PartialArray]:
-    """Evaluates an operation of JAX's own.
-
-    An element of a result is undefined if it changes with the values that the undefined operand elements are given.
-    """
+    # Evaluates an operation of JAX's own. An element of a result is undefined if it changes with the values that the
+    # undefined operand elements are given.
     _check_size(equation)
     results = _bind(equation, [operand.values for operand in operands])
     tainted = [operand for operand in operands if operand.undefined is not None]
@@ -266,7 +258,7 @@ def _track(equation: Equation, operands: Sequence[PartialArray]) -> list[Partial
 
 
 def _fill_undefined(array: PartialArray, byte: int) -> JaxArray:
-    """The array's values, every undefined element made of one repeated byte."""
+    # The array's values, every undefined element made of one repeated byte.
     if array.undefined is None:
         return array.values
     values = np.array(array.values)

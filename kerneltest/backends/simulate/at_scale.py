@@ -157,12 +157,12 @@ def _buffer(reference: CallArray, read: Callable[[Array], Array] | None) -> Page
 
 
 def _is_guessed(operand: Any) -> bool:
-    """Tells whether only some elements of an operand are known, since it is the output of another call."""
+    # Tells whether only some elements of an operand are known, since it is the output of another call.
     return isinstance(operand, VirtualArray) and operand.known_offsets is not None
 
 
 def _output_array(buffer: PagedBuffer, reference: CallArray, launch: Launch, *, known: bool) -> VirtualArray:
-    """Returns an output: the elements that programs of a call have written, and zeros elsewhere."""
+    # Returns an output: the elements that programs of a call have written, and zeros elsewhere.
     written = buffer.written_offsets()
 
     def read(at: Array) -> Array:
@@ -179,7 +179,7 @@ def _output_array(buffer: PagedBuffer, reference: CallArray, launch: Launch, *, 
 
 
 def _samples(output: Any) -> OutputSamples:
-    """Returns known elements of an output: at both ends, where its offset reaches a power of two, and others."""
+    # Returns known elements of an output: at both ends, where its offset reaches a power of two, and others.
     if not isinstance(output, VirtualArray):
         array = np.asarray(output)
         output = VirtualArray(array.shape, array.dtype, lambda at: array.reshape(-1)[at])

@@ -102,7 +102,7 @@ class _SimulatedCall:
         return output_arrays(self.simulation, self.outputs)
 
     def _compare_orders(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
-        """Compares the bits of the results when programs run one after another, in ascending and in random orders."""
+        # Compares the bits of the results when programs run one after another, in ascending and in random orders.
         first: list[bytes] = []
         rng = np.random.Generator(np.random.PCG64(0))
         for number in range(self.orders + 1 if self.by_program else 0):
@@ -139,7 +139,7 @@ _SYMBOL = re.compile(r'symbol = "(\w+)"')
 
 
 def _prepare_call(call: Call, target: Target, orders: int) -> _SimulatedCall:
-    """Returns a call ready to be simulated, the same object for all targets whose code computes the same."""
+    # Returns a call ready to be simulated, the same object for all targets whose code computes the same.
     (kernel,) = lower_call(call, target)
     code = _SYMBOL.sub(lambda symbol: f'symbol = "{plain_name(symbol[1])}"', kernel.text)
     key = call, code, kernel.grid, tuple(kernel.aliases.items()), orders

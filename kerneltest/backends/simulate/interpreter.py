@@ -318,5 +318,4 @@ def _offset(value: Value) -> Array | TapeSlot:
 
 
 def _with_offset(value: Value, offset: Array | TapeSlot) -> Value:
-    """Returns `offset`, as a pointer into the buffer of `value` if that is a pointer."""
     return BufferPointer(value.buffer, offset) if isinstance(value, BufferPointer) else offset

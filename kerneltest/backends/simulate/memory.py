@@ -265,7 +265,6 @@ class AccessChecker:
         return Visit(access, program_index(self.grid, program), place)
 
     def _programs_of(self, inside: Array) -> Array:
-        """Returns the linear ids of the programs of the elements inside."""
         programs = self.programs.reshape(-1, *(1,) * (inside.ndim - 1))
         return np.broadcast_to(programs, inside.shape)[inside]
 
@@ -286,7 +285,7 @@ class AccessChecker:
     def _check_race(
         self, access: MemoryAccess, where: tuple[Array, Array, Array], earlier: Accessors, earlier_kind: Access
     ) -> None:
-        """Checks an access, by the offsets, positions and programs of its elements inside, against earlier ones."""
+        # Checks an access, by the offsets, positions and programs of its elements inside, against earlier ones.
         offset, positions, programs = where
         others = earlier.find_others(positions, programs)
         conflicts = others >= 0

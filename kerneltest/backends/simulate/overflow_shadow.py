@@ -112,7 +112,6 @@ class OverflowInterpreter(IRInterpreter):
         return value
 
     def _skip(self, pointer: BufferPointer, mask: Value | None) -> Value:
-        """Returns the value of an access to unknown elements, all of it undefined."""
         shape = np.broadcast_shapes(*(array_of(part).shape for part in (pointer, mask) if part is not None))
         value = np.zeros(shape, self.launch.buffers[pointer.buffer].data.dtype)
         self.mark_undefined(value, np.ones(shape, bool))
@@ -134,7 +133,6 @@ class OverflowInterpreter(IRInterpreter):
         diverges: Array,
         shadows: Sequence[ShadowValue | None],
     ) -> None:
-        """Adds the fault of an access, given the elements at which it diverges from the exact one."""
         if not diverges.any():
             return
         launch, buffer = self.launch, self.launch.buffers[pointer.buffer]
@@ -168,14 +166,13 @@ class OverflowInterpreter(IRInterpreter):
         shadows: Sequence[ShadowValue | None],
         cause: Overflow = lambda row: ("", 0),
     ) -> None:
-        """Keeps the exact value of a result that differs from it, with the cause of the operands' first overflow."""
         array = array_of(result)
         if (exact != array).any():
             causes = [each.cause for each in shadows if each is not None]
             self._shadows[id(array)] = ShadowValue(array, exact, causes[0] if causes else cause)
 
     def _follow(self, op: Operation, operands: Sequence[Value], result: Value) -> None:
-        """Computes the exact result of an operation, if its operands' exact values differ or it may overflow."""
+        # Computes the exact result of an operation, if its operands' exact values differ or it may overflow.
         array = array_of(result)
         shadows = [self._shadow(operand) for operand in operands]
         if op.name == "tt.addptr":
@@ -204,7 +201,7 @@ class OverflowInterpreter(IRInterpreter):
 
 
 def _overflow(op: Operation, operands: Sequence[Array], result: Array) -> Overflow:
-    """Returns the description of an operation whose exact result does not fit, given its exact operands."""
+    # Returns the description of an operation whose exact result does not fit, given its exact operands.
     bits = result.dtype.itemsize * 8 - 1
 
     def describe(row: int) -> tuple[str, int]:

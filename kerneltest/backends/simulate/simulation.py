@@ -195,7 +195,7 @@ class _Reader:
 
 
 def _live(operations: list[Operation], yields: tuple[int, ...], whole: bool) -> tuple[Operation, ...]:
-    """Returns the operations without unused computations and unused loads, one of which precedes every store."""
+    # Returns the operations without unused computations and unused loads, one of which precedes every store.
     used = set(yields)
     live: list[Operation] = []
     for op in reversed(operations):

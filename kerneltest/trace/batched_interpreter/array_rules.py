@@ -23,7 +23,6 @@ from kerneltest.trace.primitives import PRIMITIVES, Kind, primitive_of
 
 
 def _with_rows(axes: Sequence[int]) -> tuple[int, ...]:
-    """Axis numbers in an array with rows."""
     return tuple(axis + 1 for axis in axes)
 
 
@@ -43,7 +42,6 @@ def _broadcast(equation: Equation) -> ArrayFunction:
 
 
 def _expand(x: Array, ndim: int) -> Array:
-    """Adds leading axes up to `ndim`, not counting the rows."""
     return x.reshape(len(x), *(1,) * (ndim + 1 - x.ndim), *x.shape[1:])
 
 
@@ -98,7 +96,6 @@ def _pad(equation: Equation) -> ArrayFunction:
 
 
 def _clamped_slices(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
-    """The slices of some sizes from `starts` on, clamped so that they fit into `shape`."""
     firsts = [min(max(int(s), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
     return tuple(slice(first, first + size) for first, size in zip(firsts, sizes, strict=True))
 
@@ -269,12 +266,11 @@ def _append_axes(x: Array, count: int) -> Array:
 
 
 def _along(axis: int, shape: Sequence[int]) -> Array:
-    """The numbers along one axis of an array, which broadcast to its shape."""
     return np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
 
 
 def _order(axes: Sequence[int], count: int) -> tuple[int, ...]:
-    """The transposition of (rows, *batch, *window) that moves the window's axes to `axes`, counted after the rows."""
+    # The transposition of (rows, *batch, *window) that moves the window's axes to `axes`, counted after the rows.
     batch = iter(range(1, count - len(axes) + 1))
     window = iter(range(count - len(axes) + 1, count + 1))
     return (0, *(next(window) if axis in axes else next(batch) for axis in range(count)))
@@ -303,7 +299,7 @@ def _gather(equation: Equation) -> ArrayFunction:
 
 
 def _fill_value(dtype: DType, fill: Any) -> Any:
-    """The value of the elements of a gather that are outside the array; `fill` is the primitive's own, or None."""
+    # The value of the elements of a gather that are outside the array; `fill` is the primitive's own, or None.
     if fill is not None:
         return fill
     if is_float(dtype):

@@ -116,7 +116,6 @@ def supported_rule(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 def _elementwise(machine: Machine, equation: Equation, function: ArrayFunction) -> EquationFunction:
-    """Evaluates an elementwise operation, whose operands have the result's shape or are scalars."""
     aval = equation.outvars[0].aval
     dtype, ndim = machine.rules.dtype_of(aval), len(aval.shape) + 1
 
@@ -131,7 +130,6 @@ def _elementwise(machine: Machine, equation: Equation, function: ArrayFunction) 
 
 
 def _bind_by_row(equation: Equation) -> EquationFunction:
-    """Has JAX evaluate an operation, row by row."""
     primitive, params = equation.primitive, equation.params
 
     def evaluate(operands: Sequence[Array]) -> Sequence[Array]:

@@ -67,10 +67,8 @@ def _value(index: Any, operands: Sequence[Value]) -> Any:
 
 
 def _locators(transforms: Any, shape: Sequence[int]) -> list[_Locate]:
-    """The functions to the regions that lead from a memory of a shape to what a reference of it refers to, in order.
-
-    `ref.at[slot][...]` has two.
-    """
+    # The functions to the regions that lead from a memory of a shape to what a reference of it refers to, in order.
+    # `ref.at[slot][...]` has two.
     steps = []
     for transform in transforms or ():
         steps.append(_locator(transform, shape))
@@ -106,7 +104,7 @@ def _locator(transform: Any, shape: Sequence[int]) -> _Locate:
 
 
 def _mixed_locator(indexer: Any) -> _Locate:
-    """Turns arrays of positions along adjacent axes, and slices along the others, into positions along all axes."""
+    # Turns arrays of positions along adjacent axes, and slices along the others, into positions along all axes.
     indices = indexer.indices
     indexed = [axis for axis, index in enumerate(indices) if not is_slice(index)]
     first, behind = indexed[0], len(indices) - 1 - indexed[-1]
@@ -145,7 +143,7 @@ def _check_room(memory: BatchedRef, rows: int) -> None:
 
 
 def _positions(memory: Array, arrays: Sequence[Array]) -> tuple[tuple[Array, ...], Array | None]:
-    """The positions of an access along each axis, rows first, and a mask of those inside; None if all are."""
+    # The positions of an access along each axis, rows first, and a mask of those inside; None if all are.
     row = np.arange(len(memory)).reshape(-1, *(1,) * (arrays[0].ndim - 1))
     inside: Array | None = None
     found = [row]
@@ -162,7 +160,7 @@ def _positions(memory: Array, arrays: Sequence[Array]) -> tuple[tuple[Array, ...
 
 
 def _aligned(region: _Region) -> list[Array]:
-    """The positions of an access by arrays along each axis of the memory, in arrays of the same rank."""
+    # The positions of an access by arrays along each axis of the memory, in arrays of the same rank.
     arrays = [np.asarray(at).astype(np.int64, copy=False) for at in region.arrays or ()]
     arrays = [at if at.ndim else at.reshape(1) for at in arrays]
     most = max(at.ndim for at in arrays)
@@ -172,14 +170,9 @@ def _aligned(region: _Region) -> list[Array]:
 def _as_slices(
     arrays: Sequence[Array], shape: Sequence[int]
 ) -> tuple[tuple[slice, ...], tuple[int, ...], tuple[int, ...]] | None:
-    """The slices with the same elements in the same order; None if no slices have them.
-
-    Slices have them if the positions along each axis count up by one from at least 0, each along an axis of its own.
-
-    Returns:
-      The slices, cut off at the memory's end, that of all rows first; the number of positions along each axis of the
-      memory, inside and beyond its end; and the shape of the access's result without rows.
-    """
+    # The slices with the same elements in the same order, if the positions along each axis count up by one from at
+    # least 0, each along an axis of its own; else None. The slices are cut off at the memory's end. After them, the
+    # number of positions along each axis, inside and beyond its end, and the shape of the result without rows.
     last = 0
     found, lengths = [slice(None)], []
     for at, n in zip(arrays, shape, strict=True):
@@ -200,7 +193,6 @@ def _as_slices(
 
 
 def _gather(memory: Array, region: _Region) -> Array:
-    """Reads by arrays of positions; those outside read unwritten memory."""
     arrays = _aligned(region)
     if (slices := _as_slices(arrays, memory.shape[1:])) is not None:
         inside, lengths, shape = slices
@@ -213,7 +205,6 @@ def _gather(memory: Array, region: _Region) -> Array:
 
 
 def _scatter(memory: BatchedRef, region: _Region, values: Array, *, add: bool = False) -> None:
-    """Writes by arrays of positions, or adds there; those outside are left out."""
     arrays = _aligned(region)
     slices = None if add else _as_slices(arrays, memory.array.shape[1:])
     if slices is not None:
@@ -239,17 +230,9 @@ def _scatter(memory: BatchedRef, region: _Region, values: Array, *, add: bool = 
 
 
 def _starts(region: _Region, shape: Sequence[int], *, padded: bool) -> list[tuple[int, ...]]:
-    """The first position of a slice along each axis, clamped so that the slice fits.
-
-    Args:
-      region: the access's.
-      shape: the memory's.
-      padded: whether the memory counts as longer by one slice, so that a slice may overhang it. Negative positions
-        then count from that longer end.
-
-    Returns:
-      A tuple for each row, or a single one if all rows share it.
-    """
+    # The first position of a slice along each axis, clamped so that the slice fits: one tuple for each row, or a single
+    # one if all rows share it. Padded memory counts as longer by one slice, so that a slice may overhang it; negative
+    # positions then count from that longer end.
     found: list[int | list[int]] = []
     rows = 1
     for start, length, n in zip(region.starts, region.lengths, shape, strict=True):
@@ -274,7 +257,7 @@ def _block(rows: slice, starts: Sequence[int], lengths: Sequence[int]) -> tuple[
 
 
 def _read_block(memory: Array, at: tuple[slice, ...], lengths: tuple[int, ...]) -> Array:
-    """Reads slices in a copy; what is beyond the memory's end is unwritten."""
+    # Reads slices in a copy; what is beyond the memory's end is unwritten.
     inside = memory[at]
     if inside.shape[1:] == lengths:
         return inside.copy()
@@ -313,7 +296,6 @@ def _write(memory: BatchedRef, region: _Region, values: Array, *, padded: bool =
 
 
 def _read_through(memory: Array, steps: Sequence[_Locate], operands: Sequence[Value]) -> Array:
-    """Reads what the last region selects of what those before it select."""
     for locate in steps:
         memory = _read(memory, locate(operands))
     return memory
@@ -332,7 +314,6 @@ def _write_through(memory: BatchedRef, steps: Sequence[_Locate], operands: Seque
 
 
 def _parts(equation: Equation) -> Any:
-    """The operands of an access as `OperandLeaf`s, and the shape of its memory."""
     return access_parts(equation, operand_leaves(equation)), equation.invars[0].aval.shape
 
 
@@ -412,12 +393,10 @@ def _is_used(equation: Equation) -> bool:
 
 
 def _atomic_rmw(machine: Machine, equation: Equation) -> EquationFunction:
-    """Evaluates `atomic_add(ref, index, values, mask=...)` and the like, whose result is what was there before.
-
-    Lanes update one after another, in the order of the programs; any order gives the same up to the rounding of a sum.
-    Only a kernel with its floats promoted is evaluated so: Pallas' interpreter takes no mask here, and loses all but
-    one of several updates of one element.
-    """
+    # Evaluates `atomic_add(ref, index, values, mask=...)` and the like, whose result is what was there before. Lanes
+    # update one after another, in the order of the programs; any order gives the same up to the rounding of a sum. Only
+    # a kernel with its floats promoted is evaluated so: Pallas' interpreter takes no mask here, and loses all but one
+    # of several updates of one element.
     update = UPDATES.get(equation.params["atomic_type"].value)
     if update is None or not machine.rules.promotes:
         raise UnknownError("an atomic exchange" if update is None else "an atomic update as Pallas interprets it")
@@ -439,10 +418,8 @@ def _atomic_rmw(machine: Machine, equation: Equation) -> EquationFunction:
 def _update_in_turn(
     memory: BatchedRef, region: _Region, before: Array, values: Array, chosen: Array, update: np.ufunc
 ) -> Array:
-    """Updates the chosen positions, some of them several times, and returns what each update finds there.
-
-    `before` is what is there before the first update.
-    """
+    # Updates the chosen positions, some of them several times, and returns what each update finds there. `before` is
+    # what is there before the first update.
     at, inside = _positions(memory.array, _aligned(region))
     whole = np.broadcast(*at, chosen).shape
     inside = np.broadcast_to(chosen if inside is None else inside & chosen, whole)
@@ -461,7 +438,7 @@ def _update_in_turn(
 
 
 def _occurrence(numbers: Array) -> Array:
-    """Returns how often each number occurs before its place: 0 for 7, 1 for the next 7."""
+    # Returns how often each number occurs before its place: 0 for 7, 1 for the next 7.
     order = np.argsort(numbers, kind="stable")
     is_first = np.diff(numbers[order], prepend=-1) != 0
     place = np.arange(len(numbers))
@@ -488,7 +465,6 @@ def _dma_start(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 def _memory(equation: Equation, reference: Any) -> tuple[int, list[_Locate]]:
-    """The number of a reference's operand, and the regions that lead from its memory to what it refers to."""
     leaf: OperandLeaf = getattr(reference, "ref", reference)
     return leaf.number, _locators(getattr(reference, "transforms", ()), tuple(equation.invars[leaf.number].aval.shape))
 

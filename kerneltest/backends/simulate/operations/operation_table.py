@@ -25,7 +25,7 @@ def _cast(make: Callable[[np.dtype], Compute]) -> Semantics:
 
 
 def _movement(make: Callable[[Operation], Compute], *, bare: bool = False) -> Semantics:
-    """Returns the semantics of an operation that moves masks of undefined elements as it moves the elements."""
+    # Returns the semantics of an operation that moves masks of undefined elements as it moves the elements.
 
     def rule(op: Operation) -> Rule:
         compute = make(op)

@@ -38,7 +38,6 @@ def concatenate(op: Operation) -> Compute:
 
 
 def _full(x: Array, shape: tuple[int, ...]) -> Array:
-    """Returns `x` with every axis but that of the programs at its full length."""
     return np.broadcast_to(x, (x.shape[0], *shape))
 
 
@@ -140,7 +139,6 @@ def scan(op: Operation) -> Rule:
 
 
 def _along(x: Array, axis: int, length: int) -> Array:
-    """Returns `x` with its full length along one axis."""
     return x if x.shape[axis] == length else np.repeat(x, length, axis)
 
 
@@ -180,7 +178,7 @@ def atomic_cas(interpreter: IRInterpreter, op: Operation, operands: Sequence[Val
 def _load(
     access: MemoryAccess, unread: Array | None, others: Sequence[Array], masks: Sequence[Mask]
 ) -> tuple[Array, Array | None]:
-    """Returns the elements, and `others[0]` for masked ones, which are undefined without it."""
+    # Returns the elements, and `others[0]` for masked ones, which are undefined without it.
     buffer, inside = access.buffer, access.inside
     nothing = uninitialised_value(buffer.data.dtype)
     values = np.full(inside.shape, nothing)
@@ -202,7 +200,7 @@ def _load(
 def _store(
     access: MemoryAccess, unread: Array | None, operands: Sequence[Array], masks: Sequence[Mask]
 ) -> tuple[Array, Array | None]:
-    """Stores the elements inside. Of several values for one element, that of the last program is kept."""
+    # Stores the elements inside. Of several values for one element, that of the last program is kept.
     buffer, inside, values = access.buffer, access.inside, operands[0]
     if values.dtype != buffer.data.dtype:
         values = np.ascontiguousarray(values).view(buffer.data.dtype)
@@ -225,11 +223,7 @@ def _or(a: Array | None, b: Array) -> Array:
 
 
 def _atomic(update: Callable[..., Array]) -> Action:
-    """Returns an atomic operation, element by element in the programs' order, whose value is the previous content.
-
-    Args:
-      update: from the previous content (1,) and the operands' elements to the new content.
-    """
+    # Returns an atomic operation, element by element in the programs' order, whose value is the previous content.
 
     def act(
         access: MemoryAccess, unread: Array | None, operands: Sequence[Array], masks: Sequence[Mask]
@@ -258,10 +252,8 @@ def _atomic(update: Callable[..., Array]) -> Action:
 
 
 def _add_floats(old: Array, new: Array) -> Array:
-    """Adds floats, or the bits of integers as floats, with subnormal ones, as small integers are, taken to be zero.
-
-    So an H200 adds 1 and 1 to 0 if the lowering mistakes a block of integers for floats.
-    """
+    # Adds floats, or the bits of integers as floats, with subnormal ones, as small integers are, taken to be zero. So
+    # an H200 adds 1 and 1 to 0 if the lowering mistakes a block of integers for floats.
     if old.dtype.kind != "i":
         return np.asarray(old + new)
     dtype = np.dtype(f"f{old.dtype.itemsize}")
