@@ -26,12 +26,7 @@ from kerneltest.trace.walk import (
 
 @dataclass(frozen=True, order=True, slots=True)
 class LengthSlot:
-    """A length in a call.
-
-    Attributes:
-      path: the path of an array, or the name of an integer static argument.
-      axis: the axis of the array; None for a static argument.
-    """
+    """A length in a call: of an axis of an array, or the value of an integer static argument (`axis` is None)."""
 
     path: str
     axis: int | None
@@ -64,15 +59,7 @@ class TraceLengths:
 
 @dataclass(eq=False)
 class Probe:
-    """A kernel and a call of it, to be traced with other lengths.
-
-    Attributes:
-      kernel: the kernel.
-      example: the call.
-      progress: what the user sees, and the time limit.
-      lengths: the lengths in the call.
-      traced: the call itself.
-    """
+    """A kernel and a call of it, to be traced with other lengths; `traced` is the call itself."""
 
     kernel: KernelFunction
     example: Example
@@ -102,11 +89,7 @@ class Probe:
         self._looks[tuple(self.lengths.values())] = _summarize(traced)
 
     def trace_lengths(self, changed: Lengths) -> TraceLengths | None:
-        """Summarises the trace with some lengths changed; returns None if the kernel raises.
-
-        Raises:
-          TimeLimitError: the time is over.
-        """
+        """Summarises the trace with some lengths changed; None if the kernel raises. Raises a TimeLimitError."""
         lengths = {**self.lengths, **changed}
         key = tuple(lengths[slot] for slot in self.lengths)
         if key not in self._looks:
@@ -117,12 +100,7 @@ class Probe:
         return self._looks[key]
 
     def trace(self, changed: Lengths, dtypes: Mapping[str, np.dtype[Any]] | None = None) -> Traced:
-        """Traces the kernel with some lengths and dtypes changed.
-
-        Raises:
-          Failure: the kernel raises.
-          TimeLimitError: the time is over.
-        """
+        """Traces the kernel with some lengths and dtypes changed; raises a Failure or a TimeLimitError."""
         self._traces += 1
         self.progress.show(f"trace {self._traces} of {self.kernel.name} {', '.join(_shown(changed))}")
         lengths = {**self.lengths, **changed}
@@ -166,15 +144,7 @@ class Probe:
             raise
 
     def lowers(self, changed: Lengths, target: str = "") -> bool:
-        """Returns whether the kernel lowers for its dialect; True without trying if it has none or several.
-
-        Args:
-          changed: the lengths that differ from the example's.
-          target: the id of the backend for a kernel that names no language.
-
-        Raises:
-          TimeLimitError: the time is over.
-        """
+        """Returns whether the kernel lowers for its dialect, or else for `target`; True if it has none or several."""
         try:
             dialects = self.trace(changed).dialects
         except Failure:
@@ -183,11 +153,7 @@ class Probe:
         return not backend or self.lowers_on(backend, changed)
 
     def lowers_on(self, backend: str, changed: Lengths) -> bool:
-        """Returns whether the kernel lowers for a backend, by its id.
-
-        Raises:
-          TimeLimitError: the time is over.
-        """
+        """Returns whether the kernel lowers for a backend, by its id; raises a TimeLimitError."""
         try:
             traced = self.trace(changed)
             with self._interrupt():

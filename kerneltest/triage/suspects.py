@@ -111,16 +111,15 @@ class Suspect:
     def diagnosis(self) -> str:
         """The likely mistake that explains nearly every finding, or that an experiment showed; or ""."""
         smallest = self.reproducer.record if self.reproducer is not None else None
-        if smallest is not None and (words := _tried_out(smallest)):
-            return words
-        judged = [
-            r.evidence.diagnosis for r in self.findings if r.evidence is not None and r.evidence.actual is not None
-        ]
+        by_rule = smallest.detail.remarks if smallest is not None and isinstance(smallest.detail, Mismatch) else ""
+        if smallest is not None and smallest.shown.diagnosis and smallest.shown.diagnosis not in by_rule:
+            return smallest.shown.diagnosis  # an experiment showed it
+        judged = [record.shown.diagnosis for record in self.findings if _has_value(record)]
         common = Counter(without_numbers(words) for words in judged).most_common(1)
         if not common or not common[0][0] or common[0][1] < _EXPLAINED * len(judged):
             return ""
         essence, count = common[0]
-        own = self.example.evidence.diagnosis if self.example.evidence is not None else ""
+        own = self.example.shown.diagnosis
         words = own if without_numbers(own) == essence else next(w for w in judged if without_numbers(w) == essence)
         return words if count == len(judged) else f"{words} (explains {count:,} of {len(judged):,} findings)"
 
@@ -143,7 +142,7 @@ class Suspect:
 
     def _slight_error(self) -> str:
         # An integer is never slightly off: a position or a code beside the right one is another.
-        if self.example.evidence is not None and isinstance(self.example.evidence.actual, int):
+        if isinstance(self.example.shown.actual, int):
             return ""
         known = [formula_error(record) for record in self.findings if symptom(record).effect not in OF_ROUNDING]
         errors = sorted(error for error in known if error is not None)
@@ -177,24 +176,14 @@ class Suspect:
 
 
 def _has_value(record: Record) -> bool:
-    return record.evidence is not None and record.evidence.actual is not None
+    return record.shown.actual is not None
 
 
 def _pattern(record: Record) -> str:
-    pattern = record.evidence.pattern if record.evidence is not None else None
-    return pattern.brief() if pattern is not None else ""
+    return record.shown.pattern.brief() if record.shown.pattern is not None else ""
 
 
 _EXPLAINED = 0.8  # share of the findings that a diagnosis must explain; fewer do by chance
-
-
-def _tried_out(record: Record) -> str:
-    # Not those that a rule gave.
-    if record.evidence is None or (
-        isinstance(record.detail, Mismatch) and record.evidence.diagnosis in record.detail.remarks
-    ):
-        return ""
-    return record.evidence.diagnosis
 
 
 def is_same_bug(
@@ -226,31 +215,23 @@ def is_same_bug(
         return False
     if one.fault is not None and other.fault is not None and one.fault.place == other.fault.place:
         return True
-    mine, its = one.reproducer, other.reproducer
-    if mine is None or its is None:
+    if one.reproducer is None or other.reproducer is None:
         return False
-    return _inputs(mine.record) is not None and _inputs(mine.record) == _inputs(its.record)
+    mine, its = (
+        (record.shown.arguments, record.backend, record.signature)
+        for record in (one.reproducer.record, other.reproducer.record)
+    )
+    return bool(mine[0]) and mine == its
 
 
 def _is_left_wrong(other: Suspect, one: Suspect) -> bool:
     return one.fault is not None and any(record.case in one.fault.unexplained for record in other.findings)
 
 
-def _inputs(record: Record) -> tuple[str, str, Mapping[str, str]] | None:
-    arguments = record.evidence.arguments if record.evidence is not None else None
-    return (record.backend, record.signature, arguments) if arguments else None
-
-
 def find_suspects(
     records: Iterable[Record], blocks: Mapping[str, Mapping[str, int]], smallest: Iterable[Reproducer] = ()
 ) -> tuple[Suspect, ...]:
-    """Gathers findings into suspects, pairing by pairing, the most telling suspect first.
-
-    Args:
-      records: all records of one run, or of several runs of the same plan.
-      blocks: by pairing, the kernel's block length by dim, in elements.
-      smallest: the smallest cases that were found for some findings.
-    """
+    """Gathers findings into suspects, pairing by pairing, the most telling first; block lengths are in elements."""
     by_pairing: dict[str, list[Record]] = {}
     for record in records:
         if record.case:
@@ -275,11 +256,6 @@ def suspects_in_overlay(merged: Overlay) -> tuple[Suspect, ...]:
     return find_suspects((row.record for row in in_order), blocks, smallest)
 
 
-def _smallest(findings: Iterable[Record], known: Mapping[tuple[str, str, str], Reproducer]) -> Reproducer | None:
-    found = [known[key] for each in findings if (key := (each.pairing, each.backend, each.case)) in known]
-    return min(found, key=lambda each: (each.fault is None, each.nontrivial), default=None)
-
-
 def _of_pairing(
     pairing: str, records: Sequence[Record], blocks: Mapping[str, int], known: Mapping[tuple[str, str, str], Reproducer]
 ) -> list[Suspect]:
@@ -293,7 +269,8 @@ def _of_pairing(
         *merge_device_diagnostics(cluster_by(exceptions, lambda symptom: symptom.cause)),
     ]
     make = functools.partial(_suspect, pairing, records=records, blocks=blocks, most_basic=most_basic, known=known)
-    suspects = _merge_same(clusters, make, _interpreted(records))
+    interpreted = {r.case for r in records if r.tier is Tier.INTERPRET and r.verdict.is_judgement}
+    suspects = _merge_same(clusters, make, interpreted)
     suspects.sort(key=lambda suspect: (_ORDER.index(suspect.level), -len(suspect.findings)))
     seen: Counter[tuple[Level, Effect, str]] = Counter()
     found = []
@@ -324,10 +301,6 @@ def _merge_same(
     return [suspect for _, suspect, _ in apart]
 
 
-def _interpreted(records: Sequence[Record]) -> Collection[str]:
-    return {record.case for record in records if record.tier is Tier.INTERPRET and record.verdict.is_judgement}
-
-
 _ORDER = (Level.STRUCTURE, Level.SPECIAL, Level.PRECISION, Level.INVARIANT, Level.BUILD, Level.BROKEN)
 
 
@@ -343,22 +316,22 @@ def _suspect(
     findings = tuple(record for record, _ in cluster.findings)
     backend = Counter(record.backend for record in findings).most_common(1)[0][0]
     here = [r for r in records if r.backend == backend and r.verdict.is_judgement]
-    failing = {record.signature for record in findings if record.backend == backend}
-    reproducer = _smallest(findings, known)
-    covered = [*findings, *([reproducer.record] if reproducer is not None else [])]
     mine = [record for record in findings if record.backend == backend]
+    failing, bad = {record.signature for record in mine}, {record.case for record in mine}
+    reproduced = [known[key] for r in findings if (key := (r.pairing, r.backend, r.case)) in known]
+    reproducer = min(reproduced, key=lambda found: (found.fault is None, found.nontrivial), default=None)
+    covered = [*findings, *([reproducer.record] if reproducer is not None else [])]
     tried = signatures_tried(here, mine, cluster.level, most_basic)
-    bad = {record.case for record in findings if record.backend == backend}
+    failing_here = [r for r in here if r.case in bad]
     good = [record for record in here if record.signature in failing and record.verdict.is_green]
     effect, subject = cluster.kind
     inputs = input_condition(
-        [r.special_inputs for r in here if r.case in bad],
+        [r.special_inputs for r in failing_here],
         [r.special_inputs for r in good],
         [r.special_inputs for r in covered if r.special_inputs],
     )
     is_special = bool(inputs.words)
     if not is_special and reproducer is not None and effect not in OF_ROUNDING:
-        failing_here = [r for r in here if r.case in bad]
         inputs = magnitude_condition(failing_here, good, reproducer.record, [r for r in findings if r.magnitudes])
     return Suspect(
         id="",
