@@ -6,18 +6,7 @@ from typing import Literal
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
-from kerneltest.numerics.device_operations import (
-    FUNCTIONS,
-    convert,
-    divide,
-    in_float32,
-    integer_power,
-    remainder,
-    select,
-    shift_left,
-    shift_right_arithmetic,
-    shift_right_logical,
-)
+from kerneltest.numerics.device_operations import convert, in_float32, integer_power, round_away, select
 from kerneltest.trace.batched_interpreter.array_rules import ARRAY_RULES, TYPED_RULES
 from kerneltest.trace.batched_interpreter.memory_rules import MEMORY_RULES
 from kerneltest.trace.batched_interpreter.pallas_call import pallas_call
@@ -39,24 +28,15 @@ from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import primitive_name
 
+# Of the functions that round, those that are evaluated in NumPy. JAX evaluates others.
+_ROUNDING = frozenset("div pow exp exp2 expm1 log log1p sqrt rsqrt tanh logistic sin cos tan atan2".split())
 _PLAIN: Mapping[str, ArrayFunction] = {
     **{
-        primitive.name: primitive.numpy
-        for primitive in PRIMITIVES.values()
-        if primitive.numpy is not None and primitive.exact
-        if primitive.kind in (Kind.ELEMENTWISE, Kind.COMPARISON)
+        p.name: p.numpy if p.exact or not p.rounds else in_float32(p.numpy)
+        for p in PRIMITIVES.values()
+        if p.kind in (Kind.ELEMENTWISE, Kind.COMPARISON) and p.numpy is not None
+        if p.exact or not p.rounds or p.name in _ROUNDING
     },
-    "div": in_float32(divide),
-    "rem": in_float32(remainder),
-    **{
-        name: in_float32(FUNCTIONS[name])
-        for name in "exp exp2 expm1 log log1p sqrt rsqrt tanh logistic sin cos tan atan2 pow floor ceil".split()
-    },
-    "nextafter": np.nextafter,
-    "shift_left": shift_left,
-    "shift_right_arithmetic": shift_right_arithmetic,
-    "shift_right_logical": shift_right_logical,
-    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
     "select_n": select,
     **dict.fromkeys("stop_gradient multiple_of copy copy_p device_put remove_memory_space".split(), lambda x: x),
 }
@@ -64,7 +44,7 @@ _PLAIN: Mapping[str, ArrayFunction] = {
 
 def _round(equation: Equation) -> ArrayFunction:
     method = str(equation.params.get("rounding_method", ""))
-    return in_float32(FUNCTIONS["round" if "AWAY" in method or method == "0" else "rint"])
+    return in_float32(round_away if "AWAY" in method or method == "0" else np.rint)
 
 
 def _integer_power(equation: Equation) -> ArrayFunction:

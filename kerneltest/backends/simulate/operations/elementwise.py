@@ -1,36 +1,34 @@
 """Elementwise arithmetic, comparisons and casts, with the results that devices give."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Compute, Mask, Operation, Rule, any_operand, unsupported_failure
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics.device_operations import (
-    FUNCTIONS,
     as_unsigned_operands,
     count_ones,
     float_to_integer,
     integer_to_float,
     leading_zeros,
+    power,
+    round_away,
     unsigned_view,
 )
+from kerneltest.trace.primitives import PRIMITIVES
 
 
-def undefined_and(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
-    """Returns the undefined elements of a conjunction: a false operand determines it, whatever the other one is."""
-    (a, b), (ua, ub) = values, (np.asarray(False) if mask is None else mask for mask in masks)
-    if a.dtype != np.bool_:
-        return np.logical_or(ua, ub)
-    return np.asarray((ua & ub) | (ua & b) | (ub & a))
+def undefined_logical(determining: bool) -> Callable[[Sequence[Array], Sequence[Mask]], Array]:
+    """Returns the undefined elements of a conjunction or disjunction: False or True determines it by itself."""
 
+    def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
+        (a, b), (ua, ub) = values, (np.asarray(False) if mask is None else mask for mask in masks)
+        if a.dtype != np.bool_:
+            return np.logical_or(ua, ub)
+        return np.asarray((ua & ub) | (ua & (b != determining)) | (ub & (a != determining)))
 
-def undefined_or(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
-    """Returns the undefined elements of a disjunction: a true operand determines it, whatever the other one is."""
-    (a, b), (ua, ub) = values, (np.asarray(False) if mask is None else mask for mask in masks)
-    if a.dtype != np.bool_:
-        return np.logical_or(ua, ub)
-    return np.asarray((ua & ub) | (ua & ~b) | (ub & ~a))
+    return undefined
 
 
 def undefined_select(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
@@ -112,13 +110,21 @@ def bitcast(dtype: np.dtype) -> Compute:
 
 
 # Functions of real numbers, computed in float64 and rounded once. A device's own error is not modelled.
+_SAME = """abs ceil floor sqrt cbrt rsqrt exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh asinh
+    acosh atanh erf atan2""".split()
 _REAL: Mapping[str, Compute] = {
-    **FUNCTIONS,
-    **dict.fromkeys(("fabs", "absf"), FUNCTIONS["abs"]),
-    "roundeven": FUNCTIONS["rint"],
-    **dict.fromkeys(("powf", "powi", "pown", "fpowi"), FUNCTIONS["pow"]),
-    "fast_tanhf": FUNCTIONS["tanh"],
-    "fast_expf": FUNCTIONS["exp"],
+    **{name: function for name in _SAME if (function := PRIMITIVES[name].numpy) is not None},
+    **dict.fromkeys(("fabs", "absf"), np.abs),
+    **dict.fromkeys(("roundeven", "rint"), np.rint),
+    **dict.fromkeys(("pow", "powf", "powi", "pown", "fpowi"), power),
+    "round": round_away,
+    "trunc": np.trunc,
+    "log10": np.log10,
+    "fast_tanhf": np.tanh,
+    "fast_expf": np.exp,
+    "fmod": np.fmod,
+    "copysign": np.copysign,
+    "fma": lambda a, b, c: a * b + c,
 }
 
 # Functions of integers and of bit patterns, in the operands' dtype.
