@@ -87,18 +87,17 @@ class PartialRules(RuleSet):
             return lambda operands: self._run_call(equation, list(operands))
         if kind is Kind.EMPTY:
             return lambda operands: _empty(equation)
-        has_calls = _has_calls(equation)
-        bind = None if has_calls else functools.partial(_track, equation)
-        enters_large = has_calls if kind is Kind.BRANCH else kind is Kind.CALL
-
-        @functools.cache
-        def enter() -> EquationFunction:
-            return control_rule(machine, equation)
+        inner = control_rule(machine, equation) if _has_calls(equation) else None
+        substitutions = (
+            machine.substitutions
+        )  # without the machine, which would be in a reference circle with all calls
 
         def evaluate(operands: Sequence[PartialArray]) -> Sequence[PartialArray]:
-            if any(isinstance(operand.values, VirtualArray) for operand in operands):
-                return enter()(operands) if enters_large else _large(equation, operands)
-            return enter()(operands) if bind is None else bind(operands)
+            if not any(isinstance(operand.values, VirtualArray) for operand in operands):
+                return inner(operands) if inner is not None else _track(equation, operands)
+            if kind is Kind.CALL:
+                return control_rule(Machine(self, substitutions), equation)(operands)
+            return inner(operands) if inner is not None and kind is Kind.BRANCH else _large(equation, operands)
 
         return evaluate
 

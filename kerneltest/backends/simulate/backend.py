@@ -196,7 +196,8 @@ class Simulated:
 
     @cached_property
     def _kernel(self) -> PartialKernel:
-        return PartialKernel(self.traced, lambda equation, operands: self.calls[id(equation)].run(operands))
+        calls = self.calls  # not this object, which is dropped when it is not in use
+        return PartialKernel(self.traced, lambda equation, operands: calls[id(equation)].run(operands))
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         with convert_exceptions("the simulation", Verdict.RUNTIME_ERROR), jax.default_device(kernel_device("cpu")):
