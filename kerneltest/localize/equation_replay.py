@@ -34,8 +34,6 @@ from kerneltest.trace.tracing import Traced, trace_in_float64
 
 # A kernel that NumPy evaluates as it is or with other equations, with and without rounding.
 
-# Primitives that compute no new floats. What one equation leaves unrounded, they hand on.
-
 # Makes a mutated jaxpr; None if the mutation does not apply to it.
 Mutate = Callable[[LocatedJaxpr], ClosedJaxpr | None]
 
