@@ -40,6 +40,7 @@ from kerneltest.plan.families import FAMILIES
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.jax_compat.source_lines import keep_retraced_lines
 from kerneltest.trace.partial_arrays import PartialArray, PartialKernel
+from kerneltest.trace.primitives import primitive_named
 from kerneltest.trace.tracing import Call, Traced, kernel_device
 
 # The operations at which NaN and infinities appear or are lost during a run, and repairs of these operations.
@@ -146,20 +147,16 @@ def repair(op: Operation, kind: SpecialKind, value: float) -> Sequence[Operation
     return [replace(op, semantics=Semantics(lambda _: rule))]
 
 
-_SIGNS = {"sub": "-", "add": "+", "mul": "*", "div": "/"}
-_NAMES = {"convert_element_type": "a cast", "select_n": "where", "reduce_sum": "a sum", "reduce_max": "a maximum"}
-
-
 def describe_event(op: Operation, primitive: str, event: SpecialEvent) -> str:
     """Returns `-inf - -inf is nan`: an operation with its operands' values, and its result."""
     values, result = [_number(value) for value in event.operands], _number(event.result)
-    name = _NAMES.get(primitive, primitive)
-    if primitive in _SIGNS and len(values) == 2:
-        expression = f"{values[0]} {_SIGNS[primitive]} {values[1]}"
+    known = primitive_named(primitive)
+    if known.sign and len(values) == 2:
+        expression = f"{values[0]} {known.sign} {values[1]}"
     elif values:
-        expression = f"{name}({', '.join(values)})"
+        expression = f"{known.words}({', '.join(values)})"
     else:
-        expression = f"{name} of {'NaN' if event.kind is SpecialKind.NAN_LOST else 'numbers other than NaN'}"
+        expression = f"{known.words} of {'NaN' if event.kind is SpecialKind.NAN_LOST else 'numbers other than NaN'}"
     if event.kind is SpecialKind.INFINITY_APPEARS and not any(float(value) == 0 for value in event.operands):
         return f"{expression} overflows {op.types[0].dtype.name} to {result}"
     return f"{expression} is {result}" + (": NaN is lost" if event.kind is SpecialKind.NAN_LOST else "")

@@ -30,19 +30,10 @@ from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, Ker
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
+from kerneltest.trace.primitives import primitive_of
 from kerneltest.trace.tracing import Traced, trace_in_float64
-from kerneltest.trace.walk import primitive_name
 
 # A kernel that NumPy evaluates as it is or with other equations, with and without rounding.
-
-# Primitives that compute no new floats. What one equation leaves unrounded, they hand on.
-MOVES = frozenset(
-    """broadcast_in_dim reshape squeeze expand_dims transpose rev slice dynamic_slice dynamic_update_slice concatenate
-    pad gather scatter copy copy_p select_n stop_gradient optimization_barrier get swap masked_load masked_swap load
-    store max min reduce_max reduce_min cummax cummin neg abs scan while cond pjit jit closed_call core_call
-    custom_jvp_call custom_vjp_call custom_vmap_call run_scoped run_state pallas_call core_map""".split()
-)
-
 
 # Makes a mutated jaxpr; None if the mutation does not apply to it.
 Mutate = Callable[[LocatedJaxpr], ClosedJaxpr | None]
@@ -133,11 +124,15 @@ class _RoundedRules(KernelRules):
         self._unrounded = unrounded
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
-        evaluate, name = super().rule(machine, equation), primitive_name(equation)
-        if name in MOVES or len(equation.outvars) != 1 or not hasattr(equation.outvars[0].aval, "dtype"):
+        evaluate, primitive = super().rule(machine, equation), primitive_of(equation)
+        if not primitive.may_round or len(equation.outvars) != 1 or not hasattr(equation.outvars[0].aval, "dtype"):
             return evaluate
         dtype = np.dtype(equation.outvars[0].aval.dtype)
-        if self._unrounded is not None and self._unrounded[1] == name and site_key(equation) == self._unrounded:
+        if (
+            self._unrounded is not None
+            and self._unrounded[1] == primitive.name
+            and site_key(equation) == self._unrounded
+        ):
             return (lambda operands: operands) if is_integer(dtype) else evaluate
         if not is_float(dtype) or not is_promotable(dtype) or dtype == np.float64:
             return evaluate
@@ -190,7 +185,6 @@ class EquationReplay:
             return False
 
     def _wrong(self, run: EvaluatedRun) -> Iterator[Array]:
-        """Yields masks of the wrong elements: of the outputs without rounding, then of those with rounding."""
         for check, formula in zip(self._checks, self._formulas, strict=True):
             if formula is not None:
                 functions, sample = self.kernel.promoted.functions, partial(self._samples_of, check)
@@ -201,7 +195,7 @@ class EquationReplay:
                 yield found.wrong
 
     def _samples_of(self, check: OutputCheck) -> tuple[Array, ...]:
-        """Returns samples of the original kernel, by which the bound of every mutant is widened."""
+        # Returns samples of the original kernel, by which the bound of every mutant is widened.
         return check.take(self._samples)
 
 
@@ -243,7 +237,6 @@ def equation_replays(
 def _formula(
     pairing: Pairing, case: AnyCase, check: OutputCheck, plain: bool, cache: Cache, variation: Variation
 ) -> Expectation | None:
-    """Returns the oracle's values to which outputs are held without rounding; None if it is not."""
     if check.formula is not None or not plain:
         return check.formula
     return cache.expect(pairing, case, variation.traced)[0]

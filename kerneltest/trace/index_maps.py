@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
-from kerneltest.trace.batched_interpreter.memory_rules import OperandLeaf, operand_leaves
+from kerneltest.trace.batched_interpreter.memory_rules import OperandLeaf, is_slice, operand_leaves
 from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Jaxpr, open_jaxpr
 from kerneltest.trace.jax_compat.source_lines import line_of, line_of_function
 from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError
@@ -124,7 +124,7 @@ def blocks_of(equation: Equation, *, copied: bool) -> list[ArrayBlock]:
 
 
 def _accessed(equations: Iterable[tuple[Equation, list[int | None]]]) -> Iterator[int]:
-    """Yields the numbers of the references that are read or written without a mask."""
+    # Yields the numbers of the references that are read or written without a mask.
     for equation, operands in equations:
         parts = access_parts(equation)
         if parts is not None and parts.mask is None and operands[0] is not None:
@@ -158,11 +158,10 @@ class _IntegerRules(RuleSet):
         return divide
 
     def _element(self, equation: Equation) -> EquationFunction:
-        """One element of an array for each row."""
         transforms = jax.tree.unflatten(equation.params["tree"], operand_leaves(equation)[1:])
         if len(transforms) != 1:
             raise UnknownError("a reference that is indexed twice, or not at all")
-        leaves = [i for i in transforms[0].indices if not (hasattr(i, "size") and hasattr(i, "start"))]
+        leaves = [i for i in transforms[0].indices if not is_slice(i)]
 
         def element(operands: Sequence[Any]) -> Sequence[Array]:
             memory = operands[0]
@@ -177,25 +176,6 @@ class _IntegerRules(RuleSet):
 
 
 _PROGRAMS = 2**16  # checked at most: of a larger grid the ends of each axis and some programs between them
-
-
-@dataclass(frozen=True, slots=True)
-class _Outside:
-    """Blocks outside of one array.
-
-    Attributes:
-      buffer: the array's parameter.
-      element: the block or element along the axis on which it leaves the array.
-      visit: the first program that takes one.
-      words: the programs and the blocks.
-      advice: the change to make.
-    """
-
-    buffer: str
-    element: str
-    visit: Visit
-    words: str
-    advice: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,16 +197,24 @@ class IndexMappedCall:
           leaves: a case's. Without them, index maps that read prefetched scalars are not checked.
         """
         scalars = [None if leaves is None or leaf is None else leaves[leaf] for leaf in self.scalars]
-        found = [outside for block in self._blocks if (outside := self._outside(block, scalars)) is not None]
+        found = [(block, taken) for block in self._blocks if (taken := self._taken_outside(block, scalars)) is not None]
         if not found:
             return None
-        first, others = found[0], dict.fromkeys(each.buffer for each in found[1:])
-        also = f"; also of {', '.join(others)}" if others else ""
+        (block, (indices, bad)), *others = found
+        outside = bad.any(axis=0)
+        at = int(outside.argmax())
+        axis = int(bad[:, at].argmax())
+        allowed, program, count = block.ranges[axis], self._program(at), int(outside.sum())
+        element, line = allowed.describe(int(indices[axis, at])), block.line or line_of(self.call.equation.source_info)
+        also = ", ".join(dict.fromkeys(other.name for other, _ in others))
         words = (
-            f"{first.words}{also}; interpret mode substitutes a block inside the array, which hides this: "
-            f"{first.advice}"
+            f"{f'program {program}' if program else 'the only program'} takes {element} of {block.name} along axis "
+            f"{axis}, which has {allowed.words}, by the index map at {line}; "
+            f"{'' if outside.size == math.prod(self.call.grid) else 'at least '}"
+            f"{count} program{'' if count == 1 else 's'} in all{f'; also of {also}' if also else ''}; interpret mode "
+            f"substitutes a block inside the array, which hides this: {self._advice(block, axis)}"
         )
-        return MemoryFault(self.call.name, first.visit, first.buffer, first.element, words)
+        return MemoryFault(self.call.name, Visit(Access.BLOCK, program, line), block.name, element, words)
 
     @cached_property
     def _blocks(self) -> list[ArrayBlock]:
@@ -234,7 +222,7 @@ class IndexMappedCall:
 
     @cached_property
     def _programs(self) -> Array:
-        """The numbers of the programs to check along each axis of the grid, (axes, programs)."""
+        # The numbers of the programs to check along each axis of the grid, (axes, programs).
         counts = list(self.call.grid)
         while math.prod(counts) > _PROGRAMS:
             longest = counts.index(max(counts))
@@ -243,7 +231,8 @@ class IndexMappedCall:
         numbers = [np.linspace(0, length - 1, count).astype(np.int32) for length, count in pairs]
         return np.reshape(np.meshgrid(*numbers, indexing="ij"), (len(counts), math.prod(counts)))
 
-    def _outside(self, block: ArrayBlock, scalars: Sequence[Array | None]) -> _Outside | None:
+    def _taken_outside(self, block: ArrayBlock, scalars: Sequence[Array | None]) -> tuple[Array, Array] | None:
+        """The indices that each program takes, and which of them are outside, (axes, programs); None if none is."""
         if not block.ranges or not all(self.call.grid):
             return None
         try:
@@ -251,33 +240,17 @@ class IndexMappedCall:
                 indices = Machine(_IntegerRules()).compile(block.index_map)([*self._programs, *scalars])
         except UnknownError:
             return None
-        chosen = np.array([np.broadcast_to(index, self._programs.shape[1]) for index in indices])
+        taken = np.array([np.broadcast_to(index, self._programs.shape[1]) for index in indices])
         first, last = np.array([(r.first, r.last) for r in block.ranges]).T[:, :, None]
-        bad = (chosen < first) | (chosen > last)
-        outside = bad.any(axis=0)
-        if not outside.any():
-            return None
-        at = int(outside.argmax())
-        axis = int(bad[:, at].argmax())
-        index = int(chosen[axis, at])
-        element, count = block.ranges[axis].describe(index), int(outside.sum())
-        line = block.line or line_of(self.call.equation.source_info)
-        program = self._program(at)
-        words = (
-            f"{f'program {program}' if program else 'the only program'} takes {element} of {block.name} along axis "
-            f"{axis}, which has {block.ranges[axis].words}, by the index map at {line}; "
-            f"{'' if outside.size == math.prod(self.call.grid) else 'at least '}"
-            f"{count} program{'' if count == 1 else 's'} in all"
-        )
-        return _Outside(block.name, element, Visit(Access.BLOCK, program, line), words, self._advice(block, axis))
+        bad = (taken < first) | (taken > last)
+        return (taken, bad) if bad.any() else None
 
     def _program(self, at: int) -> tuple[int, ...]:
-        """The number of a program that is checked along each axis of the grid, without those that vmap has added."""
+        # The number of a program that is checked along each axis of the grid, without those that vmap has added.
         vmapped = self.call.equation.params["grid_mapping"].vmapped_dims
         return tuple(int(numbers[at]) for axis, numbers in enumerate(self._programs) if axis not in vmapped)
 
     def _advice(self, block: ArrayBlock, axis: int) -> str:
-        """The change that keeps an index map inside the array along an axis."""
         allowed, result = block.ranges[axis], block.index_map.outvars[axis]
         programs = block.index_map.invars[: len(self.call.grid)]
         if not hasattr(result, "val") and result in programs and allowed.block:
