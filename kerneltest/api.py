@@ -26,7 +26,7 @@ from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS, reduce_suspe
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.evidence import BudgetPart
 from kerneltest.records.schema import Record, Reproducer
-from kerneltest.records.sharpness import informativeness
+from kerneltest.records.sharpness import Informativeness
 from kerneltest.report.html.render_page import render_card, render_result
 from kerneltest.report.text.suspect_text import format_finding, format_result
 from kerneltest.triage.suspects import Suspect, find_suspects
@@ -103,7 +103,7 @@ class Result:
         """True if something informative was compared, there are no findings, and kerneltest itself did not fail."""
         compared = any(record.compared for record in self.records)
         wrong = self.findings or self.internal_errors
-        return compared and not wrong and not informativeness(self.records).problems()
+        return compared and not wrong and not Informativeness(self.records).problems()
 
     def __bool__(self) -> bool:
         """Returns `ok`, so that `assert kt.check(pairing)` fails where it should."""
@@ -126,7 +126,7 @@ class Result:
         return f"{'ok' if self.ok else 'not ok'}: {found} in {self.cases:,} cases, {self.seconds:.1f} s"
 
     def _remarks(self) -> list[str]:
-        asked = informativeness(self.records)
+        asked = Informativeness(self.records)
         nothing = [] if any(record.compared for record in self.records) else ["nothing was compared"]
         internal = [f"kerneltest itself failed: {each.message}" for each in self.internal_errors[:1]]
         unavailable = [f"{name} unavailable: {reason}" for name, reason in self.unavailable.items()]

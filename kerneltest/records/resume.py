@@ -115,13 +115,7 @@ class JoinError(ValueError):
 
 
 def part_of_plan(plan: Plan, items: Iterable[str], shard: str) -> Plan:
-    """Returns the plan of one shard, with a digest by which the shards of one run are recognised.
-
-    Args:
-      plan: the plan of the whole run.
-      items: node ids of the shard's items.
-      shard: its name, such as `2/3`.
-    """
+    """Returns the plan of one shard, such as `2/3`, with a digest by which the shards of one run are recognised."""
     mine = frozenset(items)
     kept = tuple(item for item in plan.items if item.item in mine)
     others = tuple(item for item in plan.items if item.item not in mine)
@@ -149,7 +143,9 @@ def merge_plans(runs: Sequence[RunRecords]) -> Plan:
             raise JoinError(f"{names[0]} and {name} belong to different runs: {told}")
         if _digest_of_whole(run.plan, (*run.plan.items, *run.plan.elsewhere)) != run.plan.whole:
             raise JoinError(f"{name} does not list all items of its run: run this shard again with this kerneltest")
-    count = _shard_count(first.plan, names[0])
+    if not (match := _SHARD.fullmatch(first.plan.shard)):
+        raise JoinError(f"{names[0]} has no number of a shard, but {first.plan.shard!a}")
+    count = int(match[1])
     by_shard: dict[str, str] = {}
     for run, name in zip(runs, names, strict=True):
         if run.plan.shard in by_shard:
@@ -172,17 +168,6 @@ def merge_plans(runs: Sequence[RunRecords]) -> Plan:
     )  # fmt: skip
 
 
-def _shard_count(plan: Plan, name: str) -> int:
-    """Returns the number of shards of a run.
-
-    Raises:
-      JoinError: the plan of a shard names none.
-    """
-    if not (match := _SHARD.fullmatch(plan.shard)):
-        raise JoinError(f"{name} has no number of a shard, but {plan.shard!a}")
-    return int(match[1])
-
-
 def _differences(one: Plan, other: Plan) -> list[str]:
     """Returns the differences of two plans because of which their shards do not belong together."""
     counts = [plan.shard.partition("/")[2] for plan in (one, other)]
@@ -198,11 +183,7 @@ def _differences(one: Plan, other: Plan) -> list[str]:
 
 
 def failed_tests(runs: Sequence[RunRecords]) -> tuple[str, ...]:
-    """Returns the tests other than pairings that failed in some shards.
-
-    Raises:
-      RecordError: the end of a shard cannot be read.
-    """
+    """Returns the tests other than pairings that failed in some shards; raises as `read_end`."""
     ends = [read_end(run.folder) for run in runs]
     return tuple(dict.fromkeys(name for end in ends if end is not None for name in end.failed_tests))
 
@@ -228,7 +209,6 @@ def copy_files(run: RunRecords, folder: Path) -> None:
 
 
 def _is_same(file: BinaryIO, folder: Path, name: str) -> bool:
-    """Compares a file with one in a run's folder."""
     with open_inside(folder, name) as other:
         while (part := file.read(2**20)) == other.read(2**20):
             if not part:
