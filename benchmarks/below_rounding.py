@@ -19,7 +19,7 @@ import jax
 
 import kerneltest as kt
 from benchmarks.side_by_side import run_side_by_side
-from kerneltest.execute import two_questions
+from kerneltest.execute.formula import Formula
 from kerneltest.records.schema import FormulaAnswer
 from tests.broken import Edited
 
@@ -147,7 +147,7 @@ BUGS = (
 
 def found_dtypes(bug: SmallBug, asks_formula: bool) -> tuple[dict[str, str], float]:
     """Returns the cause that a first finding states, by dtype, and the seconds."""
-    without = mock.patch.object(two_questions, "ask_formula", return_value=(FormulaAnswer(), ()))
+    without = mock.patch.object(Formula, "ask", return_value=(FormulaAnswer(), ()))
     started = time.perf_counter()
     with nullcontext() if asks_formula else without:
         result = kt.check(bug.broken(), backends=("interpret",), depth="quick")

@@ -58,17 +58,17 @@ if TYPE_CHECKING:
     from kerneltest.declare.outcomes import rejects as rejects
     from kerneltest.declare.outcomes import xfail as xfail
     from kerneltest.declare.pairing import Pairing as Pairing
+    from kerneltest.execute.claims import InvariantContext as InvariantContext
+    from kerneltest.execute.claims import OutputCheck as OutputCheck
+    from kerneltest.execute.claims import Variation as Variation
     from kerneltest.execute.fuzz_group import cases as cases
-    from kerneltest.execute.invariant_context import ExpectedOutputs as ExpectedOutputs
-    from kerneltest.execute.invariant_context import InvariantContext as InvariantContext
-    from kerneltest.execute.invariant_context import OutputCheck as OutputCheck
-    from kerneltest.execute.invariant_context import Variation as Variation
     from kerneltest.execute.invariants import invariant as invariant
     from kerneltest.extensions.proofs.proof_search import Counterexample as Counterexample
     from kerneltest.extensions.proofs.proof_search import Proof as Proof
     from kerneltest.extensions.proofs.proof_search import prove as prove
     from kerneltest.numerics.bounds import Bound as Bound
     from kerneltest.numerics.bounds import Limit as Limit
+    from kerneltest.oracle.expectation import ExpectedOutputs as ExpectedOutputs
     from kerneltest.plan.explicit import ExplicitCase as ExplicitCase
     from kerneltest.plan.standard_families import family as family
     from kerneltest.trace.tracing import Traced as Traced
@@ -101,10 +101,11 @@ _HOMES = {
     "kerneltest.declare.outcomes": "defined ignored rejects xfail",
     "kerneltest.declare.pairing": "Pairing",
     "kerneltest.execute.fuzz_group": "cases",
-    "kerneltest.execute.invariant_context": "ExpectedOutputs InvariantContext OutputCheck Variation",
+    "kerneltest.execute.claims": "InvariantContext OutputCheck Variation",
     "kerneltest.execute.invariants": "invariant",
     "kerneltest.extensions.proofs.proof_search": "Counterexample Proof prove",
     "kerneltest.numerics.bounds": "Bound Limit",
+    "kerneltest.oracle.expectation": "ExpectedOutputs",
     "kerneltest.plan.explicit": "ExplicitCase",
     "kerneltest.plan.standard_families": "family",
     "kerneltest.trace.tracing": "Traced",

@@ -17,7 +17,7 @@ from typing import Any
 from execnet import gateway_io
 from execnet.gateway_base import Popen2IO
 
-from kerneltest.pytest_plugin import isolation
+from kerneltest.core import children
 
 
 class ForkedChild(multiprocessing.context.ForkServerProcess):
@@ -94,7 +94,7 @@ def _serve() -> None:
 def share_server() -> None:
     """Lets this process, which a server has forked, start its own from that server."""
     _server().ensure_running = lambda: None
-    isolation._SPAWN = _Context()  # type: ignore[assignment]
+    children.CONTEXTS["spawn"] = _Context()
     gateway_io.Popen2IOMaster = _WorkerIO  # type: ignore[assignment,misc]
 
 

@@ -19,7 +19,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.workers import Workers
+from kerneltest.core.children import Child, Children
 from kerneltest.core.details import Crashed, Detail, Hung, NotBuilt, ResourceExceeded, Stated, Unavailable
 from kerneltest.core.failures import Failure
 from kerneltest.core.files import DiskStore
@@ -173,9 +173,9 @@ class Compiler:
     SECONDS = 120.0  # LLVM and XLA can take a minute for a block that is too large
 
     def __init__(self, module: str, name: str, *keys: str) -> None:
-        self.workers = Workers(module, name)
+        self.children = Children(lambda: Child(module, name))
         self._keys = frozenset(keys)
-        atexit.register(self.workers.close)
+        atexit.register(self.children.close)
 
     def ask(self, request: Mapping[str, Any], versions: Mapping[str, str]) -> Answer:
         """Returns the answer to a request, from the cache if it is there.
@@ -202,7 +202,7 @@ class Compiler:
         return answer
 
     def _compile(self, request: Mapping[str, Any]) -> Answer:
-        answer: Answer = self.workers.ask(request, self.SECONDS)
+        answer: Answer = self.children.ask(request, self.SECONDS)
         printed = [line.strip() for line in answer.pop("stderr").splitlines() if "error" in line.lower()]
         if "verdict" in answer:
             answer["printed"] = printed[-1] if printed else ""

@@ -22,6 +22,7 @@ from kerneltest.backends.base import (
     ProductionExecutable,
 )
 from kerneltest.backends.jitted import compile_for, mesh_problem, running_failure
+from kerneltest.core.children import ask_nvidia_smi, ask_rocm_smi
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA, Precision
@@ -115,10 +116,6 @@ def _take_samples(output: Any) -> OutputSamples:
 
 # The rounding inside Pallas calls, and of the operations around them.
 _PRECISIONS = {"cuda": (NVIDIA, XLA_NVIDIA), "rocm": (AMD, XLA_AMD), "tpu": (TPU, TPU)}
-_DRIVER = {
-    "cuda": ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-    "rocm": ["rocm-smi", "--showdriverversion", "--csv"],
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +163,7 @@ class Device(Backend):
         return {
             "platform": place.client.platform_version.splitlines()[0],
             "device": place.device_kind,
-            **({"driver": _driver(self.id)} if self.id in _DRIVER else {}),
+            **({"driver": _driver(self.id)} if self.id in ("cuda", "rocm") else {}),
         }
 
 
@@ -184,10 +181,10 @@ def device_responds(platform: str) -> bool:
 def _driver(platform: str) -> str:
     """Returns the driver's version."""
     try:
-        shown = subprocess.run(_DRIVER[platform], capture_output=True, text=True, timeout=30, check=True).stdout
+        shown = ask_nvidia_smi("driver_version") if platform == "cuda" else ask_rocm_smi("--showdriverversion")
     except (OSError, subprocess.SubprocessError) as error:
         return f"unknown ({type(error).__name__})"
-    return shown.strip().splitlines()[-1] if shown.strip() else "unknown"
+    return shown[-1] if shown else "unknown"
 
 
 # Devices of other machines: kernels can be planned for them here, but not run.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import kerneltest
 import kerneltest.cli.commands  # they register themselves
 from kerneltest.cli.command_registry import registered_commands
+from kerneltest.core.exit_guard import ExitGuard
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,10 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # the terminal may lack a character
+    guard, status = ExitGuard("the command"), 1
     try:
         status = commands[chosen.command].run(chosen)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has ended, as `head` does; Python would report it when it exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        status = 1
+    finally:
+        guard.end(status)
     return status

@@ -122,7 +122,7 @@ _JAX = frozenset({"jax", "jaxlib", "libtpu", "triton"})
 
 # Packages that raise on behalf of whoever calls them.
 _NEUTRAL = sys.stdlib_module_names | {
-    "_pytest", "allpairspy", "filelock", "hypothesis", "ml_dtypes", "numpy", "opt_einsum", "pebble", "pluggy",
+    "_pytest", "allpairspy", "filelock", "hypothesis", "ml_dtypes", "numpy", "opt_einsum", "pluggy",
     "psutil", "pydantic", "pydantic_core", "scipy", "threadpoolctl", "z3",
 }  # fmt: skip
 

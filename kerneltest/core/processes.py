@@ -3,16 +3,13 @@
 import ctypes
 import functools
 import gc
-import multiprocessing
 import os
-import signal
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from shutil import rmtree
 from types import FrameType
 from typing import Any
 
@@ -36,24 +33,6 @@ def free_memory(control_group: Path = _CONTROL_GROUP) -> int:
         except (OSError, ValueError):  # no such file, or "max"
             continue
     return max(free, 0)
-
-
-def depend_on_parent(temporary: Path | None = None) -> None:
-    """Has this process end with its parent, and before it if memory runs out.
-
-    Args:
-      temporary: folder to delete then.
-    """
-    threading.Thread(target=_exit_with, args=(multiprocessing.parent_process(), temporary), daemon=True).start()
-    with suppress(OSError):  # Linux only
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-
-
-def _exit_with(parent: Any, temporary: Path | None) -> None:
-    parent.join()
-    if temporary is not None:
-        rmtree(temporary, ignore_errors=True)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 # The state of the running interpreter: memory, garbage collection, warnings, threads of BLAS, stacks of threads.

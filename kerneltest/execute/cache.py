@@ -4,12 +4,11 @@ import functools
 import os
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 from kerneltest.backends.base import Artifact, Backend, Executable, FastPath
 from kerneltest.core.dtypes import Array, widen
@@ -19,8 +18,9 @@ from kerneltest.core.processes import available_processors
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.bounded_store import BoundedStore
+from kerneltest.execute.formula import FormulaStore
 from kerneltest.execute.time_budget import TimeBudget
-from kerneltest.judge.compare import Comparison
 from kerneltest.judge.special_values import find_magnitudes, find_special_inputs
 from kerneltest.oracle.evaluation import check_all_masked, evaluate_oracle, expect
 from kerneltest.oracle.expectation import Expectation, oracle_noise
@@ -29,86 +29,8 @@ from kerneltest.plan.signatures import Signature
 from kerneltest.plan.slots import CountedAxis, counted_axes, data_paths, is_exact, last_blocks
 from kerneltest.records.evidence import Magnitudes, SpecialInput
 from kerneltest.records.journal import Journal, Phase
-from kerneltest.records.schema import FormulaAnswer, Record
-from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import Traced, trace, trace_in_float64, without_debugging
-
-# A store of answers with a limit of memory.
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
-
-_LATEST = 8  # the part of the memory, one in so many, for the latest answers
-
-
-class BoundedStore(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
-    """Answers by key, up to a number of bytes: the first ones stay, and of the others the latest.
-
-    Each backend goes through the same cases in the same order. If the oldest answers made room for others, each would
-    be gone just before the next backend asks for it. The latest answer is kept whatever its size.
-    """
-
-    def __init__(self, max_bytes: int, size: Callable[[_Value], int]) -> None:
-        """Initialises the instance.
-
-        Args:
-          max_bytes: that the answers may take.
-          size: returns the bytes of an answer.
-        """
-        self._max_bytes, self._size = max_bytes, size
-        self.clear()
-
-    def compute_once(self, key: _Key, compute: Callable[[], _Value]) -> _Value:
-        """Returns the answer of a key; computes it unless it is known."""
-        if key not in self:
-            self[key] = compute()
-        return self[key]
-
-    def clear(self) -> None:
-        """Forgets all answers."""
-        self._first: dict[_Key, _Value] = {}
-        self._latest: dict[_Key, _Value] = {}
-        self._room_for_latest = self._max_bytes // _LATEST
-        self._room_for_first = self._max_bytes - self._room_for_latest
-
-    def copy(self) -> "BoundedStore[_Key, _Value]":
-        """Returns another store with the same answers, which adds and forgets its own from now on."""
-        other = BoundedStore[_Key, _Value](self._max_bytes, self._size)
-        other._first, other._latest = dict(self._first), dict(self._latest)
-        other._room_for_first, other._room_for_latest = self._room_for_first, self._room_for_latest
-        return other
-
-    def __getitem__(self, key: _Key) -> _Value:
-        return self._first[key] if key in self._first else self._latest[key]
-
-    def __setitem__(self, key: _Key, answer: _Value) -> None:
-        self.pop(key, None)
-        size = self._size(answer)
-        if size <= self._room_for_first:
-            self._first[key] = answer
-            self._room_for_first -= size
-            return
-        self._latest[key] = answer
-        self._room_for_latest -= size
-        while self._room_for_latest < 0 and len(self._latest) > 1:
-            del self[next(iter(self._latest))]
-
-    def __delitem__(self, key: _Key) -> None:
-        if key in self._first:
-            self._room_for_first += self._size(self._first.pop(key))
-        else:
-            self._room_for_latest += self._size(self._latest.pop(key))
-
-    def __iter__(self) -> Iterator[_Key]:
-        yield from self._first
-        yield from self._latest
-
-    def __len__(self) -> int:
-        return len(self._first) + len(self._latest)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._first or key in self._latest
-
 
 # The expectation of a case with its arguments, and of its gradients, computed once for all backends.
 
@@ -208,57 +130,6 @@ def gradient_store() -> BoundedStore[tuple[str, str], Expectation]:
 
 def _gradient_bytes(expected: Expectation) -> int:
     return _GRADIENT_BYTES * sum(each.size for each in expected.values)
-
-
-# Kernels without rounding, and what comparing them with the oracle has found, for the pairing at hand.
-
-_MAX_BYTES = 2**26  # of comparisons, and of samples
-
-
-def _comparison_bytes(found: Sequence[Comparison]) -> int:
-    return sum(each.bytes for each in found)
-
-
-def _sample_bytes(samples: Sequence[Array]) -> int:
-    return sum(each.nbytes for each in samples)
-
-
-@dataclass(slots=True)
-class FormulaCache:
-    """Kernels with their floats promoted to float64, and answers about their formulas.
-
-    A wrong output is judged twice, on a fast path and on the prepared executable, and again on every other backend.
-    What a comparison finds without rounding is the same each time.
-
-    Attributes:
-      kernels: with their floats promoted, constants included where that is possible.
-      own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
-      unrounded: the same without explicit rounding; None for a kernel that has none.
-      outputs: of such kernels, evaluated ahead of their cases' turn.
-      samples: of such kernels in the formula's arithmetic, evaluated ahead likewise.
-      sampled: how often samples were asked, by kernel.
-      unbatched: the kernels of which several cases cannot be sampled at once.
-      right: the answers for kernels and cases whose formula is not wrong.
-      comparisons: with the oracle, for cases with wrong outputs; () if they cannot be made.
-      own_samples: of kernels in a format, for such cases; () likewise.
-    """
-
-    kernels: dict[Traced, PromotedKernel] = field(default_factory=dict)
-    own_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
-    unrounded: dict[Traced, PromotedKernel | None] = field(default_factory=dict)
-    outputs: dict[tuple[Traced, str], tuple[Array, ...]] = field(default_factory=dict)
-    samples: BoundedStore[tuple[Traced, str], tuple[Array, ...]] = field(
-        default_factory=lambda: BoundedStore(_MAX_BYTES, _sample_bytes)
-    )
-    sampled: Counter[Traced] = field(default_factory=Counter)
-    unbatched: set[Traced] = field(default_factory=set)
-    right: dict[tuple[Traced, str], FormulaAnswer] = field(default_factory=dict)
-    comparisons: BoundedStore[tuple[Traced, str], Sequence[Comparison]] = field(
-        default_factory=lambda: BoundedStore(_MAX_BYTES, _comparison_bytes)
-    )
-    own_samples: BoundedStore[tuple[Traced, str, SampleArithmetic], Sequence[Array]] = field(
-        default_factory=lambda: BoundedStore(_MAX_BYTES, _sample_bytes)
-    )
 
 
 # The traces that cases run. A mutation test puts a tracer of mutants in the place of this one.
@@ -443,7 +314,7 @@ class Cache:
     case_fingerprints: dict[tuple[str, bool], Fingerprint] = field(default_factory=dict)
     largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
     evidence_seconds: float = _EVIDENCE_SECONDS
-    formulas: FormulaCache = field(default_factory=FormulaCache)
+    formulas: FormulaStore = field(default_factory=FormulaStore)
     tracer: Tracer = field(default_factory=Tracer)
     pool: CompilePool = field(default_factory=lambda: CompilePool(compiler_threads()))
     process: ProcessState = field(default_factory=ProcessState)
@@ -460,7 +331,7 @@ class Cache:
             self.evidence_seconds = _EVIDENCE_SECONDS
             for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes, self.case_fingerprints):
                 other.clear()
-            self.formulas = FormulaCache()
+            self.formulas = FormulaStore()
 
     def trace_for(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:
         """Returns the kernel traced for a signature, in its form for a backend's platform.

@@ -5,48 +5,30 @@ with their expected outputs.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
-import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.core.details import Stated
-from kerneltest.core.dtypes import ShapeDtype
-from kerneltest.core.failures import DeclarationError, Failure
+from kerneltest.core.failures import Failure
 from kerneltest.core.fingerprint import Fingerprint, NotReusableError
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.batching import Prepare, checked_executable, is_trusted, outcome_if_pass, unchecked_executable
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.invariant_context import ExpectedOutputs, InvariantContext, OutputCheck, Outputs, Variation
+from kerneltest.execute.claims import Claim, InvariantContext, Variation, case_context, claims_of, judge_claims
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.execute.output_comparison import BIT_FOR_BIT, CallOutputs, format_tolerance, judge_outputs
-from kerneltest.execute.two_questions import VariationQuestions
 from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint, value_fingerprint
-from kerneltest.judge.mismatch_evidence import output_dims
-from kerneltest.oracle.evaluation import expect
 from kerneltest.plan import DEPTHS
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
 from kerneltest.plan.families import normal as normal_values
-from kerneltest.plan.production_sizes import (
-    part_arguments,
-    part_output,
-    position_along_dims,
-    position_coded_arrays,
-    required_part,
-)
 from kerneltest.plan.signatures import Signature, order_by_variety, signatures
 from kerneltest.records.journal import Phase
-from kerneltest.records.schema import FormulaAnswer
-from kerneltest.trace.evaluator import format_element
 from kerneltest.trace.jaxpr_digest import RULES
-from kerneltest.trace.tracing import trace
-from kerneltest.trace.virtual_arrays import axis_indices
 
 _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # few, since every variation costs a compilation
 
@@ -99,13 +81,13 @@ def invariant(
     follows: bool = False,
     every_order: bool = False,
 ) -> Callable[[Vary], Vary]:
-    """Registers a generator `(asked) -> variations` as an invariant; in a `conftest.py`, for every suite.
+    """Registers a generator `(context) -> variations` as an invariant; in a `conftest.py`, for every suite.
 
         @kt.invariant(applies=lambda pairing, signature: pairing.name == "normalised")
-        def scaled(asked):
+        def scaled(context):
             \"\"\"Twice the input gives the same result.\"\"\"
-            leaves = tuple(2 * leaf for leaf in asked.leaves)
-            yield kt.Variation(asked.traced, leaves, (kt.OutputCheck("with twice the input", asked.by_oracle()),))
+            leaves = tuple(2 * leaf for leaf in context.leaves)
+            yield kt.Variation(context.traced, leaves, (kt.OutputCheck("with twice the input", context.by_oracle()),))
 
     Its name is the family of its cases in ids and records, and its docstring is shown in reports. If it raises an
     exception, the case ends as a `runtime_error`, or with the verdict of a `Failure`.
@@ -177,78 +159,45 @@ class InvariantGroup(Group):
             traced = cache.trace_for(pairing, case.signature, item.backend)
             if invariant.rewrites or (invariant.follows and RULES not in function_fingerprint(traced, cache).omits):
                 return plain
-            expectation, _ = cache.expect(pairing, case, traced)
-            arguments = cache.arguments(pairing, case)
-            asked = InvariantContext(pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
-            variations = tuple(invariant.vary(asked))
+            variations = tuple(invariant.vary(case_context(item, case, cache)))
         except Failure as failure:
             return Fingerprint.of(plain, failure_fingerprint(failure))
         return Fingerprint.of(plain, *(function_fingerprint(variation.traced, cache) for variation in variations))
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        traced = cache.trace_for(item.pairing, case.signature, item.backend)
-        expectation, _ = cache.expect(item.pairing, case, traced)
-        arguments = cache.arguments(item.pairing, case)
-        asked = InvariantContext(item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
+        context, backend, vary = case_context(item, case, cache), item.backend, INVARIANTS[case.family.name].vary
 
         def judge(prepare: Prepare, *, with_evidence: bool = True) -> Outcome:
-            answers: list[FormulaAnswer] = []
-            claims = _run_variations(INVARIANTS[case.family.name], asked, prepare, answers)
-            outcome = judge_outputs(item, case, arguments, claims, cache, with_evidence=with_evidence)
-            return replace(outcome, record=replace(outcome.record, formula=next(iter(answers), None)))
+            passing = item.record(Verdict.PASS, case=case)
+            return judge_claims(context, passing, _claims(vary, context, prepare), with_evidence=with_evidence)
 
         def judge_on_fast_path() -> Outcome:
-            checked_executable(item, case, cache, traced, expectation)
-            return judge(functools.partial(unchecked_executable, item.backend, cache), with_evidence=False)
+            checked_executable(context)
+            return judge(functools.partial(unchecked_executable, backend, cache), with_evidence=False)
 
         if outcome := outcome_if_pass(judge_on_fast_path):
             return outcome
-        if not is_trusted(item.backend, cache, traced):
-            cache.executable(item.backend, traced)  # if the plain call does not compile, this is the failure to report
-        return judge(functools.partial(cache.executable, item.backend))
+        if not is_trusted(backend, cache, context.traced):
+            cache.executable(backend, context.traced)  # if the plain call does not compile, this is what to report
+        return judge(functools.partial(cache.executable, backend))
 
 
-def _run_variations(
-    invariant: Invariant, asked: InvariantContext, prepare: Prepare, answers: list[FormulaAnswer]
-) -> Iterator[CallOutputs]:
-    """Runs each variation of a call, and yields its outputs with their expected values.
-
-    Args:
-      invariant: which makes the variations.
-      asked: the plain call.
-      prepare: returns the executable of a variation.
-      answers: gets the answers about their formulas.
-    """
-    for variation in tuple(invariant.vary(asked)):
+# Runs each variation of a call on the executable that `prepare` returns, and yields what it claims.
+def _claims(vary: Vary, context: InvariantContext, prepare: Prepare) -> Iterator[Claim]:
+    for number, variation in enumerate(tuple(vary(context))):
         with _excuse_transformation(variation.transformation):
             executable = prepare(variation.traced)
-            asked.cache.enter_phase(Phase.RUNNING)
+            context.cache.enter_phase(Phase.RUNNING)
             outputs = executable.run(variation.leaves)
-        for share in variation.shares:
-            part = share.take(outputs)
-            wanted = share.wanted(part, executable.precision)
-            _check_shapes(share, part, wanted)
-            claim = CallOutputs(
-                part,
-                wanted.values,
-                wanted.bounds,
-                wanted.bitwise or asked.pairing.signed_zeros,
-                BIT_FOR_BIT if wanted.bitwise else format_tolerance(asked.pairing.tolerance, wanted.note),
-                share.label,
-                share.gradient_of,
-                wanted.asked,
-                wanted.others,
-                wanted.budget,
-            )
-            yield from VariationQuestions(asked, variation, share, answers).judge(claim, executable.precision)
+        yield from claims_of(context, number, variation, outputs, executable.precision)
 
 
 _NOT_RUN = frozenset({Verdict.COMPILE_ERROR, Verdict.UNIMPLEMENTED, Verdict.RUNTIME_ERROR})
 
 
+# Converts a failure to run what one of JAX's transformations made: the kernel itself was prepared before.
 @contextmanager
 def _excuse_transformation(transformation: str) -> Iterator[None]:
-    """Converts a failure to run what one of JAX's transformations made: the kernel itself was prepared before."""
     try:
         yield
     except Failure as failure:
@@ -258,70 +207,3 @@ def _excuse_transformation(transformation: str) -> Iterator[None]:
             f"JAX {jax.__version__} cannot run this under {transformation}, which is not the kernel's fault: {failure}"
         )
         raise Failure(Verdict.UNAVAILABLE, reason) from failure
-
-
-def _check_shapes(share: OutputCheck, part: Outputs, wanted: ExpectedOutputs) -> None:
-    outputs, values, bounds = ([np.shape(each) for each in arrays] for arrays in (part, wanted.values, wanted.bounds))
-    if outputs != values or outputs != bounds:
-        raise DeclarationError(
-            f"the check {share.label!r} has outputs of shapes {outputs}, expected values of shapes {values} and bounds "
-            f"of shapes {bounds}, which must be equal"
-        )
-
-
-# A check of `needs=` and `batch_dims=`: the inputs on which they say an output element depends must be all of them.
-
-_CHECKED = 5  # elements of each output
-_ROUNDING = 1e-9  # relative difference in float64, since an oracle sums a part in another order
-
-
-def find_derived_axis(pairing: Pairing, dtype: str, depth: str, outputs: Sequence[ShapeDtype]) -> str:
-    """Returns an axis of an output whose length varies and is not a dim, as `axis 0 of output 1`; "" if there is none.
-
-    Args:
-      pairing, dtype, depth: determine the planned signatures.
-      outputs: shapes of the outputs at production sizes.
-    """
-    short = trace(pairing, next(each for each in signatures(pairing, depth) if each.dtype == dtype)).outputs
-    for number, (one, other) in enumerate(zip(short, outputs, strict=True)):
-        for axis, name in enumerate(output_dims(pairing, number, depth)):
-            if not name and one.shape[axis] != other.shape[axis]:
-                return f"axis {axis} of output {number}"
-    return ""
-
-
-@functools.lru_cache(maxsize=256)
-def check_needs(pairing: Pairing, dtype: str, depth: str) -> None:
-    """Checks that the oracle gives the same values for parts of its inputs as for whole ones, for a planned signature.
-
-    Raises:
-      Failure: `oracle_error`; names the element and both values.
-    """
-    planned = [each for each in signatures(pairing, depth) if each.dtype == dtype]
-    signature = max(planned, key=lambda each: min((n for _, n in each.dims), default=0))
-    outputs, inputs = trace(pairing, signature).outputs, position_coded_arrays(pairing, signature)
-    everything = required_part(pairing, signature, {})
-    whole = expect(pairing, signature, part_arguments(pairing, everything, inputs), outputs, bitwise=True).values
-    for number, values in enumerate(whole):
-        names = output_dims(pairing, number, depth)
-        for offset in np.unique(np.linspace(0, values.size - 1, _CHECKED).astype(np.int64)) if values.size else ():
-            index = [int(i) for i in axis_indices(offset, values.shape)]
-            part = required_part(pairing, signature, position_along_dims(names, index))
-            shapes = tuple(part_output(part, each, output_dims(pairing, i, depth)) for i, each in enumerate(outputs))
-            arguments = part_arguments(pairing, part, inputs)
-            in_part = expect(pairing, part.signature, arguments, shapes, bitwise=True).values[number]
-            value = in_part[tuple(i - part.start.get(name, 0) for i, name in zip(index, names, strict=True))]
-            if not np.isclose(values[tuple(index)], value, rtol=_ROUNDING, atol=0, equal_nan=True):
-                detail = Stated(
-                    "output {output}{element} needs more than batch_dims= and needs= say of {dims}: the oracle gives "
-                    "{whole} for the whole input, and {part} for the part ({signature})",
-                    {
-                        "output": number,
-                        "element": format_element(values.shape, int(offset)),
-                        "dims": ", ".join(pairing.needs),
-                        "whole": str(values[tuple(index)]),
-                        "part": str(value),
-                        "signature": str(signature),
-                    },
-                )
-                raise Failure(Verdict.ORACLE_ERROR, detail)

@@ -5,29 +5,22 @@ from here, so that users' invariants always come after the built-in ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
 
 from kerneltest.core.details import Stated
-from kerneltest.core.dtypes import Array, DType, ShapeDtype, is_float
+from kerneltest.core.dtypes import Array, DType, ShapeDtype, is_float, widen
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.dims import AxisExpression, dims_in_axes
+from kerneltest.declare.dims import Axis, AxisExpression, dims_in, dims_in_axes, length_of, positions_along
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.invariant_context import (
-    BatchSlices,
-    InvariantContext,
-    OutputCheck,
-    Variation,
-    batch_slices,
-    check_order,
-    output_axes,
-)
+from kerneltest.execute.claims import InvariantContext, OutputCheck, Variation
+from kerneltest.execute.formula import Take
 from kerneltest.execute.invariant_group import invariant as invariant
 from kerneltest.oracle.evaluation import evaluator, tracking_evaluator
-from kerneltest.oracle.expectation import Expectation
+from kerneltest.oracle.expectation import Expectation, Outputs
 from kerneltest.oracle.gradient import expect_gradients
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
@@ -36,7 +29,7 @@ from kerneltest.records.journal import Phase
 from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax, refuses_custom_vmap
 from kerneltest.trace.rewrite import Fill, Rule, fill_outputs, fill_padding, rewrite_jaxpr
-from kerneltest.trace.tracing import analyze, trace_function
+from kerneltest.trace.tracing import Traced, analyze, trace_function
 
 # The cotangents with which gradients are asked: weights of a kernel's outputs, each kind for a fault of its own.
 
@@ -83,36 +76,36 @@ def _has_arrays(pairing: Pairing, signature: Signature) -> bool:
 
 
 @invariant(applies=_has_arrays, rewrites=True, once=True)
-def plain_call(asked: InvariantContext) -> Iterator[Variation]:
+def plain_call(context: InvariantContext) -> Iterator[Variation]:
     """The kernel gives the right outputs when it is called on arrays, outside of `jax.jit`, twice on other values."""
-    if asked.traced.not_local:
+    if context.traced.not_local:
         raise Failure(Verdict.UNAVAILABLE, "outside of jax.jit, kerneltest does not run the devices of a mesh together")
-    traced = asked.once("eager", lambda: replace(asked.traced, eager=True))
-    yield Variation(traced, asked.leaves, (OutputCheck("called outside of jax.jit", asked.by_oracle()),))
-    leaves, expectation = _other_values(asked)
+    traced = context.once("eager", lambda: replace(context.traced, eager=True))
+    yield Variation(traced, context.leaves, (OutputCheck("called outside of jax.jit", context.by_oracle()),))
+    leaves, expectation = _other_values(context)
     again = OutputCheck(
-        "called outside of jax.jit for the second time, with other values", asked.by_oracle(expectation)
+        "called outside of jax.jit for the second time, with other values", context.by_oracle(expectation)
     )
     yield Variation(traced, leaves, (again,))
 
 
-def _other_values(asked: InvariantContext) -> tuple[tuple[Array, ...], Expectation]:
+def _other_values(context: InvariantContext) -> tuple[tuple[Array, ...], Expectation]:
     """Returns other values for the same signature, and the oracle's for them."""
-    pairing, signature = asked.pairing, asked.case.signature
-    other = Case(asked.case.pairing_id, pairing.name, signature, FAMILIES["small_integers"], "", asked.seed)
-    expectation, _ = asked.cache.expect(pairing, other, asked.traced)
-    arguments = asked.cache.arguments(pairing, other)
+    pairing, signature = context.pairing, context.case.signature
+    other = Case(context.case.pairing_id, pairing.name, signature, FAMILIES["small_integers"], "", context.seed)
+    expectation, _ = context.cache.expect(pairing, other, context.traced)
+    arguments = context.cache.arguments(pairing, other)
     return tuple(arguments[path] for path, _ in signature.dtypes), expectation
 
 
 @invariant(applies=_has_arrays, follows=True)
-def vmapped(asked: InvariantContext) -> Iterator[Variation]:
+def vmapped(context: InvariantContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch gives the same outputs as by itself."""
-    leaves, expectation = _other_values(asked)
-    inputs = tuple(ShapeDtype((2, *i.shape), i.dtype) for i in asked.traced.inputs)
+    leaves, expectation = _other_values(context)
+    inputs = tuple(ShapeDtype((2, *i.shape), i.dtype) for i in context.traced.inputs)
     try:
-        batched = jax.vmap(asked.traced.function)
-        traced = asked.once(
+        batched = jax.vmap(context.traced.function)
+        traced = context.once(
             "vmapped", lambda: trace_function(batched, inputs, "under jax.vmap over a new leading axis")
         )
     except Failure as failure:
@@ -120,19 +113,19 @@ def vmapped(asked: InvariantContext) -> Iterator[Variation]:
         if error is None or not raised_in_jax(error) or refuses_custom_vmap(error):
             raise
         raise Failure(Verdict.UNAVAILABLE, describe_limitation(error, "cannot batch this under jax.vmap")) from failure
-    _check_batched(traced.outputs, asked.traced.outputs)
+    _check_batched(traced.outputs, context.traced.outputs)
     yield Variation(
         traced,
-        tuple(np.stack(pair) for pair in zip(asked.leaves, leaves, strict=True)),
+        tuple(np.stack(pair) for pair in zip(context.leaves, leaves, strict=True)),
         (
             OutputCheck(
                 "first in a batch of two under jax.vmap",
-                asked.by_oracle(),
+                context.by_oracle(),
                 lambda outputs: tuple(o[0] for o in outputs),
             ),
             OutputCheck(
                 "second in a batch of two under jax.vmap",
-                asked.by_oracle(expectation),
+                context.by_oracle(expectation),
                 lambda outputs: tuple(o[1] for o in outputs),
             ),
         ),
@@ -163,40 +156,44 @@ def _has_tail(pairing: Pairing, signature: Signature) -> bool:
 
 
 @invariant(applies=_has_tail, rewrites=True)
-def poisoned_padding(asked: InvariantContext) -> Iterator[Variation]:
+def poisoned_padding(context: InvariantContext) -> Iterator[Variation]:
     """The values past an array's end in its last block, and in masked lanes of a load, do not matter."""
-    yield _rewrite(asked, fill_padding(Fill(nan=True)), "with NaN and the least integers as padding")
-    yield _rewrite(asked, fill_padding(Fill(nan=False)), "with the largest numbers as padding")
+    yield _rewrite(context, fill_padding(Fill(nan=True)), "with NaN and the least integers as padding")
+    yield _rewrite(context, fill_padding(Fill(nan=False)), "with the largest numbers as padding")
 
 
 @invariant(rewrites=True)
-def old_output(asked: InvariantContext) -> Iterator[Variation]:
+def old_output(context: InvariantContext) -> Iterator[Variation]:
     """The earlier contents of an output's memory do not matter."""
-    yield _rewrite(asked, fill_outputs(Fill(nan=True)), "with NaN and the least integers in the output before the call")
-    yield _rewrite(asked, fill_outputs(Fill(nan=False)), "with the largest numbers in the output before the call")
+    yield _rewrite(
+        context, fill_outputs(Fill(nan=True)), "with NaN and the least integers in the output before the call"
+    )
+    yield _rewrite(context, fill_outputs(Fill(nan=False)), "with the largest numbers in the output before the call")
 
 
-def _rewrite(asked: InvariantContext, rule: Rule, label: str) -> Variation:
+def _rewrite(context: InvariantContext, rule: Rule, label: str) -> Variation:
     """Returns the call with its jaxpr rewritten, which must give the oracle's values."""
-    traced = asked.traced
-    changed = asked.once(label, lambda: analyze(rewrite_jaxpr(traced.jaxpr, rule), traced.function, traced.inputs))
-    return Variation(changed, asked.leaves, (OutputCheck(label, asked.by_oracle()),))
+    traced = context.traced
+    changed = context.once(label, lambda: analyze(rewrite_jaxpr(traced.jaxpr, rule), traced.function, traced.inputs))
+    return Variation(changed, context.leaves, (OutputCheck(label, context.by_oracle()),))
 
 
 @invariant(applies=lambda pairing, signature: "grid" in pairing.invariant_to, rewrites=True)
-def reversed_grid(asked: InvariantContext) -> Iterator[Variation]:
+def reversed_grid(context: InvariantContext) -> Iterator[Variation]:
     """The order of the programs does not matter, as `invariant_to="grid"` declares."""
-    changed = _rewrite(asked, reverse_grids(), "with the grid's programs in reverse order")
-    yield replace(changed, shares=(OutputCheck(changed.shares[0].label, asked.as_plain_call()),))
+    changed = _rewrite(context, reverse_grids(), "with the grid's programs in reverse order")
+    yield replace(changed, checks=(OutputCheck(changed.checks[0].label, context.as_plain_call()),))
 
 
 @invariant(applies=lambda pairing, signature: any(_other_options(pairing, signature)))
-def other_choices(asked: InvariantContext) -> Iterator[Variation]:
+def other_choices(context: InvariantContext) -> Iterator[Variation]:
     """The value of a static argument in `invariant_to` does not matter."""
-    for name, option in _other_options(asked.pairing, asked.case.signature):
-        statics = {**dict(asked.case.signature.statics), name: option}
-        other = replace(asked.case.signature, statics=tuple(statics.items()))
-        yield Variation(asked.at(other), asked.leaves, (OutputCheck(f"with {name}={option}", asked.as_plain_call()),))
+    for name, option in _other_options(context.pairing, context.case.signature):
+        statics = {**dict(context.case.signature.statics), name: option}
+        other = replace(context.case.signature, statics=tuple(statics.items()))
+        yield Variation(
+            context.at(other), context.leaves, (OutputCheck(f"with {name}={option}", context.as_plain_call()),)
+        )
 
 
 def _other_options(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, str]]:
@@ -209,19 +206,19 @@ def _other_options(pairing: Pairing, signature: Signature) -> Iterator[tuple[str
 
 
 @invariant(applies=lambda pairing, signature: any(batch_slices(pairing, signature)))
-def alone(asked: InvariantContext) -> Iterator[Variation]:
+def alone(context: InvariantContext) -> Iterator[Variation]:
     """A slice along a dim in `batch_dims` does not depend on the rest of the batch.
 
     Compilers lay out the code for a single slice in another way, and so sum in another order. Slices are compared bit
     for bit only with those of a batch of the same length, in which one slice is repeated.
     """
-    pairing, signature = asked.pairing, asked.case.signature
+    pairing, signature = context.pairing, context.case.signature
     declared = list(signature.leaves(pairing).values())
     leaves = [leaf.shape for leaf in declared]
     for name, length, least in batch_slices(pairing, signature):
         shorter = replace(signature, dims=tuple({**dict(signature.dims), name: least}.items()))
-        single = asked.at(shorter)
-        pairs = zip(asked.traced.outputs, single.outputs, strict=True)
+        single = context.at(shorter)
+        pairs = zip(context.traced.outputs, single.outputs, strict=True)
         outputs = [output_axes(pairing, signature, name, least, a.shape, b.shape) for a, b in pairs]
         slices = BatchSlices(dict(signature.dims), name)
         unique = any(leaf.globally_unique and name in dims_in_axes(leaf.shape) for leaf in declared)
@@ -229,28 +226,28 @@ def alone(asked: InvariantContext) -> Iterator[Variation]:
         for start in sorted({0, length - least}):
             place = f"{name}={start}" if least == 1 else f"{name}={start} to {start + least - 1}"
             once = slices.repeated_positions(start, least, 1)
-            part, sliced = slices.taker(outputs, once), slices.taker(leaves, once)(asked.leaves)
+            part, sliced = slices.taker(outputs, once), slices.taker(leaves, once)(context.leaves)
             if any(isinstance(axis, AxisExpression) for axes in outputs for axis in axes):
-                check_order(asked, shorter, single, sliced, part)
-            yield Variation(single, sliced, (OutputCheck(f"{place} alone, of {length}", asked.by_oracle(part=part)),))
+                check_order(context, shorter, single, sliced, part)
+            yield Variation(single, sliced, (OutputCheck(f"{place} alone, of {length}", context.by_oracle(part=part)),))
             if repeatable:
                 again = slices.repeated_positions(start, least, length // least)
-                wanted = asked.as_plain_call(slices.taker(outputs, again))
+                wanted = context.as_plain_call(slices.taker(outputs, again))
                 label = f"{place} in each of {length // least} places"
-                inputs = slices.taker(leaves, again)(asked.leaves)
-                yield Variation(asked.traced, inputs, (OutputCheck(label, wanted),))
+                inputs = slices.taker(leaves, again)(context.leaves)
+                yield Variation(context.traced, inputs, (OutputCheck(label, wanted),))
 
 
 @invariant(applies=lambda pairing, signature: bool(pairing.grad), follows=True, every_order=True)
-def gradient(asked: InvariantContext) -> Iterator[Variation]:
+def gradient(context: InvariantContext) -> Iterator[Variation]:
     """The gradient is the oracle's, as `grad=` declares. Undefined elements of outputs have no weight in it."""
-    traced = asked.traced
+    traced = context.traced
     floats = [
-        (o, where) for o, where in zip(traced.outputs, asked.expectation.defined, strict=True) if is_float(o.dtype)
+        (o, where) for o, where in zip(traced.outputs, context.expectation.defined, strict=True) if is_float(o.dtype)
     ]
-    paths = [path for path, _ in asked.case.signature.dtypes]
+    paths = [path for path, _ in context.case.signature.dtypes]
     differentiable = [
-        i for i, path in enumerate(paths) if is_float(traced.inputs[i].dtype) and asked.pairing.differentiates(path)
+        i for i, path in enumerate(paths) if is_float(traced.inputs[i].dtype) and context.pairing.differentiates(path)
     ]
     gradient_of = tuple(paths[i] for i in differentiable)
 
@@ -266,21 +263,140 @@ def gradient(asked: InvariantContext) -> Iterator[Variation]:
         return list(jax.vjp(float_outputs, *(leaves[i] for i in differentiable))[1](list(weights)))
 
     inputs = (*traced.inputs, *(ShapeDtype(o.shape, o.dtype) for o, _ in floats))
-    vjp = asked.once("gradient", lambda: trace_function(pull_back, inputs, "by jax.vjp"))
-    pairing, signature = asked.pairing, asked.case.signature
+    vjp = context.once("gradient", lambda: trace_function(pull_back, inputs, "by jax.vjp"))
+    pairing, signature = context.pairing, context.case.signature
     evaluate = evaluator(pairing, signature, traced.outputs)
     tracking = tracking_evaluator(pairing, signature, traced.outputs)
     dtypes = [o.dtype for o, _ in floats]
     for number, label in enumerate(COTANGENTS):
-        rng = np.random.Generator(np.random.PCG64([int(asked.case.entropy, 16), number]))
+        rng = np.random.Generator(np.random.PCG64([int(context.case.entropy, 16), number]))
         weights = cotangents(label, rng, [where for _, where in floats], dtypes)
 
         def expect(weights: Sequence[Array] = weights, rng: np.random.Generator = rng) -> Expectation:
-            return expect_gradients(evaluate, asked.arguments, weights, rng, tracking, dtypes, gradient_of)
+            return expect_gradients(evaluate, context.arguments, weights, rng, tracking, dtypes, gradient_of)
 
-        asked.cache.enter_phase(Phase.EXPECTING)
-        expectation = asked.cache.gradients.compute_once((asked.case.id, label), expect)
+        context.cache.enter_phase(Phase.EXPECTING)
+        expectation = context.cache.gradients.compute_once((context.case.id, label), expect)
         # Slopes are estimates at some elements; no formula is as close to them as to a gradient.
         exact = expectation if expectation.formula is not None else None
-        share = OutputCheck(label, asked.by_oracle(expectation), gradient_of=gradient_of, formula=exact)
-        yield Variation(vjp, (*asked.leaves, *weights), (share,))
+        check = OutputCheck(label, context.by_oracle(expectation), gradient_of=gradient_of, formula=exact)
+        yield Variation(vjp, (*context.leaves, *weights), (check,))
+
+
+# Slices of arguments and outputs along a dim that `batch_dims` names, even if several dims make up an axis.
+
+_ROUNDING = 1e-9  # relative difference in float64 between two orders of summation
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSlices:
+    """Slices along one dim.
+
+    Attributes:
+      lengths: the lengths of all dims in the whole arrays.
+      name: the dim.
+    """
+
+    lengths: dict[str, int]
+    name: str
+
+    def repeated_positions(self, start: int, length: int, count: int) -> Array:
+        """Returns the positions of a slice, repeated `count` times."""
+        return np.tile(np.arange(start, start + length), count)
+
+    def overlap(self, arrays: Sequence[Sequence[Axis]]) -> bool:
+        """Returns whether neighbouring slices of an array share elements, as in an array of offsets of length n + 1."""
+        return any(isinstance(a, AxisExpression) and a.extra and self.name in a.names for axes in arrays for a in axes)
+
+    def taker(self, arrays: Sequence[Sequence[Axis]], positions: Array) -> Take:
+        """Returns a function that takes the elements at some positions along the dim out of arrays with these axes."""
+        return lambda values: tuple(self._take(x, axes, positions) for x, axes in zip(values, arrays, strict=True))
+
+    def _take(self, array: Array, axes: Sequence[Axis], positions: Array) -> Array:
+        for place, axis in enumerate(axes):
+            if self.name in dims_in(axis):
+                array = array.take(positions_along(axis, self.lengths, {self.name: positions}), place)
+        return array
+
+
+def batch_slices(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, int, int]]:
+    """Yields the dims along which slices can run alone, each with its length and that of the shortest slice."""
+    lengths, statics = dict(signature.dims), dict(signature.statics)
+    for name in pairing.batch_dims:
+        least = pairing.dims[name].shortest
+        if lengths[name] > least > 0 and pairing.admits({**lengths, name: least}, statics):
+            yield name, lengths[name], least
+
+
+def output_axes(
+    pairing: Pairing, signature: Signature, name: str, least: int, whole: Sequence[int], single: Sequence[int]
+) -> list[Axis]:
+    """Returns the axes of an output: an expression where a dim is part of the axis, else the length.
+
+    Args:
+      pairing, signature: of the call.
+      name: the dim.
+      least: its length in a slice.
+      whole: the output's shape for all of the dim.
+      single: the output's shape for a slice.
+
+    Raises:
+      Failure: `unavailable`; the length of an axis changes with the slice as no declared axis does.
+    """
+    lengths = dict(signature.dims)
+    short = {**lengths, name: least}
+    declared = [axis for leaf in pairing.leaves.values() for axis in leaf.shape if name in dims_in(axis)]
+    axes: list[Axis] = []
+    for length, less in zip(whole, single, strict=True):
+        fitting = [
+            axis for axis in [name, *declared] if (length_of(axis, lengths), length_of(axis, short)) == (length, less)
+        ]
+        if length != less and not fitting:
+            raise Failure(
+                Verdict.UNAVAILABLE,
+                f"the output has an axis of {length} elements, and of {less} with a slice of {least} along {name!r}; "
+                "no declared shape tells which elements belong to the slice",
+            )
+        axes.append(fitting[0] if length != less else length)
+    return axes
+
+
+def check_order(context: InvariantContext, shorter: Signature, single: Traced, sliced: Outputs, part: Take) -> None:
+    """Checks that outputs order the elements of a composed axis in the same way as the argument that declares it.
+
+    An output does not if the oracle's values for a slice differ from that part of its values for the whole, but are
+    among these elsewhere.
+
+    Args:
+      context: the plain call.
+      shorter: the signature of a slice.
+      single: the kernel, traced for that signature.
+      sliced: the arguments of a slice.
+      part: takes the slice out of outputs.
+
+    Raises:
+      Failure: `unavailable`; an output has another order, so its slices are unknown.
+    """
+    wide = {path: widen(leaf) for (path, _), leaf in zip(shorter.dtypes, sliced, strict=True)}
+    context.cache.enter_phase(Phase.EXPECTING)
+    alone = evaluator(context.pairing, shorter, single.outputs)(wide)
+    for one, there, whole in zip(alone, part(context.expectation.values), context.expectation.values, strict=True):
+        if one.shape != there.shape or (not _are_close(one, there) and _are_among(one, whole)):
+            raise Failure(
+                Verdict.UNAVAILABLE,
+                "an output orders the elements of an axis differently from the argument that has this axis, so its "
+                "slices are unknown; leave the dim out of batch_dims, or give it an axis of its own",
+            )
+
+
+def _are_close(one: Array, other: Array) -> bool:
+    return bool(np.allclose(one, other, rtol=_ROUNDING, atol=0, equal_nan=True))
+
+
+def _are_among(values: Array, others: Array) -> bool:
+    """Returns whether each finite value is close to one of the others."""
+    known = np.concatenate([[-np.inf], np.sort(others[np.isfinite(others)].astype(np.float64), axis=None), [np.inf]])
+    wanted = values[np.isfinite(values)].astype(np.float64)
+    at = np.clip(np.searchsorted(known, wanted), 1, known.size - 1)
+    off = np.minimum(wanted - known[at - 1], known[at] - wanted)
+    return bool((off <= _ROUNDING * np.abs(wanted)).all())

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Detail, Unavailable
@@ -17,6 +17,7 @@ from kerneltest.execute.settings import RunSettings
 from kerneltest.judge.compare import Comparison
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
+from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.schema import Record
 
@@ -50,6 +51,7 @@ class Item:
       dtype: the dtype of its signatures.
       group: the group of families.
       settings: the run's settings.
+      lowered: the signatures that a backend of the lowering tier is planned to report on, if the run has one.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Item:
     dtype: str
     group: "Group"
     settings: RunSettings
+    lowered: Sequence[Signature] = field(default=(), compare=False, repr=False)
 
     @property
     def depth(self) -> str:

@@ -19,7 +19,7 @@ from kerneltest.execute.invariant_group import InvariantGroup
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.production_group import ProductionGroup
 from kerneltest.execute.settings import RunSettings
-from kerneltest.execute.value_groups import RejectionGroup, SignatureGroup, ValueGroup
+from kerneltest.execute.value_groups import RejectionGroup, SignatureGroup, ValueGroup, lowered_signatures
 from kerneltest.execute.xfails import unmatched_xfails
 from kerneltest.plan.cases import find_shortfalls
 from kerneltest.plan.explicit import AnyCase
@@ -175,8 +175,10 @@ def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], setti
             for backend in backends:
                 if group.applies_to(backend) and dtype in signature_dtypes(declared[backend.id], settings.depth):
                     name = str(ItemId.of(pairing_id, backend.id, dtype))
+                    lowering = backend.lowering_backend()
                     chosen = backend if declared[backend.id].reproducible else backend.with_program_orders(0)
-                    item = Item(name, declared[backend.id], pairing_id, chosen, dtype, group, settings)
+                    lowered = lowered_signatures(declared[backend.id], settings.depth) if lowering else ()
+                    item = Item(name, declared[backend.id], pairing_id, chosen, dtype, group, settings, lowered)
                     if isinstance(group, FuzzGroup) or next(item.cases(), None) is not None:
                         yield item
 

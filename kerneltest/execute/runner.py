@@ -1,11 +1,10 @@
 """The execution of an item: its cases one after another, with declared xfails applied to each outcome."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.details import Unavailable
-from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, assign_blame, iter_causes
 from kerneltest.core.processes import blas_threads, retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.targets import Tier
@@ -13,10 +12,8 @@ from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.time_budget import breadth_first
-from kerneltest.execute.value_groups import affordable_long_signatures
 from kerneltest.execute.xfails import apply_xfails, obsolete_xfails, quarantine_reason
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.signatures import signatures
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.journal import Activity, Phase
 from kerneltest.records.schema import ANY, Record
@@ -144,49 +141,43 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         return outcome
 
     verdicts_of = prior.recorded_verdicts(item.families())
-    for outcome in _judge_all(item, planned, cache, judge):
+    for outcome in _judge_group(item, planned, cache, judge):
         record = outcome.record
         verdicts_of.setdefault(record.family, []).append((record.signature, record.verdict))
         yield outcome
     if only:
         return
-    served = {family: each for family, each in verdicts_of.items() if family not in prior.unserved_families}
+    served = {name: verdicts for name, verdicts in verdicts_of.items() if name not in prior.unserved_families}
     obsolete = obsolete_xfails(item.pairing.xfail, served, item.backend.id, item.dtype, item.group.name)
     for family, reason in obsolete.items():
         yield Outcome(item.record(Verdict.XPASS, reason, family=family))
 
 
-def _judge_all(
+def _judge_group(
     item: Item, planned: Sequence[AnyCase], cache: Cache, judge: Callable[[AnyCase], Outcome]
 ) -> Iterator[Outcome]:
-    """Yields the outcomes of a group; if the group itself raises, that is the outcome of all cases that are left."""
-    ended = 0
+    """Yields the outcomes of a group; if the group itself raises, that is the outcome of all cases that are left.
+
+    With a budget, one case runs first, to learn whether the group can afford the others. If it cannot, nothing is
+    compiled ahead, since those cases may be left out.
+    """
+    process, group, ended = cache.process, item.group, 0
+    first = len(planned) if process.budget is None else 1
     try:
-        for outcome in _judge_group(item, planned, cache, judge):
+        for outcome in group.outcomes(item, planned[:first], cache, judge):
             ended += 1
             yield outcome
+        if process.budget is not None:
+            process.compiles_ahead = process.compiles_ahead and process.budget.can_afford(planned[first:])
+            for outcome in group.outcomes(item, planned[first:], cache, judge):
+                ended += 1
+                yield outcome
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
         failure = _underlying_hang(error) or assign_blame(error, f"preparing the cases of {item.name}")
         for case in planned[ended:]:
             yield Outcome(item.record(failure.verdict, failure.detail, case=case))
-
-
-def _judge_group(
-    item: Item, planned: Sequence[AnyCase], cache: Cache, judge: Callable[[AnyCase], Outcome]
-) -> Iterator[Outcome]:
-    """Yields the outcomes of a group; with a budget, runs one case first to learn whether it can afford the others.
-
-    If it cannot, nothing is compiled ahead, since those cases may be left out.
-    """
-    if cache.process.budget is None:
-        yield from item.group.outcomes(item, planned, cache, judge)
-        return
-    first, rest = planned[:1], planned[1:]
-    yield from item.group.outcomes(item, first, cache, judge)
-    cache.process.compiles_ahead = cache.process.compiles_ahead and cache.process.budget.can_afford(rest)
-    yield from item.group.outcomes(item, rest, cache, judge)
 
 
 @without_debugging()
@@ -231,17 +222,15 @@ def _underlying_hang(error: BaseException) -> Failure | None:
 
     The watchdog raises a hang into a thread, and code on the way may convert it to a failure of the kernel.
     """
-    hangs = (each for each in iter_causes(error) if isinstance(each, Failure) and each.verdict is Verdict.HANG)
+    hangs = (cause for cause in iter_causes(error) if isinstance(cause, Failure) and cause.verdict is Verdict.HANG)
     return next(hangs, None)
 
 
 def _lowering_reporter(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
     """Returns the backend that reports in this run that the kernel does not lower; "" if this backend has to."""
     lowering = item.backend.lowering_backend()
-    if not failure.does_not_lower or (item.pairing_id, lowering, item.dtype) not in cache.process.planned:
-        return ""
-    planned = (*signatures(item.pairing, item.depth), *affordable_long_signatures(item.pairing, item.depth))
-    if case.signature not in planned:
+    is_planned = (item.pairing_id, lowering, item.dtype) in cache.process.planned and case.signature in item.lowered
+    if not failure.does_not_lower or not is_planned:
         return ""
     try:  # an invariant may trace another function, which only this backend lowers
         cache.wait_prepared(item.backend, cache.trace_for(item.pairing, case.signature, item.backend))
@@ -252,17 +241,13 @@ def _lowering_reporter(item: Item, case: AnyCase, cache: Cache, failure: Failure
 
 def _failure_outcome(item: Item, case: AnyCase, cache: Cache, failure: Failure, *, fillable: bool = True) -> Outcome:
     """Returns the outcome of a case that failed, with its arguments if it is a finding and they can be filled."""
-    record = item.record(failure.verdict, failure.detail, case=case)
+    record, arguments = item.record(failure.verdict, failure.detail, case=case), None
     if not failure.verdict.is_finding or not fillable:
         return Outcome(record)
-    return Outcome(replace(record, evidence=Evidence(stderr=failure.stderr)), _arguments(item, case, cache))
-
-
-def _arguments(item: Item, case: AnyCase, cache: Cache) -> Mapping[str, Array] | None:
-    """Returns a case's array arguments by path; None if they cannot be filled, which the case itself tells."""
     try:
-        return item.group.arguments(item, case, cache)
+        arguments = item.group.arguments(item, case, cache)
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException:
-        return None
+    except BaseException:  # the case itself reports it
+        pass
+    return Outcome(replace(record, evidence=Evidence(stderr=failure.stderr)), arguments)

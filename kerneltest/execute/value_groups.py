@@ -20,33 +20,28 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.applicability import reaches_kernel
 from kerneltest.execute.batching import (
     checked_executable,
+    evaluate_apart,
     expect_batch,
-    kernel_inputs,
     may_queue,
     outcome_if_pass,
     run_batched,
     run_on_fast_path,
 )
 from kerneltest.execute.cache import REPEATED, Cache
+from kerneltest.execute.claims import Claim, case_context, judge_claims, plain_claim
 from kerneltest.execute.compile_ahead import prepare_ahead, prepare_next
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.execute.output_comparison import (
-    BIT_FOR_BIT,
-    CallOutputs,
-    check_result_dtypes,
-    format_tolerance,
-    undeclared_narrow_dtype,
-)
 from kerneltest.execute.time_budget import new_coverage
-from kerneltest.execute.two_questions import TwoQuestions
 from kerneltest.execute.verdict_key import function_fingerprint, kernel_fingerprint, value_fingerprint
+from kerneltest.judge.result_dtypes import check_result_dtypes, undeclared_narrow_dtype
+from kerneltest.oracle.expectation import Outputs
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
 from kerneltest.plan.format_limits import excessive_work, long_signatures
 from kerneltest.plan.signatures import Signature, signature_dtypes, signatures
 from kerneltest.records.journal import Phase
-from kerneltest.records.schema import ExpectedValues, Record
+from kerneltest.records.schema import ExpectedValues
 from kerneltest.trace.cost_model import estimate_work
 from kerneltest.trace.tracing import Traced, trace
 
@@ -61,52 +56,44 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
       Failure: the outputs could not be compared, or the two runs differ (`nondeterministic`) in a pairing that is
         declared to be reproducible, as it is by default.
     """
-    pairing = item.pairing
-    if reason := _work_problem(item, case, cache):
+    pairing, backend = item.pairing, item.backend
+    if reason := _work_problem(pairing, item.depth, case, cache):
         raise Failure(Verdict.UNAVAILABLE, reason)
-    traced = cache.trace_for(pairing, case.signature, item.backend)
+    traced = cache.trace_for(pairing, case.signature, backend)
     check_result_dtypes(
-        pairing, case.signature, traced, item.depth, lambda other: cache.trace_for(pairing, other, item.backend)
+        pairing, case.signature, traced, item.depth, lambda other: cache.trace_for(pairing, other, backend)
     )
-    expect_batch(item, case, cache, traced)
+    expect_batch(item.name, pairing, case, cache, traced)
     expectation, bitwise = cache.expect(pairing, case, traced)
-    arguments = cache.arguments(pairing, case)
+    context, passing = case_context(item, case, cache), item.record(Verdict.PASS, case=case)
     narrow = undeclared_narrow_dtype(pairing, case.signature, traced, expectation.values)
 
-    def judge(outputs: Sequence[Array], precision: Precision, *, with_evidence: bool = True) -> Outcome:
-        cache.enter_phase(Phase.EXPECTING)
-        claim = CallOutputs(
-            outputs,
-            expectation.values,
-            expectation.all_bounds(outputs, precision),
-            pairing.signed_zeros,
-            BIT_FOR_BIT if bitwise else format_tolerance(pairing.tolerance, expectation.note(precision)),
-            defined=expectation.defined,
-            alternatives=expectation.all_alternatives(precision),
-            error_shares=lambda output: expectation.shares(output, precision),
-        )
-        questions = TwoQuestions(item, case, cache, traced, expectation, precision, arguments)
-        outcome = questions.judge(claim, with_evidence=with_evidence)
+    def judge(outputs: Outputs, precision: Precision, *, with_evidence: bool = True) -> Outcome:
+        apart = functools.partial(evaluate_apart, context)
+        claim = plain_claim(context, outputs, precision, bitwise=bitwise, evaluate_apart=apart)
+        outcome = judge_claims(context, passing, [claim], with_evidence=with_evidence)
         expected = replace(_expected_values(claim), narrow=narrow)
         return replace(outcome, record=replace(outcome.record, expected=expected))
 
     def judge_on_fast_path() -> Outcome:
-        fast = checked_executable(item, case, cache, traced, expectation)
-        return judge(run_on_fast_path(item, case, cache, fast), fast.precision, with_evidence=False)
+        fast = checked_executable(context)
+        return judge(run_on_fast_path(item.name, context, fast), fast.precision, with_evidence=False)
 
     if outcome := outcome_if_pass(judge_on_fast_path):
         return _note_missing_call(outcome, case, traced)
-    executable = cache.executable(item.backend, traced)
+    executable = cache.executable(backend, traced)
     key = id(executable), case.id  # targets whose code is equal share an executable
     _, passed = cache.passes.get(key, (None, None))
-    if passed is not None and passed.backend != item.backend.id:
-        return _reuse_pass(item, case, cache, passed)
-    leaves = kernel_inputs(item, case, cache)
-    if may_queue(item, cache) and isinstance(executable, BatchExecutable):
-        outputs = run_batched(item, case, cache, executable)
+    if passed is not None and passed.backend != backend.id:
+        cache.process.journal.counts[f"reused for {backend.id}"] += 1
+        is_largest = cache.exceeds_earlier_use(backend, case.family.name, passed.bound_fraction or 0.0)
+        budget = passed.error_budget if is_largest or not passed.compared else ()
+        return Outcome(replace(passed, item=item.name, backend=backend.id, error_budget=budget))
+    if may_queue(backend, cache) and isinstance(executable, BatchExecutable):
+        outputs = run_batched(item.name, context, executable)
     else:
-        outputs = executable.run(leaves)
-    again = executable.run(leaves) if case.family.name in REPEATED else None
+        outputs = executable.run(context.leaves)
+    again = executable.run(context.leaves) if case.family.name in REPEATED else None
     if again is not None and pairing.reproducible:
         _check_repeated(outputs, again, expectation.defined)
     outcome = judge(outputs, executable.precision)
@@ -119,10 +106,13 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     return _note_missing_call(outcome, case, traced)
 
 
-def _expected_values(claim: CallOutputs) -> ExpectedValues:
-    """Returns what the oracle expects of a call."""
+# What the oracle expects of a call, for the record.
+def _expected_values(claim: Claim) -> ExpectedValues:
     finite, least, greatest, visible, coarse = 0, np.inf, -np.inf, np.inf, 0
-    for output, value, bound, where in zip(claim.outputs, claim.values, claim.bounds, claim.defined, strict=True):
+    expected = claim.expected
+    for output, value, bound, where in zip(
+        claim.outputs, expected.values, expected.bounds, expected.defined, strict=True
+    ):
         compared = np.isfinite(value) & where
         if not compared.any():
             continue
@@ -137,28 +127,20 @@ def _expected_values(claim: CallOutputs) -> ExpectedValues:
     return ExpectedValues(finite, least, greatest, visible, coarse) if finite else ExpectedValues(0)
 
 
+# A pass of a signature that reaches no Pallas call is marked as such.
 def _note_missing_call(outcome: Outcome, case: AnyCase, traced: Traced) -> Outcome:
-    """Returns an outcome; a pass of a signature that reaches no Pallas call is marked as such."""
     if reaches_kernel(traced) or outcome.record.verdict is not Verdict.PASS:
         return outcome
     detail = NoPallasCall(str(case.signature))
     return replace(outcome, record=replace(outcome.record, detail=detail, message=detail.text()))
 
 
-def _work_problem(item: Item, case: AnyCase, cache: Cache) -> str:
-    """Returns the reason why an oracle would take too long for a long signature, or ""."""
-    if case.signature not in affordable_long_signatures(item.pairing, item.depth):
+# The reason why an oracle would take too long for a long signature, or "".
+def _work_problem(pairing: Pairing, depth: str, case: AnyCase, cache: Cache) -> str:
+    if case.signature not in affordable_long_signatures(pairing, depth):
         return ""
     cache.enter_phase(Phase.EXPECTING)
-    return excessive_work(item.pairing, case.signature)
-
-
-def _reuse_pass(item: Item, case: AnyCase, cache: Cache, record: Record) -> Outcome:
-    """Returns the outcome of a case that the same executable has passed for another backend."""
-    cache.process.journal.counts[f"reused for {item.backend.id}"] += 1
-    is_largest = cache.exceeds_earlier_use(item.backend, case.family.name, record.bound_fraction or 0.0)
-    budget = record.error_budget if is_largest or not record.compared else ()
-    return Outcome(replace(record, item=item.name, backend=item.backend.id, error_budget=budget))
+    return excessive_work(pairing, case.signature)
 
 
 @functools.lru_cache(maxsize=256)
@@ -174,6 +156,11 @@ def affordable_long_signatures(pairing: Pairing, depth: str) -> tuple[Signature,
             return True  # reported when the case is judged
 
     return long_signatures(pairing, depth, affordable)
+
+
+def lowered_signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
+    """Returns the signatures of a pairing that backends of the lowering tier lower."""
+    return *signatures(pairing, depth), *affordable_long_signatures(pairing, depth)
 
 
 class ValueGroup(Group):
@@ -195,7 +182,7 @@ class ValueGroup(Group):
         prepare_ahead(item, planned, cache)
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
-        if reason := _work_problem(item, case, cache):
+        if reason := _work_problem(item.pairing, item.depth, case, cache):
             return Fingerprint.of(kernel_fingerprint(item.pairing, case.signature, item.backend, cache), reason)
         return value_fingerprint(item.pairing, case, item.backend, cache)
 
@@ -213,8 +200,8 @@ class SignatureGroup(Group):
         return not backend.tier.gives_values
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        long = affordable_long_signatures(item.pairing, item.depth) if item.backend.tier is Tier.LOWER else ()
-        for signature in (*signatures(item.pairing, item.depth), *long):
+        planned = lowered_signatures if item.backend.tier is Tier.LOWER else signatures
+        for signature in planned(item.pairing, item.depth):
             if signature.dtype == item.dtype:
                 yield Case(item.pairing_id, item.pairing.name, signature, self._family, "", item.seed)
 

@@ -1,7 +1,7 @@
 """Comparison of an output with its expected values: special values by their class, all others by the bound."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,6 +131,11 @@ def compare(
     vacuous = _zeros_would_pass(exact, bound, noise, actual.dtype)
     compared = int(wrong.size - (finite if vacuous else ignored).sum())
     return Comparison(actual, exact, bound, wrong, special, compared, used, vacuous, ulp_histogram(distance))
+
+
+def is_wrong(comparisons: Iterable[Comparison]) -> bool:
+    """Returns whether any element of any output is wrong."""
+    return any(each.wrong.any() for each in comparisons)
 
 
 def _bound_fraction(got: Array, exact: Array, bound: Array, dtype: DType) -> float:

@@ -30,7 +30,7 @@ from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, Variation
+from kerneltest.execute.claims import InvariantContext, OutputCheck, Variation
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.localize.listing import Listing
@@ -355,9 +355,9 @@ class CaseReplay:
         self.case = case
         self.kernel, self.leaves = kernel, variation.leaves
         self.original = kernel.run(self.leaves)
-        self._shares = variation.shares
+        self._checks = variation.checks
         precision = precision_of(variation.traced)
-        self._expected = [share.wanted(share.take(self.original.outputs), precision) for share in self._shares]
+        self._expected = [check.wanted(check.take(self.original.outputs), precision) for check in self._checks]
         self._signed_zeros = signed_zeros
         self.comparisons = self.compare(self.original)
 
@@ -365,9 +365,13 @@ class CaseReplay:
         """Compares every output with the expected one."""
         return [
             compare(actual, value, bound, signed_zeros=expected.bitwise or self._signed_zeros, alternatives=others)
-            for share, expected in zip(self._shares, self._expected, strict=True)
+            for check, expected in zip(self._checks, self._expected, strict=True)
             for actual, value, bound, others in zip(
-                share.take(run.outputs), expected.values, expected.bounds, expected.others or repeat(()), strict=False
+                check.take(run.outputs),
+                expected.values,
+                expected.bounds,
+                expected.alternatives or repeat(()),
+                strict=False,
             )
         ]
 
@@ -483,13 +487,13 @@ def variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, c
     if sum(math.prod(each.shape) for each in (*traced.inputs, *traced.outputs)) > _MOST_ELEMENTS:
         raise Failure(Verdict.UNAVAILABLE, "too large to be replayed")
     expectation, _ = cache.expect(pairing, case, traced)
-    asked = InvariantContext(pairing, case, backend, traced, cache.arguments(pairing, case), expectation, cache, seed=0)
+    context = InvariantContext(pairing, case, backend, traced, cache.arguments(pairing, case), expectation, cache)
     if family in INVARIANTS:
         with keep_retraced_lines():
-            calls = list(INVARIANTS[family].vary(asked))
+            calls = list(INVARIANTS[family].vary(context))
         yield from calls
     else:
-        yield Variation(traced, asked.leaves, (OutputCheck("", asked.by_oracle()),))
+        yield Variation(traced, context.leaves, (OutputCheck("", context.by_oracle()),))
 
 
 def distinctive_cases(pairing: Pairing, cases: Sequence[AnyCase]) -> Iterator[Case]:

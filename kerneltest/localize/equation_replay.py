@@ -20,9 +20,9 @@ from kerneltest.core.precision import XLA_CPU
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.formula_check import FORMULA_ARITHMETIC, compare_closely
-from kerneltest.execute.invariant_context import OutputCheck, Variation
+from kerneltest.execute.claims import OutputCheck, Variation
 from kerneltest.judge.compare import compare
+from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely
 from kerneltest.localize.case_replay import distinctive_cases, variations
 from kerneltest.localize.sites import LocatedJaxpr, SiteKey, locate_equations, site_key
 from kerneltest.oracle.expectation import Expectation
@@ -170,10 +170,10 @@ class EquationReplay:
         self, case: AnyCase, variation: Variation, kernel: EvaluatedKernel, formulas: Sequence[Expectation | None]
     ) -> None:
         self.case, self.kernel = case, kernel
-        self._leaves, self._shares, self._formulas = variation.leaves, variation.shares, formulas
+        self._leaves, self._checks, self._formulas = variation.leaves, variation.checks, formulas
         self._original = kernel.run(self._leaves)
         precision = variation.traced.adapt_precision(XLA_CPU)
-        self._expected = [share.wanted(share.take(self._original.rounded), precision) for share in self._shares]
+        self._expected = [check.wanted(check.take(self._original.rounded), precision) for check in self._checks]
         self.is_wrong = not self.is_right(self._original)
 
     @cached_property
@@ -198,21 +198,21 @@ class EquationReplay:
 
     def _wrong(self, run: EvaluatedRun) -> Iterator[Array]:
         """Yields masks of the wrong elements: of the outputs without rounding, then of those with rounding."""
-        for share, formula in zip(self._shares, self._formulas, strict=True):
+        for check, formula in zip(self._checks, self._formulas, strict=True):
             if formula is not None:
-                functions, sample = self.kernel.promoted.functions, partial(self._share_of_samples, share)
-                for found in compare_closely(share.take(run.formula), formula, functions, sample):
+                functions, sample = self.kernel.promoted.functions, partial(self._samples_of, check)
+                for found in compare_closely(check.take(run.formula), formula, functions, sample):
                     yield found.wrong
-        for share, expected in zip(self._shares, self._expected, strict=True):
-            others = expected.others or repeat(())
+        for check, expected in zip(self._checks, self._expected, strict=True):
+            others = expected.alternatives or repeat(())
             for got, value, bound, other in zip(
-                share.take(run.rounded), expected.values, expected.bounds, others, strict=False
+                check.take(run.rounded), expected.values, expected.bounds, others, strict=False
             ):
                 yield compare(got, value, bound, signed_zeros=expected.bitwise, alternatives=other).wrong
 
-    def _share_of_samples(self, share: OutputCheck) -> tuple[Array, ...]:
+    def _samples_of(self, check: OutputCheck) -> tuple[Array, ...]:
         """Returns samples of the original kernel, by which the bound of every mutant is widened."""
-        return share.take(self._samples)
+        return check.take(self._samples)
 
 
 def equation_replays(
@@ -241,7 +241,7 @@ def equation_replays(
                     if key not in kernels:
                         wide = trace_in_float64(pairing, case.signature, variation.traced) if plain else None
                         kernels[key] = EvaluatedKernel(variation.traced, wide, dict(case.signature.dims))
-                    formulas = [_formula(pairing, case, share, plain, cache, variation) for share in variation.shares]
+                    formulas = [_formula(pairing, case, check, plain, cache, variation) for check in variation.checks]
                     with convert_exceptions("the evaluation", Verdict.RUNTIME_ERROR):
                         yield EquationReplay(case, variation, kernels[key], formulas)
             except (Failure, UnknownError):
@@ -251,9 +251,9 @@ def equation_replays(
 
 
 def _formula(
-    pairing: Pairing, case: AnyCase, share: OutputCheck, plain: bool, cache: Cache, variation: Variation
+    pairing: Pairing, case: AnyCase, check: OutputCheck, plain: bool, cache: Cache, variation: Variation
 ) -> Expectation | None:
-    """Returns the oracle's values to which a share is held without rounding; None if it is not."""
-    if share.formula is not None or not plain:
-        return share.formula
+    """Returns the oracle's values to which outputs are held without rounding; None if it is not."""
+    if check.formula is not None or not plain:
+        return check.formula
     return cache.expect(pairing, case, variation.traced)[0]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
 
-from kerneltest.backends.codegen.repro_script import reduce_program
+from kerneltest.backends.codegen.reduction import reduce_program
 from kerneltest.backends.codegen.tiers import lower
 from kerneltest.core.details import MemoryFault, Race, Visit
 from kerneltest.core.failures import Failure, Guard

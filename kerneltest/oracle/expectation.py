@@ -1,6 +1,6 @@
 """The expected outputs of a case with their bounds, and the rounding noise of the oracle itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,37 @@ from kerneltest.numerics.spread import ErrorShare, median
 
 _NOISE = 2.0**-40  # of a typical input: 8,000 roundings of float64
 
+Outputs = tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedOutputs:
+    """The accepted values of outputs on a backend. Tuples have an array for each output, in its shape.
+
+    Attributes:
+      values: the expected values: float64, int64 or bool.
+      bounds: the absolute error allowed of each element: 0 admits only the value rounded to the output's dtype, inf
+        admits any value.
+      bitwise: whether every bit must be equal, including the sign of a zero.
+      alternatives: for each output, further arrays whose integers or booleans are as right as those of `values`; () if
+        there are none.
+      defined: bool, True for the elements whose value the oracle defines; () if it defines all.
+      shares: returns the error budget of the output of a number, the largest share first; () if it is unknown.
+      note: effects that the bounds could not take into account, in words; "" if there are none.
+    """
+
+    values: Outputs
+    bounds: Outputs
+    bitwise: bool = False
+    alternatives: tuple[Outputs, ...] = ()
+    defined: Outputs = ()
+    shares: Callable[[int], tuple[ErrorShare, ...]] = lambda output: ()
+    note: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The expected outputs of a case.
+    """The expected outputs of a case, whatever backend they are compared on.
 
     Attributes:
       values: the oracle's outputs, float64, int64 or bool; zero where they are undefined.
@@ -28,16 +55,27 @@ class Expectation:
       unfollowed: a note on how the bounds were computed if the oracle cannot be tracked on any backend; else "".
     """
 
-    values: tuple[Array, ...]
-    flushed: tuple[Array, ...] | None
+    values: Outputs
+    flushed: Outputs | None
     bounds: Sequence[Limit] | None
-    defined: tuple[Array, ...] = ()
+    defined: Outputs = ()
     unfollowed: str = ""
     formula: Sequence[Limit] | None = None
 
     def __post_init__(self) -> None:
         if not self.defined:
             object.__setattr__(self, "defined", tuple(np.broadcast_to(np.True_, value.shape) for value in self.values))
+
+    def on(self, outputs: Sequence[ShapeDtype | Array], precision: Precision) -> ExpectedOutputs:
+        """Returns what is accepted of outputs, which have the kernel's dtypes, on a backend of some precision."""
+        return ExpectedOutputs(
+            self.values,
+            self.all_bounds(outputs, precision),
+            alternatives=self.all_alternatives(precision),
+            defined=self.defined,
+            shares=lambda output: self.shares(output, precision),
+            note=self.note(precision),
+        )
 
     def bound(self, output: int, output_dtype: DType, precision: Precision) -> Array:
         """Returns the largest absolute error of an output, including its rounding to a dtype.
@@ -79,7 +117,7 @@ class Expectation:
             total = total + np.where(size < threshold + before, size, 0.0) * (threshold > 0)
         return total
 
-    def alternatives(self, output: int, precision: Precision) -> tuple[Array, ...]:
+    def alternatives(self, output: int, precision: Precision) -> Outputs:
         """Returns further correct results of an integer or boolean output, each in the output's shape."""
         if is_float(self.values[output].dtype):
             return ()
@@ -87,11 +125,11 @@ class Expectation:
             return bound.alternatives(precision)
         return (self.flushed[output],) if precision.flushes and self.flushed is not None else ()
 
-    def all_bounds(self, outputs: Sequence[ShapeDtype | Array], precision: Precision) -> tuple[Array, ...]:
+    def all_bounds(self, outputs: Sequence[ShapeDtype | Array], precision: Precision) -> Outputs:
         """Returns `bound` of each output; `outputs` have their dtypes."""
         return tuple(self.bound(i, output.dtype, precision) for i, output in enumerate(outputs))
 
-    def all_alternatives(self, precision: Precision) -> tuple[tuple[Array, ...], ...]:
+    def all_alternatives(self, precision: Precision) -> tuple[Outputs, ...]:
         """Returns `alternatives` of each output."""
         return tuple(self.alternatives(i, precision) for i in range(len(self.values)))
 
@@ -115,8 +153,8 @@ def oracle_noise(arguments: Mapping[str, Array]) -> float:
     return _NOISE * max(map(_typical_magnitude, arguments.values()), default=0.0)
 
 
+# The median magnitude of finite nonzero elements, so that one huge element does not count.
 def _typical_magnitude(values: Array) -> float:
-    """Returns the median magnitude of finite nonzero elements, so that one huge element does not count."""
     wide = np.abs(np.asarray(widen(values), np.float64))
     sizes = wide[np.isfinite(wide) & (wide > 0)]
     return median(sizes) if sizes.size else 0.0

@@ -12,13 +12,13 @@ import pytest
 
 import kerneltest
 from kerneltest.core.details import InternalError
+from kerneltest.core.exit_guard import ExitGuard, refuse_exit
 from kerneltest.core.extension_registry import load_extensions
 from kerneltest.core.failures import assign_blame
 from kerneltest.core.processes import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
-from kerneltest.pytest_plugin.exit_guard import ExitGuard, refuse_exit
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     skip_tpu_discovery()
     config.stash[RUN] = run = PytestRun.start(config)
     if not run.role.is_worker:
-        config.stash[_GUARD] = ExitGuard()
+        config.stash[_GUARD] = ExitGuard("the session")
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if not run.role.is_worker:
         plugins.register(FailedTests(run.reporter.failed_tests), _FAILED_TESTS)
@@ -79,7 +79,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[RUN].close()
     if _GUARD in config.stash:
         session = config.stash.get(_SESSION, None)  # none if its start failed
-        config.stash[_GUARD].end_session(int(session.exitstatus) if session is not None else 0)
+        config.stash[_GUARD].end(int(session.exitstatus) if session is not None else 0)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,20 +9,17 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import TimeoutError as StillRunning
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import redirect_stdout, suppress
-from dataclasses import replace
-from multiprocessing import get_context
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-import psutil
 import pytest
-from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
+from kerneltest.core.children import CONTEXTS, Child, ChildEndedError, ChildRaisedError, End
 from kerneltest.core.ids import ItemId, PairingId
-from kerneltest.core.processes import depend_on_parent, free_memory
+from kerneltest.core.processes import free_memory
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_entry
 from kerneltest.pytest_plugin import crash_reports, watchdog
@@ -104,8 +101,6 @@ class _ItemCollector:
 
 # The isolated process: it collects the items of the session again, and runs those that its supervisor requests.
 
-PlannedParts = frozenset[tuple[str, str, str]]
-
 _SAME_ON_ALL_MACHINES = ("jax", "jaxlib", "numpy", "machine")
 
 
@@ -115,41 +110,53 @@ class SharedInteger(Protocol):
     value: int
 
 
-class _IsolatedProcess:
-    """This process, once it is initialised.
-
-    Attributes:
-      judged: number of judged cases of the running item; the supervisor reads it.
-      ended: when the item ended, in seconds since 1970.
-    """
+class IsolatedProcess:
+    """The isolated process: it collects items again, and answers requests to run them."""
 
     def __init__(
-        self, setup: WorkerSetup, arguments: PytestArguments, judged: SharedInteger, ended: SharedInteger
+        self,
+        setup: WorkerSetup,
+        arguments: PytestArguments,
+        judged: SharedInteger,
+        ended: SharedInteger,
+        *,
+        ahead: bool = False,
     ) -> None:
-        self.judged, self.ended = judged, ended
+        """Initialises the instance.
+
+        Args:
+          setup: of its worker.
+          arguments: with which it collects.
+          judged: gets the number of judged cases of the running item.
+          ended: gets the time at which the item ended, in seconds since 1970.
+          ahead: whether to collect all items of the session before the first request.
+        """
+        os.chdir(arguments.folder)
+        self._judged, self._ended = judged, ended
         self._setup, self._arguments = setup, arguments
         self._worker: ItemWorker | None = None
         self._items: dict[Path, ItemsByName] = {}
         self._ahead: ItemsByName = {}
+        if ahead:
+            with suppress(UncollectedError):  # reported when an item is missing
+                self._ahead = collect(arguments)
 
-    def collect_ahead(self) -> None:
-        """Collects all items of the session."""
-        with suppress(UncollectedError):  # reported when an item is missing
-            self._ahead = collect(self._arguments)
-
-    def run(self, request: ItemRequest, planned: PlannedParts) -> ItemResult:
-        """Runs one item."""
+    def answer(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Runs one item; the answer holds its result, or why it was not collected."""
         if self._worker is None:
             self._redirect_output()
+            planned = frozenset((pairing, backend, dtype) for pairing, backend, dtype in request["planned"])
             self._worker = ItemWorker(replace(self._setup, planned=planned), lambda activity, failure: None)
-        parts = self._parts(request.name)
+        item = ItemRequest(**request["item"])
         try:
-            return self._worker.run(parts, request, self._count_case)
+            return {"result": asdict(self._worker.run(self._parts(item.name), item, self._count_case))}
+        except UncollectedError as error:
+            return {"uncollected": str(error)}
         finally:
-            self.ended.value = int(time.time())
+            self._ended.value = int(time.time())
 
     def _count_case(self) -> None:
-        self.judged.value += 1
+        self._judged.value += 1
 
     def _redirect_output(self) -> None:
         """Redirects standard output and error to a file; not before the session has cleared the run's folder."""
@@ -167,47 +174,16 @@ class _IsolatedProcess:
         if name not in self._items[file]:
             raise UncollectedError(_absence(name, self._items[file]))
         parts = self._items[file][name]
-        if self._arguments.is_remote:
-            self._check_plan(name, parts)
-        return parts
-
-    def _check_plan(self, name: str, parts: tuple[Item, ...]) -> None:
-        """Refuses an item if this machine would run other cases than planned.
-
-        Raises:
-          UncollectedError: it would.
-        """
-        if unlike := list(plan_differences(read_plan(self._setup.folder), parts, name)):
+        if self._arguments.is_remote and (unlike := list(plan_differences(read_plan(self._setup.folder), parts, name))):
             raise UncollectedError(
                 f"{name} differs on {socket.gethostname()}: {'; '.join(unlike)}. All machines of a cluster need the "
                 "same packages, settings, devices and sources"
             )
+        return parts
 
 
-_this: _IsolatedProcess | None = None
-
-
-def initialize(
-    setup: WorkerSetup, arguments: PytestArguments, pid: SharedInteger, judged: SharedInteger, ended: SharedInteger
-) -> None:
-    """Initialises the isolated process: exits with the parent, is the OOM killer's first choice, publishes its pid."""
-    global _this
-    depend_on_parent(setup.folder if arguments.is_remote else None)
-    os.chdir(arguments.folder)
-    _this = _IsolatedProcess(setup, arguments, judged, ended)
-    pid.value = os.getpid()
-
-
-def collect_ahead() -> None:
-    """Collects all items before the first is requested."""
-    assert _this is not None
-    _this.collect_ahead()
-
-
-def run_item(request: ItemRequest, planned: PlannedParts) -> ItemResult:
-    """Runs one item; `planned` is as in `WorkerSetup`."""
-    assert _this is not None
-    return _this.run(request, planned)
+def _serve(*arguments: Any, **options: Any) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    return IsolatedProcess(*arguments, **options).answer
 
 
 def _absence(name: str, collected: ItemsByName) -> str:
@@ -252,22 +228,12 @@ def plan_differences(plan: Plan, parts: Sequence[Item], name: str) -> Iterator[s
         yield f"{name} has other cases"
 
 
-_EVERY = 0.25  # seconds between two checks
-_IN_TRANSIT = 3  # seconds for a result, or for the news of an exit, to arrive
+_IN_TRANSIT = 3  # seconds for a result to arrive
 _MAX_STARTS = 2  # of a process that dies before it has begun a case
-_SPAWN = get_context("spawn")  # JAX's threads do not survive a fork
-
-
-class _DiedError(Exception):
-    """The isolated process exited abnormally or was ended."""
-
-    def __init__(self, cause: str, source: ReasonSource = ReasonSource.OBSERVER, *, is_hang: bool = False) -> None:
-        super().__init__(cause)
-        self.reason = CrashReason(cause, source, is_hang)
 
 
 class _GarbledError(Exception):
-    """The answer of the isolated process cannot be read, or never arrived."""
+    """The answer of the isolated process never arrived."""
 
 
 class IsolatedWorker:
@@ -286,13 +252,10 @@ class IsolatedWorker:
           memory: its limit in GiB; 0 for 90 % of the memory free at its start.
         """
         self._main, self._arguments, self._memory = main, arguments, memory
-        self._pool: ProcessPool | None = None
+        self._child: Child | None = None
         self._starts = 0  # processes so far
         self._forwarded = 0  # bytes of the process's output
-        self._pid, self._judged, self._ended = (_SPAWN.Value("q", 0) for _ in range(3))
-        self._max_bytes = 0.0
-        self._gone_since = 0.0  # of the monotonic clock; 0 while the process lives
-        self._last_pid = 0
+        self._judged, self._ended = (CONTEXTS["spawn"].Value("q", 0) for _ in range(2))
         self.is_busy = False
 
     @property
@@ -310,9 +273,17 @@ class IsolatedWorker:
         shard = self.setup.shard
         return next((each for each in read_orphaned(self.setup.folder) if each.shard == shard), None)
 
-    def start(self) -> None:
-        """Starts the process, which collects all items while this process does so too."""
-        self._start_process().schedule(collect_ahead)
+    def start(self, *, ahead: bool = True) -> Child:
+        """Starts the process; with `ahead`, it collects all items while this process does so too."""
+        self._starts += 1
+        self._forwarded = 0
+        memory = self._memory * 2**30 or 0.9 * free_memory()
+        arguments = (self.setup, self._arguments, self._judged, self._ended)
+        temporary = self.setup.folder if self._arguments.is_remote else None
+        serve = partial(_serve, *arguments, ahead=ahead)
+        self._child = Child(serve, "the isolated process", "spawn", memory=memory, temporary=temporary)
+        self._child.start()
+        return self._child
 
     def run(
         self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
@@ -332,9 +303,11 @@ class IsolatedWorker:
                 message = f"{request.name}: the answer of its process is unreadable ({garbled}); continued in a new one"
                 warnings.warn(message, pytest.PytestWarning, stacklevel=1)
                 activity = Activity(request.name, shard=self.setup.shard)
-            except _DiedError as died:
+            except ChildEndedError as died:
                 activity = self.activity() or Activity(request.name, shard=self.setup.shard)
-                write_crash_reason(self.setup.folder, self.setup.shard, died.reason)
+                source = ReasonSource.OBSERVER if died.end is End.DIED else ReasonSource.KILLER
+                reason = CrashReason(died.cause, source, is_hang=died.end is End.LATE)
+                write_crash_reason(self.setup.folder, self.setup.shard, reason)
                 self.stop()
                 starts += not activity.case
             else:
@@ -350,15 +323,26 @@ class IsolatedWorker:
         """Runs an item once, in the current process or a new one.
 
         Raises:
-          _DiedError: the process died.
+          ChildEndedError: the process died.
           _GarbledError: its answer cannot be read.
         """
-        pool = self._pool or self._start_process()
+        child = self._child or self.start(ahead=False)
         self._judged.value = self._ended.value = 0
         self.is_busy = True
+
+        def check() -> None:
+            on_case()
+            if self._ended.value and time.time() - self._ended.value > _IN_TRANSIT:
+                raise _GarbledError("it did not arrive")
+            self._check_journal()
+
         try:
-            return self._wait(pool.schedule(run_item, args=(request, self._main.setup.planned)), on_case)
-        except (_DiedError, _GarbledError, crash_reports.UncollectedError):
+            answer = child.ask({"item": asdict(request), "planned": sorted(self._main.setup.planned)}, on_wait=check)
+        except ChildEndedError as died:
+            if died.end is End.SILENT:
+                raise _GarbledError(died.cause) from died
+            raise
+        except ChildRaisedError:
             raise
         except BaseException:  # an interrupt or an alarm, which must not wait for the process
             self.stop()
@@ -366,57 +350,15 @@ class IsolatedWorker:
         finally:
             self.is_busy = False
             self._forward_output()
-
-    def _wait(self, future: ProcessFuture[ItemResult], on_case: Callable[[], None]) -> ItemResult:
-        while True:
-            try:
-                result = future.result(timeout=_EVERY)
-            except StillRunning:
-                on_case()
-                self._check_process()
-            except ProcessExpired as expired:
-                raise _DiedError(_describe_exit(expired.exitcode or 0)) from expired
-            except BrokenProcessPool as broken:
-                raise _GarbledError(str(broken)) from broken
-            else:
-                return result
-
-    def _check_process(self) -> None:
-        """Ends a process that is gone, takes too much memory, or does not respond to its own watchdog.
-
-        Raises:
-          _DiedError: it is gone or was ended.
-          _GarbledError: it has ended the item, and its answer did not arrive.
-        """
-        if not (pid := int(self._pid.value)):
-            return
-        was_replaced, self._last_pid = self._last_pid not in (0, pid), pid
-        if was_replaced and self.activity() is not None:  # the pool ignores an exit with status 0
-            raise _DiedError("it exited without a crash report")
-        try:
-            process = psutil.Process(pid)
-            memory, is_gone = process.memory_info().rss, process.status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            memory, is_gone = 0, True
-        if is_gone:  # the pool may report how it exited, or start another one, in a moment
-            self._gone_since = self._gone_since or time.monotonic()
-            if time.monotonic() - self._gone_since > _IN_TRANSIT:
-                raise _DiedError("it exited without a crash report")
-            return
-        self._gone_since = 0.0
-        if self._ended.value and time.time() - self._ended.value > _IN_TRANSIT:
-            raise _GarbledError("it did not arrive")
-        if memory > self._max_bytes:
-            self._kill()
-            limit = self._max_bytes / 2**30
-            raise _DiedError(f"it used {memory / 2**30:.1f} GiB; its limit is {limit:.1f} GiB", ReasonSource.KILLER)
-        self._check_journal()
+        if "uncollected" in answer:
+            raise UncollectedError(answer["uncollected"])
+        return ItemResult(**{**answer["result"], "families": tuple(answer["result"]["families"])})
 
     def _check_journal(self) -> None:
-        """Ends a process whose watchdog should have ended it.
+        """Gives up a process whose watchdog should have ended it.
 
         Raises:
-          _DiedError: it was ended.
+          ChildEndedError: it was ended.
         """
         setup = self.setup
         try:
@@ -425,34 +367,19 @@ class IsolatedWorker:
             return
         timeout = setup.settings.timeout
         if timeout and running.st_size and time.time() - running.st_mtime > timeout + 4 * watchdog.GRACE:
-            self._kill()
             cause = f"no answer within {timeout} s, and its watchdog could not end it"
-            raise _DiedError(cause, ReasonSource.KILLER, is_hang=True)
-
-    def _start_process(self) -> ProcessPool:
-        self._starts += 1
-        self._forwarded, self._pid.value, self._last_pid, self._gone_since = 0, 0, 0, 0.0
-        self._max_bytes = self._memory * 2**30 or 0.9 * free_memory()
-        arguments = (self.setup, self._arguments, self._pid, self._judged, self._ended)
-        self._pool = ProcessPool(max_workers=1, initializer=initialize, initargs=arguments, context=_SPAWN)
-        return self._pool
-
-    def _kill(self) -> None:
-        if pid := int(self._pid.value):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            raise ChildEndedError(End.LATE, -signal.SIGKILL, cause, cause, "")
 
     def stop(self) -> None:
         """Ends the process at once. Its journal still holds what it was doing."""
-        if self._pool is not None:
-            self._kill()
-            self._pool.stop()  # type: ignore[no-untyped-call]
-            self._pool.join()
-            self._pool = None
+        if self._child is not None:
+            self._child.kill()
+            self._child.close()
+            self._child = None
 
     def close(self) -> None:
         """Ends an idle process and deletes its files."""
-        if self._pool is not None:
+        if self._child is not None:
             self.stop()
             for path in crash_files(self.setup.folder, self.setup.shard):
                 path.unlink(missing_ok=True)
@@ -470,13 +397,3 @@ class IsolatedWorker:
         message = f"{failure}\nIt was {activity}; the rest of the item is not run."
         families = tuple(family for part in planned for family in part.families)
         return ItemResult(str(failure.verdict), families, str(failure).partition("\n")[0], message)
-
-
-def _describe_exit(status: int) -> str:
-    """Returns how a process ended, in words; a negative status is that of a signal."""
-    if status < 0:
-        try:
-            return f"killed by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"killed by signal {-status}"
-    return f"it exited with status {status}"

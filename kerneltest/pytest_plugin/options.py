@@ -64,6 +64,3 @@ def resolve_path(config: pytest.Config, name: str, value: str) -> Path:
     from_ini = config.getoption(f"kt_{name}") is None and config.inipath is not None
     base = config.inipath.parent if from_ini and config.inipath is not None else config.invocation_params.dir
     return Path(base, value)
-
-
-# The project that a run tests, and its commit.

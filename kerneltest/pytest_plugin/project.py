@@ -6,6 +6,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+from kerneltest.core.children import run_tool
 from kerneltest.records.run_plan import Project
 
 _TIMEOUT = 10.0  # seconds, for git
@@ -38,7 +39,7 @@ def _git(root: Path, *arguments: str) -> str:
     """Returns what git prints; "" if there is no git, no repository or no commit."""
     command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT)
+        done = run_tool(command, _TIMEOUT)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xdist.scheduler.load import LoadScheduling
 
+from kerneltest.core.children import ask_nvidia_smi
 from kerneltest.pytest_plugin.pytest_run import RUN
 from kerneltest.pytest_plugin.sharding import COSTS, Part
 
@@ -130,7 +131,6 @@ def chunk_size(pending: Sequence[ItemCost], workers: int, minimum: int) -> int:
 
 # The GPU of each xdist worker, chosen before the worker starts among those that this process may use.
 
-_NVIDIA = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
 _KFD = Path("/sys/class/kfd/kfd/topology/nodes")  # processors and GPUs, by AMD's driver
 _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _MAX_MEMORY = 0.9  # fraction of a GPU's memory for all workers on it
@@ -206,10 +206,9 @@ def _select(variable: str | None, present: Sequence[str]) -> list[str]:
 def _nvidia() -> list[str]:
     """Returns the numbers of NVIDIA's GPUs."""
     try:
-        output = subprocess.run(_NVIDIA, capture_output=True, text=True, timeout=30, check=True).stdout
+        return [line for line in ask_nvidia_smi("index") if line.isdigit()]
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line.strip() for line in output.splitlines() if line.strip().isdigit()]
 
 
 def _amd() -> list[str]:

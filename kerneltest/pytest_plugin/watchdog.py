@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
-import os
 import threading
 import time
 from collections.abc import Callable
-from typing import NoReturn
 
+from kerneltest.core import exit_guard
 from kerneltest.core.details import Hung
 from kerneltest.core.failures import Failure
 from kerneltest.core.processes import thread_stacks
@@ -20,26 +19,7 @@ from kerneltest.records.journal import Activity, Journal, Phase
 
 _EVERY = 0.5  # seconds between two checks
 GRACE = 10.0  # seconds for a case to end after the hang is raised, and then for its process
-_exit = os._exit  # a run replaces it, see `exit_with_report`
 _DEBUGGERS = {"bdb", "pdb", "pydevd"}
-
-
-def exit_with_report(journal: Journal, log: CrashLog) -> Callable[[int], NoReturn]:
-    """Returns an `os._exit` that reports the case that called it, and never exits with the status of a success.
-
-    Args:
-      journal: of this process.
-      log: of this process.
-    """
-    process = os.getpid()
-
-    def reporting_exit(status: int) -> NoReturn:
-        if journal.activity is not None and os.getpid() == process:  # not in a process that it forked
-            log.write(CrashReason(f"os._exit({status}) was called"), journal.activity)
-            status = status or 1
-        _exit(status)
-
-    return reporting_exit
 
 
 class Watchdog:
@@ -138,7 +118,7 @@ class Watchdog:
         try:
             self._before_exit(activity, Failure(Verdict.HANG, _detail(reason)))
         finally:
-            _exit(1)
+            exit_guard.leave(1)
 
     def _reason(self, activity: Activity) -> CrashReason:
         with thread_stacks() as frames:
@@ -160,6 +140,3 @@ class Watchdog:
 
 def _detail(reason: CrashReason) -> Hung:
     return Hung(reason.cause, reason.location)
-
-
-# Keeps a process that runs pytest from ending as a success before pytest has decided that it is one.

@@ -1,16 +1,14 @@
 """Runs items in this process, one after another, and writes their records."""
 
 import functools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-import pytest
-
 from kerneltest.backends.base import UnavailableBackend
 from kerneltest.backends.compilation import disk_cache
 from kerneltest.backends.device import device_responds
+from kerneltest.core import exit_guard
 from kerneltest.core.failures import Failure, Guard, escape_surrogates
 from kerneltest.core.files import DiskStore
 from kerneltest.core.processes import show_warnings_once
@@ -24,7 +22,7 @@ from kerneltest.execute.verdict_key import verdict_key
 from kerneltest.pytest_plugin.crash_reports import CrashLog, CrashReason, FileCrashLog, device_is_lost, prior_attempts
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, WorkerSetup
 from kerneltest.pytest_plugin.suspect_tracker import SuspectTracker
-from kerneltest.pytest_plugin.watchdog import Watchdog, exit_with_report
+from kerneltest.pytest_plugin.watchdog import Watchdog
 from kerneltest.records.files import slug
 from kerneltest.records.journal import Activity, Journal
 from kerneltest.records.record_files import RecordWriter, save_artifacts
@@ -149,7 +147,6 @@ class ItemWorker:
         self._console, self._before_exit = console, before_exit
         self._log: CrashLog | None = None
         self._watchdog: Watchdog | None = None
-        self._patch = pytest.MonkeyPatch()
 
     def plan_parts(self, planned: frozenset[tuple[str, str, str]]) -> None:
         """Sets everything that the run does: pairing, backend and dtype."""
@@ -171,7 +168,8 @@ class ItemWorker:
             self._writer.close()
         self.cache.pool.close()
         self.cache.process.journal.close()
-        self._patch.undo()
+        if self._log is not None:
+            exit_guard.remove_rule(self._report_exit)
         if (log := self._log or self._console) is not None:
             log.close()
 
@@ -194,11 +192,19 @@ class ItemWorker:
         if self._console is None:
             self.cache.process.abort = self._abort
         log = self._console or FileCrashLog(self.setup.folder, self.setup.shard)
-        self._patch.setattr(os, "_exit", exit_with_report(journal, log))
+        exit_guard.add_rule(self._report_exit)
         if timeout := self.setup.settings.timeout:
             self._watchdog = Watchdog(journal, timeout, log, self._before_exit)
             self._watchdog.start()
         return log
+
+    def _report_exit(self, status: int) -> int:
+        """Reports the case that called `os._exit`, which never has the status of a success."""
+        assert self._log is not None
+        if (activity := self.cache.process.journal.activity) is None:
+            return status
+        self._log.write(CrashReason(f"os._exit({status}) was called"), activity)
+        return status or 1
 
     @contextmanager
     def jax_settings(self) -> Iterator[None]:
@@ -342,4 +348,4 @@ class ItemWorker:
         """Ends this process, so that its supervisor replaces it."""
         if self._log is not None:
             self._log.write(CrashReason(cause), self.cache.process.journal.activity)
-            os._exit(1)
+            exit_guard.leave(1)

@@ -5,7 +5,6 @@ literals, so that names from records and suites never become code.
 """
 
 import inspect
-import math
 import os
 import sys
 from collections.abc import Mapping
@@ -31,6 +30,7 @@ from kerneltest.records.record_files import save_arguments
 from kerneltest.records.schema import Record
 from kerneltest.reproduce.rerun import record_signature
 from kerneltest.trace.jax_environment import PORTABLE_OPTIONS
+from kerneltest.trace.jaxpr_source import NoSourceError, literal
 
 _SHOWN_BY_VALUES = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH, Verdict.RUNTIME_ERROR)
 _BEFORE = "# The finding. Names are imported; nothing here is code.\n"
@@ -87,12 +87,12 @@ def fill_script(script: str, constants: Mapping[str, object]) -> str:
     """Returns the text of a script of this folder with its constants filled in.
 
     Raises:
-      TypeError: a constant is not a literal.
+      NoSourceError: a constant is not a plain value.
     """
     text = files("kerneltest.reproduce").joinpath(script).read_text(encoding="utf-8")
     before, _, rest = text.partition(_BEFORE)
     _, _, after = rest.partition(_AFTER)
-    lines = [f"{name} = {literal_source(value)}\n" for name, value in constants.items()]
+    lines = [f"{name} = {literal(value)}\n" for name, value in constants.items()]
     return "".join([before, _BEFORE, *lines, _AFTER, after])
 
 
@@ -228,8 +228,8 @@ def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signat
             if described := imports.of_object(value):
                 return described
             try:
-                literal_source(value)
-            except TypeError:
+                literal(value)
+            except NoSourceError:
                 return imports.of_option(pairing, name, option)
             return "literal", value
 
@@ -248,22 +248,3 @@ def _tree(path: str, branches: object) -> Description:
         inner = [_tree(f"{path}.{i}", branch) for i, branch in enumerate(branches)]
         return ("list" if isinstance(branches, list) else "tuple"), inner
     return "array", path
-
-
-def literal_source(value: object) -> str:
-    """Returns the source of a plain value in ASCII, so that nothing in a record or a suite can become code.
-
-    Raises:
-      TypeError: the value is not a literal.
-    """
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal_source(key)}: {literal_source(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(literal_source, value))}]"
-    if isinstance(value, tuple):
-        return f"({', '.join(map(literal_source, value))}{',' * (len(value) == 1)})"
-    if type(value) is float:
-        return repr(value) if math.isfinite(value) else f'float("{value}")'
-    if value is None or type(value) in (bool, int, str):
-        return ascii(value)
-    raise TypeError(f"{type(value).__name__} is not a literal")

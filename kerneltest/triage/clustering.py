@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kerneltest.core.details import SLIGHT
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, VerdictKind
 from kerneltest.records.schema import Record, Reproducer
@@ -20,7 +21,6 @@ from kerneltest.triage.conditions import (
 from kerneltest.triage.symptoms import (
     OF_ROUNDING,
     OF_SPECIAL_VALUES,
-    SLIGHT,
     UNORDERED,
     Effect,
     Level,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kerneltest.core.details import Mismatch
+from kerneltest.core.details import SLIGHT, Mismatch
 from kerneltest.core.details.base import without_numbers
 from kerneltest.core.ids import PairingId
 from kerneltest.core.targets import Tier
@@ -34,7 +34,7 @@ from kerneltest.triage.conditions import (
     signature_condition,
     signatures_tried,
 )
-from kerneltest.triage.symptoms import OF_ROUNDING, SLIGHT, Effect, Level, formula_error, has_right_formula, symptom
+from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, formula_error, has_right_formula, symptom
 
 # One suspect: findings of a kernel that are thought to come from one bug, with a title and a diagnosis.
 

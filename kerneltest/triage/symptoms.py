@@ -4,12 +4,10 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kerneltest.core.details import ErrorCause, MemoryFault, Mismatch, MismatchCause, NotBuilt, Race, WrongDtype
+from kerneltest.core.details import SLIGHT, ErrorCause, MemoryFault, Mismatch, MismatchCause, NotBuilt, Race, WrongDtype
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict, VerdictKind
 from kerneltest.records.schema import Record
-
-SLIGHT = 1 / 16  # an error relative to the larger of both numbers: below it something was rounded, above it lost
 
 
 class Level(StrEnum):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kerneltest.backends import workers
-from kerneltest.backends.codegen import repro_script, triton_compiler
+from kerneltest.backends.codegen import reduction, triton_compiler
 from kerneltest.backends.codegen import tiers as gpu_tiers
 from kerneltest.backends.lowering_errors import lowering_failure, match_rule, user_place
 from kerneltest.backends.tpu import errors, tiers
@@ -40,7 +40,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "rules for TPUs": lambda text: match_rule(text, (*errors.LOWERING, *errors.COMPILING)),
     "amounts of VMEM": tiers._vmem_amounts,
     "a place in a compiler's text": user_place,
-    "words of a lowering error": repro_script._words,
+    "words of a lowering error": reduction._words,
     "float64 instructions": triton_compiler._DOUBLE.findall,
     "the last words of a child": workers._last_words,
     "the interpreter of Mosaic GPU kernels": lambda text: mosaic_gpu_interpreter._failure(text, None),

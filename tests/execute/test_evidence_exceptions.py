@@ -14,7 +14,7 @@ EVIDENCE = {
     "copy the inputs": "kerneltest.judge.mismatch_evidence.input_windows",
     "copy the output": "kerneltest.judge.mismatch_evidence.output_window",
     "compare the lowerings": "kerneltest.judge.mismatch_evidence.lowering_differences",
-    "divide the bound": "kerneltest.execute.output_comparison.budget_parts",
+    "divide the bound": "kerneltest.execute.claims.budget_parts",
     "shrink": "kerneltest.localize.suspect_reduction.minimize",
     "localize": "kerneltest.localize.suspect_reduction.locate_fault",
 }

@@ -40,7 +40,7 @@ PHASES = {
         "interpret-tpu",
         (USERS, USERS, USERS, OURS),
     ),
-    "judge": ("kerneltest.execute.output_comparison._add_comparisons", "interpret", (USERS, USERS, LIMIT, OURS)),
+    "judge": ("kerneltest.execute.claims.compare", "interpret", (USERS, USERS, LIMIT, OURS)),
     "round": ("kerneltest.numerics.rounding_bounds.spread_of", "interpret", (USERS, USERS, LIMIT, OURS)),
 }
 
@@ -167,7 +167,7 @@ def test_an_exception_while_a_group_lists_its_cases_is_recorded(monkeypatch: pyt
 
 RECOVERIES = {
     "prepare the evaluation": "kerneltest.backends.interpret.BatchedKernel",
-    "check the evaluation": "kerneltest.execute.batching.kernel_inputs",
+    "check the evaluation": "kerneltest.execute.batching.compare",
     "evaluate": "kerneltest.execute.batching.run_batched",
 }
 

@@ -12,8 +12,9 @@ from jax.experimental import pallas as pl
 import kerneltest as kt
 from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import Precision
-from kerneltest.execute.cache import BoundedStore
-from kerneltest.execute.formula_check import compare_closely, compare_formula
+from kerneltest.execute.bounded_store import BoundedStore
+from kerneltest.execute.formula import Formula
+from kerneltest.judge.formula import compare_closely
 from kerneltest.oracle.expectation import Expectation
 
 
@@ -27,11 +28,14 @@ def test_a_wrong_case_is_compared_without_rounding_once_for_all_backends(monkeyp
 
     asked: Counter[str] = Counter()
 
-    def count(item: Any, case: Any, *rest: Any, **more: Any) -> Any:
-        asked[case.id] += 1
-        return compare_formula(item, case, *rest, **more)
+    compare = Formula._compare
 
-    monkeypatch.setattr("kerneltest.execute.two_questions.compare_formula", count)
+    def count(formula: Formula, *, specials: bool = False) -> Any:
+        if specials:
+            asked[formula.key] += 1
+        return compare(formula, specials=specials)
+
+    monkeypatch.setattr(Formula, "_compare", count)
     pairing = kt.oracle_for(kernel, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(64,))})(np.exp)
     result = kt.check(pairing, backends=["interpret", "simulate:sm_90"], depth="quick", minimize=0)
     assert {each.record.backend for each in result.findings} == {"interpret", "simulate:sm_90"}

@@ -15,8 +15,8 @@ from kerneltest.api import Result
 from kerneltest.backends import registry
 from kerneltest.backends.interpret import Interpret
 from kerneltest.core.details import ErrorCause, Mismatch, MismatchCause
-from kerneltest.execute.formula_check import rounding_cause
 from kerneltest.judge.compare import compare
+from kerneltest.judge.formula import rounding_cause
 from kerneltest.records.sharpness import Informativeness
 from kerneltest.report.text.suspect_text import format_suspect
 

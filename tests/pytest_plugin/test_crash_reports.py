@@ -202,7 +202,7 @@ def _watched(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> tuple[Watchdo
 
     monkeypatch.setattr(watchdog, "_EVERY", 0.05)
     monkeypatch.setattr(watchdog, "GRACE", 0.3)
-    monkeypatch.setattr(watchdog, "_exit", end)
+    monkeypatch.setattr(watchdog.exit_guard, "leave", end)
     monkeypatch.setattr(watchdog.faulthandler, "dump_traceback", lambda file: None)
     monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", lambda *args, **more: None)
     dog = Watchdog(journal, 0.2, _Log(), lambda doing, failure: given_up.append(failure))

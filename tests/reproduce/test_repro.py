@@ -21,7 +21,7 @@ from kerneltest.plan.signatures import signatures
 from kerneltest.records.record_files import RecordWriter, load_arguments, read_plan, read_records, write_plan
 from kerneltest.records.schema import Record
 from kerneltest.reproduce import rejudge, script_writer, standalone
-from kerneltest.reproduce.script_writer import literal_source
+from kerneltest.trace.jaxpr_source import NoSourceError, literal
 from tests import forked
 from tests.plugins import PLUGINS
 
@@ -340,10 +340,10 @@ def test_an_unknown_folder_case_or_backend_is_said(project: Path, capsys: pytest
 
 def test_text_of_a_record_stays_text_in_a_script() -> None:
     for value in ("'''\"\"\"\n$kernel \\", float("-inf"), (1,), ("a", [True, None, {"b": 0.1}])):
-        assert literal_source(value).isascii()
-        assert eval(literal_source(value), {"float": float}) == value
-    with pytest.raises(TypeError, match="object is not a literal"):
-        literal_source(object())
+        assert literal(value).isascii()
+        assert eval(literal(value), {"float": float}) == value
+    with pytest.raises(NoSourceError):
+        literal(object())
 
 
 CRAFTED = """

@@ -5,12 +5,11 @@ Reads one request per line from standard input and answers each with one line.
 
 import os
 import re
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from kerneltest.backends.workers import answer_requests
+from kerneltest.core.children import answer_requests, run_tool
 
 # XLA contracts products and sums as well. Triton is about to change its own default.
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
@@ -149,7 +148,7 @@ def _assemble(ptx: str, arch: int, folder: Path) -> str:
     source = folder / "kernel.ptx"
     source.write_text(ptx, encoding="utf-8")
     command = [get_ptxas(arch).path, "-v", f"--gpu-name={sm_arch_from_capability(arch)}", str(source)]
-    run = subprocess.run([*command, "-o", str(folder / "kernel.cubin")], capture_output=True, text=True, check=False)
+    run = run_tool([*command, "-o", str(folder / "kernel.cubin")])
     if run.returncode:
         said = (run.stderr.strip() or f"exit code {run.returncode}").splitlines()
         verdict = "resource_exceeded" if "too much shared data" in run.stderr else "compile_error"

@@ -7,7 +7,7 @@ import base64
 import os
 from typing import Any
 
-from kerneltest.backends.workers import answer_requests
+from kerneltest.core.children import answer_requests
 
 
 def compile_module(module: bytes, target: str) -> str:

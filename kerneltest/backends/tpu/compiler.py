@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kerneltest.backends.workers import answer_requests
+from kerneltest.core.children import answer_requests
 
 # Lets libtpu run on a machine without a TPU, in several processes.
 _ENVIRONMENT = {

@@ -25,6 +25,7 @@ from kerneltest.core.details.memory_faults import (
     Visit,
 )
 from kerneltest.core.details.wrong_values import (
+    SLIGHT,
     ErrorCause,
     InputModified,
     Mismatch,
@@ -55,6 +56,7 @@ Detail = (
 
 __all__ = [
     "ISSUES",
+    "SLIGHT",
     "Access",
     "Crashed",
     "Detail",

@@ -6,6 +6,8 @@ from typing import Literal
 
 from kerneltest.core.details.base import BaseDetail, format_index, kernel_prefix
 
+SLIGHT = 1 / 16  # an error relative to the larger of both numbers: below it something was rounded, above it lost
+
 
 class ErrorCause(StrEnum):
     """The cause of wrong values."""

@@ -13,8 +13,8 @@ from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import source_line
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.batching import kernel_inputs
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.claims import kernel_inputs
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
@@ -259,7 +259,7 @@ def measure_coverage(pairing: Pairing, pairing_id: str, depth: str) -> PairingCo
             item, _ = pairs[0]
             try:
                 kernel = recorder.kernel(cache.tracer.trace(item.pairing, signature, item.backend.platform))
-                inputs = [kernel_inputs(item, case, cache) for item, case in pairs]
+                inputs = [kernel_inputs(item.pairing, case, cache) for item, case in pairs]
                 outputs = kernel([np.stack(column) for column in zip(*inputs, strict=True)])
             except (Failure, UnknownError) as error:
                 coverage.left_out.add(str(error).partition("\n")[0])

@@ -16,9 +16,8 @@ from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import GroupName, Verdict, VerdictKind
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.batching import kernel_inputs
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.formula_check import NotPromotedError, formula_kernel
+from kerneltest.execute.claims import kernel_inputs, wide_tracer
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_case
@@ -130,7 +129,7 @@ class SignatureCases:
           A case with its item, and the largest difference relative to the largest result; None if that is unknown.
         """
         if self._inputs is None:
-            columns = zip(*(kernel_inputs(item, case, plain) for item, case in self.pairs), strict=True)
+            columns = zip(*(kernel_inputs(item.pairing, case, plain) for item, case in self.pairs), strict=True)
             self._inputs = [np.stack(column) for column in columns]
         if not self._is_evaluated:
             self._is_evaluated, self._own = True, _own(original, self._inputs)
@@ -152,10 +151,9 @@ class SignatureCases:
     def _without_rounding(self, cache: Cache, traced: Traced) -> _Outputs:
         item, case = self.pairs[0]
         try:
-            return list(formula_kernel(item, case, cache, traced)(self._inputs or []))
-        except NotPromotedError:
-            return None
-        except Exception:  # told where the case is judged
+            trace_wide = wide_tracer(item.pairing, case.signature, item.backend, cache, traced)
+            return list(cache.formulas.kernel(traced, trace_wide)(self._inputs or []))
+        except Exception:  # a kernel that NumPy cannot evaluate, or told where the case is judged
             return None
 
 

@@ -1,18 +1,16 @@
 """A run of `kerneltest mutate`: the pairings of test files one after another, with progress and results."""
 
-import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Self
 
-from pebble import ProcessExpired, ProcessPool
+from pydantic import TypeAdapter
 
+from kerneltest.core.children import Answer, Child, ChildEndedError, Children
 from kerneltest.core.ids import PairingId
-from kerneltest.core.processes import depend_on_parent
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
@@ -93,31 +91,30 @@ def open_session(task: Task, pairing: Pairing) -> tuple[MutationSession, list[Ke
     return session, session.mutants(operators)
 
 
+_TASK, _TRIALS = TypeAdapter(Task), TypeAdapter(list[Trial])
+_MUTANTS = TypeAdapter(list[KernelMutant])
 _SESSIONS: dict[Task, tuple[MutationSession, list[KernelMutant]]] = {}  # of a worker
 
 
-def _initialize() -> None:
-    """Makes a worker exit with the command, and never with status 0, which its pool would not notice."""
-    depend_on_parent()
-    leave = os._exit
-    os._exit = lambda status: leave(status or 1)
+def _serve() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return _answer
 
 
-def _open(task: Task) -> list[KernelMutant]:
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Answers a request of `MutationPool`, in a child: it opens a session, judges mutants or runs the kernel."""
+    task = _TASK.validate_python(request["task"])
     if task not in _SESSIONS:
         _SESSIONS.clear()
-        _SESSIONS[task] = open_session(task, import_pairings(task.suite)[task.name])
-    return _SESSIONS[task][1]
-
-
-def _judge(task: Task, numbers: Sequence[int]) -> list[tuple[int, Trial]]:
-    mutants = _open(task)
-    return [(number, _SESSIONS[task][0].judge(mutants[number])) for number in numbers]
-
-
-def _run_kernel(task: Task) -> None:
-    _open(task)
-    _SESSIONS[task][0].run_kernel()
+        try:
+            _SESSIONS[task] = open_session(task, import_pairings(task.suite)[task.name])
+        except UnfitPairingError as error:
+            return {"unfit": str(error)}
+    session, mutants = _SESSIONS[task]
+    if "numbers" in request:
+        return {"trials": _TRIALS.dump_python([session.judge(mutants[i]) for i in request["numbers"]], mode="json")}
+    if request.get("runs_kernel"):
+        session.run_kernel()
+    return {"mutants": _MUTANTS.dump_python(mutants, mode="json")}
 
 
 class MutationPool:
@@ -126,16 +123,17 @@ class MutationPool:
     def __init__(self, jobs: int) -> None:
         """Prepares for `jobs` processes, which start once there is something to judge."""
         self._jobs = jobs
-        self._pool = ProcessPool(jobs, initializer=_initialize, context=get_context("spawn")) if jobs > 1 else None
+        self._children = Children(lambda: Child(_serve, "the process", "spawn")) if jobs > 1 else None
+        self._threads = ThreadPoolExecutor(jobs)
         self._session: MutationSession | None = None  # of this process
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.stop()  # type: ignore[no-untyped-call]
-            self._pool.join()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._children is not None:
+            self._children.close()
 
     def open(self, task: Task, pairing: Pairing) -> Sequence[KernelMutant]:
         """Returns the mutants of a pairing.
@@ -143,15 +141,21 @@ class MutationPool:
         Raises:
           UnfitPairingError: as `plan_items` does, or the kernel ends the process that makes them.
         """
-        if self._pool is None:
+        if self._children is None:
             self._session, mutants = open_session(task, pairing)
             return mutants
-        opened = [self._pool.schedule(_open, args=(task,)) for _ in range(self._jobs)]
+        opened = [self._ask(task) for _ in range(self._jobs)]
         try:
-            found: Sequence[KernelMutant] = opened[0].result()
-        except ProcessExpired as expired:
-            raise UnfitPairingError(f"the kernel itself ends its process ({expired})") from expired
-        return found
+            answer = opened[0].result()
+        except ChildEndedError as ended:
+            raise UnfitPairingError(f"the kernel itself ends its process ({ended.cause})") from ended
+        if "unfit" in answer:
+            raise UnfitPairingError(answer["unfit"])
+        return _MUTANTS.validate_python(answer["mutants"])
+
+    def _ask(self, task: Task, **request: Any) -> Future[Answer]:
+        assert self._children is not None
+        return self._threads.submit(self._children.ask, {"task": _TASK.dump_python(task, mode="json"), **request})
 
     def judge(self, task: Task, mutants: Sequence[KernelMutant]) -> Iterator[tuple[int, Trial]]:
         """Yields the number of each mutant with its trial, as they end.
@@ -160,28 +164,27 @@ class MutationPool:
           task: the task that was opened last.
           mutants: all of its mutants.
         """
-        if self._pool is None:
+        if self._children is None:
             assert self._session is not None
             for number, mutant in enumerate(mutants):
                 yield number, self._session.judge(mutant)
             return
         numbers = range(len(mutants))
         chunks = [list(numbers[start : start + _CHUNK]) for start in numbers[::_CHUNK]]
-        asked: dict[Future[list[tuple[int, Trial]]], list[int]] = {}
-        asked |= {self._pool.schedule(_judge, args=(task, chunk)): chunk for chunk in chunks}
+        asked = {self._ask(task, numbers=chunk): chunk for chunk in chunks}
         kernel_problem: str | None = None  # None until the unchanged kernel has run
         while asked:
             for future in as_completed(list(asked)):
                 chunk = asked.pop(future)
                 try:
-                    yield from future.result()
-                except ProcessExpired as expired:  # one of them ended it: judge each by itself
+                    yield from zip(chunk, _TRIALS.validate_python(future.result()["trials"]), strict=True)
+                except ChildEndedError as ended:  # one of them ended it: judge each by itself
                     if len(chunk) > 1:
-                        asked |= {self._pool.schedule(_judge, args=(task, [each])): [each] for each in chunk}
+                        asked |= {self._ask(task, numbers=[number]): [number] for number in chunk}
                         continue
                     if kernel_problem is None:
                         kernel_problem = self._find_kernel_problem(task)
-                    was_killed = expired.exitcode == -signal.SIGKILL
+                    was_killed = ended.status == -signal.SIGKILL
                     note = kernel_problem or (
                         "its process was killed, perhaps because memory ran out" if was_killed else ""
                     )
@@ -190,10 +193,9 @@ class MutationPool:
 
     def _find_kernel_problem(self, task: Task) -> str:
         """Runs all cases on the unchanged kernel; returns a message if it ends its process, and "" otherwise."""
-        assert self._pool is not None
         try:
-            self._pool.schedule(_run_kernel, args=(task,)).result()
-        except ProcessExpired:
+            self._ask(task, runs_kernel=True).result()
+        except ChildEndedError:
             return "the kernel itself ends the process in which it runs"
         return ""
 

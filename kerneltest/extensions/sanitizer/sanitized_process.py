@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from kerneltest.backends.workers import Worker
+from kerneltest.core.children import Child
 from kerneltest.core.details import Access, Detail, MemoryFault, Race, Raised, Stated, Visit
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -391,7 +391,9 @@ def _run_process(
     result = _ProcessResult()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        child = Worker(_MODULE, f"the process under {setup.tool}", tool_command(setup.tool, folder), _ENVIRONMENT)
+        child = Child(
+            _MODULE, f"the process under {setup.tool}", under=tool_command(setup.tool, folder), environment=_ENVIRONMENT
+        )
         try:
             begin(cases[0])
             _initialise(child, setup)
@@ -417,7 +419,7 @@ def _run_process(
     return result
 
 
-def _initialise(child: Worker, setup: ToolSetup) -> None:
+def _initialise(child: Child, setup: ToolSetup) -> None:
     zone = _ZONE if setup.tool == GUARDS else 0
     settings = {"platform": setup.platform, "device": setup.device, "x64": setup.x64, "zone": zone}
     try:

@@ -5,8 +5,6 @@ The first line of its input names the device, and each further line the folder o
 outputs is exactly as large as they are; outputs get theirs by donation.
 """
 
-import json
-import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kerneltest.core.children import answer_requests
 from kerneltest.extensions.sanitizer.device_memory import DeviceDriver, GuardedArray
 
 try:
@@ -104,23 +103,18 @@ def _numpy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype if dtype.type.__module__ == "numpy" else np.dtype(f"u{dtype.itemsize}")
 
 
-def main() -> None:
-    """Replies to the requests on standard input until it is closed."""
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # keeps the output of libraries out of the replies
-    runner: CaseRunner | None = None
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            if runner is None:
-                runner = CaseRunner(request)
-                reply: dict[str, Any] = {}
-            else:
-                reply = runner.run(Path(request["folder"]))
-        except Exception as error:
-            reply = _error_reply(error)
-        print(json.dumps(reply), file=replies, flush=True)
+_runners: list[CaseRunner] = []  # of this process: none before the first request, then one
+
+
+def _reply(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if _runners:
+            return _runners[0].run(Path(request["folder"]))
+        _runners.append(CaseRunner(request))
+    except Exception as error:
+        return _error_reply(error)
+    return {}
 
 
 if __name__ == "__main__":
-    main()
+    answer_requests(_reply)

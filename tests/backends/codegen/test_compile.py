@@ -21,7 +21,7 @@ from kerneltest.backends.codegen import tiers as compiler
 from kerneltest.backends.codegen.tiers import lower
 from kerneltest.backends.codegen.triton_compiler import CompileError, _check_shared
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.workers import Workers
+from kerneltest.core.children import Children
 from kerneltest.core.failures import Failure
 from kerneltest.core.files import DiskStore
 from kerneltest.core.targets import TARGETS
@@ -132,7 +132,7 @@ def test_float64_in_a_float32_kernel_is_seen_in_the_assembly() -> None:
 def test_answers_are_kept_and_recalled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (kernel,) = lower(_traced(_add, n=64), TARGETS["sm_90"])
     first = compiler.compile_kernel(kernel, TARGETS["sm_90"])
-    monkeypatch.setattr(Workers, "ask", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(Children, "ask", lambda *_: pytest.fail("compiled again"))
     assert compiler.compile_kernel(kernel, TARGETS["sm_90"]) == first
     monkeypatch.undo()
     monkeypatch.setattr(compilation, "_store", DiskStore(folder))

@@ -2,7 +2,6 @@
 
 import importlib.util
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +17,7 @@ from kernels.pipeline_copy import pipeline_copy
 from kernels.vector_add import vector_add
 from kerneltest.backends.codegen import xla_cuda
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.workers import Worker, Workers
+from kerneltest.core.children import Child, Children
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.trace.tracing import trace_function
@@ -66,11 +65,11 @@ def test_without_it_the_reason_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def dying_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    workers = Workers("tests.dying_compiler", "XLA's CUDA compiler")
-    monkeypatch.setattr(xla_cuda.COMPILER, "workers", workers)
+    children = Children(lambda: Child("tests.dying_compiler", "XLA's CUDA compiler"))
+    monkeypatch.setattr(xla_cuda.COMPILER, "children", children)
     monkeypatch.setattr(metadata, "version", lambda name: "1")
     yield
-    workers.close()
+    children.close()
 
 
 @pytest.mark.parametrize(
@@ -113,46 +112,3 @@ def test_llvm_aborts_in_a_process_of_its_own() -> None:
     assert finding.verdict in ("crash", "compile_error")  # an MLIR check of some versions comes first
     assert "tcgen05.commit" in finding.message
     assert kt.check(PAIRINGS["mosaic_gpu"], backends=["compile:xla-sm_90"], depth="quick").ok
-
-
-@pytest.fixture
-def worker() -> Iterator[Worker]:
-    made = Worker("tests.stubborn", "the child")
-    yield made
-    made.close()
-
-
-def test_a_child_is_kept_between_questions(worker: Worker) -> None:
-    first, second = (worker.ask({"do": "answer"}, 20)["pid"] for _ in range(2))
-    assert first == second
-
-
-def test_what_a_child_says_comes_with_its_answer(worker: Worker) -> None:
-    assert worker.ask({"do": "talk"}, 20)["stderr"] == "a warning\n"
-    assert worker.ask({"do": "answer"}, 20)["stderr"] == ""
-
-
-@pytest.mark.parametrize(
-    ("do", "verdict", "words"),
-    [
-        ("die", "crash", "the child died with exit code 7: about to die$"),
-        ("die with a stack trace", "crash", "the child died with exit code 7: LLVM ERROR: Cannot select: intrinsic$"),
-        ("hang", "hang", "the child did not answer within 2 s and was killed"),
-    ],
-)
-def test_the_end_of_a_child_is_one_lost_answer(worker: Worker, do: str, verdict: str, words: str) -> None:
-    before = worker.ask({"do": "answer"}, 20)["pid"]
-    with pytest.raises(Failure, match=words) as caught:
-        worker.ask({"do": do}, 2)
-    assert caught.value.verdict == verdict
-    assert worker.ask({"do": "answer"}, 20)["pid"] != before
-
-
-def test_threads_are_served_side_by_side_and_children_are_reused() -> None:
-    workers = Workers("tests.stubborn", "the child")
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            pids = {answer["pid"] for answer in pool.map(lambda _: workers.ask({"do": "answer"}, 20), range(12))}
-        assert 1 <= len(pids) <= 2
-    finally:
-        workers.close()

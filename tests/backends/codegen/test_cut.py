@@ -18,7 +18,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import Primitive
 
-from kerneltest.backends.codegen.repro_script import ReducedProgram, reduce_program, write_script
+from kerneltest.backends.codegen.reduction import ReducedProgram, reduce_program
 from kerneltest.backends.codegen.tiers import lower
 from kerneltest.core.details import NotBuilt
 from kerneltest.core.dtypes import ShapeDtype
@@ -26,6 +26,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.evaluator import inline_jaxpr
+from kerneltest.trace.jaxpr_source import lowering_script
 from kerneltest.trace.tracing import Traced, trace_function
 from tests.sample import elementwise
 
@@ -185,7 +186,7 @@ def test_a_kernel_written_whole_lowers_to_the_same_code() -> None:
     (kernel,) = lower(traced, SM_90)
     (call,) = traced.calls
     namespace: dict[str, Any] = {}
-    exec(write_script(inline_jaxpr(call.equation.params["jaxpr"]).steps, SM_90, call.grid, {}), namespace)
+    exec(lowering_script(inline_jaxpr(call.equation.params["jaxpr"]).steps, SM_90, call.grid, {}), namespace)
     inputs = tuple(ShapeDtype(i.shape, np.dtype(i.dtype)) for i in namespace["inputs"])
     (written,) = lower(trace_function(namespace["call"], inputs, "again"), SM_90)
     changes = [line for line in difflib.ndiff(_numberless(kernel.text), _numberless(written.text)) if line[0] != " "]

@@ -12,7 +12,7 @@ from kerneltest.backends import compilation
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.tpu import tiers as compiler
-from kerneltest.backends.workers import Workers
+from kerneltest.core.children import Children
 from kerneltest.core.failures import Failure
 from kerneltest.core.files import DiskStore
 from kerneltest.core.targets import TPUS
@@ -53,7 +53,7 @@ def test_answers_are_kept_and_recalled(folder: Path, monkeypatch: pytest.MonkeyP
         artifact = backend.prepare(blocked((64, 256), (8, 128)))
         assert isinstance(artifact, Artifact)
         told.append(artifact.facts)
-        monkeypatch.setattr(Workers, "ask", lambda *_: pytest.fail("compiled again"))
+        monkeypatch.setattr(Children, "ask", lambda *_: pytest.fail("compiled again"))
     assert told[0] == told[1]
 
 
@@ -81,7 +81,7 @@ def test_what_does_not_compile_is_told(case: str) -> None:
 
 
 def test_blocks_that_alone_take_more_than_there_is_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Workers, "ask", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(Children, "ask", lambda *_: pytest.fail("asked"))
     (backend,) = resolve(["compile:tpu-v4"])
     with pytest.raises(Failure, match="needs 20 MiB of VMEM, but may use only 16 MiB") as caught:
         backend.prepare(blocked((2560, 1024), (2560, 1024)))
@@ -106,7 +106,7 @@ def test_a_libtpu_that_does_not_fit_is_unavailable_with_the_one_that_does(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.setattr(compiler, "version", lambda: "0.0.1")
-    monkeypatch.setattr(Workers, "ask", lambda *_: {"verdict": "compile_error", "message": said, "stderr": ""})
+    monkeypatch.setattr(Children, "ask", lambda *_: {"verdict": "compile_error", "message": said, "stderr": ""})
     compiler.problem.cache_clear()
     (backend,) = resolve(["compile:tpu-v6e"])
     reason = backend.unavailable()
@@ -126,7 +126,7 @@ def test_a_compiler_that_dies_or_hangs_costs_one_finding(
         raise Failure(Verdict(verdict), f"XLA's TPU compiler {words}", "the end of stderr")
 
     monkeypatch.setattr(compiler, "version", lambda: "0.0.1")
-    monkeypatch.setattr(Workers, "ask", ask)
+    monkeypatch.setattr(Children, "ask", ask)
     (backend,) = resolve(["compile:tpu-v5e"])
     with pytest.raises(Failure, match=f"kernel kernel for tpu-v5e: XLA's TPU compiler {words}") as caught:
         backend.prepare(blocked((64, 256), (8, 128)))
@@ -140,7 +140,7 @@ def test_two_compile_at_once_and_the_end_of_one_costs_one_answer() -> None:
 
     def kill() -> None:
         while not ended.wait(0.005):  # far less than an answer takes
-            for worker in list(compiler.COMPILER.workers._busy):
+            for worker in list(compiler.COMPILER.children._busy):
                 worker.kill()
 
     killing = threading.Thread(target=kill)

@@ -1,0 +1,576 @@
+"""Claims about the outputs of calls, and their judgement: one path for ordinary values and for invariants.
+
+A claim is outputs of a call, the values that are accepted in their place with their bounds, and the check that asked
+for them. Outputs within the bounds of the oracle's rounding pass. Others pass if the kernel's formula is right and its
+own rounding explains them. In the end the formula itself is compared, without rounding.
+
+Invariants take an `InvariantContext` and yield `Variation`s of its plain call. An ordinary case is compared by the
+plain call itself.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+import numpy as np
+
+from kerneltest.backends.base import Backend
+from kerneltest.core.details import ErrorCause, MismatchCause
+from kerneltest.core.dtypes import Array, FloatFormat, widen
+from kerneltest.core.failures import DeclarationError, Guard
+from kerneltest.core.fingerprint import Fingerprint
+from kerneltest.core.precision import Precision
+from kerneltest.core.targets import Tier
+from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.formula import Formula, Take, TraceWide, whole
+from kerneltest.execute.item import Item, Outcome
+from kerneltest.judge.compare import Comparison, compare, is_wrong
+from kerneltest.judge.formula import (
+    OwnRounding,
+    follows_formula,
+    formula_cause,
+    formula_explains,
+    is_lost,
+    own_format,
+    own_rounding,
+    rounding_cause,
+)
+from kerneltest.judge.mismatch_evidence import mismatch_record
+from kerneltest.numerics.spread import ErrorShare
+from kerneltest.oracle.expectation import Expectation, ExpectedOutputs, Outputs
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.signatures import Signature
+from kerneltest.records.evidence import BudgetPart, budget_parts, vacuous_bound_note
+from kerneltest.records.journal import Phase
+from kerneltest.records.schema import FormulaAnswer, Record
+from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
+from kerneltest.trace.tracing import Traced
+from kerneltest.trace.walk import computes_floats
+
+BIT_FOR_BIT = "bit for bit"
+WITHOUT_ROUNDING = "without rounding"
+_BY_OWN_FORMULA = ", or the rounding of the kernel's own formula"
+_BY_BACKEND = MismatchCause(ErrorCause.BACKEND, None)
+_BY_OVERFLOW = MismatchCause(ErrorCause.OVERFLOW, None)
+
+Expect = Callable[[Outputs, Precision], ExpectedOutputs]
+
+
+class WrongOutputError(Exception):
+    """An output is wrong, and the caller does not want evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """A part of the outputs of a call, and its expected values.
+
+    Attributes:
+      label: the call in words, for messages: `first in a batch of two under jax.vmap`; "" for a plain call.
+      wanted: returns the expected values: `InvariantContext.by_oracle()`, `InvariantContext.as_plain_call()`, or a
+        function of the part and of the backend's `Precision`.
+      take: returns the part of all outputs, with the change of the inputs undone; by default all outputs unchanged.
+      gradient_of: for outputs that are gradients, the path of the leaf with respect to which each is one.
+      formula: the oracle's values for the part, to which it is held without rounding as well; None to ask only what
+        `wanted` asks.
+    """
+
+    label: str
+    wanted: Expect
+    take: Take = whole
+    gradient_of: tuple[str, ...] = ()
+    formula: Expectation | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variation:
+    """Another call of a kernel.
+
+    Attributes:
+      traced: the function to call: `InvariantContext.traced`, or a result of its `at` or `once`.
+      leaves: the inputs, in the shapes and dtypes that it was traced for.
+      checks: parts of its outputs with their expected values.
+      transformation: the transformation by which JAX made the function, such as `jax.vmap`. A backend that cannot run
+        its result, but runs the plain call, says nothing about the kernel.
+    """
+
+    traced: Traced
+    leaves: Outputs
+    checks: tuple[OutputCheck, ...]
+    transformation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InvariantContext:
+    """The input of an invariant: a case, and its plain call on a backend.
+
+    Attributes:
+      pairing, case, backend: of the call to vary. `case.signature` has the lengths, dtypes and static arguments.
+      traced: the plain call, traced.
+      arguments: the case's array arguments by path.
+      expectation: the oracle's values for them, with bounds.
+      cache: the cache that the cases of the pairing share.
+      seed: the run's seed.
+      depth: the run's depth.
+    """
+
+    pairing: Pairing
+    case: AnyCase
+    backend: Backend
+    traced: Traced
+    arguments: Mapping[str, Array]
+    expectation: Expectation
+    cache: Cache
+    seed: int = 0
+    depth: str = "quick"
+
+    @property
+    def leaves(self) -> Outputs:
+        """The array arguments of the plain call, in the pairing's order and the kernel's dtypes."""
+        return tuple(self.arguments[path] for path, _ in self.case.signature.dtypes)
+
+    def once(self, name: str, make: Callable[[], Traced]) -> Traced:
+        """Returns another traced function. It is traced and compiled only once for each signature.
+
+        Args:
+          name: distinguishes it from other functions that invariants trace for the same signature.
+          make: traces the function.
+        """
+        key = (self.case.signature, name)
+        if key not in self.cache.variation_traces:
+            self.cache.variation_traces[key] = self.cache.tracer.trace_variation(self.traced, make)
+        return self.cache.variation_traces[key]
+
+    def at(self, signature: Signature) -> Traced:
+        """Returns the kernel traced for another signature.
+
+        Args:
+          signature: such as `dataclasses.replace(context.case.signature, statics=...)`.
+
+        Raises:
+          Failure: the kernel cannot be traced for it.
+        """
+        return self.cache.trace_for(self.pairing, signature, self.backend)
+
+    def by_oracle(self, expectation: Expectation | None = None, part: Take = whole) -> Expect:
+        """Expects the oracle's values, within their bounds.
+
+        Args:
+          expectation: the oracle's values for other arguments; by default those for the case's.
+          part: returns the part of the oracle's outputs to compare with; by default all of them.
+        """
+        chosen = expectation or self.expectation
+
+        def wanted(outputs: Outputs, precision: Precision) -> ExpectedOutputs:
+            self.cache.enter_phase(Phase.EXPECTING)
+            expected = chosen.on(outputs, precision)
+            if part is whole:
+                return expected
+            sets = [
+                tuple(o[i] if i < len(o) else v for v, o in zip(chosen.values, expected.alternatives, strict=True))
+                for i in range(max(map(len, expected.alternatives), default=0))
+            ]
+            return replace(
+                expected,
+                values=part(chosen.values),
+                bounds=part(expected.bounds),
+                defined=part(chosen.defined),
+                alternatives=tuple(zip(*map(part, sets), strict=True)),
+            )
+
+        return wanted
+
+    def as_plain_call(self, part: Take = whole) -> Expect:
+        """Expects the outputs of the plain call, bit for bit, on a device; elsewhere the oracle's values and bounds.
+
+        Code for a CPU sums in an order that depends on the whole shape, even if the kernel's own order does not. A
+        kernel that is not reproducible has no order of its own.
+
+        Args:
+          part: returns the part of the plain call's outputs to compare with; by default all of them.
+        """
+        if self.backend.tier is not Tier.DEVICE or not self.pairing.reproducible:
+            return self.by_oracle(part=part)
+
+        def wanted(outputs: Outputs, precision: Precision) -> ExpectedOutputs:
+            self.cache.enter_phase(Phase.RUNNING)
+            defined = part(self.expectation.defined)
+            plain = map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves)))
+            values = tuple(
+                np.where(where, value, np.zeros_like(value)) for value, where in zip(plain, defined, strict=True)
+            )
+            bounds = tuple(np.where(where, 0.0, np.inf) for where in defined)
+            return ExpectedOutputs(values, bounds, bitwise=True, defined=defined)
+
+        return wanted
+
+
+def case_context(item: Item, case: AnyCase, cache: Cache) -> InvariantContext:
+    """Returns a case with its plain call on the backend of an item.
+
+    Raises:
+      Failure: the kernel cannot be traced, or the oracle failed.
+    """
+    traced = cache.trace_for(item.pairing, case.signature, item.backend)
+    expectation, _ = cache.expect(item.pairing, case, traced)
+    arguments = cache.arguments(item.pairing, case)
+    return InvariantContext(
+        item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed, item.depth
+    )
+
+
+def kernel_inputs(pairing: Pairing, case: AnyCase, cache: Cache) -> list[Array]:
+    """Returns a case's inputs in the order in which the kernel takes them."""
+    arguments = cache.arguments(pairing, case)
+    return [arguments[path] for path, _ in case.signature.dtypes]
+
+
+def wide_tracer(pairing: Pairing, signature: Signature, backend: Backend, cache: Cache, traced: Traced) -> TraceWide:
+    """Returns the function that traces a kernel in float64, as it is traced in its own dtypes."""
+
+    def trace_wide() -> Traced | None:
+        cache.enter_phase(Phase.TRACING)
+        return cache.tracer.trace_wide(pairing, signature, traced, backend.platform if traced.by_platform else "")
+
+    return trace_wide
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The claim that outputs of a call are among the accepted values.
+
+    Attributes:
+      outputs: the outputs, or a part of them.
+      expected: the accepted values.
+      check: which asked for them.
+      precision: the backend's arithmetic.
+      formula: the formula of the call.
+      tolerance: the error model in words, or `BIT_FOR_BIT`.
+      signed_zeros: whether -0 and +0 differ.
+      own_format: in which the kernel's own formula may explain outputs beyond the bounds; None if it may not.
+      asks_formula: whether the formula must be right, too.
+      evaluate_apart: returns what NumPy computes where compiled code was seen to differ, or None; None for calls whose
+        findings do not state a cause.
+    """
+
+    outputs: Outputs
+    expected: ExpectedOutputs
+    check: OutputCheck
+    precision: Precision
+    formula: Formula
+    tolerance: str
+    signed_zeros: bool
+    own_format: FloatFormat | None
+    asks_formula: bool
+    evaluate_apart: Callable[[], Outputs | None] | None = None
+
+    def compare(self, noise: float) -> list[Comparison]:
+        """Compares each output; `noise` is the absolute error that the oracle's own rounding may leave in a zero."""
+        expected = self.expected
+        alternatives = expected.alternatives or [()] * len(self.outputs)
+        return [
+            compare(actual, value, bound, signed_zeros=self.signed_zeros, noise=noise, alternatives=others)
+            for actual, value, bound, others in zip(
+                self.outputs, expected.values, expected.bounds, alternatives, strict=True
+            )
+        ]
+
+    def own_rounding(self, comparisons: Sequence[Comparison]) -> OwnRounding | None:
+        """Returns the rounding of the kernel's own formula; None if it may not explain outputs, or is unknown."""
+        if self.own_format is None:
+            return None
+        loose = self.check.wanted(self.outputs, self.precision.never_exact()).bounds
+        arithmetic = SampleArithmetic(self.own_format, self.precision)
+        return own_rounding(self.formula.own_samples, arithmetic, comparisons, loose)
+
+    def admitting(self, own: OwnRounding) -> "Claim":
+        """Returns the claim with the bounds that the kernel's own rounding admits."""
+        return replace(
+            self,
+            expected=replace(self.expected, bounds=own.admitted),
+            tolerance=f"{self.tolerance}{_BY_OWN_FORMULA}",
+        )
+
+
+def plain_claim(
+    context: InvariantContext,
+    outputs: Outputs,
+    precision: Precision,
+    *,
+    bitwise: bool,
+    evaluate_apart: Callable[[], Outputs | None],
+) -> Claim:
+    """Returns the claim that the outputs of the plain call are the oracle's.
+
+    Args:
+      context: the plain call.
+      outputs: what it gave.
+      precision: the backend's arithmetic.
+      bitwise: whether they must be equal bit for bit, but for the sign of zeros.
+      evaluate_apart: as in `Claim`.
+    """
+    pairing, case, cache, traced = context.pairing, context.case, context.cache, context.traced
+
+    def coming() -> Iterator[tuple[str, Callable[[], Sequence[Array]]]]:
+        for other in cache.later_cases(case):
+            if other.id in cache.expectations or other.id in cache.batch_inputs:
+                yield other.id, functools.partial(kernel_inputs, pairing, other, cache)
+
+    formula = Formula(
+        cache.formulas,
+        cache.enter_phase,
+        traced,
+        case.id,
+        lambda: context.leaves,
+        context.expectation,
+        trace_wide=wide_tracer(pairing, case.signature, context.backend, cache, traced),
+        coming=coming,
+    )
+    check = OutputCheck("", context.by_oracle(), formula=context.expectation)
+    expected = check.wanted(outputs, precision)
+    claim = _make_claim(pairing, check, outputs, expected, precision, formula, bitwise=bitwise)
+    return replace(claim, signed_zeros=pairing.signed_zeros, evaluate_apart=evaluate_apart)
+
+
+def claims_of(
+    context: InvariantContext, number: int, variation: Variation, outputs: Outputs, precision: Precision
+) -> Iterator[Claim]:
+    """Yields what a variation of the plain call claims, one check after another.
+
+    Args:
+      context: the plain call.
+      number: of the variation, among those of its invariant.
+      variation: the call.
+      outputs: what it gave.
+      precision: the backend's arithmetic.
+
+    Raises:
+      DeclarationError: a check expects values of other shapes.
+    """
+    inputs = Fingerprint.of(*variation.leaves)
+    for i, check in enumerate(variation.checks):
+        part = check.take(outputs)
+        expected = check.wanted(part, precision)
+        shapes, values, bounds = ([np.shape(x) for x in arrays] for arrays in (part, expected.values, expected.bounds))
+        if shapes != values or shapes != bounds:
+            raise DeclarationError(
+                f"the check {check.label!r} has outputs of shapes {shapes}, expected values of shapes {values} and "
+                f"bounds of shapes {bounds}, which must be equal"
+            )
+        formula = Formula(
+            context.cache.formulas,
+            context.cache.enter_phase,
+            variation.traced,
+            f"{context.case.id} {number}.{i} {inputs.text}",
+            lambda: variation.leaves,
+            check.formula or Expectation(expected.values, None, None),
+            check.take,
+        )
+        yield _make_claim(context.pairing, check, part, expected, precision, formula, bitwise=expected.bitwise)
+
+
+def _make_claim(
+    pairing: Pairing,
+    check: OutputCheck,
+    outputs: Outputs,
+    expected: ExpectedOutputs,
+    precision: Precision,
+    formula: Formula,
+    *,
+    bitwise: bool,
+) -> Claim:
+    tolerance = pairing.tolerance
+    return Claim(
+        outputs,
+        expected,
+        check,
+        precision,
+        formula,
+        BIT_FOR_BIT if bitwise else ": ".join(filter(None, (str(tolerance), expected.note))),
+        bitwise or pairing.signed_zeros,
+        own_format=None if bitwise else own_format(tolerance, formula.traced),
+        asks_formula=not bitwise and check.formula is not None and getattr(tolerance, "asks_formula", False),
+    )
+
+
+# The judgement of claims, one after another, and the record that results from it.
+
+
+@dataclass(slots=True)
+class _Judge:
+    context: InvariantContext
+    record: Record
+    with_evidence: bool
+    noise: float
+    guard: Guard  # of what is no part of a finding, and so has no time limit
+
+    def judge(self, claim: Claim) -> Outcome | None:
+        """Adds a claim to the record; returns the finding if it does not hold.
+
+        Raises:
+          WrongOutputError: it does not hold, without `with_evidence`.
+        """
+        before = self.record
+        self.context.cache.enter_phase(Phase.JUDGING)
+        comparisons: Sequence[Comparison] = claim.compare(self.noise)
+        cause = None
+        if is_wrong(comparisons):
+            claim, comparisons, cause = self._explain(claim, comparisons)
+        self._add(claim.expected, comparisons, claim.tolerance)
+        if is_wrong(comparisons):
+            return self._finding(claim, comparisons, claim.check.label, cause, claim.expected.shares)
+        self._note_use(claim, comparisons)
+        if not claim.asks_formula:
+            return None
+        answer, found = claim.formula.ask()
+        if found and not follows_formula(comparisons, found):
+            answer, found = FormulaAnswer(unanswered="its results are not those of its formula without rounding"), ()
+        if found:
+            self.record = before
+            self._add(claim.expected, found, WITHOUT_ROUNDING)
+        self.record = replace(self.record, formula=self.record.formula or answer)
+        label = f"{claim.check.label} {WITHOUT_ROUNDING}".lstrip()
+        return self._finding(claim, found, label, formula_cause(found), lambda output: ()) if found else None
+
+    def _explain(
+        self, claim: Claim, comparisons: Sequence[Comparison]
+    ) -> tuple[Claim, Sequence[Comparison], MismatchCause | None]:
+        """Returns a claim whose wrong outputs the kernel's own rounding explains, or the same with their cause."""
+        states_cause = self.with_evidence and claim.evaluate_apart is not None  # the cause is evidence, too
+        if claim.own_format is None and not states_cause:
+            return claim, comparisons, None
+        formula, own = claim.formula.evidence(), None
+        if formula and not is_wrong(formula) and (own := claim.own_rounding(comparisons)) is not None:
+            self.context.cache.enter_phase(Phase.JUDGING)
+            admitting = claim.admitting(own)
+            if not is_wrong(admitted := admitting.compare(self.noise)):
+                return admitting, admitted, None
+        if not states_cause:
+            return claim, comparisons, None
+        evaluated = claim.evaluate_apart() if claim.evaluate_apart is not None else None
+        if evaluated is not None and not is_wrong(replace(claim, outputs=evaluated).compare(self.noise)):
+            return claim, comparisons, _BY_BACKEND
+        return claim, comparisons, _find_cause(claim.formula, comparisons, formula, own)
+
+    def _add(self, expected: ExpectedOutputs, comparisons: Sequence[Comparison], tolerance: str) -> None:
+        """Adds the counts, the bound fraction and the ulps of comparisons to those of the record."""
+        record = self.record
+        used = [u for u in (record.bound_fraction, *(c.bound_fraction for c in comparisons)) if u is not None]
+        ulps = zip_longest(record.ulps, *(c.ulps for c in comparisons), fillvalue=0)
+        undefined = sum(int((~where).sum()) for where in expected.defined)
+        total = sum(c.actual.size for c in comparisons)
+        self.record = replace(
+            record,
+            compared=record.compared + sum(c.compared for c in comparisons),
+            bound_fraction=max(used, default=None),
+            ulps=tuple(map(sum, ulps)),
+            tolerance=tolerance,
+            defined=record.defined + total - undefined,
+            undefined=record.undefined + undefined,
+        )
+
+    def _finding(
+        self,
+        claim: Claim,
+        comparisons: Sequence[Comparison],
+        label: str,
+        cause: MismatchCause | None,
+        shares: Callable[[int], tuple[ErrorShare, ...]],
+    ) -> Outcome:
+        if not self.with_evidence:
+            raise WrongOutputError
+        context, pairing = self.context, self.context.pairing
+        number, comparison = next((i, each) for i, each in enumerate(comparisons) if each.wrong.any())
+        context.cache.enter_phase(Phase.JUDGING)
+        with context.cache.guard_evidence() as guard:
+            finding = mismatch_record(
+                self.record,
+                pairing,
+                context.case.signature,
+                context.arguments,
+                number,
+                comparison,
+                depth=context.depth,
+                structural=context.case.family.structural,
+                models_operands=self.record.tolerance == BIT_FOR_BIT
+                or getattr(pairing.tolerance, "models_operands", False),
+                guard=guard,
+                call=label,
+                cause=cause,
+                gradient_of=claim.check.gradient_of[number] if claim.check.gradient_of else "",
+            )
+            finding = replace(finding, error_budget=self._budget(shares, number, guard))
+        return Outcome(finding, context.arguments, comparison=comparison)
+
+    def _note_use(self, claim: Claim, comparisons: Sequence[Comparison]) -> None:
+        """Adds the error budget of an output that uses much of its bound, or whose bound is too wide to compare any."""
+        context, shares = self.context, claim.expected.shares
+        used, number = max(
+            ((c.bound_fraction, i) for i, c in enumerate(comparisons) if c.bound_fraction is not None), default=(0.0, 0)
+        )
+        if context.cache.exceeds_earlier_use(context.backend, context.case.family.name, used):
+            self.record = replace(self.record, error_budget=self._budget(shares, number, self.guard))
+        too_wide = [i for i, each in enumerate(comparisons) if each.vacuous or np.isinf(each.bound).any()]
+        if too_wide and not self.record.compared:
+            number = too_wide[0]
+            budget = self._budget(shares, number, self.guard)
+            message = self.guard.collect(
+                "explaining a bound", lambda: vacuous_bound_note(shares(number), claim.tolerance), ""
+            )
+            self.record = replace(self.record, error_budget=budget, message=message)
+
+    def _budget(
+        self, shares: Callable[[int], tuple[ErrorShare, ...]], number: int, guard: Guard
+    ) -> tuple[BudgetPart, ...]:
+        self.context.cache.enter_phase(Phase.EXPECTING)  # evaluates the oracle again
+        return guard.collect("dividing the error bound", lambda: budget_parts(shares(number)), ())
+
+
+def judge_claims(
+    context: InvariantContext, record: Record, claims: Iterable[Claim], *, with_evidence: bool = True
+) -> Outcome:
+    """Judges the claims about the outputs of a case.
+
+    Args:
+      context: the case.
+      record: a pass of the case, to which the results are added.
+      claims: the claims, made one at a time.
+      with_evidence: whether to collect evidence of a wrong output, which takes longer than everything else.
+
+    Returns:
+      A pass with the number of elements compared, or the finding of the first claim that does not hold.
+
+    Raises:
+      WrongOutputError: an output is wrong, without `with_evidence`.
+    """
+    cache = context.cache
+    noise = cache.noise(context.case, context.arguments)
+    judge = _Judge(context, record, with_evidence, noise, Guard(cache.process.internal_failures))
+    for claim in claims:
+        if (finding := judge.judge(claim)) is not None:
+            return finding
+    record = judge.record
+    if record.compared:
+        return Outcome(replace(record, message=""))
+    if record.undefined and not record.defined:
+        return Outcome(replace(record, message="nothing was compared: the oracle leaves all elements undefined"))
+    return Outcome(record)
+
+
+# The cause of wrong outputs; None if it is unknown.
+def _find_cause(
+    formula: Formula, outputs: Sequence[Comparison], found: Sequence[Comparison], own: OwnRounding | None
+) -> MismatchCause | None:
+    if is_wrong(found):
+        if not formula_explains(outputs, found):
+            return None
+        if not formula.is_right_unrounded():
+            return formula_cause(found)
+    elif not found:
+        return None
+    elif not computes_floats(formula.traced.jaxpr.jaxpr):
+        return _BY_BACKEND
+    cause = rounding_cause(outputs, own)
+    by_rounding = cause is not None and cause.what is ErrorCause.ROUNDING
+    return _BY_OVERFLOW if by_rounding and any(map(is_lost, outputs)) and formula.overflows_own_dtypes() else cause

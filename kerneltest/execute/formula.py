@@ -1,0 +1,307 @@
+"""The formulas of calls: kernels with their floats promoted to float64, evaluated in NumPy, and what that has shown."""
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure, exception_text, warn_of_recovery
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.bounded_store import BoundedStore
+from kerneltest.judge.compare import Comparison, is_wrong
+from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely, formula_answer
+from kerneltest.oracle.expectation import Expectation
+from kerneltest.records.journal import Phase
+from kerneltest.records.schema import FormulaAnswer
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.trace.scalars import UnknownError
+from kerneltest.trace.tracing import Traced
+from kerneltest.trace.walk import rounds_explicitly
+
+_MAX_BYTES = 2**26  # of comparisons, and of samples
+_MOST = 2**22  # elements in the inputs of cases that are evaluated at once
+_MOST_SAMPLED = 2**19  # the same, and in the outputs, of samples: all intermediate values are arrays
+
+_T = TypeVar("_T")
+
+
+class NotPromotedError(Exception):
+    """A kernel cannot be evaluated with its floats promoted; says why."""
+
+
+_Key = tuple[Traced, str]
+ReadLeaves = Callable[[], Sequence[Array]]
+TraceWide = Callable[[], Traced | None]
+Take = Callable[[tuple[Array, ...]], tuple[Array, ...]]
+
+
+def _sample_bytes(samples: Sequence[Array]) -> int:
+    return sum(each.nbytes for each in samples)
+
+
+def _comparison_bytes(found: Sequence[Comparison]) -> int:
+    return sum(each.bytes for each in found)
+
+
+@dataclass(slots=True)
+class FormulaStore:
+    """The kernels of a pairing with their floats promoted to float64, and answers about their formulas.
+
+    A wrong output is judged twice, on a fast path and on the prepared executable, and again on every other backend.
+    What a comparison finds without rounding is the same each time.
+
+    Attributes:
+      kernels: with their floats promoted, constants included where that is possible.
+      own_kernels: the same, with the constants of the kernels' own dtypes; the reason if there is none.
+      unrounded: the same without explicit rounding; None for a kernel that has none.
+      outputs: of `kernels`, evaluated ahead of their cases' turn.
+      samples: of `kernels` in the formula's arithmetic, evaluated ahead likewise.
+      sampled: how often samples were asked, by kernel.
+      unbatched: the kernels of which several cases cannot be sampled at once.
+      right: the answers for kernels and calls whose formula is not wrong.
+      comparisons: with the oracle, for calls with wrong outputs; () if they cannot be made.
+      own_samples: of `own_kernels` in an arithmetic, for such calls; () likewise.
+    """
+
+    kernels: dict[Traced, PromotedKernel] = field(default_factory=dict)
+    own_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
+    unrounded: dict[Traced, PromotedKernel | None] = field(default_factory=dict)
+    outputs: dict[_Key, tuple[Array, ...]] = field(default_factory=dict)
+    samples: BoundedStore[_Key, tuple[Array, ...]] = field(
+        default_factory=lambda: BoundedStore(_MAX_BYTES, _sample_bytes)
+    )
+    sampled: Counter[Traced] = field(default_factory=Counter)
+    unbatched: set[Traced] = field(default_factory=set)
+    right: dict[_Key, FormulaAnswer] = field(default_factory=dict)
+    comparisons: BoundedStore[_Key, Sequence[Comparison]] = field(
+        default_factory=lambda: BoundedStore(_MAX_BYTES, _comparison_bytes)
+    )
+    own_samples: BoundedStore[tuple[Traced, str, SampleArithmetic], Sequence[Array]] = field(
+        default_factory=lambda: BoundedStore(_MAX_BYTES, _sample_bytes)
+    )
+
+    def kernel(self, traced: Traced, trace_wide: TraceWide | None) -> PromotedKernel:
+        """Returns a function with its floats promoted to float64, traced in float64 if possible.
+
+        Raises:
+          NotPromotedError: there is none.
+        """
+        if trace_wide is None:
+            return self.own_kernel(traced)
+        if traced not in self.kernels:
+            wide = trace_wide()
+            found = _promote(wide) if wide is not None else None
+            self.kernels[traced] = found if isinstance(found, PromotedKernel) else self.own_kernel(traced)
+        return self.kernels[traced]
+
+    def own_kernel(self, traced: Traced) -> PromotedKernel:
+        """Returns a function with its floats promoted to float64, and the constants of its own dtypes.
+
+        Raises:
+          NotPromotedError: there is none.
+        """
+        if traced not in self.own_kernels:
+            self.own_kernels[traced] = _promote(traced)
+        found = self.own_kernels[traced]
+        if isinstance(found, str):
+            raise NotPromotedError(found)
+        return found
+
+
+def whole(outputs: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Takes all outputs."""
+    return outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """The formula of a call, evaluated in NumPy, and what is known of it.
+
+    Attributes:
+      store: of the pairing.
+      enter_phase: notes in the journal what the process does.
+      traced: the function that is called.
+      key: identifies the call among those of the function.
+      read_leaves: returns its inputs.
+      oracle: the oracle's values for it.
+      take: takes the outputs to compare with these values out of all.
+      trace_wide: traces the function in float64, as it is only for the kernel itself; None for other functions.
+      coming: yields the key and the inputs of coming calls, with which this one may be evaluated.
+    """
+
+    store: FormulaStore
+    enter_phase: Callable[[Phase], None]
+    traced: Traced
+    key: str
+    read_leaves: ReadLeaves
+    oracle: Expectation
+    take: Take = whole
+    trace_wide: TraceWide | None = None
+    coming: Callable[[], Iterable[tuple[str, ReadLeaves]]] = tuple
+
+    @property
+    def _kernel(self) -> PromotedKernel:
+        return self.store.kernel(self.traced, self.trace_wide)
+
+    def ask(self) -> tuple[FormulaAnswer, Sequence[Comparison]]:
+        """Asks whether the formula is right.
+
+        Returns:
+          The answer, and the comparison of each output if some element is wrong; otherwise ().
+        """
+        known, key = self.store.right, (self.traced, self.key)
+        if key not in known:
+            try:
+                found = self._compare()
+                answer = formula_answer(found)
+                if is_wrong(found):
+                    return answer, found
+            except NotPromotedError as error:
+                answer = FormulaAnswer(unanswered=str(error))
+            known[key] = answer
+        return known[key], ()
+
+    def evidence(self) -> Sequence[Comparison]:
+        """Returns the comparison of each output, of special values too; () if the formula cannot be evaluated."""
+
+        def compare() -> Sequence[Comparison]:
+            try:
+                found = self._compare(specials=True)
+                lost = any((each.wrong & ~np.isfinite(each.actual.astype(np.float64))).any() for each in found)
+                return self._compare() if lost and self._kernel.overflows(self.read_leaves()) else found
+            except NotPromotedError:
+                return ()
+
+        return self.store.comparisons.compute_once((self.traced, self.key), compare)
+
+    def _compare(self, *, specials: bool = False) -> list[Comparison]:
+        outputs = self.take(self._outputs())
+        self.enter_phase(Phase.EXPECTING)
+        return compare_closely(outputs, self.oracle, self._kernel.functions, self._samples, specials=specials)
+
+    def is_right_unrounded(self) -> bool:
+        """Returns whether the formula is right but for results that the kernel rounds explicitly."""
+        if self.traced not in self.store.unrounded:
+            made = _promote(self.traced, rounds=False) if rounds_explicitly(self.traced.jaxpr.jaxpr) else None
+            self.store.unrounded[self.traced] = made if isinstance(made, PromotedKernel) else None
+        if (kernel := self.store.unrounded[self.traced]) is None:
+            return False
+        leaves = self.read_leaves()
+        try:
+            outputs = _explained(lambda: kernel([leaf[None] for leaf in leaves]))
+            sample = functools.partial(_sample, kernel, leaves, FORMULA_ARITHMETIC)
+            return not is_wrong(compare_closely([each[0] for each in outputs], self.oracle, kernel.functions, sample))
+        except NotPromotedError:
+            return False
+
+    def overflows_own_dtypes(self) -> bool:
+        """Returns whether a finite intermediate result is too large for the dtype that it has in the kernel."""
+        leaves = self.read_leaves()
+        try:
+            return _explained(lambda: self.store.own_kernel(self.traced).overflows_own_dtypes(leaves))
+        except NotPromotedError:
+            return False
+
+    def own_samples(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
+        """Returns samples of the outputs, with the constants of the kernel's own dtypes; () if that is impossible.
+
+        Returns:
+          The outputs, (samples, *shape), whose row 0 is not rounded.
+        """
+
+        def sample() -> Sequence[Array]:
+            leaves = self.read_leaves()
+            self.enter_phase(Phase.EXPECTING)
+            try:
+                return self._take_samples(_sample(self.store.own_kernel(self.traced), leaves, arithmetic))
+            except NotPromotedError:
+                return ()
+
+        return self.store.own_samples.compute_once((self.traced, self.key, arithmetic), sample)
+
+    # Evaluates the outputs with those of coming calls.
+    def _outputs(self) -> tuple[Array, ...]:
+        kernel, known = self._kernel, self.store.outputs
+        self.enter_phase(Phase.RUNNING)
+        if (self.traced, self.key) not in known:
+            leaves = self.read_leaves()
+            most = _MOST // (1 + sum(leaf.size for leaf in leaves))
+            others = [(key, read()) for key, read in itertools.islice(self.coming(), most)]
+            keys, inputs = [self.key, *(key for key, _ in others)], [leaves, *(each for _, each in others)]
+            try:
+                results = _explained(lambda: kernel([np.stack(column) for column in zip(*inputs, strict=True)]))
+            except NotPromotedError:
+                if not others:
+                    raise
+                keys = keys[:1]  # another case may be the cause
+                results = _explained(lambda: kernel([leaf[None] for leaf in leaves]))
+            for row, key in enumerate(keys):
+                known[self.traced, key] = tuple(output[row] for output in results)
+        return known.pop((self.traced, self.key))
+
+    # Evaluates samples with those of coming calls. These need not ask for samples, so at most as many are evaluated
+    # ahead as have asked.
+    def _samples(self) -> tuple[Array, ...]:
+        kernel, store = self._kernel, self.store
+        store.sampled[self.traced] += 1
+        if (found := store.samples.pop((self.traced, self.key), None)) is not None:
+            return self._take_samples(found)
+        leaves = self.read_leaves()
+        size = sum(leaf.size for leaf in leaves) + sum(math.prod(each.shape) for each in self.traced.outputs)
+        most = min(store.sampled[self.traced] - 1, _MOST_SAMPLED // (1 + FORMULA_ARITHMETIC.rows * size))
+        known = store.right, store.samples
+        coming = (each for each in self.coming() if not any((self.traced, each[0]) in answers for answers in known))
+        others = list(itertools.islice(coming, 0 if self.traced in store.unbatched else most))
+        inputs = [leaves, *(read() for _, read in others)]
+        columns = [np.stack(column) for column in zip(*inputs, strict=True)]
+        try:
+            results = _explained(lambda: kernel.sample_cases(columns, FORMULA_ARITHMETIC))
+        except NotPromotedError:
+            if not others:
+                raise
+            store.unbatched.add(self.traced)  # as where cases take different branches
+            return self._take_samples(_sample(kernel, leaves, FORMULA_ARITHMETIC))
+        for row, (key, _) in enumerate(others, 1):
+            store.samples[self.traced, key] = tuple(output[row].copy() for output in results)
+        return self._take_samples(tuple(output[0] for output in results))
+
+    def _take_samples(self, samples: tuple[Array, ...]) -> tuple[Array, ...]:
+        if self.take is whole or not samples:
+            return samples
+        rows = [self.take(tuple(output[row] for output in samples)) for row in range(len(samples[0]))]
+        return tuple(np.stack(column) for column in zip(*rows, strict=True))
+
+
+def _promote(traced: Traced, *, rounds: bool = True) -> PromotedKernel | str:
+    try:
+        return _explained(lambda: PromotedKernel(traced, rounds=rounds))
+    except NotPromotedError as error:
+        return str(error)
+
+
+def _sample(kernel: PromotedKernel, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
+    return _explained(lambda: kernel.sample(leaves, arithmetic))
+
+
+def _explained(evaluate: Callable[[], _T]) -> _T:
+    """Evaluates a kernel.
+
+    Raises:
+      NotPromotedError: NumPy cannot evaluate it.
+      Failure: the evaluation hangs.
+    """
+    try:
+        return evaluate()
+    except Exception as error:
+        if isinstance(error, Failure) and error.verdict is Verdict.HANG:
+            raise
+        if isinstance(error, NotPromotedError):
+            raise
+        warn_of_recovery(error, "evaluating a kernel without rounding", UnknownError)
+        raise NotPromotedError(f"it cannot be evaluated in NumPy: {exception_text(error)}") from error

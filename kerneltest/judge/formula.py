@@ -1,0 +1,305 @@
+"""The formula of a kernel: whether it is right, how far it rounds, and what it says of the cause of wrong values.
+
+Whether the formula is right is decided without rounding: the kernel's outputs with its floats promoted to float64 are
+compared with the oracle's as closely as arithmetic of 40 bits allows. This admits every right algorithm, and no
+tolerance hides a wrong one. Rounding is judged by the oracle's own, which bounds that of most kernels. One that
+computes the same in another order or form may round differently, so it is also held against its own formula, computed
+in float32 or wider throughout.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kerneltest.core.details import SLIGHT, ErrorCause, MismatchCause
+from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_float, parse_dtype, widen
+from kerneltest.core.precision import FLOAT32
+from kerneltest.declare.error_models import Rounding, Tolerance
+from kerneltest.judge.compare import Comparison, compare, is_wrong
+from kerneltest.numerics.rounding_bounds import (
+    FORMULA_FORMAT,
+    NEGLIGIBLE,
+    SPREAD_FACTOR,
+    RoundingLimit,
+    bound_from_spread,
+    formula_precision,
+)
+from kerneltest.numerics.spread import spread_of
+from kerneltest.oracle.expectation import Expectation
+from kerneltest.records.schema import FormulaAnswer
+from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
+from kerneltest.trace.tracing import Traced
+
+FORMULA_ARITHMETIC = SampleArithmetic(FORMULA_FORMAT, constants=True)
+
+
+def compare_closely(
+    outputs: Sequence[Array],
+    expectation: Expectation,
+    functions: frozenset[str],
+    sample: Callable[[], Sequence[Array]],
+    *,
+    specials: bool = False,
+) -> list[Comparison]:
+    """Compares outputs without rounding with the oracle's values.
+
+    They are held first to what no formula moves, then to what the oracle's operations may move in arithmetic of 40
+    bits, then to what the kernel's may, each only if the one before does not admit them.
+
+    Args:
+      outputs: the kernel's outputs without rounding.
+      expectation: the oracle's values.
+      functions: the functions that the kernel calls, by their names in `Precision.ulps`.
+      sample: returns samples of the outputs in `FORMULA_ARITHMETIC`, (samples, *shape).
+      specials: whether a result that is NaN or infinite is wrong where the other one is finite. Kernels overflow
+        elsewhere in their own dtypes, so that this is evidence and no finding.
+
+    Returns:
+      The comparison of each output; its bound is infinite where the elements were not compared.
+    """
+    bounds = [
+        _least_bound(got, value, defined & (specials | _both_finite(got, value)))
+        for got, value, defined in zip(outputs, expectation.values, expectation.defined, strict=True)
+    ]
+    precision, limits = formula_precision(functions), expectation.formula or ()
+    alternatives: list[tuple[Array, ...]] = [()] * len(outputs)
+
+    def compare_all() -> list[Comparison]:
+        return [
+            compare(got, value, bound, signed_zeros=False, alternatives=others)
+            for got, value, bound, others in zip(outputs, expectation.values, bounds, alternatives, strict=True)
+        ]
+
+    found = compare_all()
+    if limits and is_wrong(found):
+        pairs = list(zip(bounds, limits, outputs, strict=True))
+        bounds = [bound + limit.at(precision) if is_float(got.dtype) else bound for bound, limit, got in pairs]
+        alternatives = [
+            limit.alternatives(precision) if isinstance(limit, RoundingLimit) and not is_float(got.dtype) else ()
+            for _, limit, got in pairs
+        ]
+        found = compare_all()
+    if is_wrong(found):
+        bounds = [bound + _movement(each) for bound, each in zip(bounds, sample(), strict=True)]
+        found = compare_all()
+    return found
+
+
+def _both_finite(got: Array, value: Array) -> Array:
+    return np.isfinite(got.astype(np.float64)) & np.isfinite(np.asarray(value, np.float64))
+
+
+# The difference that is not seen whatever the formula; infinite for elements that are not compared.
+def _least_bound(got: Array, value: Array, compared: Array) -> Array:
+    if not is_float(got.dtype):
+        return np.where(compared, 0.0, np.inf)
+    size = _finite_size(value)
+    bound = NEGLIGIBLE * size + FLOAT32.smallest_subnormal / 2
+    if got.dtype != np.float64:  # stored in 8 bits
+        bound = bound + float_format(got.dtype).ulp(size) / 2
+    return np.where(compared, bound, np.inf)
+
+
+# How far each element of an output moves in samples; infinite where it jumps.
+def _movement(samples: Array) -> Array:
+    if not is_float(samples.dtype):
+        return np.where((samples != samples[:1]).any(0), np.inf, 0.0)
+    spread = spread_of(samples.astype(np.float64))
+    return np.where(spread.lost, np.inf, SPREAD_FACTOR * spread.deviation)
+
+
+def formula_answer(found: Sequence[Comparison]) -> FormulaAnswer:
+    """Returns the answer that comparing each output without rounding gives."""
+    compared = sum(int(np.isfinite(each.bound).sum()) for each in found)
+    fraction = max((each.bound_fraction for each in found if each.bound_fraction is not None), default=None)
+    return FormulaAnswer(compared, fraction)
+
+
+def follows_formula(outputs: Sequence[Comparison], formula: Sequence[Comparison]) -> bool:
+    """Returns whether outputs are those of the formula up to rounding, where the formula is wrong.
+
+    They are not if the kernel rounds on purpose, for example by adding and subtracting a large number.
+    """
+    return all(
+        not (compare(own.actual, widen(each.actual), own.bound, signed_zeros=False).wrong & each.wrong).any()
+        for own, each in zip(outputs, formula, strict=True)
+    )
+
+
+def formula_explains(outputs: Sequence[Comparison], formula: Sequence[Comparison]) -> bool:
+    """Returns whether most outputs with a wrong formula are nearer to it than to the oracle's, up to rounding."""
+    nearer = farther = 0
+    for own, each in zip(outputs, formula, strict=True):
+        got, wide, without = (np.asarray(array, np.float64) for array in (own.actual, own.expected, each.actual))
+        with np.errstate(all="ignore"):
+            near = np.abs(got - without) <= np.maximum(own.bound, np.abs(got - wide) / 2)
+        near |= (np.isnan(got) & np.isnan(without)) | (got == without)
+        nearer += int((near & each.wrong).sum())
+        farther += int((~near & each.wrong).sum())
+    return nearer > farther
+
+
+def formula_cause(found: Sequence[Comparison]) -> MismatchCause:
+    """Returns a wrong formula as the cause of wrong values, from the comparison of each output."""
+    size = max(map(_relative_error, found))
+    return MismatchCause(ErrorCause.FORMULA, size if size and math.isfinite(size) else None)
+
+
+# The largest finite error of wrong elements, relative to the largest expected value.
+def _relative_error(found: Comparison) -> float:
+    error = _error(found)[found.wrong]
+    most = float(np.max(error[np.isfinite(error)], initial=0.0))
+    largest = float(np.max(_finite_size(found.expected), initial=0.0))
+    return most / largest if largest else most
+
+
+# The rounding of a kernel whose formula is right.
+
+MOST_UNSTABLE = 64.0
+"""The largest ratio of the bound by a kernel's own formula to that by the oracle's; above, the formula is unstable.
+
+A backward stable one is not: it loses no more than rounding each input would, as with Welford's variance (Higham,
+"Accuracy and Stability of Numerical Algorithms", 2002, section 1.5).
+"""
+
+_BACKWARD_STABLE = 4.0  # the largest error / bound by rounded inputs: Welford's is 1, that of E[x^2] - E[x]^2 over 200
+_UNSTABLE_SLACK = 4.0  # of the oracle's bound: what an unstable formula may lose in fact
+
+_FLOAT64 = float_format(np.dtype(np.float64))
+_DIGIT = 10.0  # a value of which the oracle keeps a digit is so many times as large as its bound
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRounding:
+    """The rounding of a kernel's own formula.
+
+    Attributes:
+      bounds: the largest error of each output's elements, the rounding of the output itself included.
+      admitted: the same, but close to those of the oracle where the kernel's formula may lose over `MOST_UNSTABLE`
+        times as much.
+    """
+
+    bounds: tuple[Array, ...]
+    admitted: tuple[Array, ...]
+
+
+def own_format(tolerance: Tolerance, traced: Traced) -> FloatFormat | None:
+    """Returns the format in which a kernel's own formula is sampled; None if the pairing declares other bounds.
+
+    It is the policy of the tolerance, not the kernel's dtypes: a sum that is kept in bfloat16 is not admitted.
+    """
+    if not isinstance(tolerance, Rounding):
+        return None
+    if tolerance.compute != "input":
+        return float_format(parse_dtype(tolerance.compute))
+    floats = (float_format(leaf.dtype) for leaf in traced.inputs if is_float(leaf.dtype))
+    return max(floats, key=lambda fmt: fmt.unit_roundoff, default=FLOAT32)
+
+
+def own_rounding(
+    sample: Callable[[SampleArithmetic], Sequence[Array]],
+    arithmetic: SampleArithmetic,
+    outputs: Sequence[Comparison],
+    loose: Sequence[Array],
+) -> OwnRounding | None:
+    """Returns how far a kernel's own formula moves when each of its operations is rounded as a machine would.
+
+    Args:
+      sample: returns samples of each output, (samples, *shape), whose row 0 is not rounded; () if that is impossible.
+      arithmetic: of the samples.
+      outputs: the comparison of each output within the bounds of the oracle's rounding.
+      loose: such bounds for a machine that rounds even representable results: an oracle may be exact by chance.
+
+    Returns:
+      None if there are no samples.
+    """
+    fmt = arithmetic.fmt
+    if not (samples := sample(arithmetic)):
+        return None
+    own, admitted = [], []
+    for number, (each, output, most) in enumerate(zip(samples, outputs, loose, strict=True)):
+        if not is_float(output.actual.dtype):
+            own.append(output.bound)
+            admitted.append(output.bound)
+            continue
+        exact = np.asarray(output.expected, np.float64)
+        moved = _moved(exact, each, fmt)  # around the oracle's values: the rounding of a kernel's constants counts
+        size = _finite_size(exact)
+        own.append(np.maximum(output.bound, moved + float_format(output.actual.dtype).ulp(size + moved) / 2))
+        most = np.maximum(output.bound, most)
+        # Where the oracle itself keeps no digit, none can be lost.
+        unstable = (own[-1] > MOST_UNSTABLE * most) & (size > _DIGIT * most)
+        stable = _UNSTABLE_SLACK * most
+        rounded_inputs = SampleArithmetic(_FLOAT64, inputs=fmt.unit_roundoff)
+        if unstable.any() and (perturbed := sample(rounded_inputs)):
+            by_inputs = _moved(perturbed[number][0], perturbed[number], fmt)
+            stable = np.maximum(stable, _BACKWARD_STABLE * by_inputs)
+        admitted.append(np.where(unstable, np.minimum(stable, own[-1]), own[-1]))
+    return OwnRounding(tuple(own), tuple(admitted))
+
+
+# The bound that samples make around exact values.
+def _moved(exact: Array, samples: Array, fmt: FloatFormat) -> Array:
+    spread = spread_of(np.concatenate([exact[None], samples[1:].astype(np.float64)]))
+    return np.where(spread.lost, 0.0, bound_from_spread(exact, spread, fmt.unit_roundoff))
+
+
+def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> MismatchCause | None:
+    """Returns the cause of wrong values of a kernel whose formula is right; None if NaN or an infinity is expected.
+
+    Args:
+      found: the comparison of each output within the oracle's bounds.
+      own: the rounding of the kernel's own formula, if it is known.
+    """
+    if any((each.wrong & ~_can_be_rounded(each)).any() for each in found):
+        return None  # not lost to rounding
+    if own is not None and all(_is_within(each, bound) for each, bound in zip(found, own.bounds, strict=True)):
+        ratios = [_largest_ratio(bound, each.bound, each) for each, bound in zip(found, own.bounds, strict=True)]
+        return _cause(ErrorCause.UNSTABLE, max(ratios))
+    return _cause(ErrorCause.ROUNDING, max(_largest_ratio(_error(each), _allowed(each), each) for each in found))
+
+
+def is_lost(found: Comparison) -> bool:
+    """Returns whether a wrong element is not finite, or its first digit is wrong."""
+    actual = found.actual.astype(np.float64)
+    size = np.maximum(np.abs(np.asarray(found.expected, np.float64)), np.abs(actual))
+    return bool((found.wrong & ~(np.isfinite(actual) & (_error(found) <= SLIGHT * size))).any())
+
+
+# Rounding makes no difference in NaN, an infinity or the sign of a zero.
+def _can_be_rounded(found: Comparison) -> Array:
+    expected = np.asarray(found.expected, np.float64)
+    return np.asarray(np.isfinite(expected) & ((expected != 0) | (found.actual != 0)))
+
+
+def _cause(what: ErrorCause, size: float) -> MismatchCause:
+    return MismatchCause(what, size if math.isfinite(size) else None)
+
+
+# The bounds, but at least half a step: any error of an exact result would be infinitely large.
+def _allowed(found: Comparison) -> Array:
+    if not is_float(found.actual.dtype):
+        return np.maximum(found.bound, 0.5)
+    return np.maximum(found.bound, float_format(found.actual.dtype).ulp(_finite_size(found.expected)) / 2)
+
+
+def _finite_size(values: Array) -> Array:
+    wide = np.asarray(values, np.float64)
+    return np.where(np.isfinite(wide), np.abs(wide), 0.0)
+
+
+def _error(found: Comparison) -> Array:
+    with np.errstate(all="ignore"):
+        return np.abs(found.actual.astype(np.float64) - found.expected)
+
+
+def _is_within(found: Comparison, bound: Array) -> bool:
+    return not (found.wrong & ~(_error(found) <= bound)).any()
+
+
+# The largest ratio among the wrong elements; infinite if one of them is not finite or must be exact.
+def _largest_ratio(size: Array, bound: Array, found: Comparison) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.max(np.nan_to_num(size / bound, nan=np.inf, posinf=np.inf)[found.wrong], initial=0.0))
