@@ -183,7 +183,7 @@ def check(
     none: tuple[Suspect, ...] = ()
     found = guard.collect("searching for suspects", search, none)
     beside = [planned.items[0].record(f.verdict, f.detail) for f in cache.process.take_internal_failures()]
-    cache.pool.close()
+    cache.process.pool.close()
     if case and not outcomes:
         raise ValueError(
             f"{pairing_id(pairing)} has no case {case} at depth {depth} with seed {seed}; ids depend on the pairing's "
@@ -254,7 +254,7 @@ def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str
         cache = _cache(pairing, dtype)
         reason = backend.unavailable()
         record = run_case(item, case, cache).record if not reason else item.record(Verdict.UNAVAILABLE, reason)
-        cache.expectations.clear()  # there may be thousands of examples, and they rarely recur
+        cache.expectations.cases.clear()  # there may be thousands of examples, and they rarely recur
         if record.verdict is Verdict.UNAVAILABLE:
             raise AssertionError(f"{backend.id} unavailable: {record.message}")
         if record.verdict is Verdict.INTERNAL_ERROR and record.detail is not None:

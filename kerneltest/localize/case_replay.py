@@ -465,7 +465,7 @@ def _replays(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: st
             except Failure:
                 yield None
     finally:
-        cache.pool.close()
+        cache.process.pool.close()
 
 
 def variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, cache: Cache) -> Iterator[Variation]:
@@ -481,13 +481,15 @@ def variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, c
     Raises:
       Failure: the kernel cannot be traced, or the backend does not support it.
     """
-    traced = cache.trace_for(pairing, case.signature, backend)
+    traced = cache.traces.of(pairing, case.signature, backend)
     if reason := backend.unsupported_reason(traced):
         raise Failure(Verdict.UNAVAILABLE, reason)
     if sum(math.prod(each.shape) for each in (*traced.inputs, *traced.outputs)) > _MOST_ELEMENTS:
         raise Failure(Verdict.UNAVAILABLE, "too large to be replayed")
-    expectation, _ = cache.expect(pairing, case, traced)
-    context = InvariantContext(pairing, case, backend, traced, cache.arguments(pairing, case), expectation, cache)
+    expectation, _ = cache.expectations.of(pairing, case, traced)
+    context = InvariantContext(
+        pairing, case, backend, traced, cache.expectations.arguments(pairing, case), expectation, cache
+    )
     if family in INVARIANTS:
         with keep_retraced_lines():
             calls = list(INVARIANTS[family].vary(context))

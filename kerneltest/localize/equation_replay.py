@@ -237,7 +237,7 @@ def equation_replays(
             try:
                 for variation in variations(pairing, case, family, backend, cache):
                     key = id(variation.traced)
-                    plain = variation.traced is cache.trace_for(pairing, case.signature, backend)
+                    plain = variation.traced is cache.traces.of(pairing, case.signature, backend)
                     if key not in kernels:
                         wide = trace_in_float64(pairing, case.signature, variation.traced) if plain else None
                         kernels[key] = EvaluatedKernel(variation.traced, wide, dict(case.signature.dims))
@@ -247,7 +247,7 @@ def equation_replays(
             except (Failure, UnknownError):
                 continue
     finally:
-        cache.pool.close()
+        cache.process.pool.close()
 
 
 def _formula(
@@ -256,4 +256,4 @@ def _formula(
     """Returns the oracle's values to which outputs are held without rounding; None if it is not."""
     if check.formula is not None or not plain:
         return check.formula
-    return cache.expect(pairing, case, variation.traced)[0]
+    return cache.expectations.of(pairing, case, variation.traced)[0]

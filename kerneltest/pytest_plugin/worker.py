@@ -14,8 +14,9 @@ from kerneltest.core.files import DiskStore
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict, worst
-from kerneltest.execute.cache import Cache, ProcessState
+from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import PriorAttempts, run_item
 from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.execute.verdict_key import verdict_key
@@ -166,7 +167,7 @@ class ItemWorker:
             self._watchdog.stop()
         if self._writer is not None:
             self._writer.close()
-        self.cache.pool.close()
+        self.cache.process.pool.close()
         self.cache.process.journal.close()
         if self._log is not None:
             exit_guard.remove_rule(self._report_exit)

@@ -146,7 +146,7 @@ class SanitizedGroup(Group):
         result = self._results.pop(case.id)
         if isinstance(result, Failure):
             raise result.with_traceback(None)
-        traced = cache.trace_for(item.pairing, case.signature, item.backend)
+        traced = cache.traces.of(item.pairing, case.signature, item.backend)
         errors = [error for error in result.errors if _is_in_kernel(traced, error)]
         if errors:
             raise failure_of(tool, errors, result.arrays, lambda error: _site(traced, error))
@@ -178,14 +178,14 @@ class SanitizedGroup(Group):
             for each in cases.values():
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 try:
-                    traces[each.id] = cache.trace_for(item.pairing, each.signature, item.backend)
+                    traces[each.id] = cache.traces.of(item.pairing, each.signature, item.backend)
                     exported.append(_export(item, each, cache, traces[each.id], folder))
                 except Failure as failure:
                     self._results[each.id] = failure
 
             def begin(started: ExportedCase) -> None:
-                cache.begin_case(item.name, cases[started.id])
-                cache.enter_phase(Phase.RUNNING)
+                cache.process.begin_case(item.name, cases[started.id])
+                cache.process.enter_phase(Phase.RUNNING)
 
             setup = _setup(tool, item.backend.id)
             try:
@@ -194,7 +194,7 @@ class SanitizedGroup(Group):
                 )
             except Failure as failure:
                 self._results |= {each.id: failure for each in exported}
-        cache.begin_case(item.name, case)
+        cache.process.begin_case(item.name, case)
 
 
 def _is_quarantined(item: Item, case: AnyCase) -> bool:
@@ -209,9 +209,9 @@ def _setup(tool: str, platform: str) -> ToolSetup:
 
 
 def _export(item: Item, case: AnyCase, cache: Cache, traced: Traced, folder: Path) -> ExportedCase:
-    arguments = cache.arguments(item.pairing, case)
+    arguments = cache.expectations.arguments(item.pairing, case)
     names = tuple(path for path, _ in case.signature.dtypes)
-    cache.enter_phase(Phase.COMPILING)
+    cache.process.enter_phase(Phase.COMPILING)
     write_kernel(traced, [arguments[name] for name in names], item.backend.id, folder)
     return ExportedCase(case.id, folder, names)
 
