@@ -24,8 +24,8 @@ from kerneltest.core.failures import Failure
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.trace.batched_interpreter.machine import UnknownError
-from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, InterpreterRules
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced, trace
 
 ROOT = Path(__file__).parent.parent
@@ -101,7 +101,7 @@ class Measured:
         self.seconds["NumPy, run"] += time.perf_counter() - started
         started = time.perf_counter()
         first = [leaf[None] for leaf in inputs[0]]
-        by_jax = BatchedKernel(traced, use_jax_interpreter=True)(first)
+        by_jax = BatchedKernel(traced, InterpreterRules())(first)
         self.seconds["JAX's interpreter in NumPy, first case"] += time.perf_counter() - started
         same = all(one.tobytes() == other.tobytes() for one, other in zip(rows(first), by_jax, strict=True))
         self.counts["signatures"] += 1

@@ -69,7 +69,6 @@ class Finding:
         return f"<Finding {self.verdict} on {self.backend}, {self.signature}: {first[:_MOST_TEXT]}>"
 
     def _repr_html_(self) -> str:
-        """Returns the finding's card, which a notebook shows."""
         title, *lines = format_finding(self.record, self.arguments)
         return render_card(title, lines)
 
@@ -113,7 +112,6 @@ class Result:
         return format_result(self._headline(), self.suspects, self._remarks())
 
     def _repr_html_(self) -> str:
-        """Returns the cards of the result and of its suspects, which a notebook shows."""
         return render_result(self._headline(), self.suspects, self._remarks(), good=self.ok)
 
     def _headline(self) -> str:
@@ -207,7 +205,6 @@ def _finding(outcome: Outcome) -> Finding:
 
 @hide_frames
 def _settle(backends: str | Sequence[str], orders: int, **others: Any) -> tuple[RunSettings, tuple[Backend, ...]]:
-    """Returns the settings of a run, and the backends that they select."""
     words = (backends,) if isinstance(backends, str) else tuple(backends)
     return RunSettings(backends=words, orders=orders, **others), resolve(words, orders)
 
@@ -215,7 +212,6 @@ def _settle(backends: str | Sequence[str], orders: int, **others: Any) -> tuple[
 def _find_suspects(
     records: Sequence[Record], items: Sequence[Item], cache: Cache, seconds: float
 ) -> tuple[Suspect, ...]:
-    """Returns the suspects, each with the smallest case that a search of `seconds` finds."""
     blocks = {i.pairing_id: {name: d.block for name, d in i.pairing.dims.items() if d.block} for i in items[:1]}
     smallest: list[Reproducer] = []
     for _ in range(REDUCTION_ROUNDS if seconds else 0):
@@ -265,5 +261,5 @@ def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str
 
 @functools.lru_cache(maxsize=16)
 def _cache(pairing: Pairing, dtype: str) -> Cache:
-    """Returns the cache that all examples of a pairing and dtype share."""
+    # All examples of a pairing and dtype share it.
     return Cache()

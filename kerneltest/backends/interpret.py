@@ -13,13 +13,13 @@ from kerneltest.core.failures import Failure, warn_of_recovery
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, InterpreterRules
 from kerneltest.trace.index_maps import IndexMappedCall, calls_with_index_maps
 from kerneltest.trace.jax_environment import fast_compile_options
 from kerneltest.trace.jaxpr_digest import equation_kinds
 from kerneltest.trace.local_kernels import exchange_in
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.runnable import uses_outer_references
-from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced, device_problem, kernel_device
 
 LOSES_OUTER_WRITES = jax.__version_info__ < (0, 12)
@@ -87,7 +87,7 @@ def _rows(traced: Traced) -> BatchedKernel:
         raise
     except Exception as error:
         warn_of_recovery(error, "preparing to evaluate a kernel in NumPy", UnknownError)
-        return BatchedKernel(traced, use_jax_interpreter=True)
+        return BatchedKernel(traced, InterpreterRules())
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class NumpyEvaluation:
 
     @property
     def kinds(self) -> frozenset[Hashable]:
-        return frozenset() if self.rows.uses_jax_interpreter else equation_kinds(self.traced.jaxpr)
+        return frozenset() if isinstance(self.rows.rules, InterpreterRules) else equation_kinds(self.traced.jaxpr)
 
     def check_blocks(self, leaves: Sequence[Array]) -> None:
         """Checks that the blocks that prefetched scalars choose lie inside their arrays.
@@ -132,10 +132,10 @@ class NumpyEvaluation:
 
     def is_faithful(self, leaves: Sequence[Array]) -> bool:
         """Checks whether JAX's own interpreter, with its operations in NumPy as well, gives the same bits."""
-        if self.rows.uses_jax_interpreter:
+        if isinstance(self.rows.rules, InterpreterRules):
             return True
         whole = [leaf[None] for leaf in leaves]
-        pairs = zip(self.rows(whole), BatchedKernel(self.traced, use_jax_interpreter=True)(whole), strict=True)
+        pairs = zip(self.rows(whole), BatchedKernel(self.traced, InterpreterRules())(whole), strict=True)
         return all(one.tobytes() == other.tobytes() for one, other in pairs)
 
 

@@ -17,8 +17,7 @@ from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.batched_interpreter.pallas_call import NumpyInterpretedCall
-from kerneltest.trace.evaluator import UNINITIALISED, UNWRITTEN, PartialArray, evaluate, require_defined
+from kerneltest.trace.batched_interpreter.kernel_rules import NumpyInterpretedCall
 from kerneltest.trace.grid_rewrites import rewrite_for_interpreter
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter as gpu
 from kerneltest.trace.jax_compat import tpu_interpreter as tpu
@@ -27,6 +26,7 @@ from kerneltest.trace.jax_compat.patches import disable_debugging_in_callbacks
 from kerneltest.trace.jax_compat.tpu_memory import ChooseFill as AnyFill
 from kerneltest.trace.jax_compat.tpu_memory import layout_of, overhanging_alias
 from kerneltest.trace.jax_environment import fast_compile_options
+from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN, PartialArray, PartialKernel, require_defined
 from kerneltest.trace.platform_dispatch import DIALECT_MODULES, INTERPRETED_TPU, abstract_platform
 from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.runnable import outer_references, uses_outer_references
@@ -153,7 +153,8 @@ class Interpreted:
     def run(self, leaves: Sequence[Array]) -> Outputs:
         try:
             with jax.default_device(kernel_device("cpu")), disable_debugging_in_callbacks():
-                outputs = evaluate(self.traced, leaves, lambda e, operands: _run_call(self.calls[id(e)], operands))
+                kernel = PartialKernel(self.traced, lambda e, operands: _run_call(self.calls[id(e)], operands))
+                outputs = kernel(leaves)
         except Failure:
             raise
         except Exception as error:

@@ -24,8 +24,8 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.patches import interpret_directly, keep_jax_frames
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, user_line
 from kerneltest.trace.local_kernels import mesh_size, on_devices
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.runnable import run_eagerly, runnable
-from kerneltest.trace.scalars import UnknownError
 from kerneltest.trace.tracing import Traced
 
 # Words by which JAX, XLA and the drivers report these causes, while they compile and while a kernel runs.

@@ -80,8 +80,7 @@ def add_setting(parser: argparse.ArgumentParser, name: str, option: str, **diffe
 
 
 class _PassOn(argparse.Action):
-    """Appends an option to the arguments that pytest gets, under the last of its names."""
-
+    # Under the last of the option's names.
     def __call__(
         self, parser: object, namespace: argparse.Namespace, values: object, option_string: object = ""
     ) -> None:
@@ -107,7 +106,7 @@ def pass_to_pytest(parser: argparse.ArgumentParser, without: Collection[str] = (
 
 
 def _complete(action: argparse.Action, setting: Setting[Any]) -> None:
-    """Has argcomplete offer the texts that a setting may have."""
+    # argcomplete reads this attribute.
     if setting.kind.choices:
         action.completer = lambda **_: setting.kind.choices  # type: ignore[attr-defined]
 
@@ -133,7 +132,7 @@ def _seconds(text: str) -> float:
 
 def refuse(command: str, error: Exception) -> int:
     """Prints why a command cannot do its work; returns its exit status."""
-    from kerneltest.report.text.tables import lines_for_terminal
+    from kerneltest.report.text.lines import lines_for_terminal
 
     print(lines_for_terminal(f"kerneltest {command}: {error}"), file=sys.stderr)
     return UNUSABLE_INPUT

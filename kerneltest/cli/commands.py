@@ -35,7 +35,7 @@ def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.records.runs import overlay_runs, read_all
     from kerneltest.report.html.render_page import render
     from kerneltest.report.panels import PanelError, make_sections
-    from kerneltest.report.text.tables import for_terminal
+    from kerneltest.report.text.lines import for_terminal
 
     try:
         merged = overlay_runs(read_all(chosen.runs))
@@ -74,9 +74,9 @@ def _summary(chosen: argparse.Namespace) -> int:
     from kerneltest.records.runs import overlay_runs, read_all
     from kerneltest.report.counts import count_cells
     from kerneltest.report.sarif import github_annotations, sarif
+    from kerneltest.report.text.lines import for_terminal
     from kerneltest.report.text.markdown_summary import conformance_badge, markdown_summary, mutation_badge, write_badge
     from kerneltest.report.text.suspect_text import format_suspects
-    from kerneltest.report.text.tables import for_terminal
     from kerneltest.report.text.terminal_summary import matrix_lines
     from kerneltest.triage.suspects import suspects_in_overlay
 
@@ -98,9 +98,9 @@ def _summary(chosen: argparse.Namespace) -> int:
     if chosen.format == "github":
         shown = [*github_annotations(suspects, merged.pairings, runs)]
     else:
-        shown = [line for line, _ in format_suspects(suspects, merged.pairings)]
+        shown = [line.text for line in format_suspects(suspects, merged.pairings)]
         for run in runs:
-            shown += [run.name, *(line for line, _ in matrix_lines(run))]
+            shown += [run.name, *(line.text for line in matrix_lines(run))]
     for line in shown:
         print(for_terminal(line))
     print(for_terminal(str(counts)))
@@ -121,7 +121,7 @@ def _merge(chosen: argparse.Namespace) -> int:
     from kerneltest.records.record_files import write_plan
     from kerneltest.records.resume import JoinError, copy_files, failed_tests, merge_plans
     from kerneltest.records.runs import read_all
-    from kerneltest.report.text.tables import for_terminal
+    from kerneltest.report.text.lines import for_terminal
 
     try:
         runs = read_all(chosen.runs)
@@ -141,8 +141,8 @@ def _merge(chosen: argparse.Namespace) -> int:
             home.release()
     except (RecordError, JoinError, FolderError, OSError) as error:
         return refuse("merge", error)
-    for line, _ in ended.lines:
-        print(for_terminal(line.replace(str(beside), str(home.path))))
+    for line in ended.lines:
+        print(for_terminal(line.text.replace(str(beside), str(home.path))))
     for name in failed:
         print(for_terminal(f"failed, and is not a pairing: {name}"))
     return 0 if ended.green and not failed else 1
@@ -194,7 +194,7 @@ def _add_repro_arguments(parser: argparse.ArgumentParser) -> None:
 def _repro(chosen: argparse.Namespace) -> int:
     from kerneltest.core.verdicts import Verdict
     from kerneltest.report.counts import INTERNAL_ERROR_CODE
-    from kerneltest.report.text.tables import lines_for_terminal
+    from kerneltest.report.text.lines import lines_for_terminal
     from kerneltest.reproduce.rerun import ReproductionError, judge_again
 
     try:
@@ -264,7 +264,7 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _init(chosen: argparse.Namespace) -> int:
-    from kerneltest.report.text.tables import for_terminal
+    from kerneltest.report.text.lines import for_terminal
     from kerneltest.start.command_progress import CommandProgress
     from kerneltest.start.example_calls import (
         StartError,
@@ -298,7 +298,7 @@ def _init(chosen: argparse.Namespace) -> int:
 
 
 def _doctor(chosen: argparse.Namespace) -> int:
-    from kerneltest.report.text.tables import for_terminal
+    from kerneltest.report.text.lines import for_terminal
     from kerneltest.start.doctor import doctor_lines, list_backends
 
     backends = list_backends()

@@ -19,7 +19,7 @@ from kerneltest.numerics.rounding_bounds import SAMPLE_ROWS, sample_together
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
 from kerneltest.trace.jax_compat.source_lines import KernelFaultError
-from kerneltest.trace.scalars import UnknownError
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
 
 _MAX_SAMPLED = 2**16  # numbers in the samples of arguments and outputs, so that they fit into a processor's cache

@@ -20,7 +20,7 @@ from kerneltest.oracle.expectation import Expectation
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
-from kerneltest.trace.scalars import UnknownError
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import rounds_explicitly
 

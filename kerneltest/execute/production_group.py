@@ -46,7 +46,7 @@ from kerneltest.plan.production_sizes import (
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
-from kerneltest.trace.evaluator import format_element
+from kerneltest.trace.partial_arrays import format_element
 from kerneltest.trace.tracing import Traced, trace
 from kerneltest.trace.virtual_arrays import axis_indices
 

@@ -38,9 +38,9 @@ from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES
-from kerneltest.trace.evaluator import PartialArray, evaluate
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.jax_compat.source_lines import keep_retraced_lines
+from kerneltest.trace.partial_arrays import PartialArray, PartialKernel
 from kerneltest.trace.tracing import Call, Traced, kernel_device
 
 # The operations at which NaN and infinities appear or are lost during a run, and repairs of these operations.
@@ -323,7 +323,7 @@ class MutableKernel:
         self, leaves: Sequence[Array], run_call: RunCall, faults: list[Fault], substitutions: Mapping[Var, Var]
     ) -> SimulatedRun:
         with jax.default_device(kernel_device("cpu")):
-            outputs = evaluate(self.traced, list(map(_read_only, leaves)), run_call, substitutions)
+            outputs = PartialKernel(self.traced, run_call, substitutions)(list(map(_read_only, leaves)))
         values = tuple(np.asarray(output.values) for output in outputs)
         return SimulatedRun(values, tuple(output.undefined for output in outputs), tuple(faults))
 

@@ -27,16 +27,10 @@ from kerneltest.localize.case_replay import distinctive_cases, variations
 from kerneltest.localize.sites import LocatedJaxpr, SiteKey, locate_equations, site_key
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.trace.batched_interpreter.machine import (
-    BatchedEvaluator,
-    EquationFunction,
-    Rule,
-    promote_floats,
-)
-from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel, kernel_rule
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
-from kerneltest.trace.scalars import UnknownError
+from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.tracing import Traced, trace_in_float64
 from kerneltest.trace.walk import primitive_name
 
@@ -88,17 +82,16 @@ class EvaluatedRun:
     @cached_property
     def rounded(self) -> tuple[Array, ...]:
         """The outputs in the kernel's dtypes, with each float rounded to its dtype."""
-        outputs = self._evaluate(self._patch.apply(self._kernel.own), _RoundingRule(self._patch.unrounded))
+        outputs = self._evaluate(self._patch.apply(self._kernel.own), _RoundedRules(self._patch.unrounded))
         return tuple(x.astype(o.dtype, copy=False) for x, o in zip(outputs, self._kernel.traced.outputs, strict=True))
 
     @cached_property
     def formula(self) -> tuple[Array, ...]:
         """The outputs without rounding, float64 in place of floats of 16 bits or more."""
-        return self._evaluate(self._patch.apply(self._kernel.wide), kernel_rule)
+        return self._evaluate(self._patch.apply(self._kernel.wide), KernelRules(promotes=True))
 
-    def _evaluate(self, jaxpr: ClosedJaxpr, rule: Rule) -> tuple[Array, ...]:
-        with promote_floats():
-            kernel = BatchedKernel(replace(self._kernel.traced, jaxpr=jaxpr), rule=rule)
+    def _evaluate(self, jaxpr: ClosedJaxpr, rules: KernelRules) -> tuple[Array, ...]:
+        kernel = BatchedKernel(replace(self._kernel.traced, jaxpr=jaxpr), rules)
         leaves = [x.astype(np.float64) if is_promotable(x.dtype) else x for x in self._leaves]
         with jax.enable_x64(True), np.errstate(all="ignore"):
             return tuple(output[0] for output in kernel([leaf[None] for leaf in leaves]))
@@ -133,14 +126,15 @@ class EvaluatedKernel:
         return self.promoted.sample(leaves, arithmetic)
 
 
-class _RoundingRule:
-    """Evaluates equations in float64, and rounds their results to the dtypes of the kernel."""
+class _RoundedRules(KernelRules):
+    """Promoted numbers, rounded to the dtypes of the kernel but for the results of one place."""
 
     def __init__(self, unrounded: SiteKey | None) -> None:
+        super().__init__(promotes=True)
         self._unrounded = unrounded
 
-    def __call__(self, evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
-        evaluate, name = kernel_rule(evaluator, equation), primitive_name(equation)
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        evaluate, name = super().rule(machine, equation), primitive_name(equation)
         if name in MOVES or len(equation.outvars) != 1 or not hasattr(equation.outvars[0].aval, "dtype"):
             return evaluate
         dtype = np.dtype(equation.outvars[0].aval.dtype)

@@ -21,13 +21,12 @@ from kerneltest.localize.edits import (
 )
 from kerneltest.localize.sites import Site
 from kerneltest.trace.jax_compat.jaxprs import Atom, Literal, Var
+from kerneltest.trace.primitives import Kind, kind_of
 
 STORES = {"swap": 1, "masked_swap": 1, "addupdate": 1}
 """The primitives that store, each with the number of the stored operand."""
 
-_REDUCED = frozenset(
-    "reduce_sum reduce_max reduce_min reduce_prod cumsum cummax cummin dot_general argmax argmin".split()
-)
+_REDUCING = frozenset({Kind.REDUCTION, Kind.SCAN, Kind.PRODUCT})
 
 
 def mask(site: Site) -> Iterator[EquationChange]:
@@ -37,7 +36,7 @@ def mask(site: Site) -> Iterator[EquationChange]:
         for key, words, conditions, fill, function in _masks(site, result):
             phrase = f"masking the loaded values by {words} with {fill:g}"
             yield EquationChange(phrase, partial(after, site.equation, function, *conditions), f"result {key}", 1)
-    numbers = range(len(site.operands)) if site.name in _REDUCED else ()
+    numbers = range(len(site.operands)) if kind_of(site.equation) in _REDUCING else ()
     for number in (*numbers, *((STORES[site.name],) if site.name in STORES else ())):
         operand = site.operands[number]
         if isinstance(operand, Literal) or not is_array(operand):

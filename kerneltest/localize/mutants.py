@@ -18,9 +18,9 @@ from kerneltest.localize.equation_replay import MOVES, EquationPatch, EvaluatedK
 from kerneltest.localize.listing import Mutation
 from kerneltest.localize.operators import OPERATORS
 from kerneltest.localize.sites import Changes, LocatedJaxpr, Site, SiteKey
-from kerneltest.trace.evaluator import KernelValue, list_values
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.partial_arrays import KernelValue, list_values
 from kerneltest.trace.walk import PALLAS_PRIMITIVES, primitive_name
 
 

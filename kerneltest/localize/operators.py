@@ -8,7 +8,7 @@ another value of the same type. The table at the end of this module lists them a
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ from kerneltest.localize.edits import (
 )
 from kerneltest.localize.sites import Changes, Site
 from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, JaxArray, Literal
+from kerneltest.trace.primitives import PRIMITIVES, Kind, kind_of, primitive_of
 from kerneltest.trace.walk import new_variable, primitive_name, scan_counts
 
 
@@ -59,135 +60,93 @@ class Operator:
     repair: Changes | None = None
 
 
-# Functions in place of a primitive, and primitives that are left out.
+# Other functions in place of a primitive, and primitives that are left out.
 
-
-@dataclass(frozen=True, slots=True)
-class _Replacement:
-    """A function in place of a primitive.
-
-    Attributes:
-      primitive: the primitive.
-      old, new: both in words.
-      function: the function, of the same operands.
-      is_planted: whether mutation tests replace it.
-      cost: how much the replacement assumes as a repair; None if it repairs nothing.
-    """
-
-    primitive: str
-    old: str
-    new: str
-    function: Function
-    is_planted: bool = True
-    cost: int | None = 1
-
-
-def _first(x: Any, *rest: Any) -> Any:
-    return x
-
-
-_SWAPPED: dict[str, Function] = {
-    "sub": lambda x, y: y - x,
-    "div": lambda x, y: y / x,
-    "pow": lambda x, y: y**x,
+_ELEMENTWISE = {p.name: p for p in PRIMITIVES.values() if p.kind in (Kind.ELEMENTWISE, Kind.COMPARISON)}
+_FUNCTIONS: dict[str, Function] = {
+    "rsqrt": lambda x: 1 / jnp.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "logistic": lambda x: 1 / (1 + jnp.exp(-x)),
+    "round": jnp.round,
+    "x": lambda x: x,
+    "true": lambda x: True,
 }
-_EDGES = (
-    _Replacement("lt", "<", "<=", jnp.less_equal, cost=0),
-    _Replacement("le", "<=", "<", jnp.less, cost=0),
-    _Replacement("gt", ">", ">=", jnp.greater_equal, cost=0),
-    _Replacement("ge", ">=", ">", jnp.greater, cost=0),
-)
-_INVERSIONS = (
-    _Replacement("lt", "<", ">=", jnp.greater_equal),
-    _Replacement("lt", "<", ">", jnp.greater, is_planted=False),
-    _Replacement("le", "<=", ">", jnp.greater),
-    _Replacement("le", "<=", ">=", jnp.greater_equal, is_planted=False),
-    _Replacement("gt", ">", "<=", jnp.less_equal),
-    _Replacement("gt", ">", "<", jnp.less, is_planted=False),
-    _Replacement("ge", ">=", "<", jnp.less),
-    _Replacement("ge", ">=", "<=", jnp.less_equal, is_planted=False),
-    _Replacement("eq", "==", "!=", jnp.not_equal),
-    _Replacement("ne", "!=", "==", jnp.equal),
-)
-_SIGNS = (
-    _Replacement("add", "+", "-", jnp.subtract),
-    _Replacement("add", "+", "*", jnp.multiply, is_planted=False),
-    _Replacement("sub", "-", "+", jnp.add),
-    _Replacement("sub", "-", "- with its operands exchanged", _SWAPPED["sub"], is_planted=False),
-)
-_SCALES = (
-    _Replacement("mul", "*", "/", jnp.divide),
-    _Replacement("mul", "*", "+", jnp.add, is_planted=False),
-    _Replacement("div", "/", "*", jnp.multiply),
-    _Replacement("div", "/", "/ with its operands exchanged", _SWAPPED["div"], is_planted=False),
-)
-_CONJUNCTIONS = (
-    _Replacement("and", "&", "|", jnp.bitwise_or),
-    _Replacement("or", "|", "&", jnp.bitwise_and),
-)
-_EXTREMES = (
-    _Replacement("max", "maximum", "minimum", jnp.minimum),
-    _Replacement("min", "minimum", "maximum", jnp.maximum),
-)
-_NEGATIONS = (_Replacement("neg", "-x", "x", _first, cost=None),)
-_FUNCTIONS = (
-    _Replacement("exp", "exp", "exp2", jnp.exp2),
-    _Replacement("exp", "exp", "expm1", jnp.expm1, is_planted=False),
-    _Replacement("exp2", "exp2", "exp", jnp.exp),
-    _Replacement("expm1", "expm1", "exp", jnp.exp, cost=None),
-    _Replacement("log", "log", "log2", jnp.log2),
-    _Replacement("log", "log", "log1p", jnp.log1p, is_planted=False),
-    _Replacement("log1p", "log1p", "log", jnp.log),
-    _Replacement("sqrt", "sqrt(x)", "x", _first, cost=None),
-    _Replacement("sqrt", "sqrt", "rsqrt", lambda x: 1 / jnp.sqrt(x), is_planted=False),
-    _Replacement("rsqrt", "rsqrt", "sqrt", jnp.sqrt),
-    _Replacement("rsqrt", "rsqrt", "1 / x", lambda x: 1 / x, is_planted=False),
-    _Replacement("sin", "sin", "cos", jnp.cos),
-    _Replacement("cos", "cos", "sin", jnp.sin),
-    _Replacement("floor", "floor", "ceil", jnp.ceil),
-    _Replacement("floor", "floor", "round", jnp.round, is_planted=False),
-    _Replacement("ceil", "ceil", "floor", jnp.floor),
-    _Replacement("ceil", "ceil", "round", jnp.round, is_planted=False),
-    _Replacement("round", "round", "floor", jnp.floor),
-    _Replacement("tanh", "tanh(x)", "x", _first, cost=None),
-    _Replacement("tanh", "tanh", "the sigmoid", lambda x: 1 / (1 + jnp.exp(-x)), is_planted=False),
-    _Replacement("logistic", "the sigmoid", "tanh", jnp.tanh),
-    _Replacement("erf", "erf", "tanh", jnp.tanh, cost=None),
-    _Replacement("abs", "|x|", "x", _first, cost=None),
-    _Replacement("sign", "sign(x)", "x", _first, cost=None),
-    _Replacement("square", "x**2", "x", _first, cost=None),
-    _Replacement("not", "~x", "x", _first, cost=None),
-    _Replacement("is_finite", "isfinite", "always true", lambda x: True, cost=None),
-)
+_WORDS = {"max": "maximum", "min": "minimum", "reciprocal": "1 / x", "true": "always true", "is_finite": "isfinite"}
+_OF_X = {"neg": "-x", "not": "~x", "abs": "|x|", "square": "x**2"}
 
 
-def _replace(rows: Sequence[_Replacement], site: Site, *, planted: bool) -> Iterator[EquationChange]:
-    if len(site.equation.outvars) != 1 or not all(map(is_array, site.operands)):
-        return
-    for row in rows:
-        if row.primitive != site.name or not (row.is_planted if planted else row.cost is not None):
-            continue
-        phrase = f"{_quoted(row.new)} for {_quoted(row.old)}" if planted else f"changing {row.old} to {row.new}"
-        yield EquationChange(phrase, partial(compute, site.equation, row.function), cost=row.cost or 0)
+def _function(name: str) -> Function:
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]
+    numpy = PRIMITIVES[name].numpy
+    assert numpy is not None
+    function: Function = getattr(jnp, numpy.__name__)
+    return function
+
+
+def _spelled(name: str) -> str:
+    known = PRIMITIVES.get(name)
+    return _WORDS.get(name) or (known.sign or known.words if known is not None else name)
+
+
+def _plant_other(others: Mapping[str, Sequence[str]], site: Site) -> Iterator[EquationChange]:
+    # The likeliest mistake alone: each further one would plant a bug like the first.
+    for new in others.get(site.name, ())[:1]:
+        old = _OF_X.get(site.name, f"{site.name}(x)") if new == "x" else _spelled(site.name)
+        yield from _replace(site, f"{_quoted(_spelled(new))} for {_quoted(old)}", _function(new))
+
+
+def _repair_other(others: Mapping[str, Sequence[str]], cost: int, site: Site) -> Iterator[EquationChange]:
+    old = _spelled(site.name)
+    for new in others.get(site.name, ()):
+        if new == "swapped":
+            phrase = f"changing {old} to {old} with its operands exchanged"
+            yield from _replace(site, phrase, _swapped(site.name), cost)
+        elif new in PRIMITIVES:  # an operand in place of a result is another operator's
+            yield from _replace(site, f"changing {old} to {_spelled(new)}", _function(new), cost)
+
+
+def _replace(site: Site, phrase: str, function: Function, cost: int = 0) -> Iterator[EquationChange]:
+    if len(site.equation.outvars) == 1 and all(map(is_array, site.operands)):
+        yield EquationChange(phrase, partial(compute, site.equation, function), cost=cost)
 
 
 def _quoted(words: str) -> str:
     return words.removeprefix("the ") if re.search(r"\w", words) else f"`{words}`"
 
 
-def _both(rows: Sequence[_Replacement]) -> dict[str, Changes]:
-    return {"plant": partial(_replace, rows, planted=True), "repair": partial(_replace, rows, planted=False)}
+def _swapped(name: str) -> Function:
+    return lambda x, y: _function(name)(y, x)
+
+
+def _mistaken(primitives: str) -> dict[str, Sequence[str]]:
+    return {name: _ELEMENTWISE[name].mistaken_for for name in primitives.split()}
+
+
+_EDGES = {name: others[:1] for name, others in _mistaken("lt le gt ge").items()}
+_INVERSIONS = {name: others[1:] for name, others in _mistaken("lt le gt ge").items()} | _mistaken("eq ne")
+_SIGNS, _SCALES, _LOGIC, _EXTREMES = map(_mistaken, ("add sub", "mul div", "and or", "max min"))
+_OTHERS = {
+    name: primitive.mistaken_for
+    for name, primitive in _ELEMENTWISE.items()
+    if not any(name in known for known in (_EDGES, _INVERSIONS, _SIGNS, _SCALES, _LOGIC, _EXTREMES))
+    and name not in ("neg", "pow", "clamp")
+}
+
+
+def _both(others: Mapping[str, Sequence[str]], cost: int = 1) -> dict[str, Changes]:
+    return {"plant": partial(_plant_other, others), "repair": partial(_repair_other, others, cost)}
 
 
 def _invert_scale(site: Site) -> Iterator[EquationChange]:
     # An integer division has no inverse.
     if site.equation.outvars and is_float_array(site.equation.outvars[0]):
-        yield from _replace(_SCALES, site, planted=True)
+        yield from _plant_other(_SCALES, site)
 
 
 def _swap_operands(site: Site) -> Iterator[EquationChange]:
-    if (function := _SWAPPED.get(site.name)) is not None:
-        yield EquationChange("operands swapped", partial(compute, site.equation, function))
+    if site.name in _ELEMENTWISE and "swapped" in _ELEMENTWISE[site.name].mistaken_for:
+        yield EquationChange("operands swapped", partial(compute, site.equation, _swapped(site.name)))
 
 
 # By operator: primitives, the operand that is kept, and the phrase.
@@ -233,33 +192,27 @@ def _change_exponent(site: Site) -> Iterator[EquationChange]:
         yield EquationChange("an exponent one larger", partial(with_params, site.equation, y=power))
 
 
-_REDUCTIONS = {
-    "reduce_sum": ("max for sum", jax.lax.reduce_max_p),
-    "reduce_max": ("min for max", jax.lax.reduce_min_p),
-    "reduce_min": ("max for min", jax.lax.reduce_max_p),
-    "argmax": ("argmin for argmax", jax.lax.argmin_p),
-    "argmin": ("argmax for argmin", jax.lax.argmax_p),
-    "cumsum": ("cummax for cumsum", jax.lax.cummax_p),
-}
-
-
 def _replace_reduction(site: Site) -> Iterator[EquationChange]:
-    if (known := _REDUCTIONS.get(site.name)) is not None:
-        phrase, other = known
-        yield EquationChange(phrase, lambda: [site.equation.replace(primitive=other)])
-    if "reverse" in site.equation.params and site.name.startswith("cum"):
+    known = primitive_of(site.equation)
+    if known.kind in (Kind.REDUCTION, Kind.SCAN) and known.mistaken_for:
+        other = known.mistaken_for[0]
+        new, old = (name.removeprefix("reduce_") for name in (other, site.name))
+        replaced = site.equation.replace(primitive=getattr(jax.lax, f"{other}_p"))
+        yield EquationChange(f"{new} for {old}", lambda: [replaced])
+    if "reverse" in site.equation.params and known.kind is Kind.SCAN:
         reverse = not site.equation.params["reverse"]
         yield EquationChange("accumulated from the other end", partial(with_params, site.equation, reverse=reverse))
 
 
 _KEPT = frozenset("broadcast_in_dim reshape squeeze convert_element_type copy".split())
-_NOT_REMOVED = frozenset("scan while cond pallas_call custom_vjp_call custom_jvp_call".split())
-_CALLS = _NOT_REMOVED | {"pjit", "jit"}
+_CALLS = frozenset({Kind.CALL, Kind.LOOP, Kind.BRANCH, Kind.KERNEL})
 
 
 def _remove(site: Site) -> Iterator[EquationChange]:
     """Yields operations replaced by one of their operands."""
-    if len(site.equation.outvars) != 1 or site.name in _KEPT | _NOT_REMOVED:
+    known = primitive_of(site.equation)
+    is_call = known.kind is Kind.CALL and not known.rules
+    if len(site.equation.outvars) != 1 or site.name in _KEPT or (known.kind in _CALLS and not is_call):
         return
     (result,) = site.equation.outvars
     for number, operand in enumerate(site.operands):
@@ -268,7 +221,7 @@ def _remove(site: Site) -> Iterator[EquationChange]:
             continue
         is_rounding = site.name == "reduce_precision"
         # The name of a call is that of its function, such as `where`.
-        name = str(site.equation.params.get("name", site.name)).lstrip("_") if site.name in _CALLS else site.name
+        name = str(site.equation.params.get("name", site.name)).lstrip("_") if is_call else site.name
         phrase = "removing the rounding" if is_rounding else f"replacing {name} by {_describe(site, operand)}"
         cost = 0 if is_rounding else 2
         yield EquationChange(phrase, partial(keep, site.equation, number), f"operand {number}", cost)
@@ -284,9 +237,7 @@ _NOT_MEANT = frozenset("broadcast_in_dim full_like iota reshape squeeze program_
 
 def _exchange(site: Site) -> Iterator[EquationChange]:
     """Yields equations with another operand of the same type: a value, or a reference that is loaded or stored to."""
-    if site.name in _CALLS:
-        return
-    for number, operand in enumerate(site.operands):
+    for number, operand in enumerate(site.operands) if kind_of(site.equation) not in _CALLS else ():
         if isinstance(operand, Literal):
             continue
         for value in reversed(site.scope):
@@ -302,7 +253,7 @@ def _exchange(site: Site) -> Iterator[EquationChange]:
 
 # Constants.
 
-COMPARISONS = frozenset("lt le gt ge eq ne".split())
+COMPARISONS = frozenset(name for name, known in PRIMITIVES.items() if known.kind is Kind.COMPARISON)
 _WITH_CONSTANTS = COMPARISONS | frozenset("add sub mul div max min pow rem clamp select_n atan2".split())
 _BEGUN = frozenset("broadcast_in_dim full_like scan while".split())
 TAKING_CONSTANTS = (
@@ -624,7 +575,7 @@ def _shift_program(site: Site) -> Iterator[EquationChange]:
 
 # Where several repair an equation in the same way or at the same cost, the first one is tried first.
 OPERATORS: tuple[Operator, ...] = (
-    Operator("comparison-edge", "A boundary is off by one", **_both(_EDGES)),
+    Operator("comparison-edge", "A boundary is off by one", **_both(_EDGES, cost=0)),
     Operator(
         "constant-by-an-ulp",
         "A constant is rounded wrongly in its last digit",
@@ -644,14 +595,14 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("product-inverted", "A scale is applied the wrong way", _invert_scale, _both(_SCALES)["repair"]),
     Operator("term-dropped", "A term or a factor is forgotten", partial(_drop, "term")),
     Operator("operands-swapped", "Operands are exchanged", _swap_operands),
-    Operator("conjunction", "Conditions are joined the wrong way", **_both(_CONJUNCTIONS)),
+    Operator("conjunction", "Conditions are joined the wrong way", **_both(_LOGIC)),
     Operator("condition-dropped", "One of several conditions is forgotten", partial(_drop, "condition")),
     Operator("choice-swapped", "The branches of a choice are exchanged", _swap_choice),
     Operator("choice-dropped", "A guard or a mask of values is forgotten", partial(_drop, "choice")),
     Operator("extreme-swapped", "A limit is on the wrong side", **_both(_EXTREMES)),
     Operator("limit-dropped", "A limit is forgotten", partial(_drop, "limit")),
-    Operator("negation-dropped", "The sign of a value is wrong", **_both(_NEGATIONS)),
-    Operator("function-replaced", "A similar function is called, or none at all", **_both(_FUNCTIONS)),
+    Operator("negation-dropped", "The sign of a value is wrong", partial(_plant_other, _mistaken("neg"))),
+    Operator("function-replaced", "A similar function is called, or none at all", **_both(_OTHERS)),
     Operator("exponent-changed", "An exponent is off by one", _change_exponent),
     Operator("reduction-replaced", "Another reduction is taken", _replace_reduction),
     Operator("operation-added", "An operation is one too many", repair=_remove),

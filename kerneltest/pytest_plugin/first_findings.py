@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kerneltest.pytest_plugin.progress import PROGRESS
-from kerneltest.report.text.tables import for_terminal
+from kerneltest.report.text.lines import for_terminal
 
 
 class FirstFindings:

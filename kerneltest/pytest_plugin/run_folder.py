@@ -208,7 +208,7 @@ class PlanFile:
             return cls(folder, None)
         from kerneltest.records.files import RecordError
         from kerneltest.records.resume import load_previous_plan
-        from kerneltest.report.text.tables import lines_for_terminal
+        from kerneltest.report.text.lines import lines_for_terminal
 
         try:
             return cls(folder, load_previous_plan(folder.path))

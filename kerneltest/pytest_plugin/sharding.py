@@ -103,7 +103,7 @@ def earlier_seconds(config: pytest.Config, durations: str) -> dict[str, float]:
       pytest.UsageError: the folder cannot be read.
     """
     from kerneltest.records.files import RecordError
-    from kerneltest.report.text.tables import lines_for_terminal
+    from kerneltest.report.text.lines import lines_for_terminal
 
     try:
         return seconds_by_item(resolve_path(config, "durations", durations)) if durations else {}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kerneltest.records.runs import RunRecords
     from kerneltest.records.runs import RunRecords as RecordedRun
     from kerneltest.records.schema import Record
+    from kerneltest.report.text.lines import Line
     from kerneltest.triage.suspects import Suspect
 
 
@@ -115,14 +116,14 @@ class Summary:
     Attributes:
       complete: whether every planned cell has exactly one status and something was compared.
       green: whether it is complete and has no findings.
-      lines: to print, each with its colour or "".
+      lines: to print, without control characters.
       run: as read from the folder; None if it cannot be read.
       suspects: of the run.
     """
 
     complete: bool
     green: bool
-    lines: tuple[tuple[str, str], ...]
+    lines: tuple[Line, ...]
     run: RecordedRun | None = None
     suspects: tuple[Suspect, ...] = ()
 
@@ -166,7 +167,7 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
     from kerneltest.core.processes import throttle_gc
     from kerneltest.records.files import RecordError
     from kerneltest.records.runs import end_run, read_running
-    from kerneltest.report.text.tables import for_terminal
+    from kerneltest.report.text.lines import Line, LineKind, for_terminal
     from kerneltest.report.text.terminal_summary import summary_lines
     from kerneltest.triage.suspects import suspects_in_run
 
@@ -175,7 +176,7 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
         try:
             run = read_running(folder)
         except RecordError as error:
-            return Summary(False, False, ((for_terminal(f"INCOMPLETE: {error}"), "red"),))
+            return Summary(False, False, (Line(LineKind.WRONG, for_terminal(f"INCOMPLETE: {error}")),))
         suspects = suspects_in_run(run)
         lines = summary_lines(
             run,
@@ -186,16 +187,18 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
             stopped=terminal.stopped,
             rerun=partial(terminal.command_for, run.plan),
         )
-        shown = [(for_terminal(line), colour) for line, colour in lines]
+        shown = [replace(line, text=for_terminal(line.text)) for line in lines]
         try:
             pairings = {item.item for item in run.plan.items}
             end_run(run, tuple(name for name in failed_tests if name not in pairings))
             if report:
                 from kerneltest.report.html.render_page import write_html
 
-                shown.append((f"report: {write_html(folder / 'report.html', [run])}", ""))
+                page = write_html(folder / "report.html", [run])
+                shown.append(Line(LineKind.PLAIN, f"report: {page}"))
         except (OSError, RecordError) as error:
-            shown.append((f"INCOMPLETE: could not write the end of the run and its report: {error}", "red"))
+            problem = f"INCOMPLETE: could not write the end of the run and its report: {error}"
+            shown.append(Line(LineKind.WRONG, problem))
             return Summary(False, False, tuple(shown))
         return Summary(run.reconciled.complete, run.reconciled.green, tuple(shown), run, suspects)
 
@@ -257,18 +260,18 @@ class Reporter:
             return
         if terminalreporter.config.option.verbose >= 0 or not self.summary.green:
             terminalreporter.write_sep("=", "kerneltest", bold=True)
-        for line, colour in self.summary.lines:
-            terminalreporter.write_line(line, **({colour: True} if colour else {}))
+        for line in self.summary.lines:
+            terminalreporter.write_line(line.text, **({line.colour: True} if line.colour else {}))
 
     def abandon_run(self, activity: Activity, failure: Failure) -> None:
         """Writes the summary to the console and releases the folder, since this process is about to be ended."""
-        from kerneltest.report.text.tables import lines_for_terminal
+        from kerneltest.report.text.lines import lines_for_terminal
 
         summary = finish(self._folder.path, report=self._report, failed_tests=self.failed_tests)
         lines = [
             lines_for_terminal(f"kerneltest ended this process: {failure}"),
             lines_for_terminal(f"It was {activity}."),
-            *(line for line, _ in summary.lines),
+            *(line.text for line in summary.lines),
         ]
         os.write(self.console, ("\n" + "\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
         self._folder.release()

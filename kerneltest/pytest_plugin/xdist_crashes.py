@@ -30,7 +30,7 @@ class XdistCrashes:
         """
         from kerneltest.pytest_plugin import crash_reports
         from kerneltest.records.journal import Activity, read_orphaned
-        from kerneltest.report.text.tables import lines_for_terminal
+        from kerneltest.report.text.lines import lines_for_terminal
 
         items = crash_reports.planned_items(self._folder, item)
         if not items:

@@ -83,13 +83,7 @@ class Counts:
 
 
 def count_cells(runs: Sequence[RunRecords], suspects: int = 0, legs: Sequence[str] = ()) -> Counts:
-    """Counts the cells of some runs; a cell that several runs executed counts once for each of them.
-
-    Args:
-      runs: the runs.
-      suspects: the number of suspects in them.
-      legs: the names of the runs that are expected.
-    """
+    """Counts the cells of some runs; `legs` are the names of the runs that are expected."""
     dropped = superseded_backends(runs)
     endings: Counter[Ending] = Counter(
         status.verdict
@@ -190,7 +184,6 @@ def budget_remarks(run: RunRecords) -> list[str]:
 
 
 def _is_left_out(record: Record) -> bool:
-    """Returns whether a case was dropped to meet the time budget."""
     return isinstance(record.detail, Unavailable) and record.detail.left_out
 
 

@@ -57,7 +57,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Row:
     """A row: a pairing (`dtype` is ""), or one dtype of it, with a field for each column."""
 
     pairing: str
@@ -75,10 +75,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The table. Lines of one file are adjacent, and the dtypes of a pairing follow it."""
+    """The table. Rows of one file are adjacent, and the dtypes of a pairing follow it."""
 
     columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
+    rows: tuple[Row, ...]
 
     @property
     def tiers(self) -> list[tuple[Tier, int]]:
@@ -88,8 +88,6 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[_Key]):
-    """One case, and the field in which it counts."""
-
     pairing: str
     dtype: str
     column: _Key
@@ -98,7 +96,7 @@ class _Entry(Generic[_Key]):
 
 
 def by_backend(merged: Overlay) -> Matrix:
-    """Returns the matrix with a column for each backend, and a line for each pairing and each of its dtypes."""
+    """Returns the matrix with a column for each backend, and a row for each pairing and each of its dtypes."""
     tier_of = {item.backend: item.tier for run in merged.runs for item in run.plan.items}
     order = list(Tier)
     backends = sorted(sort_ids(backend for _, backend, _, _ in merged.cells), key=lambda b: order.index(tier_of[b]))
@@ -118,7 +116,7 @@ def by_backend(merged: Overlay) -> Matrix:
 
 
 def by_tier(runs: Sequence[RunRecords]) -> Matrix:
-    """Returns the matrix with a column for each tier of each run, and a line for each pairing.
+    """Returns the matrix with a column for each tier of each run, and a row for each pairing.
 
     If a backend was unavailable in one run and available in another, only the latter shows it.
     """
@@ -171,7 +169,7 @@ def _matrix(
 
     return Matrix(
         tuple(columns.values()),
-        tuple(Line(pairing, dtype, tuple(field(pairing, dtype, each) for each in columns)) for pairing, dtype in lines),
+        tuple(Row(pairing, dtype, tuple(field(pairing, dtype, each) for each in columns)) for pairing, dtype in lines),
     )
 
 
@@ -185,7 +183,6 @@ def _sort_by_severity(counts: Counter[Ending]) -> dict[Ending, int]:
 
 
 def _group_by_file(pairings: Iterable[str]) -> list[str]:
-    """Returns distinct pairings in their order, grouped by file."""
     files: dict[str, dict[str, None]] = {}
     for pairing in pairings:
         files.setdefault(PairingId.parse(pairing).scope, {})[pairing] = None

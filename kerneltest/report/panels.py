@@ -94,15 +94,7 @@ _REGISTRY: Registry[Panel] = Registry("panel", extended_by="panels")
 
 
 def register_panel(panel: Panel, *, order: int = AFTER_BUILT_IN) -> None:
-    """Registers a panel.
-
-    Args:
-      panel: the panel; its name must be unique.
-      order: its position among the panels, which follow the built-in sections.
-
-    Raises:
-      ValueError: the name is taken.
-    """
+    """Registers a panel at a position among the panels; raises a ValueError if its name is taken."""
     _REGISTRY.add(panel, panel.section.__module__, order)
 
 
@@ -148,12 +140,7 @@ _ENVIRONMENT.filters["csp_digest"] = csp_digest
 
 
 def render(template: str, **values: object) -> str:
-    """Renders a file of `templates/`.
-
-    Args:
-      template: the name of the file.
-      **values: the template's variables.
-    """
+    """Renders a file of `templates/`."""
     return _ENVIRONMENT.get_template(template).render(values)
 
 

@@ -14,13 +14,7 @@ from kerneltest.records.schema import Record
 
 
 def pytest_command(plan: Plan | RunSettings, backend: str, item: str) -> str:
-    """Returns the shell command that runs one item again, with the same cases.
-
-    Args:
-      plan: the plan of the run, or its settings.
-      backend: the item's backend.
-      item: the node id, relative to the folder in which pytest is started.
-    """
+    """Returns the shell command that runs an item, by its node id, again with the same cases."""
     selected = f"./{item}" if item.startswith("-") else item  # not an option, whatever its name
     return _command("pytest", "-p", "kerneltest", *option_words(plan), "--kt-backends", backend, selected)
 
@@ -55,6 +49,6 @@ def _command(*words: str) -> str:
 
 
 def _quote(word: str) -> str:
-    """Quotes a word for a shell, if possible in double quotes, which Windows understands as well."""
+    # If possible in double quotes, which Windows understands as well.
     quoted = shlex.quote(word)
     return f'"{word}"' if quoted != word and not set(word) & set('"$`\\!\r\n') else quoted

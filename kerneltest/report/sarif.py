@@ -6,20 +6,19 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from kerneltest import __version__
+from kerneltest.core.ids import Place
 from kerneltest.records.files import dumps
 from kerneltest.records.run_plan import PairingSummary
 from kerneltest.records.runs import RunRecords
 from kerneltest.report.counts import gaps
+from kerneltest.report.text.lines import for_terminal
 from kerneltest.report.text.suspect_text import (
     MOST_SUSPECTS,
-    SuspectLocation,
-    format_counts,
-    format_suspect,
+    describe_suspect,
+    in_repository,
     kernel_definition,
     locate_suspect,
-    parse_place,
 )
-from kerneltest.report.text.tables import for_terminal
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import Effect
 
@@ -66,11 +65,11 @@ def _rule(name: str, suspect: Suspect) -> dict[str, Any]:
 
 def _result(suspect: Suspect, declared: PairingSummary | None, numbers: Mapping[str, int]) -> dict[str, Any]:
     name = _rule_id(suspect)
-    lines = [f"{suspect.title} ({format_counts(suspect)})", *format_suspect(suspect)[1:]]
-    fault = suspect.fault
-    others = [parse_place(place) for place in (fault.alternatives if fault is not None else ())]
+    text, fault = describe_suspect(suspect), suspect.fault
+    lines = [f"{text.title} ({text.counts})", *text.details]
+    others = [Place.parse(place) for place in (fault.alternatives if fault is not None else ())]
     location = _location(locate_suspect(suspect, declared))
-    if declared is not None and (definition := kernel_definition(declared)) is not None:
+    if (definition := kernel_definition(declared)) is not None:
         location["logicalLocations"] = [{"name": for_terminal(definition[0]), "kind": "function"}]
     result: dict[str, Any] = {
         "ruleId": name,
@@ -80,16 +79,16 @@ def _result(suspect: Suspect, declared: PairingSummary | None, numbers: Mapping[
         "locations": [location],
         "partialFingerprints": {"suspect/v1": suspect.id},
     }
-    if related := [_location(place) for place in dict.fromkeys(others) if place is not None]:
+    if related := [_location(in_repository(place)) for place in dict.fromkeys(others) if place is not None]:
         result["relatedLocations"] = related
     return result
 
 
-def _location(place: SuspectLocation) -> dict[str, Any]:
-    if place.is_inside:
-        artifact = {"uri": quote(place.file), "uriBaseId": "%SRCROOT%"}
-    else:
+def _location(place: Place) -> dict[str, Any]:
+    if Path(place.file).is_absolute():  # outside of the repository
         artifact = {"uri": Path(place.file).as_uri()}
+    else:
+        artifact = {"uri": quote(place.file), "uriBaseId": "%SRCROOT%"}
     region = {"region": {"startLine": place.line}} if place.line else {}
     return {"physicalLocation": {"artifactLocation": artifact, **region}}
 
@@ -112,9 +111,9 @@ def github_annotations(
       runs: the runs.
     """
     for suspect in suspects[:MOST_SUSPECTS]:
-        location = locate_suspect(suspect, declared.get(suspect.pairing))
-        where = {"file": location.file, "line": str(location.line or 1)} if location.is_inside else {}
-        lines = [suspect.title, format_counts(suspect), *format_suspect(suspect)[1:]]
+        place, text = locate_suspect(suspect, declared.get(suspect.pairing)), describe_suspect(suspect)
+        where = {} if Path(place.file).is_absolute() else {"file": place.file, "line": str(place.line or 1)}
+        lines = [text.title, text.counts, *text.details]
         yield _command("warning" if suspect.known_bug else "error", lines, {**where, "title": f"{_NAME} {suspect.id}"})
     for run in runs:
         if missing := gaps(run):
@@ -123,7 +122,7 @@ def github_annotations(
 
 
 def _command(level: str, lines: Sequence[str], properties: Mapping[str, str]) -> str:
-    """Formats a workflow command. All text is escaped, so that no record can end it or begin another one."""
+    # All text is escaped, so that no record can end the command or begin another one.
     shown = ",".join(f"{name}={_escape(for_terminal(value), ':,')}" for name, value in properties.items())
     return f"::{level} {shown}::{_escape(chr(10).join(map(for_terminal, lines)))}"
 

@@ -59,7 +59,6 @@ def resembles(record: Record, other: Record) -> bool:
 
 
 def _common_traits(record: Record) -> tuple[object, ...]:
-    """Returns what records of failures of the same kind have in common."""
     evidence, detail = record.evidence or Evidence(), record.detail
     if evidence.actual is not None and evidence.expected is not None:
         gradient_of = detail.gradient_of if isinstance(detail, Mismatch) else ""
@@ -68,7 +67,6 @@ def _common_traits(record: Record) -> tuple[object, ...]:
 
 
 def _kind_of_error(actual: Element, expected: Element) -> str:
-    """Returns the kind of error of an element, for comparison with others."""
     got, wanted = float(actual), float(expected)
     if np.isfinite(got) and not np.isfinite(wanted):
         return f"finite, not {wanted}"
@@ -104,7 +102,8 @@ class ShrinkResult:
 
 
 class _TimeIsUp(Exception):  # noqa: N818 - not an error
-    """The time of a step of the search is over."""
+    # The time of a step of the search is over.
+    pass
 
 
 def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> ShrinkResult | None:
@@ -148,13 +147,6 @@ def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: f
 
 
 class _Search:
-    """A search, with the failing cases that it has found.
-
-    Attributes:
-      case: the last failing case, which is the smallest so far.
-      attempts: number of cases judged.
-    """
-
     def __init__(self, item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> None:
         self._item, self._record = item, record
         # Shares the run's pool and journal, but adds to copies, so that nothing is left in the run's cache.
@@ -171,15 +163,11 @@ class _Search:
         return self._failing[-1][0]
 
     def set_deadline(self, seconds: float) -> None:
-        """Sets the time limit of the next step, in seconds since the search began."""
+        # In seconds since the search began.
         self._seconds = seconds
 
     def fails(self, signature: Signature, arguments: Arguments) -> bool:
-        """Checks whether a new candidate fails in the same way; if so, it becomes the smallest case so far.
-
-        Raises:
-          _TimeIsUp: the time was over before the attempt.
-        """
+        # Such a case becomes the smallest so far.
         case = replace(self._template, signature=signature, arguments=arguments)
         if case.id in self._seen:
             return False
@@ -199,7 +187,7 @@ class _Search:
         return outcome
 
     def result(self, complete: bool) -> ShrinkResult | None:
-        """Returns the smallest case that fails again when it is judged once more; None if none does."""
+        # The smallest case that fails again when it is judged once more.
         while self._failing:
             case, _ = self._failing.pop()
             outcome = self._judge(case)
@@ -209,7 +197,6 @@ class _Search:
         return None
 
     def shorten(self) -> bool:
-        """Searches for a plainer and shorter signature; returns whether it found one."""
         before = self.case
         pairing = self._item.pairing
         names = simplifiable_choices(pairing, self.case.signature)
@@ -235,7 +222,6 @@ class _Search:
         return self.case is not before
 
     def _shorten_dim(self, name: str) -> bool:
-        """Shortens one dim by trying candidate lengths, then by bisection; returns whether that succeeded."""
         dim, low = self._item.pairing.dims[name], 0
         before = self.case
         for length in candidate_lengths(dim, self._length(name)):
@@ -254,7 +240,6 @@ class _Search:
         return self._try_signature(with_lengths(self._item.pairing, self.case.signature, lengths))
 
     def _try_signature(self, signature: Signature) -> bool:
-        """Checks whether a signature fails with any of the arguments proposed for it."""
         invariant = INVARIANTS.get(self.case.family.name)
         pairing = self._item.pairing
         if signature == self.case.signature or (invariant and not invariant.applies(pairing, signature)):
@@ -265,7 +250,6 @@ class _Search:
         return any(self.fails(signature, arguments) for arguments in candidates)
 
     def _worst_place(self) -> dict[str, int]:
-        """Returns the index of the worst element along each dim whose length an axis of the output has."""
         _, outcome = self._failing[-1]
         evidence = outcome.record.evidence or Evidence()
         shape = evidence.window.shape if evidence.window else ()
@@ -274,7 +258,6 @@ class _Search:
         return {name: index for name, length in lengths for other, index in reversed(places) if other == length}
 
     def simplify(self) -> bool:
-        """Searches for simpler values; returns whether it found any."""
         before = self.case
         self._reduce([to_zero, to_one])
         self._reduce([to_simplest])
@@ -282,7 +265,7 @@ class _Search:
         return self.case is not before
 
     def _reduce(self, simplifiers: Sequence[Simplifier]) -> None:
-        """Replaces as many elements as possible: whole arguments first, then chunks of halving size."""
+        # Whole arguments first, then chunks of halving size.
         for number in range(len(self.case.arguments)):
             self._simplify_chunk(simplifiers, self._simplifiable(simplifiers)[number])
         size, in_vain = sum(map(len, self._simplifiable(simplifiers))), 0
@@ -297,6 +280,5 @@ class _Search:
         return simplifiable(self._item.pairing, self.case, simplifiers)
 
     def _simplify_chunk(self, simplifiers: Sequence[Simplifier], chunk: Array) -> bool:
-        """Replaces a chunk of elements by the first of the simpler values that fail; returns whether any do."""
         case = self.case
         return any(self.fails(case.signature, simplify(self._item.pairing, case, make, chunk)) for make in simplifiers)

@@ -84,7 +84,6 @@ def to_integer(slot: Slot, values: Array) -> Array:
 
 
 def _replace_harder(slot: Slot, values: Array, wanted: Array) -> Array:
-    """Replaces numbers by wanted ones that are easier to read, if the argument may have these."""
     wide = np.asarray(widen(values), np.float64)
     low, high = (widen(slot.nearest(end)) for end in (-np.inf, np.inf))
     with np.errstate(all="ignore"):
@@ -96,7 +95,7 @@ def _replace_harder(slot: Slot, values: Array, wanted: Array) -> Array:
 
 
 def _rank(numbers: Array) -> Array:
-    """Returns how hard numbers are to read, from 0 for 2 and -1 to 5 for fractions."""
+    # How hard numbers are to read, from 0 to 5.
     fraction = np.frexp(numbers)[0]
     whole = numbers == np.rint(numbers)
     with np.errstate(all="ignore"):
@@ -112,15 +111,7 @@ def _rank(numbers: Array) -> Array:
 
 
 def simplifiable(pairing: Pairing, case: ExplicitCase, simplifiers: Sequence[Simplifier]) -> list[Array]:
-    """Returns the elements that at least one of some functions would change.
-
-    Args:
-      pairing, case: the case with the arguments.
-      simplifiers: functions that simplify values.
-
-    Returns:
-      For each argument, indices into all arguments laid end to end.
-    """
+    """Returns the elements that some functions would change, as indices into all arguments laid end to end."""
     slots = signature_slots(pairing, case.signature)
     found: list[Array] = []
     start = 0
@@ -136,13 +127,7 @@ def _bits(values: Array) -> Array:
 
 
 def simplify(pairing: Pairing, case: ExplicitCase, simplifier: Simplifier, chunk: Array) -> Arguments:
-    """Returns the case's arguments with some elements replaced.
-
-    Args:
-      pairing, case: the case with the arguments.
-      simplifier: simplifies the values.
-      chunk: the elements to replace, as indices from `simplifiable`.
-    """
+    """Returns the case's arguments with the elements of a chunk (indices from `simplifiable`) replaced."""
     slots = signature_slots(pairing, case.signature)
     arguments: dict[str, Array] = {}
     start = 0
@@ -160,7 +145,7 @@ def simplify(pairing: Pairing, case: ExplicitCase, simplifier: Simplifier, chunk
 
 
 def _apply(slot: Slot, simplifier: Simplifier, values: Array) -> Array:
-    """Returns an argument's simpler values. If its elements depend on each other, only `to_simplest` changes them."""
+    # Elements that depend on each other only change to the simplest ones.
     if slot.kind.jointly_constrained and simplifier is not to_simplest:
         return values
     return slot.repair(simplifier(slot, values))
@@ -178,12 +163,7 @@ def simplifiable_choices(pairing: Pairing, signature: Signature) -> list[str]:
 
 
 def simplify_choices(pairing: Pairing, signature: Signature, names: Collection[str]) -> Signature:
-    """Returns the signature with the first option of some static arguments, and the plainest dtype of some leaves.
-
-    Args:
-      pairing, signature: the signature to make plainer.
-      names: names of static arguments and paths of leaves, as `simplifiable_choices` returns them.
-    """
+    """Returns the signature with the first option and the plainest dtype of what `simplifiable_choices` names."""
     groups = {leaf.dtypes for path, leaf in pairing.leaves.items() if path in names}
     chosen = dict.fromkeys(dtype_groups(pairing)[:1], signature.dtype)
     chosen |= {pairing.leaves[path].dtypes: dtype for path, dtype in signature.dtypes}
@@ -265,7 +245,7 @@ def candidate_arguments(
 
 
 def _notable_place(pairing: Pairing, case: ExplicitCase) -> dict[str, int]:
-    """Returns the index of the most notable element along each dim: the first NaN or infinity, or the largest one."""
+    # The first NaN or infinity, or else the largest number.
     found: dict[str, int] = {}
     for path, values in sorted(case.arguments.items(), key=lambda each: each[0] != case.target):
         if values.size:
@@ -278,7 +258,6 @@ def _notable_place(pairing: Pairing, case: ExplicitCase) -> dict[str, int]:
 
 
 def _part(pairing: Pairing, case: ExplicitCase, signature: Signature, positions: Mapping[str, Array]) -> Arguments:
-    """Returns the case's arguments at some indices of each dim, in the signature's dtypes."""
     parts: dict[str, Array] = {}
     old = dict(case.signature.dims)
     for path, slot in signature_slots(pairing, signature).items() if case.arguments else ():
@@ -296,7 +275,7 @@ def _part(pairing: Pairing, case: ExplicitCase, signature: Signature, positions:
 
 
 def _convert(values: Array, slot: Slot, *, exact: bool) -> Array:
-    """Converts values to a slot's dtype; if `exact`, limits them to those whose arithmetic is exact there."""
+    # If `exact`, to values whose arithmetic is exact there.
     if values.dtype == slot.dtype:
         return values
     wide = widen(values)

@@ -23,11 +23,7 @@ class CommandProgress:
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
-        """Starts the time limit.
-
-        Args:
-          seconds: the limit; 0 for none.
-        """
+        """Starts the time limit, in seconds; 0 for none."""
         self.seconds = seconds
         self._started = self._shown = time.monotonic()
         self._stream = sys.stderr  # it may be redirected meanwhile

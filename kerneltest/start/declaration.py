@@ -30,11 +30,7 @@ from kerneltest.start.trace_probe import LengthSlot, Probe
 
 @dataclasses.dataclass
 class SourceWriter:
-    """Writes values as source, and collects the imports that the source needs.
-
-    Attributes:
-      imports: the module and name of each import, in order.
-    """
+    """Writes values as source, and collects the imports (module and name) that the source needs."""
 
     imports: dict[tuple[str, str], None] = dataclasses.field(default_factory=dict)
 
@@ -186,7 +182,7 @@ class Declaration:
         )
 
     def _left_out(self, speller: SourceWriter) -> list[str]:
-        """Returns comments with the declarations of arguments that keep their defaults."""
+        # Comments with the declarations of arguments that keep their defaults.
         options = {n: each for n, each in self.example.left_out.items() if n not in _OF_PALLAS}
         lines = []
         for name, default in options.items():
@@ -251,7 +247,6 @@ class Declaration:
         return min((min(boundary_lengths(dim)) for dim in self.dims.values()), default=1)
 
     def _oracle_comment(self) -> list[str]:
-        """Returns a comment on the oracle's arguments and result."""
         arrays = [f"{path} ({', '.join(self.shape(path))})" for path in self.example.leaves]
         arguments = f"Arguments are NumPy arrays, floats in float64: {', '.join(arrays)}. " if arrays else ""
         shapes = ", ".join(self.outputs)
@@ -290,7 +285,6 @@ def _wrap_comment(text: str) -> list[str]:
 
 
 def _break_line(line: str) -> list[str]:
-    """Returns a line of the call, broken into several if it is too long."""
     if len(line) <= WIDTH - 4 or line.startswith("#"):
         return [line]
     start, _, rest = line.partition("(")
@@ -298,7 +292,7 @@ def _break_line(line: str) -> list[str]:
 
 
 def _split_arguments(text: str) -> list[str]:
-    """Splits text at the commas outside of brackets."""
+    # At the commas outside of brackets.
     depth, parts = 0, [""]
     for character in text:
         depth += (character in "([{") - (character in ")]}")
@@ -391,13 +385,7 @@ _MORE = "nmkpqrstuvw"
 
 
 def name_dims(function: Callable[..., Any], dims: Sequence[Sequence[LengthSlot]], ranks: dict[str, int]) -> list[str]:
-    """Returns distinct names for dims.
-
-    Args:
-      function: the kernel, whose source may contain `m, n = x.shape`.
-      dims: the slots of each dim.
-      ranks: the ranks of the arrays, by path.
-    """
+    """Returns distinct names for dims, from the source of the kernel (`m, n = x.shape`), or else by axis."""
     in_source = dict(_names_in_source(function))
     names: list[str] = []
     for slots in dims:
@@ -410,7 +398,7 @@ def name_dims(function: Callable[..., Any], dims: Sequence[Sequence[LengthSlot]]
 
 
 def _names_in_source(function: Callable[..., Any]) -> Iterator[tuple[LengthSlot, str]]:
-    """Yields slots and the names that the source assigns to them, as in `m, n = x.shape` and `n = x.shape[1]`."""
+    # From `m, n = x.shape` and `n = x.shape[1]`.
     function = inspect.unwrap(getattr(function, "func", function))
     try:
         tree = parse_source(textwrap.dedent(inspect.getsource(function)))

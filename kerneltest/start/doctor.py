@@ -86,7 +86,7 @@ def list_backends() -> list[BackendRow]:
 
 
 def _reason(name: str) -> str:
-    """Returns why a backend is unavailable, or "". An exception of a broken installation, even SystemExit, is one."""
+    # An exception of a broken installation, even SystemExit, is a reason.
     try:
         return REGISTRY[name].make().unavailable()
     except KeyboardInterrupt:

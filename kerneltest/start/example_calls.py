@@ -221,7 +221,6 @@ def _is_array(leaf: object) -> bool:
 
 
 def _is_raw_key(path: str, leaf: Any) -> bool:
-    """Returns whether an argument is the data of a key, by its name and shape."""
     named = path.rpartition(".")[2].lower().split("_")[-1] in ("key", "rng")
     return named and tuple(leaf.shape) == (2,) and np.dtype(leaf.dtype) == np.uint32
 
@@ -238,7 +237,6 @@ def _value_range(leaf: Any) -> tuple[int, int] | None:
 
 
 def _is_default(value: object, default: object) -> bool:
-    """Returns whether an argument has its default value; False if the two cannot be compared."""
     try:
         return value is default or bool(type(value) is type(default) and value == default)
     except Exception:
@@ -317,7 +315,7 @@ def _same(one: Example, other: Example) -> bool:
 
 @contextmanager
 def _replace(kernel: KernelFunction, stand_in: Callable[..., Any]) -> Iterator[None]:
-    """Replaces the kernel by a stand-in in every module that refers to it."""
+    # In every module that refers to it.
     references = [
         (vars(module) if module is not None else {}, name)
         for module in list(sys.modules.values())

@@ -41,12 +41,7 @@ _MOST = 6  # slots of equal length of which every pair is tried with another
 
 
 def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
-    """Infers the dims of a call.
-
-    Args:
-      probe: the call.
-      others: lengths in further calls; they separate axes that have equal lengths in the first only by chance.
-    """
+    """Infers the dims of a call; lengths in further calls separate axes that have equal lengths only by chance."""
     groups: list[list[LengthSlot]] = []
     followers: list[LengthSlot] = []
     fixed: list[LengthSlot] = []
@@ -113,12 +108,12 @@ def _example_lengths(probe: Probe) -> TraceLengths:
 
 
 def _does_more(look: TraceLengths, example: TraceLengths) -> bool:
-    """Returns whether a kernel does more if an axis is longer. If not, it takes the length from another axis."""
+    # If not, the kernel takes the length from another axis.
     return (look.skeleton, look.numbers) != (example.skeleton, example.numbers)
 
 
 def _trace_longer(probe: Probe, slots: Sequence[LengthSlot]) -> TraceLengths | None:
-    """Traces with another length of some slots; returns None if none works. Length 1 is not tried, as it broadcasts."""
+    # Length 1 is not tried, as it broadcasts.
     length = probe.lengths[slots[0]]
     for other in (2 * length, 3 * length, length + 1, length // 2):
         if other > 1:
@@ -154,13 +149,12 @@ def _smallest_that_grows(
 
 
 def _differ(probe: Probe, others: Sequence[Lengths]) -> Callable[[LengthSlot, LengthSlot], bool]:
-    """Returns a predicate: whether two slots have different lengths in one of the calls."""
     every = [probe.lengths, *others]
     return lambda one, other: any(each[one] != each[other] for each in every)
 
 
 def _affinity(slot: LengthSlot, group: Sequence[LengthSlot], mapped: dict[LengthSlot, str]) -> tuple[int, int, int]:
-    """Returns a sort key for how likely a slot belongs to a dim: equal blocks, equal axis, few slots in the dim."""
+    # How likely a slot belongs to a dim: equal blocks, equal axis, few slots in the dim.
     blocks = slot in mapped and any(mapped[slot] == mapped.get(each) for each in group)
     return int(blocks), int(any(slot.axis == each.axis for each in group)), -len(group)
 
@@ -258,7 +252,7 @@ def _infer_from(
 
 
 def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int], target: str) -> tuple[int, ...]:
-    """Returns the lengths at which the kernel does not lower. If it lowers at all odd ones, no others are tried."""
+    # If the kernel lowers at all odd lengths, no others are tried.
 
     def lowers(length: int) -> bool:
         return probe.lowers(dict.fromkeys(slots, length), target)
@@ -303,7 +297,7 @@ def _infer_blocks(looks: Mapping[int, TraceLengths]) -> _Blocks:
 
 
 def _fit_block(counts: Mapping[int, int], *, up: bool) -> int:
-    """Returns the block size that explains the counts by length, preferably a power of two; 0 if none does."""
+    # Preferably a power of two.
     longest = max(counts)
     about = max(longest // max(counts[longest], 1), 1)
     near = range(max(2, about // 2), min(2 * about + 2, _LARGEST_BLOCK) + 1)
@@ -312,7 +306,6 @@ def _fit_block(counts: Mapping[int, int], *, up: bool) -> int:
 
 
 def _bounded_dim(cut: Dim, admitted: Sequence[int], rejected: Sequence[int], multiple: int, example: int) -> Dim:
-    """Returns a dim that admits all lengths that work and none of those that do not."""
     if not rejected:
         return cut
     least, most = min(admitted), max(admitted)
@@ -324,10 +317,7 @@ def _bounded_dim(cut: Dim, admitted: Sequence[int], rejected: Sequence[int], mul
 
 
 def _listed_lengths(cut: Dim, admitted: Sequence[int], example: int) -> Dim:
-    """Returns a dim with some of the lengths that work, for lack of a rule: none far longer than the example's.
-
-    Each listed length is run with each of another dim, so long ones would make a first run slow.
-    """
+    # None far longer than the example's: each is run with each of another dim, which would make a first run slow.
     near = [each for each in admitted if each <= 2 * example]
     boundaries = [length for length in boundary_lengths(cut) if length in near]
     evenly = near[:: max(len(near) // (_LISTED - 1), 1)]
@@ -416,7 +406,7 @@ def _floats(example: Example) -> list[tuple[str, ShapeDtype]]:
 
 
 def _next_axis(example: Example, shapes: Mapping[str, list[str]], fits: Callable[[str], bool], shape: list[str]) -> str:
-    """Returns the dim of a float array right after the axes of an array, as in labels `b` of logits `b n`; or ""."""
+    # As in labels `b` of logits `b n`.
     size = len(shape)
     for path, _ in reversed(_floats(example)):
         axes = shapes[path]
@@ -428,7 +418,7 @@ def _next_axis(example: Example, shapes: Mapping[str, list[str]], fits: Callable
 def _first_axis(
     example: Example, shapes: Mapping[str, list[str]], fits: Callable[[str], bool], shape: list[str]
 ) -> str:
-    """Returns the first dim of a float array that has no axis of an array, as in ids `n` of a table `v d`; or ""."""
+    # As in ids `n` of a table `v d`.
     for path, _ in _floats(example):
         axes = shapes[path]
         if axes and not set(axes) & set(shape) and axes[0].isidentifier() and fits(axes[0]):

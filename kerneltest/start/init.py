@@ -82,7 +82,6 @@ def infer_declaration(
 
 
 def _are_compatible(one: Example, other: Example) -> bool:
-    """Returns whether two calls have the same arguments except for lengths and values."""
     kinds = [
         {path: ("float" if is_float(leaf.dtype) else leaf.dtype, len(leaf.shape)) for path, leaf in each.leaves.items()}
         for each in (one, other)
@@ -91,7 +90,7 @@ def _are_compatible(one: Example, other: Example) -> bool:
 
 
 def _dims(inferred: dict[str, InferredLengths]) -> dict[str, Dim]:
-    """Returns the dims; those with a program for each index get few lengths, so that arrays stay small."""
+    # Dims with a program for each index get few lengths, so that arrays stay small.
     rows = {name for name, each in inferred.items() if each.program_per_index and each.dim == Dim()}
     few = rows if len(rows) < len(inferred) else set()
     return {name: Dim(values=_FEW) if name in few else each.dim for name, each in inferred.items()}
@@ -101,7 +100,7 @@ _FEW = (1, 2, 5)
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
-    """Returns distinct values, which need not be hashable."""
+    # Values need not be hashable.
     found: list[Any] = []
     for value in values:
         if value not in found:
@@ -117,13 +116,11 @@ def _lengths(probe: Probe, example: Example) -> Lengths:
 
 
 def _dtypes(examples: Sequence[Example]) -> tuple[str, ...]:
-    """Returns the dtypes that the float arrays were observed in; () if a call mixes several."""
     seen = [{str(leaf.dtype) for leaf in each.leaves.values() if is_float(leaf.dtype)} for each in examples]
     return () if any(len(each) != 1 for each in seen) else tuple(dict.fromkeys(name for each in seen for name in each))
 
 
 def _exclude_rejected(declaration: Declaration, probe: Probe, dims: dict[str, tuple[LengthSlot, ...]]) -> Declaration:
-    """Restricts a declaration so that its plan has no combination of lengths at which the kernel raises."""
     for _ in dims:
         rejected = _rejected_lengths(declaration, probe.progress)
         if not rejected:

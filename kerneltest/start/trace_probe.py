@@ -157,7 +157,7 @@ class Probe:
 
     @contextmanager
     def _interrupt(self) -> Iterator[None]:
-        """Interrupts the code that runs inside when the time is over, and reports this, not a failure of the kernel."""
+        # What the kernel raises when the time is over is no failure of the kernel.
         try:
             with self.progress.interrupt():
                 yield
@@ -223,7 +223,6 @@ class Probe:
 
 
 def _shown(changed: Lengths) -> list[str]:
-    """Returns changed lengths in words, at most three."""
     return [f"with {slot} = {length}" for slot, length in list(changed.items())[:3]]
 
 
@@ -240,7 +239,7 @@ def _summarize(traced: Traced) -> TraceLengths:
 
 
 def _operations(call: Call) -> Iterator[tuple[str, list[int]]]:
-    """Yields the operations of a call with their numbers; the shapes of refs are not among these."""
+    # The shapes of refs are not among the numbers.
     for value in call.equation.params.values():
         for body in nested_jaxprs(value):
             for equation, _ in iter_equations(body):
@@ -292,12 +291,7 @@ def output_shapes(probe: Probe, dims: dict[str, tuple[LengthSlot, ...]]) -> tupl
 
 
 def _formula(length: int, parts: list[tuple[str, float, int]]) -> str:
-    """Returns a length as a formula of dims.
-
-    Args:
-      length: the length in the example.
-      parts: the dims that it depends on: name, slope, and the dim's length in the example.
-    """
+    # A part is the name of a dim, its slope, and its length in the example.
     match parts:
         case []:
             return str(length)

@@ -4,16 +4,21 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+import jax
 import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.dtypes import Array
+from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
+from kerneltest.trace.batched_interpreter.memory_rules import OperandLeaf, operand_leaves
 from kerneltest.trace.jax_compat.jaxprs import BlockMapping, ClosedJaxpr, Equation, Jaxpr
 from kerneltest.trace.jax_compat.source_lines import line_of, line_of_function
+from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError
+from kerneltest.trace.primitives import inner_jaxprs
 from kerneltest.trace.rewrite import is_plain_call
-from kerneltest.trace.scalars import UnknownError, evaluate_scalars
 from kerneltest.trace.tracing import Call, Traced, call_of
 from kerneltest.trace.walk import primitive_name, unconditional_equations
 
@@ -135,6 +140,51 @@ def _accessed(equations: Iterable[tuple[Equation, list[int | None]]]) -> Iterato
             yield operands[0]
 
 
+# The rule set of index maps.
+
+
+class _IntegerRules(RuleSet):
+    """Integer scalars for many programs, one in each row; a reference is to an array, or None if that is unknown."""
+
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        name = primitive_name(equation)
+        if any(v.aval.shape or v.aval.dtype.kind not in "biu" for v in equation.outvars):
+            raise UnknownError("an index map that computes with other values than integers")
+        if name == "get":
+            return self._element(equation)
+        is_call = any(True for _ in inner_jaxprs(equation))
+        if any(hasattr(v.aval, "inner_aval") for v in equation.invars) and not is_call:
+            raise UnknownError("an index map that does more than reading its references")
+        evaluate = supported_rule(machine, equation)
+        if name not in ("div", "rem"):
+            return evaluate
+
+        def divide(operands: Sequence[Array]) -> Sequence[Array]:
+            if not operands[1].all():
+                raise UnknownError("a division by zero, which is undefined on devices")
+            return evaluate(operands)
+
+        return divide
+
+    def _element(self, equation: Equation) -> EquationFunction:
+        """One element of an array for each row."""
+        transforms = jax.tree.unflatten(equation.params["tree"], operand_leaves(equation)[1:])
+        if len(transforms) != 1:
+            raise UnknownError("a reference that is indexed twice, or not at all")
+        leaves = [i for i in transforms[0].indices if not (hasattr(i, "size") and hasattr(i, "start"))]
+
+        def element(operands: Sequence[Any]) -> Sequence[Array]:
+            memory = operands[0]
+            indices = [operands[i.number] if isinstance(i, OperandLeaf) else np.array([i]) for i in leaves]
+            if memory is None or len(indices) != memory.ndim:
+                raise UnknownError("an unknown prefetched array, or a part of one")
+            if any(((i < 0) | (i >= n)).any() for i, n in zip(indices, memory.shape, strict=True)):
+                raise UnknownError("an index outside of a prefetched array")
+            return (memory[tuple(indices)],)
+
+        return element
+
+
 _PROGRAMS = 2**16  # checked at most: of a larger grid the ends of each axis and some programs between them
 
 
@@ -192,30 +242,33 @@ class IndexMappedCall:
         return blocks_of(self.call.equation, copied=self.call.dialect == "mosaic_tpu")
 
     @cached_property
-    def _programs(self) -> list[Array]:
-        """The numbers of the programs to check along each axis of the grid, as an open mesh."""
+    def _programs(self) -> Array:
+        """The numbers of the programs to check along each axis of the grid, (axes, programs)."""
         counts = list(self.call.grid)
         while math.prod(counts) > _PROGRAMS:
             longest = counts.index(max(counts))
             counts[longest] = -(-counts[longest] // 2)
         pairs = zip(self.call.grid, counts, strict=True)
-        return list(np.ix_(*(np.linspace(0, length - 1, count).astype(np.int32) for length, count in pairs)))
+        numbers = [np.linspace(0, length - 1, count).astype(np.int32) for length, count in pairs]
+        return np.reshape(np.meshgrid(*numbers, indexing="ij"), (len(counts), math.prod(counts)))
 
     def _outside(self, block: ArrayBlock, scalars: Sequence[Array | None]) -> _Outside | None:
         if not block.ranges or not all(self.call.grid):
             return None
         try:
-            indices = evaluate_scalars(block.index_map, [*self._programs, *scalars])
+            with np.errstate(all="ignore"):
+                indices = Machine(_IntegerRules()).compile(block.index_map)([*self._programs, *scalars])
         except UnknownError:
             return None
-        bad = [(i < r.first) | (i > r.last) for i, r in zip(indices, block.ranges, strict=True)]
-        if not any(each.any() for each in bad):
+        chosen = np.array([np.broadcast_to(index, self._programs.shape[1]) for index in indices])
+        first, last = np.array([(r.first, r.last) for r in block.ranges]).T[:, :, None]
+        bad = (chosen < first) | (chosen > last)
+        outside = bad.any(axis=0)
+        if not outside.any():
             return None
-        mesh = np.broadcast_shapes(*(numbers.shape for numbers in self._programs))
-        outside = np.logical_or.reduce([np.broadcast_to(each, mesh) for each in bad])
-        at = tuple(np.argwhere(outside)[0])
-        axis = next(axis for axis, each in enumerate(bad) if np.broadcast_to(each, mesh)[at])
-        index = int(np.broadcast_to(indices[axis], mesh)[at])
+        at = int(outside.argmax())
+        axis = int(bad[:, at].argmax())
+        index = int(chosen[axis, at])
         element, count = block.ranges[axis].describe(index), int(outside.sum())
         line = block.line or line_of(self.call.equation.source_info)
         program = self._program(at)
@@ -227,11 +280,10 @@ class IndexMappedCall:
         )
         return _Outside(block.name, element, Visit(Access.BLOCK, program, line), words, self._advice(block, axis))
 
-    def _program(self, at: Sequence[int]) -> tuple[int, ...]:
-        """The number of the program at a point of the mesh along each axis, without the axes that vmap has added."""
+    def _program(self, at: int) -> tuple[int, ...]:
+        """The number of a program that is checked along each axis of the grid, without those that vmap has added."""
         vmapped = self.call.equation.params["grid_mapping"].vmapped_dims
-        pairs = enumerate(zip(self._programs, at, strict=True))
-        return tuple(int(numbers.ravel()[i]) for axis, (numbers, i) in pairs if axis not in vmapped)
+        return tuple(int(numbers[at]) for axis, numbers in enumerate(self._programs) if axis not in vmapped)
 
     def _advice(self, block: ArrayBlock, axis: int) -> str:
         """The change that keeps an index map inside the array along an axis."""

@@ -19,7 +19,7 @@ from jax import lax
 from jax.extend.core import primitives
 
 from kerneltest.core.targets import Target
-from kerneltest.trace.evaluator import JaxprBody, JaxprStep, is_literal, iter_steps
+from kerneltest.trace.inlined_jaxpr import JaxprBody, JaxprStep, is_literal, iter_steps
 from kerneltest.trace.walk import scan_counts
 
 Variable = Any  # a variable or a literal of a jaxpr, whose classes JAX keeps private

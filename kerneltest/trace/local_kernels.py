@@ -4,9 +4,10 @@ The local kernel is called once for each device of the mesh, on its part of the 
 exchange the devices' values. What remains is a kernel for one device, which any backend takes.
 """
 
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +17,6 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from kerneltest.trace.jax_compat.jaxprs import (
-    Atom,
     ClosedJaxpr,
     Equation,
     JaxArray,
@@ -27,15 +27,13 @@ from kerneltest.trace.jax_compat.jaxprs import (
     without_mesh,
 )
 from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, Step, control_rule
+from kerneltest.trace.primitives import CONTROL, Kind, kind_of
 from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
-from kerneltest.trace.walk import PALLAS_PRIMITIVES, iter_equations, primitive_name, scan_counts
+from kerneltest.trace.walk import iter_equations, primitive_name, scan_counts
 
 _ROWS = "devices"
-_CASTS = frozenset({"pvary", "pcast", "vary_unreduced_cast"})  # of types, which only a mesh has
-_PLACEMENTS = frozenset({"reshard", "mesh_cast", "sharding_constraint"})  # of arrays on the devices of a mesh
-_CALLS = frozenset("jit pjit closed_call core_call remat2 checkpoint custom_jvp_call custom_vjp_call".split())
-
-Values = list[list[JaxArray]]  # of each device
+DeviceValues = list[JaxArray]  # one for each device
 
 
 class NotLocalError(Exception):
@@ -99,7 +97,7 @@ def localize(closed: ClosedJaxpr) -> ClosedJaxpr:
     """
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
-        if primitive_name(equation) in _PLACEMENTS:
+        if kind_of(equation) is Kind.PLACEMENT:
             return inline_equations(jnp.copy, equation.invars, equation.outvars)
         if primitive_name(equation) != "shard_map":
             return None
@@ -125,14 +123,11 @@ def _run_on_mesh(equation: Equation, arrays: Sequence[JaxArray]) -> list[JaxArra
     mesh = {axis: size for axis, size in params["mesh"].shape.items() if axis in manual}
     devices = [dict(zip(mesh, at, strict=True)) for at in itertools.product(*map(range, mesh.values()))]
     cut = [
-        [_part(array, spec, mesh, device) for array, spec in zip(arrays, params["in_specs"], strict=True)]
-        for device in devices
+        [_part(array, spec, mesh, device) for device in devices]
+        for array, spec in zip(arrays, params["in_specs"], strict=True)
     ]
-    outputs = _Lockstep(mesh).run(params["jaxpr"], cut)
-    return [
-        _join([each[number] for each in outputs], spec, mesh, devices)
-        for number, spec in enumerate(params["out_specs"])
-    ]
+    outputs = Machine(_DeviceRules(mesh)).compile(params["jaxpr"])(cut)
+    return [_join(parts, spec, mesh, devices) for parts, spec in zip(outputs, params["out_specs"], strict=True)]
 
 
 def _axes(spec: Any, rank: int) -> list[tuple[str, ...]]:
@@ -175,86 +170,80 @@ def _join(
     return whole
 
 
-class _Lockstep:
-    """Runs the devices of a mesh together: each equation on all of them before the next one.
+class _DeviceRules(RuleSet):
+    """The values of all devices of a mesh, in a list: each equation runs on all of them before the next one.
 
     Args:
       mesh: the length of each of its axes.
     """
 
     def __init__(self, mesh: Mapping[str, int]) -> None:
-        self._mesh = mesh
+        super().__init__()
+        self._mesh, self._count = mesh, math.prod(mesh.values())
 
-    def run(self, jaxpr: Jaxpr, arguments: Values) -> Values:
-        """Runs an open jaxpr, which has no constants, and returns the outputs of each device."""
-        known: list[dict[Var, JaxArray]] = [dict(zip(jaxpr.invars, each, strict=True)) for each in arguments]
-
-        def read(atoms: Sequence[Atom]) -> Values:
-            return [[atom.val if hasattr(atom, "val") else values[atom] for atom in atoms] for values in known]
-
-        for exchanges, group in itertools.groupby(jaxpr.eqns, lambda e: communicates(e) or primitive_name(e) in _CASTS):
+    def steps(self, machine: Machine, jaxpr: Jaxpr) -> Iterator[Step]:
+        for is_alone, group in itertools.groupby(jaxpr.eqns, _runs_alone):
             equations = list(group)
-            steps = [[each] for each in equations] if exchanges else [equations]
-            for step in steps:
-                results, operands = _results(step, jaxpr), _operands(step)
-                run = self._exchange(step[0]) if exchanges else self._alone(jaxpr, step, operands, results)
-                for values, outputs in zip(known, run(read(step[0].invars if exchanges else operands)), strict=True):
-                    values.update(zip(step[0].outvars if exchanges else results, outputs, strict=True))
-        return read(jaxpr.outvars)
+            if is_alone:
+                yield self._alone(jaxpr, equations)
+            else:
+                yield from ((self.rule(machine, each), each.invars, each.outvars) for each in equations)
 
-    def _alone(self, jaxpr: Jaxpr, equations: list[Equation], operands: list[Var], results: list[Var]) -> Any:
+    def constant(self, value: Any, dtype: Any = None) -> DeviceValues:
+        return [value] * self._count
+
+    def _alone(self, jaxpr: Jaxpr, equations: list[Equation]) -> Step:
         """Equations that every device runs alone: one jaxpr, which all of them share."""
+        operands, results = _operands(equations), _results(equations, jaxpr)
         part = jaxpr.replace(
             constvars=[], invars=operands, outvars=results, eqns=equations, effects=without_effects(equations),
             debug_info=jaxpr.debug_info.with_unknown_names(),
         )  # fmt: skip
         run = jax.jit(jaxpr_as_fun(ClosedJaxpr(part, [])))
-        return lambda devices: [run(*values) for values in devices]
 
-    def _exchange(self, equation: Equation) -> Any:
+        def evaluate(values: Sequence[DeviceValues]) -> list[DeviceValues]:
+            outputs = [run(*(devices[number] for devices in values)) for number in range(self._count)]
+            return list(map(list, zip(*outputs, strict=True)))
+
+        return evaluate, operands, results
+
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         """An equation by which devices exchange values."""
-        name, params = primitive_name(equation), equation.params
-        if name in _CASTS:
-            return lambda devices: devices
-        if name in PALLAS_PRIMITIVES:
+        kind, name = kind_of(equation), primitive_name(equation)
+        if kind is Kind.MESH_CAST:
+            return lambda values: values
+        if kind is Kind.KERNEL:
             raise NotLocalError(exchange_in([equation]))
-        if name in _CALLS:
-            inner = params.get("jaxpr", params.get("call_jaxpr", params.get("fun_jaxpr")))
-            return lambda devices: self._call(inner, devices)
+        if kind is Kind.CALL:
+            return control_rule(machine, equation)
         if name == "scan":
-            return lambda devices: self._scan(params, devices)
-        if name in ("while", "cond"):
+            return self._scan(machine, equation.params)
+        if kind in CONTROL:
             raise NotLocalError(
                 f"devices exchange values inside a {name} of the function around the kernel "
                 f"({line_of(equation.source_info)}), which kerneltest cannot run for one device after another: use "
                 "lax.scan or lax.fori_loop with constant bounds, or test it on a machine that has these devices"
             )
-        return lambda devices: self._collect(equation, devices)
+        return lambda values: self._collect(equation, values)
 
-    def _call(self, inner: Jaxpr, devices: Values) -> Values:
-        closed = isinstance(inner, ClosedJaxpr)
-        consts, body = (list(inner.consts), inner.jaxpr) if closed else ([], inner)
-        if consts:
-            body = body.replace(constvars=[], invars=[*body.constvars, *body.invars])
-        return self.run(body, [[*consts, *each] for each in devices])
+    def _scan(self, machine: Machine, params: Mapping[str, Any]) -> EquationFunction:
+        body, (fixed, carried) = machine.compile(params["jaxpr"]), scan_counts(params)
 
-    def _scan(self, params: Mapping[str, Any], devices: Values) -> Values:
-        fixed, carried = scan_counts(params)
-        consts = [each[:fixed] for each in devices]
+        def step(consts: Sequence[DeviceValues], carry: list[DeviceValues], xs: list[DeviceValues]) -> Any:
+            results = body([*consts, *carry, *xs])
+            return results[:carried], results[carried:]
 
-        def step(carry: Values, xs: Values) -> tuple[Values, Values]:
-            rows = [[*c, *state, *x] for c, state, x in zip(consts, carry, xs, strict=True)]
-            outputs = self._call(params["jaxpr"], rows)
-            return [each[:carried] for each in outputs], [each[carried:] for each in outputs]
+        def evaluate(values: Sequence[DeviceValues]) -> Sequence[DeviceValues]:
+            start = fixed + carried
+            state, rows = jax.lax.scan(
+                functools.partial(step, values[:fixed]), list(values[fixed:start]), list(values[start:]),
+                length=params["length"], reverse=params["reverse"],
+            )  # fmt: skip
+            return [*state, *rows]
 
-        start = fixed + carried
-        state, rows = jax.lax.scan(
-            step, [each[fixed:start] for each in devices], [each[start:] for each in devices],
-            length=params["length"], reverse=params["reverse"],
-        )  # fmt: skip
-        return [[*one, *other] for one, other in zip(state, rows, strict=True)]
+        return evaluate
 
-    def _collect(self, equation: Equation, devices: Values) -> Values:
+    def _collect(self, equation: Equation, values: Sequence[DeviceValues]) -> list[DeviceValues]:
         """Runs a collective under `jax.vmap`: the devices that exchange values are the rows of an axis with a name."""
         name, params = primitive_name(equation), dict(equation.params)
         key = "axes" if "axes" in params else "axis_name"
@@ -273,16 +262,20 @@ class _Lockstep:
             return list(outputs) if equation.primitive.multiple_results else [outputs]
 
         others = [axis for axis in self._mesh if axis not in along]
-        order = np.arange(len(devices)).reshape(*self._mesh.values())
+        order = np.arange(self._count).reshape(*self._mesh.values())
         order = order.transpose([list(self._mesh).index(axis) for axis in (*others, *along)]).reshape(-1)
         rows = math.prod(self._mesh[axis] for axis in along)
         every = jax.vmap(
-            jax.vmap(run, axis_name=_ROWS, axis_size=rows), axis_size=len(devices) // rows
+            jax.vmap(run, axis_name=_ROWS, axis_size=rows), axis_size=self._count // rows
         )  # over the groups of devices, and the devices of a group
-        ordered = zip(*(map(jnp.asarray, devices[number]) for number in order), strict=True)
+        ordered = [[jnp.asarray(devices[number]) for number in order] for devices in values]
         stacked = [jnp.stack(column).reshape(-1, rows, *column[0].shape) for column in ordered]
-        results = [x.reshape(len(devices), *x.shape[2:]) for x in every(*stacked)]
-        return [[x[row] for x in results] for row in np.argsort(order).tolist()]
+        results = [x.reshape(self._count, *x.shape[2:]) for x in every(*stacked)]
+        return [[x[row] for row in np.argsort(order).tolist()] for x in results]
+
+
+def _runs_alone(equation: Equation) -> bool:
+    return not communicates(equation) and kind_of(equation) is not Kind.MESH_CAST
 
 
 def _permute(x: JaxArray, permutation: Sequence[tuple[int, int]]) -> JaxArray:

@@ -91,12 +91,7 @@ def lowering_bugs(records: Sequence[Record]) -> Counter[Attribution]:
 
 
 def attribution(record: Record, same_case: Sequence[Record]) -> Attribution | None:
-    """Returns who is to blame for a finding; None if the tiers do not tell.
-
-    Args:
-      record: the finding.
-      same_case: the records of its case on all backends, this one included.
-    """
+    """Returns who is to blame for a finding, from all records of its case; None if the tiers do not tell."""
     passed = {each.tier for each in same_case if each.verdict is Verdict.PASS}
     simulated = {each.verdict for each in same_case if each.tier is Tier.SIMULATE}
     interpreted = {each.verdict for each in same_case if each.tier is Tier.INTERPRET} == {Verdict.PASS}
@@ -118,7 +113,7 @@ def attribution(record: Record, same_case: Sequence[Record]) -> Attribution | No
 
 
 def _of_lowering(record: Record, interpreted: Sequence[Record]) -> Attribution | None:
-    """Attributes a finding where interpret mode agrees with the oracle; None where rounding may explain it."""
+    # None where rounding may explain it.
     evidence = record.evidence
     if evidence is None or not _is_apart(record, evidence, interpreted):
         return None
@@ -142,7 +137,7 @@ def drops_nan(record: Record) -> bool:
 
 
 def _is_apart(record: Record, evidence: Evidence, interpreted: Sequence[Record]) -> bool:
-    """Returns whether the worst value differs from the interpreted one by more than the simulating backend's bound."""
+    # By more than the bound of the simulating backend.
     if evidence.actual is None or evidence.expected is None:
         return False
     actual, expected = float(evidence.actual), float(evidence.expected)

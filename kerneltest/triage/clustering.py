@@ -116,11 +116,7 @@ def cluster_by_cause(
 def _cluster_values(
     findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
 ) -> list[FindingCluster]:
-    """Clusters wrong values by cause.
-
-    The most basic level at which a signature fails explains its other failures: misplaced elements are also imprecise,
-    and NaNs among them are in the wrong places too.
-    """
+    # The most basic level at which a signature fails explains its other failures: misplaced elements are imprecise too.
     cases: dict[str, list[Finding]] = {}
     for pair in findings:
         cases.setdefault(pair[0].case, []).append(pair)
@@ -170,10 +166,8 @@ def merge_device_diagnostics(clusters: Sequence[FindingCluster]) -> list[Finding
 
 
 def _merge_nested(clusters: Sequence[FindingCluster]) -> list[FindingCluster]:
-    """Merges clusters that fail only where another one does: one wrong mask causes several wrong accesses.
-
-    Races and results that change from run to run are one where they meet.
-    """
+    # One wrong mask causes several wrong accesses.
+    # Races and results that change from run to run are one where they meet.
     merged: list[FindingCluster] = []
     for cluster in sorted(clusters, key=lambda each: -len(each.signatures)):
         around = next((each for each in merged if _contains(each, cluster)), None)
@@ -241,7 +235,7 @@ _COMPARED = (VerdictKind.PASS, VerdictKind.VALUES)
 
 
 def _split_by_extent(cluster: FindingCluster, records: Sequence[Record]) -> list[FindingCluster]:
-    """Splits a cluster in which some signatures fail all structural cases and the others hardly any."""
+    # Some signatures fail all structural cases, and the others hardly any.
     structural = GroupName.STRUCTURAL
     count = Counter(
         record.signature for record in records if record.group == structural and record.verdict.kind in _COMPARED
@@ -260,7 +254,6 @@ def _split_by_extent(cluster: FindingCluster, records: Sequence[Record]) -> list
 def _split_by_condition(
     cluster: FindingCluster, records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
 ) -> list[FindingCluster]:
-    """Splits a cluster whose signatures fulfil one of two conditions, if no single condition covers them."""
     mine = [record for record in records if record.backend in cluster.backends]
     cases = {record.case for record, _ in cluster.findings}
     passing_inputs = [record.special_inputs for record in mine if record.case not in cases and record.verdict.is_green]
@@ -311,10 +304,7 @@ def split_by_experiment(
 
 
 def _explains(cause: FindingCluster, kinds: Counter[Kind], pair: Finding) -> bool:
-    """Returns whether a finding follows from a cause at its signature; `kinds` are the cause's own symptoms.
-
-    A NaN in the wrong place does not make the gradient of other values wrong, nor a formula that is nearly right a NaN.
-    """
+    # A NaN in the wrong place does not make other values' gradient wrong, nor a nearly right formula a NaN.
     record, symptom = pair
     if symptom.effect is Effect.OVERFLOW and cause.kind[0] is Effect.IMPRECISE:
         # What is kept in a narrow dtype is rounded, and overflows at other signatures.
@@ -329,13 +319,13 @@ def _explains(cause: FindingCluster, kinds: Counter[Kind], pair: Finding) -> boo
 
 
 def _shows_alike(kinds: Counter[Kind], findings: Sequence[Finding]) -> bool:
-    """Returns whether a cause has the symptom that most of some findings show; imprecision is too common to count."""
+    # Imprecision is too common to count.
     common = Counter(symptom.kind for _, symptom in findings).most_common(1)[0][0]
     return kinds[common] > 0 and common[0] not in OF_ROUNDING
 
 
 def _is_slight(structure: FindingCluster) -> bool:
-    """Returns whether a wrong formula is so close to the right one in each case that most of them show imprecision."""
+    # A wrong formula that is so close to the right one in each case that most of them show imprecision.
     return all(
         symptom.effect in OF_ROUNDING or ((size := formula_error(record)) is not None and size <= SLIGHT)
         for record, symptom in structure.findings
@@ -343,7 +333,7 @@ def _is_slight(structure: FindingCluster) -> bool:
 
 
 def _is_sharp(structure: FindingCluster, records: Sequence[Record]) -> bool:
-    """Returns whether most structural cases of the signatures fail, which rounding does not cause."""
+    # Most structural cases of the signatures fail, which rounding does not cause.
     touched = structure.signatures
     cases = [r for r in records if r.signature in touched and r.group == GroupName.STRUCTURAL]
     failing = {record.case for record, _ in structure.findings if record.group == GroupName.STRUCTURAL}

@@ -57,8 +57,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """One condition, and how far-fetched it is: of two that fit equally well, the one of lower cost is reported."""
-
+    # Of two terms that fit equally well, the one of lower cost is reported.
     words: str
     holds: Callable[[Features], bool]
     cost: int
@@ -115,7 +114,7 @@ def signature_condition(
 def _product_condition(
     failing: Sequence[Features], passing: Sequence[Features], covered: Sequence[Features]
 ) -> Condition:
-    """Returns a condition on the product of two lengths, which a kernel may flatten, if one holds without exception."""
+    # A kernel may flatten two axes.
     count, terms = len(failing) + len(passing), list(_terms_of_products(failing[0].lengths))
     if len(terms) / math.comb(count, len(failing)) > _CHANCES[_OF_PRODUCTS]:
         return Condition("", len(failing), count, count)  # one of so many might hold by chance
@@ -158,7 +157,6 @@ def two_conditions(
 
 
 def _matching_bits(term: _Term, signatures: Sequence[Features]) -> int:
-    """Returns the signatures that fulfil a term as bits."""
     return sum(1 << i for i, each in enumerate(signatures) if term.holds(each))
 
 
@@ -167,7 +165,7 @@ def _numbers(bits: int) -> frozenset[int]:
 
 
 def _is_believable(cost: int, failing: int, tried: int, exceptions: int) -> bool:
-    """Returns whether a condition of that cost is unlikely to hold by chance for all that fail, and few exceptions."""
+    # Whether a condition of that cost is unlikely to hold by chance.
     chance = math.comb(failing + exceptions, failing) / math.comb(tried, failing)
     return chance <= _CHANCES[min(cost, len(_CHANCES) - 1)]
 
@@ -181,7 +179,6 @@ MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a 
 
 
 def _terms(signatures: Sequence[Features], blocks: Mapping[str, int]) -> Iterator[_Term]:
-    """Yields all conditions that may be stated of a signature, the simplest first."""
     first = signatures[0]
     for name in first.options:
         yield from _terms_of_option(name, list(dict.fromkeys(each.options[name] for each in signatures)))
@@ -323,7 +320,7 @@ def input_condition(
 def _lacked(
     best: SpecialInput, failing: Sequence[frozenset[SpecialInput]], others: Sequence[frozenset[SpecialInput]]
 ) -> tuple[SpecialInput | None, Sequence[frozenset[SpecialInput]]]:
-    """Returns a special input that most passing cases and no failing one have, and the passing cases without it."""
+    # A special input that most passing cases and no failing one have, and the passing cases without it.
     known = sorted({each for case in others for each in case if each.value in _ABSENT}, key=_preference)
     absent = [
         each
@@ -338,14 +335,13 @@ def _lacked(
 
 
 def _with_general(found: Sequence[SpecialInput]) -> Iterator[SpecialInput]:
-    """Yields special inputs, and the same ones in whichever argument."""
     for each in found:
         yield each
         yield replace(each, argument="")
 
 
 def _preference(found: SpecialInput) -> tuple[bool, int, int, str]:
-    """Returns the order among special inputs that fit equally well: named arguments first, the weaker claim first."""
+    # Named arguments first, then the weaker claim.
     return not found.argument, _VALUES.index(found.value), _PARTS.index(found.part), found.argument
 
 
@@ -360,14 +356,7 @@ _MOST_EXCEPTIONS = 0.1  # share of passing cases among those that have a number 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Numbers of an argument from one binade to another, of one sign or both.
-
-    Attributes:
-      argument: the path of the argument.
-      sign: "+", "-", or "" for both.
-      first, last: the numbers of the binades.
-    """
-
+    # Numbers of an argument from one binade to another, of one sign or both ("").
     argument: str
     sign: str
     first: int
@@ -379,11 +368,9 @@ class _Range:
 
     @property
     def is_open(self) -> bool:
-        """True if the range has no other end than zero or infinity."""
         return self.first == 0 or self.last == _COUNT - 1
 
     def text(self) -> str:
-        """`x holds a number of magnitude 256 or more`."""
         low, high = (f"{2.0 ** (binade + LOWEST):.4g}" for binade in (self.first, self.last + 1))
         if self.last == _COUNT - 1:
             words = {"": f"of magnitude {low} or more", "+": f"of {low} or more", "-": f"of -{low} or less"}[self.sign]
@@ -435,7 +422,6 @@ def magnitude_condition(
 
 
 def _masks(record: Record) -> Mapping[tuple[str, str], int]:
-    """Returns the binades of a record's inputs, by argument and sign."""
     found: dict[tuple[str, str], int] = {}
     for each in record.magnitudes:
         found[each.argument, ""] = each.positive | each.negative
@@ -444,7 +430,6 @@ def _masks(record: Record) -> Mapping[tuple[str, str], int]:
 
 
 def _ranges(argument: str, sign: str, own: int, bad: int) -> Iterator[_Range]:
-    """Yields ranges with a number of the smallest case, whose ends are binades of failing cases, or open."""
     ends = [binade for binade in range(_COUNT) if bad >> binade & 1]
     for first in [0, *ends]:
         for last in [*ends, _COUNT - 1]:

@@ -119,7 +119,6 @@ def format_case_count(count: int) -> str:
 
 
 def _differences(old: Record, new: Record, factor: float) -> Iterator[tuple[str, str, str]]:
-    """Yields the changes of one case: kind, before, after."""
     if old.verdict is not new.verdict:
         yield _kind(old.verdict, new.verdict), old.verdict, new.verdict
     if new.verdict.is_finding:
@@ -150,11 +149,7 @@ def _kind(before: Verdict, after: Verdict) -> str:
 
 
 def _cases(records: Sequence[Record]) -> Mapping[tuple[Hashable, int], Record]:
-    """Returns cases by a key that is the same in both runs.
-
-    The id is not, since it depends on the seed. A drawn case shrinks differently when the kernel changes, so its number
-    identifies it.
-    """
+    # By a key that is the same in both runs: ids depend on the seed. Drawn cases, which shrink otherwise, are numbered.
     cases: dict[tuple[Hashable, int], Record] = {}
     seen: Counter[Hashable] = Counter()
     for record in records:
@@ -255,7 +250,6 @@ _SAME = 0.5  # share of a suspect's cases that must fail in the other runs for i
 
 
 def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hashable]]) -> Counter[tuple[int, int]]:
-    """Counts the cases that an older and a newer suspect have in common, by their numbers."""
     holders: dict[Hashable, list[int]] = {}
     for i, questions in enumerate(asked):
         for each in questions:
@@ -264,7 +258,6 @@ def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hasha
 
 
 def _first_start(merged: Overlay, suspect: Suspect) -> str:
-    """Returns the start of the first run that shows a suspect; "" if unknown."""
     mine = set(map(id, suspect.findings))
     starts = {merged.runs[row.run].plan.started for row in merged.rows if id(row.record) in mine}
     return min(filter(None, starts), default="")
@@ -350,12 +343,7 @@ def compare_runs(
 
 
 class _Side:
-    """One run, by pairing and backend.
-
-    Attributes:
-      pairs: those that the run says anything of, in order.
-      unserved: why a pair has no cases: `Verdict.UNAVAILABLE` or `NOT_APPLICABLE`, and the reason.
-    """
+    # `unserved`: why a pairing has no cases on a backend, as `Verdict.UNAVAILABLE` or `NOT_APPLICABLE` and the reason.
 
     def __init__(self, run: RunRecords | None) -> None:
         self._cells: dict[_Pair, dict[CellKey, list[Record]]] = {}
@@ -374,7 +362,6 @@ class _Side:
         return self._cells.get(pair, {})
 
     def state(self, pair: _Pair) -> str:
-        """Returns the number of cases of a pair in words, or the reason why it has none."""
         if pair in self.unserved:
             return self.unserved[pair][0]
         if pair not in self._cells:
@@ -383,7 +370,6 @@ class _Side:
 
 
 def _pair_changes(run: str, pair: _Pair, old: _Side, new: _Side, factor: float) -> Iterator[Change]:
-    """Changes of a pairing on a backend: one for the whole where only one run served it, else case by case."""
     cell, before, after = CellKey(*pair, ANY, ANY), old.state(pair), new.state(pair)
     if pair in new.unserved:
         reason = new.unserved[pair][1]
@@ -405,7 +391,6 @@ def _pair_changes(run: str, pair: _Pair, old: _Side, new: _Side, factor: float) 
 
 
 def _tolerance_changes(name: str, old: RunRecords | None, new: RunRecords | None) -> Iterator[Change]:
-    """Yields changes of the declared tolerance of pairings that both runs planned."""
     before, after = (run.plan.pairings if run else {} for run in (old, new))
     for pairing in sorted(before.keys() & after.keys()):
         was, now = (side[pairing].declaration.get("tolerance", "") for side in (before, after))

@@ -142,10 +142,7 @@ class Suspect:
                 return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
 
     def _slight_error(self) -> str:
-        """Returns how far the formula is off, relatively, if that is little in nearly every finding; or "".
-
-        An integer is never slightly off: a position or a code beside the right one is another.
-        """
+        # An integer is never slightly off: a position or a code beside the right one is another.
         if self.example.evidence is not None and isinstance(self.example.evidence.actual, int):
             return ""
         known = [formula_error(record) for record in self.findings if symptom(record).effect not in OF_ROUNDING]
@@ -192,7 +189,7 @@ _EXPLAINED = 0.8  # share of the findings that a diagnosis must explain; fewer d
 
 
 def _tried_out(record: Record) -> str:
-    """Returns the diagnosis that an experiment with a smallest case gave; "" if only a rule gave one."""
+    # Not those that a rule gave.
     if record.evidence is None or (
         isinstance(record.detail, Mismatch) and record.evidence.diagnosis in record.detail.remarks
     ):
@@ -236,12 +233,10 @@ def is_same_bug(
 
 
 def _is_left_wrong(other: Suspect, one: Suspect) -> bool:
-    """Returns whether the edit that repairs one suspect was tried on cases of another, in vain."""
     return one.fault is not None and any(record.case in one.fault.unexplained for record in other.findings)
 
 
 def _inputs(record: Record) -> tuple[str, str, Mapping[str, str]] | None:
-    """Returns what a record's case is made of; None if its arguments were not kept."""
     arguments = record.evidence.arguments if record.evidence is not None else None
     return (record.backend, record.signature, arguments) if arguments else None
 
@@ -281,7 +276,6 @@ def suspects_in_overlay(merged: Overlay) -> tuple[Suspect, ...]:
 
 
 def _smallest(findings: Iterable[Record], known: Mapping[tuple[str, str, str], Reproducer]) -> Reproducer | None:
-    """Returns the smallest of the cases that were made from some findings."""
     found = [known[key] for each in findings if (key := (each.pairing, each.backend, each.case)) in known]
     return min(found, key=lambda each: (each.fault is None, each.nontrivial), default=None)
 
@@ -313,7 +307,7 @@ def _of_pairing(
 def _merge_same(
     clusters: Sequence[FindingCluster], make: Callable[[FindingCluster], Suspect], interpreted: Collection[str]
 ) -> list[Suspect]:
-    """Returns the suspects of clusters, merging those that a reader could not tell apart, until all differ."""
+    # Until a reader can tell all suspects apart.
     apart: list[tuple[FindingCluster, Suspect, str]] = []
     todo = list(reversed(clusters))
     while todo:
@@ -393,10 +387,7 @@ _NEARLY_ALL, _ENOUGH = 0.9, 8  # share of the ordinary cases that fail, and numb
 
 
 def _is_everywhere(findings: Sequence[Record], records: Sequence[Record]) -> bool:
-    """Returns whether nearly every case with ordinary values is a finding, on every backend that compared any.
-
-    A kernel with the oracle's formula leaves no doubt of the oracle.
-    """
+    # A kernel with the oracle's formula leaves no doubt of the oracle.
     known = [right for record in findings if (right := has_right_formula(record)) is not None]
     if known and all(known):
         return False
@@ -408,13 +399,13 @@ def _is_everywhere(findings: Sequence[Record], records: Sequence[Record]) -> boo
 
 
 def _is_telling(record: Record) -> bool:
-    """Returns whether a case compares ordinary values, at least two of which differ."""
+    # At least two of its values differ.
     alike = record.expected is not None and record.expected.least == record.expected.greatest
     return record.group in _ORDINARY and bool(record.compared or record.wrong) and not alike
 
 
 def _id(suspect: Suspect, number: int) -> str:
-    """Returns the id of the suspect of its kind with that number; names make it, not the words of titles."""
+    # Names make it, not the words of titles.
     name = PairingId.parse(suspect.pairing).own_name
     identity = f"{name}|{suspect.level}|{suspect.effect.name}|{suspect.subject}|{number}"
     return hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:8]

@@ -136,7 +136,6 @@ def _level(record: Record, effect: Effect) -> Level:
 
 
 def _wrong_value(record: Record) -> tuple[Effect, str]:
-    """Returns how the worst element is wrong, and the argument that a wrong gradient belongs to."""
     evidence, detail = record.evidence, record.detail
     if evidence is None or evidence.actual is None or evidence.expected is None:
         return Effect.WRONG, ""
@@ -156,7 +155,7 @@ def _wrong_value(record: Record) -> tuple[Effect, str]:
 
 
 def _wrong_number(got: float, wanted: float, detail: object) -> Effect:
-    """Returns how a number is wrong: a small error is of rounding, unless another cause is known."""
+    # A small error is of rounding, unless another cause is known.
     cause = cause_of(detail)
     what = None if cause is None else cause.what
     if what is ErrorCause.UNSTABLE:

@@ -16,7 +16,7 @@ from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.verdicts import Verdict
 from kerneltest.extensions.lowering_map.probe import messages
 from kerneltest.extensions.sanitizer import sanitized_process
-from kerneltest.report.text.tables import for_markdown, lines_for_terminal
+from kerneltest.report.text.lines import for_markdown, lines_for_terminal
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter, tpu_interpreter
 
 LENGTH, SECONDS = 30_000, 0.15  # of processor time, for what takes a few milliseconds

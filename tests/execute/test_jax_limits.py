@@ -19,9 +19,9 @@ from kerneltest.backends.interpret import Interpret
 from kerneltest.core.details import Stated
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace import evaluator
+from kerneltest.trace import partial_arrays
 from kerneltest.trace.batched_interpreter import pallas_call
-from kerneltest.trace.batched_interpreter.machine import UnknownError
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
 
 WHOLE = pl.BlockSpec(memory_space=pl.ANY)
@@ -196,7 +196,7 @@ def test_what_a_rule_cannot_evaluate_jax_does(error: Exception, monkeypatch: pyt
     def fails(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(evaluator, "operation", lambda equation: fails)
+    monkeypatch.setattr(partial_arrays, "_in_numpy", lambda equation: fails)
     monkeypatch.setattr(pallas_call, "_written_references", fails)
     doubled = _checked(lambda x: pl.pallas_call(_double, out_shape=_like(x))(x + 0), "interpret")
     assert {record.verdict for record in doubled.records} == {"pass"}

@@ -18,7 +18,7 @@ from kerneltest.core.details import ErrorCause, Mismatch, MismatchCause
 from kerneltest.judge.compare import compare
 from kerneltest.judge.formula import rounding_cause
 from kerneltest.records.sharpness import Informativeness
-from kerneltest.report.text.suspect_text import format_suspect
+from kerneltest.report.text.suspect_text import describe_suspect
 
 COLUMNS = 32
 
@@ -304,7 +304,7 @@ def test_a_kernel_of_integers_that_a_backend_computes_wrongly_does_not_doubt_its
     assert _causes(result) == {ErrorCause.BACKEND}
     (suspect,) = result.suspects
     assert "oracle" not in suspect.title
-    text = "\n".join(format_suspect(suspect))
+    text = "\n".join(describe_suspect(suspect).texts)
     assert "the backend computes something else: evaluated by NumPy, the kernel gives what is expected" in text
     assert "is the oracle right?" not in text
 

@@ -86,20 +86,20 @@ def test_the_matrix_has_a_column_for_each_run_of_a_tier(tmp_path: Path) -> None:
     write_run(tmp_path / "new", PASS)
     matrix = by_tier(read_runs(tmp_path))
     assert [column.title for column in matrix.columns] == ["interpret (new)", "interpret (old)", "lower"]
-    (line,) = matrix.lines
-    assert line.pairing == PAIRING
-    assert [field_words(field) for field in line.fields] == ["1 pass", "1 pass", "1 unimplemented (sm_90)"]
-    assert [field_signs(field) for field in line.fields] == ["✓1", "✓1", "✗1"]
+    (row,) = matrix.rows
+    assert row.pairing == PAIRING
+    assert [field_words(field) for field in row.fields] == ["1 pass", "1 pass", "1 unimplemented (sm_90)"]
+    assert [field_signs(field) for field in row.fields] == ["✓1", "✓1", "✗1"]
 
 
 def test_a_narrow_terminal_gets_signs_and_their_legend(tmp_path: Path) -> None:
     (run,) = read_runs(write_run(tmp_path / "run", PASS, case(verdict="mismatch", case="c2")))
-    wide, narrow = ([text for text, _ in summary_lines(run, (), width)] for width in (80, 30))
+    wide, narrow = ([line.text for line in summary_lines(run, (), width)] for width in (80, 30))
     assert any("1 pass, 1 mismatch" in line for line in wide)
     assert not any("✓ pass" in line for line in wide)
     assert any("✓1 ✗1" in line for line in narrow)
     assert any("✓ pass" in line for line in narrow)
-    assert dict(summary_lines(run, (), 80))[next(line for line in wide if "1 mismatch" in line)] == "red"
+    assert {line.colour for line in summary_lines(run, (), 80) if "1 mismatch" in line.text} == {"red"}
 
 
 GREEN = (PASS, ABSENT, case(family="ones", case="c2", reused_from="2026-01-01T00:00:00"))
@@ -153,7 +153,7 @@ def test_a_summary_has_the_lines_that_its_verbosity_asks_for(
 ) -> None:
     (run,) = read_runs(write_run(tmp_path / "run", *records, **plan))  # type: ignore[arg-type]
     suspects = suspects_in_run(run)
-    lines = [line for line, _ in summary_lines(run, suspects, **options)]
+    lines = [line.text for line in summary_lines(run, suspects, **options)]
     below = lines[lines.index("") + 1 :] if suspects else lines
     assert [words for words in shown if words not in "\n".join(below)] == [], below
     assert not options.get("stopped") or not any("no verdict:" in line for line in below)
@@ -165,7 +165,7 @@ def test_a_summary_has_the_lines_that_its_verbosity_asks_for(
 def test_the_matrix_of_a_brief_summary_has_only_the_pairings_that_need_attention(tmp_path: Path) -> None:
     fine = case(pairing="suites/test_t.py::fine", item="suites/test_t.py::fine[i]", case="c3")
     (run,) = read_runs(write_run(tmp_path / "run", WRONG, fine, ABSENT, **UNSERVED))  # type: ignore[arg-type]
-    brief, full = ([line for line, _ in summary_lines(run, (), verbose=verbose)] for verbose in (0, 1))
+    brief, full = ([line.text for line in summary_lines(run, (), verbose=verbose)] for verbose in (0, 1))
     assert not any("::fine" in line or "cuda  " in line for line in brief)
     assert any("::fine" in line for line in full)
 

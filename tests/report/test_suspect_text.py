@@ -8,7 +8,8 @@ from kerneltest.core.details.wrong_values import ErrorCause, MismatchCause
 from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.records.evidence import BudgetPart, Evidence
 from kerneltest.records.run_plan import FunctionSource, PairingSummary
-from kerneltest.report.text.suspect_text import format_pair, format_suspect, format_suspects, name_kernels, wrap_line
+from kerneltest.report.text.lines import Line, LineKind
+from kerneltest.report.text.suspect_text import describe_suspect, format_pair, format_suspects, name_kernels
 from kerneltest.triage.suspects import Suspect, find_suspects
 from tests.written import PAIRING, case
 
@@ -52,17 +53,16 @@ def test_arrays_are_short_and_integers_are_shown_as_integers(values: np.ndarray,
 
 
 @pytest.mark.parametrize(
-    ("line", "width", "shown"),
+    ("kind", "text", "width", "shown"),
     [
-        ("1  NaN where n is 3    2 of 9 cases on sim", None, ["1  NaN where n is 3    2 of 9 cases on sim"]),
-        ("1  NaN where n is 3    2 of 9 cases on sim", 40, ["1  NaN where n is 3", "   2 of 9 cases on sim"]),
-        ("     got nan, expected 0 at all", 24, ["     got nan, expected 0", "         at all"]),
-        ("   kerneltest repro report 52c867ebd8654d59", 20, ["   kerneltest repro report 52c867ebd8654d59"]),
-        ("   root cause: k.py:5   aaaaaaaaaaaaaaaa", 30, ["   root cause: k.py:5", "       aaaaaaaaaaaaaaaa"]),
+        ("title", "1  NaN where n is 3", None, ["1  NaN where n is 3"]),
+        ("plain", "     got nan, expected 0 at all", 24, ["     got nan, expected 0", "         at all"]),
+        ("command", "   kerneltest repro report 52c867ebd8654d59", 20, ["   kerneltest repro report 52c867ebd8654d59"]),
+        ("place", "   root cause: k.py:5   aaaaaaaaaaaaaaaa", 30, ["   root cause: k.py:5", "       aaaaaaaaaaaaaaaa"]),
     ],
 )  # fmt: skip
-def test_lines_are_wrapped_with_a_hanging_indent(line: str, width: int | None, shown: list[str]) -> None:
-    assert wrap_line(line, width) == shown
+def test_lines_are_wrapped_with_a_hanging_indent(kind: str, text: str, width: int | None, shown: list[str]) -> None:
+    assert [line.text for line in Line(LineKind(kind), text).wrapped(width)] == shown
 
 
 def _suspect(evidence: Evidence, *sizes: float | None, backend: str = "interpret") -> Suspect:
@@ -99,7 +99,7 @@ def test_an_integer_is_never_slightly_off() -> None:
 )
 def test_a_known_bug_follows_the_headline_with_a_link(backend: str, otherwise: tuple[str, ...], known: bool) -> None:
     suspect = _suspect(Evidence(index=(0,), actual=0.0, expected=NAN, otherwise=otherwise), backend=backend)
-    second = format_suspect(suspect)[1]
+    second = describe_suspect(suspect).texts[1]
     assert second.startswith("known: jnp.maximum drops NaN") is known
     assert ("https://github.com/" in second) is known
 
@@ -115,7 +115,7 @@ def test_a_known_bug_follows_the_headline_with_a_link(backend: str, otherwise: t
 def test_nothing_is_told_twice(verdict: str, message: str, shown: list[str]) -> None:
     finding = case(verdict=verdict, message=message, signature="m=3,k=70,float32")
     (suspect,) = find_suspects([finding], {})
-    first, *others = format_suspect(suspect)
+    first, *others = describe_suspect(suspect).texts
     assert first.startswith(f"{verdict}: {message.partition(chr(10))[0]}")
     assert others == shown
 
@@ -123,11 +123,13 @@ def test_nothing_is_told_twice(verdict: str, message: str, shown: list[str]) -> 
 def test_suspects_fit_the_terminal() -> None:
     arguments = {"x": f"float32[99] {'1.5 ' * 99}"}
     suspect = _suspect(Evidence(index=(0,), actual=3.0, expected=1.0, arguments=arguments))
-    shown = [line for line, _ in format_suspects([suspect], {}, "report", 60)]
+    shown = [line.text for line in format_suspects([suspect], {}, "report", 60)]
     assert max(map(len, shown)) <= 60
     assert shown[0] == f"1 suspect in {PAIRING}"
     assert shown[1].startswith("1  wrong values")
     assert all(not line or line.startswith(("1  ", "   ")) for line in shown[1:])
+    _, *narrow = (line.text for line in format_suspects([suspect], {}, "report", 32))
+    assert narrow[:2] == ["1  wrong values", "   1 of 1 cases on interpret"]
 
 
 def test_two_pairings_of_a_kernel_are_told_apart() -> None:
@@ -145,7 +147,7 @@ def test_a_suspect_says_which_output_is_wrong(output: int, gradient_of: str, sho
     detail = Mismatch("", output, gradient_of, 1, 4, "", (0,), "", "off")
     evidence = Evidence(output=output, index=(0,), actual=3.0, expected=1.0)
     (suspect,) = find_suspects([case(verdict="mismatch", detail=detail, evidence=evidence)], {})
-    assert shown in format_suspect(suspect)
+    assert shown in describe_suspect(suspect).texts
 
 
 @pytest.mark.parametrize(("cause", "is_shown"), [(ErrorCause.ROUNDING, True), (ErrorCause.FORMULA, False)])
@@ -155,5 +157,5 @@ def test_the_parts_of_a_bound_are_shown_where_rounding_is_the_matter(cause: Erro
     budget = (BudgetPart("rounding of `np.exp(x)`", "test_exp.py", 9, 0.97),)
     finding = case(verdict="mismatch", detail=detail, message=detail.text(), evidence=evidence, error_budget=budget)
     (suspect,) = find_suspects([finding], {})
-    shown = "  the bound: 97% rounding of `np.exp(x)` (test_exp.py:9)" in format_suspect(suspect)
+    shown = "  the bound: 97% rounding of `np.exp(x)` (test_exp.py:9)" in describe_suspect(suspect).texts
     assert shown is is_shown

@@ -11,9 +11,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from kerneltest.core.dtypes import Array, ShapeDtype
-from kerneltest.trace.batched_interpreter.machine import UnknownError
-from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced, trace_function
 
 X = np.array([0.1, -2.5, 3.0, 0.25, 7.0, -0.1], np.float32)

@@ -15,7 +15,7 @@ from jax.experimental.pallas import triton as plgpu
 from kerneltest.backends.interpret import PrefetchChecked
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, ShapeDtype
-from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel, kernel_rule
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, InterpreterRules, KernelRules
 from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.rewrite import Fill, fill_outputs, fill_padding, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced, analyze, trace_function
@@ -256,7 +256,7 @@ def _traced(function: Callable[..., Any], *arguments: Array) -> Traced:
 def _check(traced: Traced, *arguments: Array) -> None:
     """Compares rows with what Pallas' interpreter gives for each of them."""
     results = BatchedKernel(traced)(arguments)
-    for got, want in zip(results, BatchedKernel(traced, use_jax_interpreter=True)(arguments), strict=True):
+    for got, want in zip(results, BatchedKernel(traced, InterpreterRules())(arguments), strict=True):
         np.testing.assert_array_equal(got, want)
     executable: Any = INTERPRET.prepare(traced)
     executable = executable.compiled if isinstance(executable, PrefetchChecked) else executable
@@ -299,17 +299,18 @@ def test_rows_that_prefetch_equal_scalars_run_together() -> None:
     values = _values(((3, 4),))
     additions: list[int] = []
 
-    def count(evaluator: Any, equation: Any) -> Any:
-        evaluate = kernel_rule(evaluator, equation)
+    class Counting(KernelRules):
+        def rule(self, machine: Any, equation: Any) -> Any:
+            evaluate = super().rule(machine, equation)
 
-        def add(operands: Any) -> Any:
-            additions.append(1)
-            return evaluate(operands)
+            def add(operands: Any) -> Any:
+                additions.append(1)
+                return evaluate(operands)
 
-        return add if primitive_name(equation) == "add" else evaluate
+            return add if primitive_name(equation) == "add" else evaluate
 
     traced = _traced(_prefetched(_permutes, 3), order, *values)
-    (together,) = BatchedKernel(traced, rule=count)([order, *values])
+    (together,) = BatchedKernel(traced, Counting())([order, *values])
     assert len(additions) == 2 * 3  # programs
     np.testing.assert_array_equal(together, BatchedKernel(traced)([order, *values])[0])
 

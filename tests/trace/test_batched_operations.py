@@ -11,8 +11,8 @@ import pytest
 from jax import lax
 
 from kerneltest.core.dtypes import Array, ShapeDtype, is_float
-from kerneltest.trace.batched_interpreter.machine import UnknownError
-from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import trace_function
 
 FLOATS = ("float32", "bfloat16", "float16")

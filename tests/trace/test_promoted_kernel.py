@@ -17,9 +17,9 @@ from kerneltest.core.dtypes import Array, ShapeDtype, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.rounding_bounds import FORMULA_FORMAT
 from kerneltest.plan.signatures import signatures
-from kerneltest.trace.batched_interpreter.machine import UnknownError
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.jax_compat.patches import widen_float_names
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import trace, trace_function, trace_in_float64
 
 X = np.linspace(-3, 3, 8).astype(np.float32)

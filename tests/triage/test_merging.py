@@ -10,7 +10,7 @@ from kerneltest.core.details import Access, Detail, MemoryFault, Mismatch, Nonde
 from kerneltest.core.details.wrong_values import ErrorCause, MismatchCause
 from kerneltest.records.evidence import Evidence, Pattern, PatternKind
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
-from kerneltest.report.text.suspect_text import format_suspect
+from kerneltest.report.text.suspect_text import describe_suspect
 from kerneltest.triage.suspects import find_suspects
 from tests.written import PAIRING, case
 
@@ -152,7 +152,7 @@ def test_a_suspect_has_a_diagnosis_only_if_it_explains_nearly_every_finding(said
     ]  # fmt: skip
     (suspect,) = find_suspects(records, {})
     assert suspect.diagnosis == words
-    shown = [line.strip() for line in format_suspect(suspect)]
+    shown = [line.strip() for line in describe_suspect(suspect).texts]
     assert (words in shown) is bool(words)
     assert not words or sum(words in line for line in shown) == 1
 

@@ -10,7 +10,7 @@ from kerneltest.core.details.base import without_numbers
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Evidence, SpecialInput, SpecialValue
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
-from kerneltest.report.text.suspect_text import format_suspect
+from kerneltest.report.text.suspect_text import describe_suspect
 from kerneltest.triage.suspects import Suspect, find_suspects
 from tests.written import PAIRING, case
 
@@ -174,13 +174,13 @@ def test_a_smallest_case_belongs_to_the_suspect_it_was_made_from() -> None:
     assert structure.reproducer is not None
     assert structure.example is tiny
     assert precision.reproducer is None
-    assert any("root cause: kernels/k.py:5   x < n" in line for line in format_suspect(structure))
+    assert any("root cause: kernels/k.py:5   x < n" in line for line in describe_suspect(structure).texts)
 
 
 @pytest.mark.parametrize("records", [_run(_tail), _run(_outside, "simulate:sm_90"), _run(_unlowered, "lower:sm_90")])
 def test_a_suspect_is_told_in_at_most_twelve_lines(records: list[Record]) -> None:
     (suspect,) = _of(records)
-    lines = format_suspect(suspect, "report")
+    lines = describe_suspect(suspect, "report").texts
     assert len(lines) <= 12
     assert lines[0].startswith(suspect.title)
     assert " of " in lines[0]

@@ -9,7 +9,7 @@ import pytest
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
-from kerneltest.report.text.suspect_text import format_suspect
+from kerneltest.report.text.suspect_text import describe_suspect
 
 X = kt.array("m n", "float32", domain=(0.5, 4))
 Y = kt.array("n m", "float32", domain=(0.5, 4))
@@ -62,7 +62,7 @@ def test_the_oracle_and_every_backend_differ(name: str) -> None:
     result = kt.check(pairing, backends=["interpret"], depth="quick", minimize=2)
     (suspect,) = result.suspects
     assert suspect.title == "wrong values: the oracle and every backend differ"
-    text = format_suspect(suspect)
+    text = describe_suspect(suspect).texts
     assert any(line.startswith("is the oracle right?") for line in text)
     assert suspect.diagnosis.partition(" (explains")[0] == relation
 
@@ -71,4 +71,4 @@ def test_a_kernel_that_is_wrong_in_some_cases_says_nothing_of_its_oracle() -> No
     pairing = kt.oracle_for(whole(lambda x: x + (x.shape[1] == 12)), x=X, dims=DIMS)(lambda x: x)
     (suspect,) = kt.check(pairing, backends=["interpret"], depth="quick", minimize=2).suspects
     assert "oracle" not in suspect.title
-    assert not any(line.startswith("is the oracle right?") for line in format_suspect(suspect))
+    assert not any(line.startswith("is the oracle right?") for line in describe_suspect(suspect).texts)

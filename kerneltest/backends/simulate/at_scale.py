@@ -23,7 +23,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.production_sizes import sample_positions
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.cost_model import estimate_call_work
-from kerneltest.trace.evaluator import PartialArray, evaluate
+from kerneltest.trace.partial_arrays import PartialArray, PartialKernel
 from kerneltest.trace.runnable import CallArray, call_arrays
 from kerneltest.trace.tracing import Call, Traced, kernel_device, trace
 from kerneltest.trace.virtual_arrays import VirtualArray, axis_indices
@@ -61,11 +61,8 @@ class SimulatedAtScale:
         """
         calls = {id(call.equation): call for call in self.traced.calls}
         with jax.default_device(kernel_device("cpu")):
-            outputs = evaluate(
-                self.traced,
-                [_virtual(leaf) for leaf in leaves],
-                lambda equation, operands: self._call(calls[id(equation)], operands),
-            )
+            kernel = PartialKernel(self.traced, lambda e, operands: self._call(calls[id(e)], operands))
+            outputs = kernel([_virtual(leaf) for leaf in leaves])
         return tuple(_samples(output.values) for output in outputs)
 
     def _call(self, call: Call, operands: Sequence[PartialArray]) -> list[PartialArray]:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from weakref import WeakValueDictionary
 
 import jax
@@ -21,7 +22,7 @@ from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.precision import SIMULATED, XLA_CPU, Precision
 from kerneltest.core.targets import Target, Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.evaluator import PartialArray, evaluate, require_defined
+from kerneltest.trace.partial_arrays import PartialArray, PartialKernel, require_defined
 from kerneltest.trace.runnable import CallArray, call_arrays
 from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
 from kerneltest.trace.walk import computes_outside_calls
@@ -214,7 +215,11 @@ class Simulated:
     calls: dict[int, _SimulatedCall]
     precision: Precision
 
+    @cached_property
+    def _kernel(self) -> PartialKernel:
+        return PartialKernel(self.traced, lambda equation, operands: self.calls[id(equation)].run(operands))
+
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         with convert_exceptions("the simulation", Verdict.RUNTIME_ERROR), jax.default_device(kernel_device("cpu")):
-            outputs = evaluate(self.traced, leaves, lambda equation, args: self.calls[id(equation)].run(args))
+            outputs = self._kernel(leaves)
         return require_defined(outputs)

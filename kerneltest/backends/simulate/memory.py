@@ -10,7 +10,7 @@ from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, U
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.evaluator import format_element
+from kerneltest.trace.partial_arrays import format_element
 
 _NO_PROGRAM = np.iinfo(np.int64).max
 

@@ -12,6 +12,7 @@ from kerneltest.backends.simulate.operations import elementwise
 from kerneltest.core.details import Access, IndexOverflow, MemoryFault
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
+from kerneltest.numerics.device_operations import divide
 
 _FIRST_SWEEP = 128  # shadow values, before those of dead values are dropped for the first time
 _REMEDY = "compute it in 64 bits, or give an index for each axis"
@@ -42,7 +43,7 @@ class ShadowValue:
 # that wrapping before them is intended; nor is arithmetic in 8 and 16 bits used for offsets.
 _EXACT: Mapping[str, Callable[..., Array]] = {
     "arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply,
-    "arith.divsi": elementwise.divide,
+    "arith.divsi": divide,
     "arith.minsi": np.minimum, "arith.maxsi": np.maximum, "arith.select": np.where,
     "arith.andi": np.logical_and, "arith.ori": np.logical_or,
     **dict.fromkeys(("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast"), lambda x: x),

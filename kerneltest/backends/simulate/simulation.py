@@ -22,8 +22,8 @@ from kerneltest.backends.simulate.operations.operation_table import OPERATIONS
 from kerneltest.core.details import Race
 from kerneltest.core.dtypes import Array
 from kerneltest.core.source_location import relative_path
-from kerneltest.trace.evaluator import UNINITIALISED, UNWRITTEN
 from kerneltest.trace.jax_compat.mlir import attributes_of, triton_body
+from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN
 
 
 class Simulation:

@@ -22,11 +22,10 @@ from kerneltest.extensions.mutation.judging import VALUES, UnfitPairingError
 from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.trace.batched_interpreter.machine import BatchedEvaluator, EquationFunction
-from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel, kernel_rule
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.source_lines import place_of
-from kerneltest.trace.scalars import UnknownError
+from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.tracing import Traced, without_debugging
 from kerneltest.trace.walk import primitive_name
 
@@ -60,15 +59,16 @@ _LOOP = ("zero", "one", "more than one")
 _AXIS = ("one", "more than one")
 
 
-@dataclass(slots=True)
-class CoverageRecorder:
+class CoverageRecorder(KernelRules):
     """Records the states of sites while kernels are evaluated.
 
     Attributes:
       seen: the states of each site so far.
     """
 
-    seen: dict[CoverageSite, set[str]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[CoverageSite, set[str]] = {}
 
     def kernel(self, traced: Traced) -> BatchedKernel:
         """Returns a kernel whose evaluation is recorded.
@@ -76,10 +76,10 @@ class CoverageRecorder:
         Raises:
           UnknownError: it contains an operation that NumPy cannot evaluate.
         """
-        return BatchedKernel(_with_places(traced), rule=self._rule)
+        return BatchedKernel(_with_places(traced), self)
 
-    def _rule(self, evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
-        function = kernel_rule(evaluator, equation)
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        function = super().rule(machine, equation)
         place = place_of(equation.source_info)
         watch = _WATCHES.get(primitive_name(equation))
         if place is None or watch is None:

@@ -27,7 +27,7 @@ from kerneltest.extensions.proofs.lowered_code import Undecided, parse_code
 from kerneltest.extensions.proofs.obligations import FormVerifier, Obligation, describe_conditions
 from kerneltest.extensions.proofs.solver import MISSING, Solver, available
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.trace.evaluator import PartialArray
+from kerneltest.trace.partial_arrays import PartialArray
 from kerneltest.trace.runnable import call_arrays
 from kerneltest.trace.tracing import Call, trace
 

@@ -42,7 +42,7 @@ from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
 from kerneltest.pytest_plugin.kernel_item import KernelItem
 from kerneltest.pytest_plugin.sharding import balance, part_costs, part_of
 from kerneltest.records.journal import Activity
-from kerneltest.report.text.tables import for_terminal
+from kerneltest.report.text.lines import for_terminal
 from kerneltest.trace.jax_environment import JAX_SETTINGS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 
 from kerneltest.core.ids import PairingId
 from kerneltest.extensions.watch.warm_process import WarmPytest
-from kerneltest.report.text.tables import for_terminal
+from kerneltest.report.text.lines import for_terminal
 
 KEYS = "a: run all, p: open the page, s: show the next suspect, q: quit"
 _STOPPED_BY_USER = 2  # pytest's exit status after Ctrl-C
@@ -138,7 +138,7 @@ class WatchSession:
         """Shows one suspect of the last run; the next key press shows the next one."""
         from kerneltest.records.files import RecordError
         from kerneltest.records.runs import read_runs
-        from kerneltest.report.text.suspect_text import format_suspect
+        from kerneltest.report.text.suspect_text import describe_suspect
         from kerneltest.triage.suspects import suspects_in_run
 
         if self._is_running:
@@ -156,7 +156,7 @@ class WatchSession:
         self._next_suspect += 1
         suspect = suspects[number]
         _say(f"suspect {number + 1} of {len(suspects)}, in {suspect.pairing}")
-        for line in format_suspect(suspect, str(self._report)):
+        for line in describe_suspect(suspect, str(self._report)).texts:
             print(for_terminal(line), flush=True)
 
 

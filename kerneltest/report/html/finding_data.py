@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from kerneltest.records.evidence import Evidence, Window, instability_note
 from kerneltest.records.runs import Overlay, OverlayRow, RunRecords, load_windows
 from kerneltest.records.schema import Record, StaticValue
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
-from kerneltest.report.text.suspect_text import format_counts, format_suspect, name_kernels
+from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_kernels
 from kerneltest.triage.attribution import attributions
 from kerneltest.triage.conditions import Condition
 from kerneltest.triage.suspects import Suspect
@@ -96,12 +96,7 @@ def _window(window: Window) -> Json:
 
 
 def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
-    """Returns the details of findings.
-
-    Args:
-      merged: the runs, overlaid.
-      rows: their rows in the page's order; a detail refers to its row by number.
-    """
+    """Returns the details of findings among a page's rows; each refers to its row by number."""
     attributed = attributions([row.record for row in rows])
     scripts = 0
     chosen = []
@@ -135,7 +130,6 @@ def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
 
 
 def _records_to_draw(records: Iterable[Record]) -> list[Record]:
-    """Returns the records whose pictures fit into the page."""
     chosen, drawn = [], 0
     for record in records:
         if drawn < MOST_DRAWN and record.evidence is not None and record.evidence.window is not None:
@@ -145,7 +139,7 @@ def _records_to_draw(records: Iterable[Record]) -> list[Record]:
 
 
 def _most_diverse_first(rows: Sequence[OverlayRow]) -> list[int]:
-    """Returns the numbers of findings such that a limit cuts repetitions: the first of each kind come first."""
+    # Numbers of findings, the first of each kind first, so that a limit cuts repetitions.
     seen: Counter[tuple[str, ...]] = Counter()
     ranked = []
     for number, row in enumerate(rows):
@@ -160,7 +154,6 @@ def _most_diverse_first(rows: Sequence[OverlayRow]) -> list[int]:
 
 
 def _commands(record: Record, run: RunRecords) -> list[str]:
-    """Returns the shell commands: one for the item, and one for the saved inputs if there are any."""
     commands = [pytest_command(run.plan, record.backend, record.item)]
     if record.evidence is not None and record.evidence.file:
         commands.append(repro_command(run.name, record.case, record.backend))
@@ -215,47 +208,17 @@ _MOST_CASES = 60  # lines of a table of cases
 
 
 @dataclass(frozen=True, slots=True)
-class SuspectText:
-    """A suspect as text, which the page shows without scripts.
-
-    Attributes:
-      number: its number among all suspects of the page.
-      id: the suspect's id.
-      title: its title.
-      counts: the number of its cases, by backend.
-      lines: its smallest case, its root cause, and the command that reproduces it.
-    """
-
-    number: int
-    id: str
-    title: str
-    counts: str
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class KernelSuspects:
-    """The suspects of one kernel as text.
-
-    Attributes:
-      pairing: the kernel's pairing.
-      name: the kernel's name and source location.
-      suspects: its suspects.
-    """
+    """The suspects of one kernel in words, with their numbers among all suspects of the page."""
 
     pairing: str
     name: str
-    suspects: tuple[SuspectText, ...]
+    suspects: tuple[tuple[int, SuspectText], ...]
 
 
 @dataclass(frozen=True)
 class ShownSuspects:
-    """The suspects that a page shows.
-
-    Attributes:
-      merged: the runs, overlaid.
-      suspects: their first `MOST_SUSPECTS` suspects.
-    """
+    """The suspects that a page shows: the first `MOST_SUSPECTS` of its runs."""
 
     merged: Overlay
     suspects: tuple[Suspect, ...]
@@ -263,12 +226,12 @@ class ShownSuspects:
     @property
     def kernels(self) -> list[KernelSuspects]:
         """The suspects as text, by kernel."""
-        by_pairing: dict[str, list[SuspectText]] = {}
+        by_pairing: dict[str, list[tuple[int, SuspectText]]] = {}
         for i, suspect in enumerate(self.suspects):
-            _, *lines = format_suspect(suspect, self._run_of(suspect.example).name)
-            words = tuple(map(_truncate, lines))
-            mine = SuspectText(i, suspect.id, _truncate(suspect.title), _truncate(format_counts(suspect)), words)
-            by_pairing.setdefault(suspect.pairing, []).append(mine)
+            text = describe_suspect(suspect, self._run_of(suspect.example).name)
+            lines = tuple(replace(line, text=_truncate(line.text)) for line in text.lines)
+            short = SuspectText(_truncate(text.title), _truncate(text.counts), lines)
+            by_pairing.setdefault(suspect.pairing, []).append((i, short))
         kernels = name_kernels(by_pairing, self.merged.pairings)
         return [KernelSuspects(name, _truncate(kernels[name]), tuple(each)) for name, each in by_pairing.items()]
 
@@ -339,7 +302,6 @@ class ShownSuspects:
             yield entry
 
     def _drawable(self) -> list[Record]:
-        """Returns the examples whose pictures fit into the page."""
         chosen, left = [], _MOST_DRAWN
         for suspect in self.suspects:
             example = suspect.example
@@ -351,7 +313,6 @@ class ShownSuspects:
         return chosen
 
     def _run_of(self, record: Record) -> RunRecords:
-        """Returns the run of a finding or of a smallest case."""
         return self.merged.runs[self._runs.get(id(record), 0)]
 
     @cached_property
@@ -360,7 +321,6 @@ class ShownSuspects:
         return found | {id(each.record): i for i, run in enumerate(self.merged.runs) for each in run.reproducers}
 
     def _commands(self, suspect: Suspect) -> list[str]:
-        """Returns the shell commands: one for the smallest case if it is saved, and one for an item that shows it."""
         example, plain = suspect.example, _planned_case(suspect)
         saved = example.evidence is not None and example.evidence.file
         again = [repro_command(self._run_of(example).name, example.case, example.backend)] if saved else []
@@ -368,7 +328,7 @@ class ShownSuspects:
 
 
 def _planned_case(suspect: Suspect) -> Record:
-    """Returns the planned case that the smallest one was shrunk from, or the example: a run of pytest contains it."""
+    # A run of pytest contains the case that the smallest one was shrunk from.
     if suspect.reproducer is None:
         return suspect.example
     origin, backend = suspect.reproducer.origin, suspect.reproducer.record.backend
@@ -389,8 +349,7 @@ def _format_condition(each: Condition, what: str) -> str:
 
 
 class _CaseCounts:
-    """The number of cases with each value of a feature, by pairing and backend. Unavailable cases do not count."""
-
+    # Cases with each value of a feature, by pairing and backend. Unavailable cases do not count.
     def __init__(self, records: Iterable[Record]) -> None:
         self._of: dict[tuple[str, str], list[Record]] = {}
         for record in records:
@@ -405,7 +364,6 @@ class _CaseCounts:
         return self._counts[place]
 
     def gives_values(self, pairing: str, backend: str) -> bool:
-        """Returns whether a backend that ran cases of the pairing gives values."""
         return self._of[pairing, backend][0].tier.gives_values
 
 
@@ -414,7 +372,6 @@ _FeatureCounts = Mapping[_Feature, Counter[StaticValue]]
 
 
 def _count_features(records: Iterable[Record]) -> _FeatureCounts:
-    """Counts the cases with each value of each feature."""
     counted: dict[_Feature, Counter[StaticValue]] = {}
     for record in records:
         for feature, value in _features(record):
@@ -423,7 +380,6 @@ def _count_features(records: Iterable[Record]) -> _FeatureCounts:
 
 
 def _features(record: Record) -> Iterator[tuple[_Feature, StaticValue]]:
-    """Yields the features of a case, with their values."""
     yield from ((("dim", name), length) for name, length in islice(record.dims.items(), _MOST_FEATURES))
     yield ("", "dtype"), record.dtype
     yield from ((("option", name), option) for name, option in islice(record.statics.items(), _MOST_FEATURES))
@@ -431,10 +387,7 @@ def _features(record: Record) -> Iterator[tuple[_Feature, StaticValue]]:
 
 
 def _strips(suspect: Suspect, tried: _CaseCounts) -> list[list[object]]:
-    """Returns feature, values with their numbers of failing and of all cases, and the number of further values.
-
-    Features are counted on the backend with the most findings; those with a single value are left out.
-    """
+    # Features are counted on the backend with the most findings; those with a single value are left out.
     backend = next(iter(suspect.backends))
     failing = _count_features(record for record in suspect.findings if record.backend == backend)
     strips = [
@@ -463,7 +416,7 @@ def _strip(name: str, failing: Counter[StaticValue], tried: Counter[StaticValue]
 def _cases(
     suspect: Suspect, i: int, first: Mapping[tuple[int, str, str], int], names: Mapping[str, Mapping[str, int]]
 ) -> list[list[int]]:
-    """Returns backend, family, number of cases, and row of the first; the most frequent first."""
+    # Backend, family, number of cases, and row of the first.
     kinds = Counter((record.backend, record.family) for record in suspect.findings)
     return [
         [names["backend"][backend], names["family"][family], count, first[i, backend, family]]

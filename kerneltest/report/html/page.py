@@ -54,7 +54,6 @@ def facts_of(runs: Sequence[RunRecords]) -> dict[str, str]:
 
 
 def _distinct(values: Iterable[str]) -> str:
-    """Joins different values, without empty ones."""
     return ", ".join(dict.fromkeys(filter(None, values)))
 
 
@@ -160,12 +159,7 @@ class FamilyLine:
 
 @dataclass(frozen=True)
 class Page:
-    """The values that the template shows.
-
-    Attributes:
-      merged: the runs, overlaid.
-      sections: shown after the built-in ones.
-    """
+    """The values that the template shows of some runs, overlaid; `sections` come after the built-in ones."""
 
     merged: Overlay
     sections: Sequence[Section] = ()
@@ -401,7 +395,7 @@ def special_coverage(records: Sequence[Record]) -> list[list[object]]:
 
 
 def _has(name: str, value: SpecialValue) -> bool:
-    """Returns whether a dtype has a special value; True for a dtype of another kerneltest."""
+    # True for a dtype of another kerneltest.
     try:
         dtype = parse_dtype(name)
     except (TypeError, ValueError):
@@ -414,11 +408,6 @@ def _has(name: str, value: SpecialValue) -> bool:
 
 
 def slowest_cases(records: Sequence[Record], first: int) -> list[tuple[int, float]]:
-    """Returns row and seconds of the slowest cases of a pairing that ran; the slowest first.
-
-    Args:
-      records: of the pairing.
-      first: the row of the first of them.
-    """
+    """Returns row and seconds of the slowest cases of a pairing, whose rows begin at `first`."""
     timed = [(record.seconds, first + i) for i, record in enumerate(records) if record.case and not record.reused_from]
     return [(row, float(f"{seconds:.3g}")) for seconds, row in heapq.nlargest(MOST_SLOW, timed) if seconds > 0]

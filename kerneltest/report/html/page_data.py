@@ -70,8 +70,6 @@ _COLUMNS = ("pairing", "backend", "dtype", "family", "signature", "target", "ver
 
 
 class _Dictionary:
-    """The dictionary of a column: its distinct words, numbered in order of appearance."""
-
     def __init__(self, *first: str) -> None:
         self.number = {word: i for i, word in enumerate(dict.fromkeys(first))}
 
@@ -91,7 +89,7 @@ def compress_json(value: object) -> str:
 
 
 def _json_pieces(value: object) -> Iterator[str]:
-    """Yields JSON in pieces, so that only one column at a time exists as text."""
+    # So that only one column at a time exists as text.
     if isinstance(value, dict):
         for number, (name, each) in enumerate(value.items()):
             yield f"{',' if number else '{'}{json.dumps(name)}:"
@@ -103,7 +101,7 @@ def _json_pieces(value: object) -> Iterator[str]:
 
 def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections: Sequence[Section] = ()) -> Json:
     """Returns the document; of the sections, it has the notes on sources."""
-    pairings = _Dictionary(*(line.pairing for line in matrix.lines))
+    pairings = _Dictionary(*(row.pairing for row in matrix.rows))
     backends = _Dictionary(*(column.title for column in matrix.columns))
     dtypes, families, signatures = _Dictionary(), _Dictionary(), _Dictionary(ANY)
     targets, messages = _Dictionary(""), _Dictionary("")
@@ -176,26 +174,22 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
 
 
 def _normalize(name: str) -> str:
-    """Normalises a name as an HTML parser does, since scripts look names up that the page's table holds."""
+    # As an HTML parser does, since scripts look names up that the page's table holds.
     return re.sub("\r\n?", "\n", name).replace("\0", "\ufffd")
 
 
 def _round_fraction(used: float | None) -> float | int:
-    """Rounds a fraction of a bound to two digits; -1 for None, 1e99 for infinity."""
     return -1 if used is None else _intern_number(f"{min(used, 1e99):.2g}")
 
 
 @functools.lru_cache(4096)
 def _intern_number(text: str) -> float:
-    """Interns numbers: cases that show the same number share an object."""
+    # Cases that show the same number share an object.
     return float(text)
 
 
 def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) -> Json:
-    """Returns a pairing's declaration and sources, of the last run that has it, and what its cases are.
-
-    Its records are the page's rows from `first` on.
-    """
+    # The declaration is the last run's. The records are the page's rows from `first` on.
     pairing: dict[str, object] = {}
     for run in reversed(merged.runs):
         declared = run.plan.pairings.get(name)
@@ -223,7 +217,6 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) 
 
 
 def _notes(sections: Sequence[Section]) -> dict[str, list[list[object]]]:
-    """Returns place, text and kind of the notes on each pairing's kernel."""
     notes: dict[str, list[list[object]]] = {}
     for note in (note for section in sections for note in section.notes):
         notes.setdefault(_normalize(note.pairing), []).append([note.place, note.text[:MOST_TEXT], note.good])
@@ -231,12 +224,11 @@ def _notes(sections: Sequence[Section]) -> dict[str, list[list[object]]]:
 
 
 def _starts(counts: Iterable[int]) -> Iterator[int]:
-    """Yields the row of the first record of each pairing, of which the page shows one after another."""
     return accumulate(counts, initial=0)
 
 
 def _compiled(records: Sequence[Record]) -> list[list[object]]:
-    """Returns backend, kernel, number of compiled signatures, and the largest value of each compiler metric."""
+    # Backend, kernel, number of compiled signatures, and the largest value of each compiler metric.
     facts: dict[tuple[str, str], list[Mapping[str, int]]] = {}
     for record in records:
         for kernel, of_signature in record.compiler_metrics.items():
@@ -250,10 +242,7 @@ def _compiled(records: Sequence[Record]) -> list[list[object]]:
 def _budgets(
     rows: Sequence[OverlayRow], pairings: Mapping[str, int], backends: Mapping[str, int], families: Mapping[str, int]
 ) -> list[list[object]]:
-    """Returns pairing, backend, family, error / bound and error budget of the case closest to its bound.
-
-    Passing cases are preferred to findings.
-    """
+    # Of the case closest to its bound; passing cases are preferred to findings.
     most: dict[tuple[str, str], tuple[bool, float, Record]] = {}
     for row in rows:
         record = row.record
@@ -277,7 +266,6 @@ def _budgets(
 def _sharpness(
     rows: Sequence[OverlayRow], pairings: Mapping[str, int], backends: Mapping[str, int], dtypes: Mapping[str, int]
 ) -> list[list[float]]:
-    """Returns pairing, backend, dtype, cases, those without rounding, best and typical error, and coarse elements."""
     return [
         [
             pairings[each.pairing],
@@ -294,7 +282,6 @@ def _sharpness(
 
 
 def _ulps(rows: Sequence[OverlayRow]) -> list[list[object]]:
-    """Returns pairing, backend, dtype and the summed ULP histogram of its cases."""
     sums: dict[tuple[str, str, str], list[int]] = {}
     for row in rows:
         record = row.record

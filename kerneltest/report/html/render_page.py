@@ -12,8 +12,8 @@ from kerneltest.report.html.page import Page, facts_of, project_of
 from kerneltest.report.html.page_data import compress_json, page_data
 from kerneltest.report.panels import Section, make_sections
 from kerneltest.report.text.diff_text import MOST_ROWS, change_rows, conclusion, describe_runs, suspect_rows
-from kerneltest.report.text.suspect_text import format_counts, format_suspect
-from kerneltest.report.text.tables import MAX_TEXT
+from kerneltest.report.text.lines import MAX_TEXT
+from kerneltest.report.text.suspect_text import describe_suspect
 from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, RunComparison
 from kerneltest.triage.suspects import Suspect
 
@@ -42,15 +42,7 @@ def write_html(path: Path, runs: Sequence[RunRecords]) -> Path:
 
 
 def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
-    """Renders the report of some runs.
-
-    Args:
-      merged: the runs to show.
-      sections: further sections, shown after the built-in ones.
-
-    Returns:
-      The page's HTML.
-    """
+    """Returns the HTML of a report of some runs; `sections` come after the built-in ones."""
     page = Page(merged, sections)
     script = "\n".join(panels.static(f"{name}.js") for name in _SCRIPTS)
     return panels.render(
@@ -64,7 +56,6 @@ def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
 
 
 def _compare_facts(old: Sequence[RunRecords], new: Sequence[RunRecords]) -> list[tuple[str, str, str]]:
-    """Returns name, old and new value of the facts of two sets of runs."""
     before, after = ({"runs": describe_runs(runs), **facts_of(runs)} for runs in (old, new))
     return [(name, before.get(name, "unknown"), after.get(name, "unknown")) for name in {**before, **after}]
 
@@ -94,20 +85,14 @@ _MOST_SUSPECTS = 10
 
 
 def render_card(title: str, lines: Sequence[str], *, counts: str = "", good: bool = False) -> str:
-    """Renders one card.
-
-    Args:
-      title: its first line.
-      lines: the others.
-      counts: a note beside the title.
-      good: whether the card is about a success.
-    """
+    """Renders one card; `good` says whether it is about a success."""
     return panels.render("card.html", title=title, lines=lines, counts=counts, good=good)
 
 
 def render_suspect(suspect: Suspect) -> str:
     """Renders a suspect as the page does: its title, its smallest case and its root cause."""
-    return render_card(suspect.title, format_suspect(suspect)[1:], counts=format_counts(suspect))
+    text = describe_suspect(suspect)
+    return render_card(text.title, text.details, counts=text.counts)
 
 
 Suspect._repr_html_ = render_suspect  # type: ignore[attr-defined]  # notebooks show it; `triage` knows no HTML

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from kerneltest.records.run_plan import ANY, CellKey
 from kerneltest.records.runs import RunRecords
+from kerneltest.report.text.lines import for_markdown, for_terminal
 from kerneltest.report.text.markdown_summary import suspect_points
-from kerneltest.report.text.suspect_text import format_counts, format_suspect, kernel_with_location
-from kerneltest.report.text.tables import for_markdown, for_terminal, markdown_table
-from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, Change, RunComparison, SuspectChange, SuspectFate
+from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, kernel_with_location
+from kerneltest.report.text.tables import markdown_table
+from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, Change, RunComparison, SuspectFate
 
 _MOST_LINES = 20  # rows of one kind in a terminal; the pages show more
 MOST_ROWS = 200
@@ -18,11 +19,7 @@ _MOST_SIGNATURES = 50
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """The changes of one kind in one cell, represented by the first.
-
-    Attributes:
-      changes: the changes, at least one.
-    """
+    """The changes of one kind in one cell, at least one, represented by the first."""
 
     changes: tuple[Change, ...]
 
@@ -36,20 +33,31 @@ class ChangeRow:
         return (*([self.first.run] if self.first.run else []), *self.first.cell)
 
     @property
+    def count(self) -> str:
+        """The number of changes in words."""
+        if self.first.signature == "*":
+            return "whole cell" if self.first.cell.backend != ANY else "whole pairing"
+        return f"{len(self.changes)} case{'s' * (len(self.changes) > 1)}"
+
+    @property
     def case(self) -> str:
         """The first case, or "" for a whole cell."""
-        first = self.first
-        if first.signature == "*":
-            return ""
-        return f"{first.signature} in {first.target}" if first.target else first.signature
+        return _case(self.first)
 
     @property
     def cases(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(ChangeRow((change,)).case for change in self.changes))[:_MOST_SIGNATURES]
+        return tuple(dict.fromkeys(map(_case, self.changes)))[:_MOST_SIGNATURES]
 
     @property
     def message(self) -> str:
+        """The first line of its message."""
         return self.first.message.splitlines()[0] if self.first.message else ""
+
+
+def _case(change: Change) -> str:
+    if change.signature == "*":
+        return ""
+    return f"{change.signature} in {change.target}" if change.target else change.signature
 
 
 def change_rows(comparison: RunComparison) -> Mapping[str, Sequence[ChangeRow]]:
@@ -62,36 +70,30 @@ def change_rows(comparison: RunComparison) -> Mapping[str, Sequence[ChangeRow]]:
 
 @dataclass(frozen=True, slots=True)
 class SuspectRow:
-    """A suspect of a comparison, and its kernel."""
+    """A suspect of a comparison: its id, its kernel, itself in words, and since when it is known if it is still there.
 
-    change: SuspectChange
+    Only new suspects show their details.
+    """
+
+    id: str
     kernel: str
-
-    @property
-    def title(self) -> str:
-        return self.change.suspect.title
-
-    @property
-    def counts(self) -> str:
-        """The number of its cases, and since when it is known if it is still there."""
-        since = f"; since {self.change.since[:10]}" if self.change.since else ""
-        return f"{format_counts(self.change.suspect)}{since}"
-
-    @property
-    def lines(self) -> Sequence[str]:
-        """The details of a new suspect; empty for others."""
-        return format_suspect(self.change.suspect)[1:] if self.change.fate is SuspectFate.NEW else ()
+    text: SuspectText
+    since: str
+    details: Sequence[str]
 
 
 def suspect_rows(
     comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]
 ) -> Mapping[SuspectFate, tuple[str, Sequence[SuspectRow]]]:
     """Groups suspects by their fate, the new ones first; returns a heading and rows for each fate."""
-    declared = {name: each for run in (*old, *new) for name, each in run.plan.pairings.items()}
+    declared = {name: summary for run in (*old, *new) for name, summary in run.plan.pairings.items()}
     rows: dict[SuspectFate, list[SuspectRow]] = {}
     for change in comparison.suspects:
-        kernel = kernel_with_location(change.suspect.pairing, declared.get(change.suspect.pairing))
-        rows.setdefault(change.fate, []).append(SuspectRow(change, kernel))
+        suspect, text = change.suspect, describe_suspect(change.suspect)
+        kernel = kernel_with_location(suspect.pairing, declared.get(suspect.pairing))
+        since = f"; since {change.since[:10]}" if change.since else ""
+        details = text.details if change.fate is SuspectFate.NEW else ()
+        rows.setdefault(change.fate, []).append(SuspectRow(suspect.id, kernel, text, since, details))
     return {fate: (_heading(fate, len(mine)), mine) for fate, mine in rows.items()}
 
 
@@ -104,18 +106,17 @@ def conclusion(comparison: RunComparison) -> str:
     """Formats the outcome in one line."""
     fates = Counter(change.fate for change in comparison.suspects)
     kinds = Counter(change.kind for change in comparison.changes)
-    regressed = [_heading(fate, n) for fate, n in fates.items() if fate is SuspectFate.NEW]
-    regressed += [f"{n} {kind}" for kind, n in kinds.items() if kind in REGRESSIONS]
-    others = [_heading(fate, n) for fate, n in fates.items() if fate is not SuspectFate.NEW]
-    others += [f"{n} {kind}" for kind, n in kinds.items() if kind not in REGRESSIONS]
-    regressed += ["incomplete"] * bool(comparison.problems)
+    parts = [(fate is SuspectFate.NEW, _heading(fate, count)) for fate, count in fates.items()]
+    parts += [(kind in REGRESSIONS, f"{count} {kind}") for kind, count in kinds.items()]
+    parts += [(True, "incomplete")] * bool(comparison.problems)
+    regressed, others = ([text for is_worse, text in parts if is_worse is side] for side in (True, False))
     result = f"REGRESSION: {', '.join(regressed)}" if regressed else "no regression"
     return "; ".join([result, *others, f"{comparison.unchanged} cases unchanged"])
 
 
 def describe_runs(runs: Sequence[RunRecords]) -> str:
     """Formats a set of runs in one line: number, versions of JAX, depths and number of cases."""
-    kinds = dict.fromkeys(f"JAX {r.plan.environment.get('jax', 'unknown')}, {r.plan.depth}" for r in runs)
+    kinds = dict.fromkeys(f"JAX {run.plan.environment.get('jax', 'unknown')}, {run.plan.depth}" for run in runs)
     cases = sum(1 for run in runs for record in run.records if record.case)
     return f"{len(runs)} run{'s' * (len(runs) > 1)} ({'; '.join(kinds)}), {cases} cases"
 
@@ -126,17 +127,18 @@ def terminal_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Seq
     lines += [f"different: {line}" for line in comparison.unlike]
     for called, mine in suspect_rows(comparison, old, new).values():
         lines += ["", called]
-        for each in mine[:_MOST_LINES]:
-            lines.append(f"  {each.kernel}: {each.title}    {each.counts}")
-            lines += [f"    {line}" for line in each.lines]
+        for row in mine[:_MOST_LINES]:
+            lines.append(f"  {row.kernel}: {row.text.texts[0]}{row.since}")
+            lines += [f"    {line}" for line in row.details]
         lines += [f"  ... and {len(mine) - _MOST_LINES} more"] * (len(mine) > _MOST_LINES)
     for kind, changed in change_rows(comparison).items():
         lines += ["", f"{kind} ({MEANING[kind]})"]
-        for row in changed[:_MOST_LINES]:
-            lines.append(f"  {' / '.join(row.where)}")
-            lines.append(f"    {_count(row)}: {row.first.before} -> {row.first.after}" + _example(row, kind))
-            if row.message and kind in REGRESSIONS:
-                lines.append(f"    {row.message}")
+        for cell in changed[:_MOST_LINES]:
+            example = f", e.g. {cell.case}" if cell.case and kind != "new" else ""
+            lines.append(f"  {' / '.join(cell.where)}")
+            lines.append(f"    {cell.count}: {cell.first.before} -> {cell.first.after}{example}")
+            if cell.message and kind in REGRESSIONS:
+                lines.append(f"    {cell.message}")
         lines += [f"  ... and {len(changed) - _MOST_LINES} more cells"] * (len(changed) > _MOST_LINES)
     if comparison.problems:
         lines += ["", "incomplete", *(f"  {line}" for line in comparison.problems[:_MOST_LINES])]
@@ -153,32 +155,21 @@ def _markdown(comparison: RunComparison, old: Sequence[RunRecords], new: Sequenc
     yield f"Old: {for_markdown(describe_runs(old))}  \nNew: {for_markdown(describe_runs(new))}\n"
     yield from (f"- different: {for_markdown(line)}" for line in comparison.unlike)
     yield from (f"- incomplete: {for_markdown(line)}" for line in comparison.problems[:MOST_ROWS])
-    for fate, (called, mine) in suspect_rows(comparison, old, new).items():
+    for called, mine in suspect_rows(comparison, old, new).values():
         yield f"\n### {called}\n"
-        for each in mine[:MOST_ROWS]:
-            first, *rest = suspect_points(each.change.suspect)
-            since = f"; since {for_markdown(each.change.since[:10])}" if each.change.since else ""
-            yield f"- {for_markdown(each.kernel)}: {first}{since}"
-            yield from (f"   - {line}" for line in rest if fate is SuspectFate.NEW)
+        for row in mine[:MOST_ROWS]:
+            first, *rest = suspect_points(row.text, row.id)
+            yield f"- {for_markdown(row.kernel)}: {first}{for_markdown(row.since)}"
+            yield from (f"   - {line}" for line in rest if row.details)
         yield from [f"- and {len(mine) - MOST_ROWS} more"] * (len(mine) > MOST_ROWS)
     for kind, changed in change_rows(comparison).items():
         yield f"\n### {kind}\n\n{MEANING[kind]}\n"
         yield markdown_table(
             ["where", "cases", "before", "now", "first", ""],
             [
-                [" / ".join(row.where), _count(row), row.first.before, row.first.after, row.case, row.message]
-                for row in changed[:MOST_ROWS]
+                [" / ".join(cell.where), cell.count, cell.first.before, cell.first.after, cell.case, cell.message]
+                for cell in changed[:MOST_ROWS]
             ],
         )
         if len(changed) > MOST_ROWS:
             yield f"\nand {len(changed) - MOST_ROWS} more cells"
-
-
-def _count(row: ChangeRow) -> str:
-    if row.first.signature == "*":
-        return "whole cell" if row.first.cell.backend != ANY else "whole pairing"
-    return f"{len(row.changes)} case{'s' * (len(row.changes) > 1)}"
-
-
-def _example(row: ChangeRow, kind: str) -> str:
-    return f", e.g. {row.case}" if row.case and kind != "new" else ""

@@ -13,9 +13,9 @@ from kerneltest.report.counts import Counts
 from kerneltest.report.matrix import by_tier
 from kerneltest.report.panels import render
 from kerneltest.report.rerun_commands import pytest_command
-from kerneltest.report.text.suspect_text import format_counts as in_counts
-from kerneltest.report.text.suspect_text import format_suspect, name_kernels
-from kerneltest.report.text.tables import field_words, for_markdown, for_terminal, markdown_table
+from kerneltest.report.text.lines import for_markdown, for_terminal
+from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_kernels
+from kerneltest.report.text.tables import field_words, markdown_table
 from kerneltest.report.text.terminal_summary import mutant_lines, remarks
 from kerneltest.triage.suspects import Suspect
 
@@ -105,14 +105,14 @@ def _page(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect
     yield from _suspects(runs, suspects)
     matrix = by_tier(runs)
     headings = ["pairing", *(column.title for column in matrix.columns)]
-    yield markdown_table(headings, [[line.pairing, *map(field_words, line.fields)] for line in matrix.lines])
+    yield markdown_table(headings, [[row.pairing, *map(field_words, row.fields)] for row in matrix.rows])
     if scores := overlay_runs(runs).mutants:
         yield "\n### Mutants\n"
         yield from (f"- {for_markdown(line)}" for line in mutant_lines(scores, with_survivors=False))
     notes = [f"{name}: not run" for name in counts.not_run]
     for run in runs:
         declared = [f"declared for {name}: {text}" for name, texts in run.plan.xfail.items() for text in texts]
-        own = [*(line for line, _ in remarks(run)), *declared]
+        own = [*(line.text for line in remarks(run)), *declared]
         notes += [f"{run.name}: {line}" if run.name else line for line in own]
     if notes:
         yield "\n### Not run, declared, incomplete\n"
@@ -121,13 +121,12 @@ def _page(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect
 
 
 def _suspects(runs: Sequence[RunRecords], suspects: Sequence[Suspect]) -> Iterator[str]:
-    """Yields a numbered list of suspects for each kernel, and the commands that run them again."""
     shown = suspects[:_MOST_SUSPECTS]
     kernels = name_kernels(dict.fromkeys(each.pairing for each in shown), overlay_runs(runs).pairings)
     for pairing, mine in itertools.groupby(shown, lambda each: each.pairing):
         yield f"### {for_markdown(kernels[pairing])}\n"
         for number, suspect in enumerate(mine, 1):
-            first, *rest = suspect_points(suspect)
+            first, *rest = suspect_points(describe_suspect(suspect), suspect.id)
             yield f"{number}. {first}"
             yield from (f"   - {line}" for line in rest)
         yield ""
@@ -139,7 +138,7 @@ def _suspects(runs: Sequence[RunRecords], suspects: Sequence[Suspect]) -> Iterat
     yield from ["Reproduce:\n\n```", *map(for_terminal, commands), "```\n"] if suspects else []
 
 
-def suspect_points(suspect: Suspect) -> list[str]:
+def suspect_points(text: SuspectText, suspect_id: str) -> list[str]:
     """Formats a suspect as Markdown lines; the first is its title with counts and id."""
-    title = f"**{for_markdown(suspect.title)}** ({for_markdown(in_counts(suspect))}; {suspect.id})"
-    return [title, *(for_markdown(line.strip()) for line in format_suspect(suspect)[1:])]
+    title = f"**{for_markdown(text.title)}** ({for_markdown(text.counts)}; {suspect_id})"
+    return [title, *(for_markdown(line.strip()) for line in text.details)]

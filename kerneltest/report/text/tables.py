@@ -1,6 +1,5 @@
-"""Escaping for terminals and Markdown, tables, and the fields of the matrix as words or signs."""
+"""Tables for terminals and Markdown, and the fields of the matrix as words or signs."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -8,25 +7,7 @@ from tabulate import tabulate
 
 from kerneltest.core.verdicts import Ending, Verdict
 from kerneltest.report.matrix import Field
-
-MAX_TEXT = 300  # characters of one text on a Markdown page, since the page of a CI job may have 1 MiB in all
-
-
-def for_terminal(text: str) -> str:
-    """Returns text as one line without control characters, so that records cannot inject escape sequences."""
-    return "".join(c if c.isprintable() else "�" for c in re.sub(r"[\r\n\t]+", " ", text))
-
-
-def lines_for_terminal(text: str) -> str:
-    """Returns text without control characters other than the ends of its lines."""
-    return "\n".join(map(for_terminal, text.split("\n")))
-
-
-def for_markdown(text: str) -> str:
-    """Returns text as one line of at most `MAX_TEXT` characters, with all Markdown syntax escaped."""
-    shown = for_terminal(text)
-    shown = shown if len(shown) <= MAX_TEXT else shown[: MAX_TEXT - 1] + "…"
-    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@:$^-])", r"\\\1", shown)
+from kerneltest.report.text.lines import for_markdown, for_terminal
 
 
 def terminal_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -43,17 +24,12 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
 
 def field_words(field: Field) -> str:
     """Formats a field as words: `54 pass, 54 compile_error (gfx942 sm_90)`; "" if nothing was planned."""
-    return ", ".join(_words(field, ending, count) for ending, count in field.counts.items())
-
-
-def _words(field: Field, ending: Ending, count: int) -> str:
-    targets = [target for target in field.targets[ending] if target and ending is not Verdict.PASS]
-    on = f" ({' '.join(targets)})" if targets else ""
-    return f"{ending}{on}" if ending is Verdict.UNAVAILABLE else f"{count} {ending}{on}"
-
-
-def _sign(ending: Ending) -> str:
-    return "✗" if ending.is_finding and isinstance(ending, Verdict) else ending.letter
+    words = []
+    for ending, count in field.counts.items():
+        targets = [target for target in field.targets[ending] if target and ending is not Verdict.PASS]
+        on = f" ({' '.join(targets)})" if targets else ""
+        words.append(f"{ending}{on}" if ending is Verdict.UNAVAILABLE else f"{count} {ending}{on}")
+    return ", ".join(words)
 
 
 def field_signs(field: Field) -> str:
@@ -70,3 +46,7 @@ def signs_legend(fields: Iterable[Field]) -> str:
     found = {_sign(ending): ending for field in fields for ending in field.counts}
     words = {sign: "finding" if sign == "✗" else ending.replace("_", " ") for sign, ending in found.items()}
     return "  ".join(f"{sign} {word}" for sign, word in words.items()) + "; numbers: cases"
+
+
+def _sign(ending: Ending) -> str:
+    return "✗" if ending.is_finding and isinstance(ending, Verdict) else ending.letter

@@ -1,5 +1,7 @@
 """Rules for operations that move elements, reduce them or multiply matrices, on arrays with rows."""
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,16 +9,18 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
-from kerneltest.trace.batched_interpreter.elementwise_rules import convert
-from kerneltest.trace.batched_interpreter.machine import (
+from kerneltest.numerics.device_operations import UPDATES, convert, multiply_matrices, position, reduce
+from kerneltest.trace.jax_compat.jaxprs import DType, Equation, Params
+from kerneltest.trace.machine import (
     ArrayFunction,
+    EquationFunction,
+    Machine,
+    Rule,
     UnknownError,
     by_row,
-    dtype_of,
     is_uniform,
-    promoted_dtype,
 )
-from kerneltest.trace.jax_compat.jaxprs import DType, Equation, Params
+from kerneltest.trace.primitives import PRIMITIVES, Kind, primitive_of
 
 
 def _with_rows(axes: Sequence[int]) -> tuple[int, ...]:
@@ -129,14 +133,6 @@ def _dynamic_update_slice(equation: Equation) -> ArrayFunction:
     return function
 
 
-def _iota(equation: Equation) -> ArrayFunction:
-    params, shape = equation.params, tuple(equation.outvars[0].aval.shape)
-    axis, dtype = params["dimension"], dtype_of(equation.outvars[0].aval)
-    along = np.arange(shape[axis]).astype(dtype).reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    result = np.broadcast_to(along, shape)[None]
-    return lambda: result
-
-
 def _rev(equation: Equation) -> ArrayFunction:
     axes = _with_rows(equation.params["dimensions"])
     return lambda x: np.flip(x, axes)
@@ -155,109 +151,66 @@ def _tile(equation: Equation) -> ArrayFunction:
     return lambda x: np.tile(x, (1, *times))
 
 
-def _bitcast(equation: Equation) -> ArrayFunction:
+def _iota(machine: Machine, equation: Equation) -> EquationFunction:
+    aval, axis = equation.outvars[0].aval, equation.params["dimension"]
+    lengths = [-1 if i == axis else 1 for i in range(len(aval.shape))]
+    along = np.arange(aval.shape[axis]).astype(machine.rules.dtype_of(aval)).reshape(lengths)
+    result = np.broadcast_to(along, aval.shape)[None]
+    return lambda operands: (result,)
+
+
+def _bitcast(machine: Machine, equation: Equation) -> EquationFunction:
     before, dtype = (np.dtype(v.aval.dtype) for v in (equation.invars[0], equation.outvars[0]))
     if dtype.itemsize != before.itemsize or np.bool_ in (dtype, before):
         raise UnknownError("a bitcast that changes the number of elements")
-    after = promoted_dtype(dtype)
-    return lambda x: np.ascontiguousarray(convert(x, before, promoted=True)).view(dtype).astype(after, copy=False)
+    after = machine.rules.promoted(dtype)
+    return lambda operands: (np.ascontiguousarray(convert(operands[0], before)).view(dtype).astype(after, copy=False),)
 
 
-def _in_float32(function: ArrayFunction, x: Array, **options: Any) -> Array:
-    """Applies a reduction, in float32 for narrower floats."""
-    narrow = is_float(x.dtype) and x.dtype.itemsize < 4
-    return np.asarray(function(x.astype(np.float32) if narrow else x, **options)).astype(x.dtype)
-
-
-def _reduction(reduce: ArrayFunction) -> Callable[[Equation], ArrayFunction]:
-    def make(equation: Equation) -> ArrayFunction:
-        axes = _with_rows(equation.params["axes"])
-        return lambda x: reduce(x, axes)
-
-    return make
-
-
-def _sum(x: Array, axes: tuple[int, ...]) -> Array:
-    return _in_float32(np.sum, x, axis=axes, **({} if is_float(x.dtype) else {"dtype": x.dtype}))
-
-
-def _product(x: Array, axes: tuple[int, ...]) -> Array:
-    return _in_float32(np.prod, x, axis=axes, **({} if is_float(x.dtype) else {"dtype": x.dtype}))
-
-
-def _extreme(reduce: ArrayFunction) -> Callable[[Array, tuple[int, ...]], Array]:
-    def reduce_axes(x: Array, axes: tuple[int, ...]) -> Array:
-        if not all(x.shape[axis] for axis in axes):
-            raise UnknownError("the maximum or minimum of an empty array")
-        return _in_float32(reduce, x, axis=axes)
-
-    return reduce_axes
-
-
-def _arg_reduction(find: ArrayFunction) -> Callable[[Equation], ArrayFunction]:
-    def make(equation: Equation) -> ArrayFunction:
-        (axis,) = equation.params["axes"]
-        dtype = np.dtype(equation.params["index_dtype"])
-
-        def function(x: Array) -> Array:
-            values = x.astype(np.float32) if is_float(x.dtype) and x.dtype.itemsize < 4 else x
-            return np.asarray(find(values, axis=axis + 1)).astype(dtype)
-
-        return function
-
-    return make
-
-
-def _cumulative(accumulate: ArrayFunction) -> Callable[[Equation], ArrayFunction]:
-    def make(equation: Equation) -> ArrayFunction:
-        axis, is_reversed = equation.params["axis"] + 1, equation.params["reverse"]
-
-        def function(x: Array) -> Array:
-            values = np.flip(x, axis) if is_reversed else x
-            options = {} if is_float(x.dtype) else {"dtype": x.dtype}
-            result = _in_float32(accumulate, values, axis=axis, **options)
-            return np.flip(result, axis) if is_reversed else result
-
-        return function
-
-    return make
-
-
-def _dot(equation: Equation) -> ArrayFunction:
-    (contracted, batched) = equation.params["dimension_numbers"]
-    out = equation.outvars[0].aval
-    dtype = dtype_of(out)
-    first, second = (dtype_of(v.aval) for v in equation.invars)
-    compute_dtype = _dot_dtype(first, second, dtype)
-    shape = tuple(out.shape)
-
-    def matrices(x: Array, axes: Sequence[int], batch: Sequence[int], *, last: bool) -> Array:
-        free = [axis for axis in range(x.ndim - 1) if axis not in (*axes, *batch)]
-        order = (*batch, *free, *axes) if last else (*batch, *axes, *free)
-        moved = x.transpose(0, *_with_rows(order))
-        lengths = [x.shape[1 + axis] for axis in batch]
-        size = int(np.prod([x.shape[1 + axis] for axis in axes], dtype=np.int64))
-        rest = int(np.prod([x.shape[1 + axis] for axis in free], dtype=np.int64))
-        ends = (rest, size) if last else (size, rest)
-        return moved.reshape(len(x), *lengths, *ends).astype(compute_dtype, copy=False)
-
-    def function(x: Array, y: Array) -> Array:
-        a = matrices(x, contracted[0], batched[0], last=True)
-        b = matrices(y, contracted[1], batched[1], last=False)
-        product = a @ b
-        if compute_dtype == np.float64 and dtype.kind in "iu":
-            product = product.astype(np.int64)
-        return product.reshape(len(product), *shape).astype(dtype, copy=False)
-
+def _numpy_function(equation: Equation) -> ArrayFunction:
+    function = primitive_of(equation).numpy
+    if function is None:
+        raise UnknownError(equation.primitive.name)
     return function
 
 
-def _dot_dtype(first: DType, second: DType, result: DType) -> DType:
-    """The dtype in which to multiply matrices: exact for narrow integers, float32 for narrow floats."""
-    if is_float(result):
-        return np.dtype(np.float64 if result.itemsize == 8 else np.float32)
-    narrow = all(is_integer(each) and each.itemsize <= 2 for each in (first, second))
-    return np.dtype(np.float64 if narrow and result.itemsize >= 4 else result)
+def _reduction(equation: Equation) -> ArrayFunction:
+    function, axes, shape = _numpy_function(equation), equation.params["axes"], equation.invars[0].aval.shape
+    if primitive_of(equation).extreme and not all(shape[axis] for axis in axes):
+        raise UnknownError("the maximum or minimum of an empty array")
+    along, dtype = _with_rows(axes), equation.params.get("index_dtype")
+    if dtype is not None:
+        return lambda x: np.asarray(position(function, x, along[0])).astype(dtype)
+    return lambda x: reduce(function, x, along)
+
+
+def _cumulative(equation: Equation) -> ArrayFunction:
+    function, axis = _numpy_function(equation), equation.params["axis"] + 1
+    if equation.params["reverse"]:
+        return lambda x: np.flip(reduce(function, np.flip(x, axis), axis), axis)
+    return lambda x: reduce(function, x, axis)
+
+
+def _dot(machine: Machine, equation: Equation) -> EquationFunction:
+    (contracted, batched) = equation.params["dimension_numbers"]
+    out = equation.outvars[0].aval
+    dtype, shape = machine.rules.dtype_of(out), tuple(out.shape)
+
+    def matrices(x: Array, axes: Sequence[int], batch: Sequence[int], *, last: bool) -> Array:
+        free = [axis for axis in range(x.ndim - 1) if axis not in (*axes, *batch)]
+        moved = x.transpose(0, *_with_rows((*batch, *free, *axes) if last else (*batch, *axes, *free)))
+        lengths = [x.shape[1 + axis] for axis in batch]
+        size, rest = (math.prod(x.shape[1 + axis] for axis in each) for each in (axes, free))
+        return moved.reshape(len(x), *lengths, *((rest, size) if last else (size, rest)))
+
+    def evaluate(operands: Sequence[Array]) -> Sequence[Array]:
+        x, y = operands
+        a = matrices(x, contracted[0], batched[0], last=True)
+        b = matrices(y, contracted[1], batched[1], last=False)
+        product = multiply_matrices(a, b, dtype)
+        return (product.reshape(len(product), *shape).astype(dtype, copy=False),)
+
+    return evaluate
 
 
 SHAPES: Mapping[str, Callable[[Equation], ArrayFunction]] = {
@@ -272,25 +225,15 @@ SHAPES: Mapping[str, Callable[[Equation], ArrayFunction]] = {
     "pad": _pad,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
-    "iota": _iota,
     "rev": _rev,
     "repeat": _repeat,
     "tile": _tile,
-    "bitcast_convert_type": _bitcast,
-    "dot_general": _dot,
-    "reduce_sum": _reduction(_sum),
-    "reduce_prod": _reduction(_product),
-    "reduce_max": _reduction(_extreme(np.max)),
-    "reduce_min": _reduction(_extreme(np.min)),
-    "reduce_and": _reduction(lambda x, axes: np.bitwise_and.reduce(x, axes)),
-    "reduce_or": _reduction(lambda x, axes: np.bitwise_or.reduce(x, axes)),
-    "argmax": _arg_reduction(np.argmax),
-    "argmin": _arg_reduction(np.argmin),
-    "cumsum": _cumulative(np.cumsum),
-    "cumprod": _cumulative(np.cumprod),
-    "cummax": _cumulative(np.maximum.accumulate),
-    "cummin": _cumulative(np.minimum.accumulate),
+    **{p.name: _reduction for p in PRIMITIVES.values() if p.kind is Kind.REDUCTION},
+    **{p.name: _cumulative for p in PRIMITIVES.values() if p.kind is Kind.SCAN},
 }
+
+# Those whose result depends on the dtypes in which values are computed.
+TYPED: Mapping[str, Rule] = {"iota": _iota, "bitcast_convert_type": _bitcast, "dot_general": _dot}
 
 
 # Rules for gathers and scatters, with XLA's definitions, in NumPy.
@@ -411,18 +354,6 @@ def _fill_value(dtype: DType, fill: Any) -> Any:
     return info.min if info.min else info.max
 
 
-_UPDATES: Mapping[str, Callable[[Array, tuple[Array, ...], Array], None]] = {
-    "scatter-add": np.add.at,
-    "scatter_add": np.add.at,
-    "scatter-mul": np.multiply.at,
-    "scatter_mul": np.multiply.at,
-    "scatter-min": np.minimum.at,
-    "scatter_min": np.minimum.at,
-    "scatter-max": np.maximum.at,
-    "scatter_max": np.maximum.at,
-}
-
-
 def _assign(array: Array, at: tuple[Array, ...], values: Array) -> None:
     array[at] = values
 
@@ -430,9 +361,7 @@ def _assign(array: Array, at: tuple[Array, ...], values: Array) -> None:
 def scatter(equation: Equation) -> ArrayFunction:
     """Evaluates `scatter` and its variants: updates of windows of an array, in sequence."""
     params, name = equation.params, str(equation.primitive.name)
-    if name != "scatter" and name not in _UPDATES:
-        raise UnknownError(name)
-    update = _UPDATES.get(name, _assign)
+    update = _assign if name == "scatter" else UPDATES[re.split("[-_]", name)[1]].at
     numbers = params["dimension_numbers"]
     shape = tuple(equation.invars[0].aval.shape)
     update_shape = tuple(equation.invars[2].aval.shape)
@@ -468,5 +397,5 @@ def scatter(equation: Equation) -> ArrayFunction:
 INDEXING: Mapping[str, Callable[[Equation], ArrayFunction]] = {
     "gather": gather,
     "scatter": scatter,
-    **dict.fromkeys(_UPDATES, scatter),
+    **{f"scatter{dash}{name}": scatter for dash in "-_" for name in ("add", "mul", "min", "max")},
 }

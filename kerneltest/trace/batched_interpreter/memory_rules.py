@@ -7,15 +7,17 @@ import jax
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.batched_interpreter.machine import (
+from kerneltest.numerics.device_operations import UPDATES
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation
+from kerneltest.trace.machine import (
     BatchedRef,
     EquationFunction,
+    Machine,
+    Rule,
     UnknownError,
     Value,
-    is_promoting,
     unwritten_memory,
 )
-from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation
 
 # The region of memory that an access covers: slices by their first elements, or positions along each axis.
 
@@ -480,20 +482,11 @@ MEMORY: Mapping[str, Callable[[Equation], EquationFunction]] = {
 # Any order gives the same up to the rounding of a sum. Only a kernel with its floats promoted is evaluated so: Pallas'
 # interpreter takes no mask here, and loses all but one of several updates of one element.
 
-_UPDATES: Mapping[str, np.ufunc] = {
-    "add": np.add,
-    "max": np.maximum,
-    "min": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
 
-
-def _atomic_rmw(equation: Equation) -> EquationFunction:
+def _atomic_rmw(machine: Machine, equation: Equation) -> EquationFunction:
     """Evaluates `atomic_add(ref, index, values, mask=...)` and the like, whose result is what was there before."""
-    update = _UPDATES.get(equation.params["atomic_type"].value)
-    if update is None or not is_promoting():
+    update = UPDATES.get(equation.params["atomic_type"].value)
+    if update is None or not machine.rules.promotes:
         raise UnknownError("an atomic exchange" if update is None else "an atomic update as Pallas interprets it")
     _, transforms, new, mask = equation.params["args_tree"].unflatten(operand_leaves(equation))
     locate = locator(transforms, equation.invars[0].aval.shape)
@@ -549,7 +542,7 @@ def _occurrence(numbers: Array) -> Array:
     return occurrence
 
 
-ATOMICS: Mapping[str, Callable[[Equation], EquationFunction]] = {"atomic_rmw": _atomic_rmw}
+ATOMICS: Mapping[str, Rule] = {"atomic_rmw": _atomic_rmw}
 
 
 # Rules for asynchronous copies, which are made when they start, as by Pallas' interpreter.

@@ -6,7 +6,6 @@ the roundings of an arithmetic, whatever the dtypes of the kernel are.
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +15,9 @@ import numpy as np
 from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, is_promotable
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, round_to_nearest
-from kerneltest.trace.batched_interpreter.machine import (
-    BatchedEvaluator,
-    EquationFunction,
-    UnknownError,
-    in_step,
-    promote_floats,
-)
-from kerneltest.trace.batched_interpreter.pallas_call import BatchedKernel, kernel_rule
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
+from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import REDUCE_PRECISION, iter_equations, primitive_name
@@ -51,16 +44,16 @@ class SampleArithmetic:
     rows: int = 17
 
 
-class SamplingRule:
-    """Evaluates equations in samples, for several cases at once: (cases * rows, ...), the rows of a case together."""
+class SamplingRules(KernelRules):
+    """Numbers in samples, for several cases at once: (cases * rows, ...), the rows of a case together.
+
+    Args:
+      arithmetic: of the samples.
+      traced: the kernel.
+    """
 
     def __init__(self, arithmetic: SampleArithmetic, traced: Traced) -> None:
-        """Initialises the instance.
-
-        Args:
-          arithmetic: of the samples.
-          traced: the kernel.
-        """
+        super().__init__(promotes=True)
         self._arithmetic = arithmetic
         self._arrays: frozenset[Var] = frozenset(traced.jaxpr.jaxpr.constvars)
         self._inputs = frozenset(leaf.dtype for leaf in traced.inputs)
@@ -71,15 +64,16 @@ class SamplingRule:
     def restart(self, cases: int = 1) -> None:
         """Draws the same noise again for some cases, the same for each, so that no case depends on any other."""
         self._bits, self._cases = np.random.PCG64(20), cases
+        self.in_step = cases > 1  # or noise would depend on other cases
         self._random = np.random.Generator(self._bits)
 
-    def __call__(self, evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
-        evaluate, primitive = kernel_rule(evaluator, equation), primitive_of(equation)
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        evaluate, primitive = super().rule(machine, equation), primitive_of(equation)
         constants = self._constants(equation)
         rounds = primitive.rounds or primitive.sums or primitive.name == "convert_element_type"
         if not constants and not (rounds and is_float(np.dtype(equation.outvars[0].aval.dtype))):
             return evaluate
-        round_operands, round_result = self._operand_rounding(equation), self._result_rounding(equation)
+        round_operands, round_result = self._operand_rounding(equation), self._result_rounding(machine, equation)
         fused, narrower = self._fused_products(equation), _narrows_a_number(equation)
 
         def sample(operands: Sequence[Array]) -> Sequence[Array]:
@@ -146,13 +140,13 @@ class SamplingRule:
         given = dtype != np.float32 and dtype in self._inputs
         return float_format(dtype) if given else precision.dot_input.get("float32")
 
-    def _result_rounding(self, equation: Equation) -> Callable[[Sequence[Array], Array], Array]:
+    def _result_rounding(self, machine: Machine, equation: Equation) -> Callable[[Sequence[Array], Array], Array]:
         primitive, fmt, precision = primitive_of(equation), self._arithmetic.fmt, self._arithmetic.precision
         if primitive.name == "convert_element_type":
             from_integer = not is_float(np.dtype(equation.invars[0].aval.dtype))
             return lambda operands, x: self._round(x, fmt) if from_integer and x.dtype == np.float64 else x
         if primitive.sums:
-            mass, of_products = self._mass(equation), primitive.kind is Kind.PRODUCT
+            mass, of_products = self._mass(machine, equation), primitive.kind is Kind.PRODUCT
             return lambda operands, x: self._round_sum(x, *mass(operands), fmt, of_products)
         known = precision.ulps.get(primitive.ulps or "") if precision is not None else None
         beyond = 2 * max(known.relative - 0.5, 0.0) * fmt.unit_roundoff if known is not None else 0.0
@@ -167,9 +161,9 @@ class SamplingRule:
 
         return round_result
 
-    def _mass(self, equation: Equation) -> Callable[[Sequence[Array]], tuple[Array, int]]:
+    def _mass(self, machine: Machine, equation: Equation) -> Callable[[Sequence[Array]], tuple[Array, int]]:
         """The function from a sum's operands to the sums of magnitudes, and the number of terms."""
-        absolute = kernel_rule(BatchedEvaluator(kernel_rule), equation)
+        absolute = super().rule(machine, equation)
         shape, params = equation.invars[0].aval.shape, equation.params
         if primitive_name(equation) == "dot_general":
             axes = params["dimension_numbers"][0][0]
@@ -252,27 +246,31 @@ def _constant_error(value: Any, dtype: DType) -> float:
     return fmt.unit_roundoff if fits(np.array([number]), fmt) and not is_short(number, fmt) else 0.0
 
 
-def _without_rounding(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
-    """Evaluates an equation, but an explicit rounding returns its operand."""
-    return list if primitive_name(equation) == REDUCE_PRECISION else kernel_rule(evaluator, equation)
+class _UnroundedRules(KernelRules):
+    """Promoted numbers, of which an explicit rounding returns its operand."""
+
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        return list if primitive_name(equation) == REDUCE_PRECISION else super().rule(machine, equation)
 
 
-def _within_own_dtypes(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
-    """Evaluates an equation; raises FloatingPointError if a number becomes too large for its dtype in the kernel."""
-    evaluate = kernel_rule(evaluator, equation)
-    dtypes = [np.dtype(getattr(variable.aval, "dtype", np.bool_)) for variable in equation.outvars]
-    limits = [float_format(each).overflow if is_promotable(each) else np.inf for each in dtypes]
+class _LimitedRules(KernelRules):
+    """Promoted numbers; raises FloatingPointError if one becomes too large for its dtype in the kernel."""
 
-    def check(operands: Sequence[Array]) -> Sequence[Array]:
-        results = evaluate(operands)
-        for result, limit in zip(results, limits, strict=True):
-            if not isinstance(result, np.ndarray) or limit == np.inf:
-                continue
-            if (np.isfinite(result) & (np.abs(result) >= limit)).any():
-                raise FloatingPointError(f"{primitive_name(equation)} overflows")
-        return results
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        evaluate = super().rule(machine, equation)
+        dtypes = [np.dtype(getattr(variable.aval, "dtype", np.bool_)) for variable in equation.outvars]
+        limits = [float_format(dtype).overflow if is_promotable(dtype) else np.inf for dtype in dtypes]
 
-    return check
+        def check(operands: Sequence[Array]) -> Sequence[Array]:
+            results = evaluate(operands)
+            for result, limit in zip(results, limits, strict=True):
+                if not isinstance(result, np.ndarray) or limit == np.inf:
+                    continue
+                if (np.isfinite(result) & (np.abs(result) >= limit)).any():
+                    raise FloatingPointError(f"{primitive_name(equation)} overflows")
+            return results
+
+        return check
 
 
 class PromotedKernel:
@@ -293,9 +291,8 @@ class PromotedKernel:
         self._traced = traced
         found = {primitive_of(equation).ulps for equation, _ in iter_equations(traced.jaxpr.jaxpr)}
         self.functions = frozenset(filter(None, found))
-        with promote_floats():
-            self._kernel = BatchedKernel(traced, rule=None if rounds else _without_rounding)
-        self._sampled: dict[SampleArithmetic, tuple[SamplingRule, BatchedKernel]] = {}
+        self._kernel = BatchedKernel(traced, (KernelRules if rounds else _UnroundedRules)(promotes=True))
+        self._sampled: dict[SampleArithmetic, tuple[SamplingRules, BatchedKernel]] = {}
         self._within: BatchedKernel | None = None  # made on first use
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
@@ -331,8 +328,7 @@ class PromotedKernel:
           UnknownError: the values lead to something unsupported.
         """
         if self._within is None:
-            with promote_floats():
-                self._within = BatchedKernel(self._traced, rule=_within_own_dtypes)
+            self._within = BatchedKernel(self._traced, _LimitedRules(promotes=True))
         return _overflows(self._within, leaves)
 
     def sample(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
@@ -357,16 +353,15 @@ class PromotedKernel:
           UnknownError: the values lead to something unsupported.
         """
         if arithmetic not in self._sampled:
-            rule = SamplingRule(arithmetic, self._traced)
-            with promote_floats():
-                self._sampled[arithmetic] = rule, BatchedKernel(self._traced, rule=rule)
-        rule, kernel = self._sampled[arithmetic]
+            rules = SamplingRules(arithmetic, self._traced)
+            self._sampled[arithmetic] = rules, BatchedKernel(self._traced, rules)
+        rules, kernel = self._sampled[arithmetic]
         cases = len(leaves[0]) if leaves else 1
-        rule.restart(cases)
-        with jax.enable_x64(True), in_step() if cases > 1 else nullcontext():  # or noise would depend on other cases
+        rules.restart(cases)
+        with jax.enable_x64(True):
             try:
                 repeated = [np.repeat(_promote(leaf), arithmetic.rows, 0) for leaf in leaves]
-                outputs = kernel(rule.perturb_inputs(repeated))
+                outputs = kernel(rules.perturb_inputs(repeated))
             except ValueError as error:  # shapes with rows of one branch beside shapes with all rows
                 raise UnknownError("samples that take different branches") from error
         return tuple(output.reshape(cases, len(output) // cases, *output.shape[1:]) for output in outputs)

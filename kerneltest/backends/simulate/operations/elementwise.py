@@ -1,62 +1,20 @@
 """Elementwise arithmetic, comparisons and casts, with the results that devices give."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Compute, Mask, Operation, Rule, any_operand, unsupported_failure
 from kerneltest.core.dtypes import Array
-
-
-def unsigned_view(x: Array) -> Array:
-    """Returns a view of the same bits as unsigned integers."""
-    return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind == "i" else x
-
-
-def as_unsigned(compute: Compute) -> Compute:
-    """Returns a computation on two operands viewed as unsigned integers."""
-    return lambda a, b: compute(unsigned_view(a), unsigned_view(b)).view(a.dtype)
-
-
-def divide(a: Array, b: Array) -> Array:
-    """Divides, rounding towards zero. A division by zero, undefined in the IR, gives -1 as on NVIDIA GPUs."""
-    quotient = np.where(b == 0, -1, np.abs(a.astype(np.int64)) // np.maximum(np.abs(b.astype(np.int64)), 1))
-    return np.asarray(np.where((b != 0) & ((a < 0) != (b < 0)), -quotient, quotient).astype(a.dtype))
-
-
-def remainder(a: Array, b: Array) -> Array:
-    """Returns the remainder, with the sign of the dividend."""
-    return np.asarray((a - divide(a, b) * b).astype(a.dtype))
-
-
-def unsigned_divide(a: Array, b: Array) -> Array:
-    """Divides unsigned integers. A division by zero gives all ones."""
-    return np.where(b == 0, np.asarray(-1).astype(b.dtype), a // np.where(b == 0, 1, b)).astype(a.dtype)
-
-
-def unsigned_remainder(a: Array, b: Array) -> Array:
-    """Returns the remainder of unsigned integers, which is the dividend for a division by zero."""
-    return np.where(b == 0, a, a % np.where(b == 0, 1, b)).astype(a.dtype)
-
-
-def shift(compute: Compute) -> Compute:
-    """Returns a shift that gives 0 (or the sign) for amounts of the width or more, unlike NumPy's."""
-
-    def compute_shift(a: Array, b: Array) -> Array:
-        width = a.dtype.itemsize * 8
-        amount = unsigned_view(b)
-        inside = amount < width
-        result = compute(a, np.where(inside, amount, 0).astype(a.dtype))
-        beyond = a >> (width - 1) if compute is np.right_shift and a.dtype.kind == "i" else np.zeros_like(a)
-        return np.asarray(np.where(inside, result, beyond))
-
-    return compute_shift
-
-
-def shift_right_unsigned(a: Array, b: Array) -> Array:
-    """Shifts right, filling with zeros."""
-    return np.asarray(shift(np.right_shift)(unsigned_view(a), b).view(a.dtype))
+from kerneltest.numerics.device_operations import (
+    FUNCTIONS,
+    as_unsigned_operands,
+    count_ones,
+    float_to_integer,
+    integer_to_float,
+    leading_zeros,
+    unsigned_view,
+)
 
 
 def undefined_and(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
@@ -81,13 +39,9 @@ def undefined_select(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
     return chosen if masks[0] is None else chosen | masks[0]
 
 
-def _compare_unsigned(compare: Compute) -> Compute:
-    return lambda a, b: compare(unsigned_view(a), unsigned_view(b))
-
-
 _ORDERS = (np.less, np.less_equal, np.greater, np.greater_equal)
 # By number: eq ne slt sle sgt sge ult ule ugt uge.
-_INTEGER_COMPARISONS: tuple[Compute, ...] = (np.equal, np.not_equal, *_ORDERS, *map(_compare_unsigned, _ORDERS))
+_INTEGER_COMPARISONS: tuple[Compute, ...] = (np.equal, np.not_equal, *_ORDERS, *map(as_unsigned_operands, _ORDERS))
 
 
 def compare_integers(op: Operation) -> Rule:
@@ -141,12 +95,11 @@ def truncate(dtype: np.dtype) -> Compute:
 
 
 def _to_float(dtype: np.dtype, *, signed: bool) -> Compute:
+    by_float32 = dtype.kind != "f"  # the only way to the formats of ml_dtypes; a GPU converts to float16 directly
+
     def convert(x: Array) -> Array:
-        if x.dtype == np.bool_:
-            return (-x.astype(np.float32) if signed else x.astype(np.float32)).astype(dtype)
-        wide = np.float64 if dtype.itemsize == 8 else np.float32
-        read = x if signed else unsigned_view(x)
-        return np.asarray(read.astype(dtype if dtype.kind == "f" else wide).astype(dtype))
+        numbers = extend_signed(np.dtype(np.int8))(x) if x.dtype == np.bool_ and signed else x
+        return integer_to_float(numbers if signed else unsigned_view(x), dtype, by_float32=by_float32)
 
     return convert
 
@@ -161,28 +114,15 @@ def unsigned_to_float(dtype: np.dtype) -> Compute:
     return _to_float(dtype, signed=False)
 
 
-def _to_integer(dtype: np.dtype, *, signed: bool) -> Compute:
-    info = np.iinfo(dtype if signed else f"u{dtype.itemsize}") if dtype != np.bool_ else None
-
-    def convert(x: Array) -> Array:
-        if info is None:
-            return np.asarray(x != 0)
-        wide = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
-        inside = np.clip(wide, float(info.min), float(info.max))
-        top = wide >= float(info.max)
-        return np.where(top, info.max, np.where(top, 0, inside).astype(info.dtype)).astype(info.dtype).view(dtype)
-
-    return convert
-
-
 def float_to_signed(dtype: np.dtype) -> Compute:
-    """Returns a conversion that rounds towards zero, saturates and maps NaN to 0, as PTX's and AMD's do."""
-    return _to_integer(dtype, signed=True)
+    """Returns a conversion that rounds towards zero, saturates and maps NaN to 0."""
+    return lambda x: x != 0 if dtype == np.bool_ else float_to_integer(x, dtype)
 
 
 def float_to_unsigned(dtype: np.dtype) -> Compute:
     """Returns the same conversion for unsigned integers."""
-    return _to_integer(dtype, signed=False)
+    unsigned = unsigned_view(np.empty(0, dtype)).dtype
+    return lambda x: x != 0 if dtype == np.bool_ else float_to_integer(x, unsigned).view(dtype)
 
 
 def bitcast(dtype: np.dtype) -> Compute:
@@ -193,44 +133,23 @@ def bitcast(dtype: np.dtype) -> Compute:
 # Mathematical functions, by their names in MLIR and in the vendors' libraries.
 
 
-def _erf(x: Array) -> Array:
-    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))
-
-
-def _round_half_away(x: Array) -> Array:
-    return np.asarray(np.trunc(x + np.copysign(0.5, x)))
-
-
 # Functions of real numbers, computed in float64 and rounded once. A device's own error is not modelled.
 _REAL: Mapping[str, Compute] = {
-    "fabs": np.abs, "abs": np.abs, "absf": np.abs, "ceil": np.ceil, "floor": np.floor, "trunc": np.trunc,
-    "roundeven": np.rint, "rint": np.rint, "round": _round_half_away, "sqrt": np.sqrt, "cbrt": np.cbrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10,
-    "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
-    "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh,
-    "atanh": np.arctanh, "erf": _erf, "atan2": np.arctan2, "pow": np.power, "powf": np.power, "powi": np.power,
-    "pown": np.power, "fpowi": np.power, "fmod": np.fmod, "copysign": np.copysign, "fma": lambda a, b, c: a * b + c,
-    "fast_tanhf": np.tanh, "fast_expf": np.exp,
-}  # fmt: skip
-
-
-def _leading_zeros(x: Array) -> Array:
-    width = x.dtype.itemsize * 8
-    bits = np.unpackbits(unsigned_view(x).astype(f">u{x.dtype.itemsize}")[..., None].view(np.uint8), axis=-1)
-    return np.where(bits.any(axis=-1), bits.argmax(axis=-1), width).astype(x.dtype)
-
-
-def _count_ones(x: Array) -> Array:
-    return np.bitwise_count(unsigned_view(x)).astype(x.dtype)
-
+    **FUNCTIONS,
+    **dict.fromkeys(("fabs", "absf"), FUNCTIONS["abs"]),
+    "roundeven": FUNCTIONS["rint"],
+    **dict.fromkeys(("powf", "powi", "pown", "fpowi"), FUNCTIONS["pow"]),
+    "fast_tanhf": FUNCTIONS["tanh"],
+    "fast_expf": FUNCTIONS["exp"],
+}
 
 # Functions of integers and of bit patterns, in the operands' dtype.
 _INTEGER: Mapping[str, Compute] = {
-    "absi": np.abs, "llabs": np.abs, "nextafter": np.nextafter,
-    "ctlz": _leading_zeros, "clz": _leading_zeros, "clzll": _leading_zeros,
-    "ctpop": _count_ones, "popc": _count_ones, "popcll": _count_ones,
-}  # fmt: skip
+    **dict.fromkeys(("absi", "llabs"), np.abs),
+    "nextafter": np.nextafter,
+    **dict.fromkeys(("ctlz", "clz", "clzll"), leading_zeros),
+    **dict.fromkeys(("ctpop", "popc", "popcll"), count_ones),
+}
 
 # Each is NAME in `math.NAME`.
 NAMES = (*_REAL, *_INTEGER)

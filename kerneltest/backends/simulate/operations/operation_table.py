@@ -8,6 +8,7 @@ import numpy as np
 from kerneltest.backends.simulate.ir import Compute, Mask, Operation, Rule, Semantics, any_operand, dense_masks
 from kerneltest.backends.simulate.operations import elementwise, tensor_operations
 from kerneltest.core.dtypes import Array
+from kerneltest.numerics import device_operations
 
 
 def _elementwise(
@@ -36,20 +37,20 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.addi": _elementwise(np.add),
     "arith.subi": _elementwise(np.subtract),
     "arith.muli": _elementwise(np.multiply),
-    "arith.divsi": _elementwise(elementwise.divide),
-    "arith.divui": _elementwise(elementwise.as_unsigned(elementwise.unsigned_divide)),
-    "arith.remsi": _elementwise(elementwise.remainder),
-    "arith.remui": _elementwise(elementwise.as_unsigned(elementwise.unsigned_remainder)),
+    "arith.divsi": _elementwise(device_operations.divide),
+    "arith.divui": _elementwise(device_operations.as_unsigned(device_operations.divide)),
+    "arith.remsi": _elementwise(device_operations.remainder),
+    "arith.remui": _elementwise(device_operations.as_unsigned(device_operations.remainder)),
     "arith.maxsi": _elementwise(np.maximum),
     "arith.minsi": _elementwise(np.minimum),
-    "arith.maxui": _elementwise(elementwise.as_unsigned(np.maximum)),
-    "arith.minui": _elementwise(elementwise.as_unsigned(np.minimum)),
+    "arith.maxui": _elementwise(device_operations.as_unsigned(np.maximum)),
+    "arith.minui": _elementwise(device_operations.as_unsigned(np.minimum)),
     "arith.andi": _elementwise(np.bitwise_and, elementwise.undefined_and),
     "arith.ori": _elementwise(np.bitwise_or, elementwise.undefined_or),
     "arith.xori": _elementwise(np.bitwise_xor),
-    "arith.shli": _elementwise(elementwise.shift(np.left_shift)),
-    "arith.shrsi": _elementwise(elementwise.shift(np.right_shift)),
-    "arith.shrui": _elementwise(elementwise.shift_right_unsigned),
+    "arith.shli": _elementwise(device_operations.shift_left),
+    "arith.shrsi": _elementwise(device_operations.shift_right_arithmetic),
+    "arith.shrui": _elementwise(device_operations.shift_right_logical),
     "arith.addf": _elementwise(np.add),
     "arith.subf": _elementwise(np.subtract),
     "arith.mulf": _elementwise(np.multiply),

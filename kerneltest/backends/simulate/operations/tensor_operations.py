@@ -8,10 +8,10 @@ import numpy as np
 from kerneltest.backends.simulate.interpreter import Action, BufferPointer, IRInterpreter, TapeSlot, Value
 from kerneltest.backends.simulate.ir import Compute, Mask, Operation, Rule, any_operand, dense_masks
 from kerneltest.backends.simulate.memory import MemoryAccess, uninitialised_value
-from kerneltest.backends.simulate.operations.elementwise import as_unsigned
 from kerneltest.core.details import Access
 from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import FLOAT32, SIMULATED
+from kerneltest.numerics.device_operations import UPDATES, as_unsigned, multiply_matrices
 
 
 def splat(op: Operation) -> Compute:
@@ -106,14 +106,10 @@ def dot(op: Operation) -> Rule:
     reduced = op.attributes.get("inputPrecision", 2) == 0  # TF32, TF32x3, IEEE, ...
 
     def compute(a: Array, b: Array, c: Array) -> Array:
-        if dtype.kind == "i":
-            product = np.matmul(a.astype(np.int64), b.astype(np.int64)).astype(dtype)
-            return np.asarray(product + c)
         if a.dtype == np.float32 and reduced:
             a, b = tf32(a), tf32(b)
-        wide = np.float64 if dtype == np.float64 else np.float32
-        product = np.matmul(a.astype(wide), b.astype(wide))
-        return np.asarray((product + c.astype(wide)).astype(dtype))
+        product = multiply_matrices(a, b, dtype)
+        return np.asarray((product + c.astype(product.dtype)).astype(dtype))
 
     def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
         a, b, c = dense_masks(values, masks)
@@ -309,15 +305,15 @@ def _add_floats(old: Array, new: Array) -> Array:
 
 # By Triton's number of the operation: and or xor add fadd max min umax umin xchg.
 _RMW: Mapping[int, Compute] = {
-    1: np.bitwise_and,
-    2: np.bitwise_or,
-    3: np.bitwise_xor,
-    4: np.add,
+    1: UPDATES["and"],
+    2: UPDATES["or"],
+    3: UPDATES["xor"],
+    4: UPDATES["add"],
     5: _add_floats,
-    6: np.maximum,
-    7: np.minimum,
-    8: as_unsigned(np.maximum),
-    9: as_unsigned(np.minimum),
+    6: UPDATES["max"],
+    7: UPDATES["min"],
+    8: as_unsigned(UPDATES["max"]),
+    9: as_unsigned(UPDATES["min"]),
     10: lambda old, new: new,
 }
 

@@ -1,8 +1,9 @@
-"""Evaluation of a jaxpr: the function for each equation is looked up once; a call then runs them in order."""
+"""The machine that evaluates jaxprs: the function for each equation is looked up once; a call then runs them in order.
+
+A rule set says what a value is, and which function evaluates an equation on such values.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
@@ -14,10 +15,11 @@ from kerneltest.core.dtypes import Array, is_float, is_promotable
 from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Atom, ClosedJaxpr, DType, Equation, Jaxpr, Var
 from kerneltest.trace.jax_compat.source_lines import call_back
 from kerneltest.trace.primitives import PRIMITIVES, Kind, called_jaxpr
-from kerneltest.trace.scalars import UnknownError as UnknownError
 from kerneltest.trace.walk import scan_counts
 
-# Values with rows: arrays whose first axis counts sets of inputs, or has length 1 if all sets share the value.
+
+class UnknownError(Exception):
+    """Raised for a jaxpr with an operation that is not supported, or with a value that is not available."""
 
 
 class BatchedRef:
@@ -33,63 +35,80 @@ class BatchedRef:
         self.array = array
 
 
-Value: TypeAlias = Any  # an Array with rows, or a BatchedRef
+Value: TypeAlias = Any  # as the rule set has it
 # Evaluates one equation: from its operands to its results.
 EquationFunction: TypeAlias = Callable[[Sequence[Value]], Sequence[Value]]
 # Evaluates an equation whose operands and one result are all arrays.
 ArrayFunction: TypeAlias = Callable[..., Any]
+# A function, with the variables that it reads and defines.
+Step: TypeAlias = tuple[EquationFunction, Sequence[Atom], Sequence[Var]]
 
 
-_promotes: ContextVar[bool] = ContextVar("promotes", default=False)
-_in_step: ContextVar[bool] = ContextVar("in step", default=False)
+class RuleSet:
+    """The meaning of values, and the functions that evaluate equations on them.
 
+    Here, values are arrays with rows, or `BatchedRef`s: their first axis counts sets of inputs, or has length 1 if all
+    sets share the value.
 
-@contextmanager
-def promote_floats() -> Iterator[None]:
-    """Has kernels that are prepared in this context computed in float64, except for what they store in float8."""
-    token = _promotes.set(True)
-    try:
-        yield
-    finally:
-        _promotes.reset(token)
-
-
-@contextmanager
-def in_step() -> Iterator[None]:
-    """Has rows that take different branches, or loop a different number of times, raise UnknownError."""
-    token = _in_step.set(True)
-    try:
-        yield
-    finally:
-        _in_step.reset(token)
-
-
-def is_promoting() -> bool:
-    """Returns whether kernels are now prepared in `promote_floats`."""
-    return _promotes.get()
-
-
-def dtype_of(aval: AbstractValue) -> DType:
-    """The dtype in which a value is computed.
-
-    Raises:
-      UnknownError: NumPy does not have it, as for a semaphore or a key.
+    Attributes:
+      promotes: whether floats of 16 bits or more are computed in float64.
+      in_step: whether rows that take different branches, or loop a different number of times, raise UnknownError.
     """
-    try:
-        dtype: DType = np.dtype(aval.dtype)
-    except (TypeError, AttributeError):
-        raise UnknownError(str(aval)) from None
-    return promoted_dtype(dtype)
 
+    in_step = False
 
-def promoted_dtype(dtype: DType) -> DType:
-    """Returns float64 for a float of 16 bits or more in `promote_floats`, otherwise the dtype itself."""
-    return np.dtype(np.float64) if _promotes.get() and is_promotable(dtype) else dtype
+    def __init__(self, *, promotes: bool = False) -> None:
+        self.promotes = promotes
 
+    def rule(self, machine: "Machine", equation: Equation) -> EquationFunction:
+        """Returns the function that evaluates an equation.
 
-def constant(value: Any, dtype: DType) -> Array:
-    """A constant of a jaxpr as an array with one row, in the dtype in which it is computed."""
-    return np.asarray(value, dtype)[None].astype(promoted_dtype(dtype), copy=False)
+        Raises:
+          UnknownError: the equation, or one in a jaxpr of it, is not supported.
+        """
+        raise NotImplementedError
+
+    def steps(self, machine: "Machine", jaxpr: Jaxpr) -> Iterator[Step]:
+        """Yields the functions that evaluate an open jaxpr, in order."""
+        for equation in jaxpr.eqns:
+            yield self.rule(machine, equation), equation.invars, equation.outvars
+
+    def promoted(self, dtype: DType) -> DType:
+        """The dtype in which values that have a dtype in the jaxpr are computed."""
+        return np.dtype(np.float64) if self.promotes and is_promotable(dtype) else dtype
+
+    def dtype_of(self, aval: AbstractValue) -> DType:
+        """The dtype in which a value is computed.
+
+        Raises:
+          UnknownError: NumPy does not have it, as for a semaphore or a key.
+        """
+        try:
+            dtype: DType = np.dtype(aval.dtype)
+        except (TypeError, AttributeError):
+            raise UnknownError(str(aval)) from None
+        return self.promoted(dtype)
+
+    def constant(self, value: Any, dtype: Any = None) -> Value:
+        """A constant of a jaxpr as a value; `dtype` is that of a literal."""
+        array = np.asarray(value, dtype)
+        return array[None].astype(self.promoted(array.dtype), copy=False)
+
+    def decisions(self, value: Value) -> Array:
+        """The numbers by which a branch is chosen, or booleans that continue a loop: one for each row."""
+        array: Array = value
+        return array
+
+    def item(self, value: Value, i: int) -> Value:
+        """A value's part for one iteration of a scan."""
+        return value[:, i]
+
+    def stack(self, values: Sequence[Value], aval: AbstractValue) -> Value:
+        """The results of a scan's iterations as one value of a type."""
+        if not values:
+            return np.zeros((1, *aval.shape), self.dtype_of(aval))
+        rows = rows_of(values)
+        return np.stack([np.broadcast_to(x, (rows, *x.shape[1:])) for x in values], axis=1)
 
 
 def unwritten_memory(shape: Sequence[int], dtype: DType) -> Array:
@@ -99,7 +118,7 @@ def unwritten_memory(shape: Sequence[int], dtype: DType) -> Array:
     return np.full(shape, False if dtype == np.bool_ else ml_dtypes.iinfo(dtype).min, dtype)
 
 
-def scoped_memory(aval: AbstractValue) -> Callable[[int], BatchedRef]:
+def scoped_memory(rules: RuleSet, aval: AbstractValue) -> Callable[[int], BatchedRef]:
     """The function from a number of rows to unwritten memory of a type. The memory of a semaphore is never read.
 
     Raises:
@@ -109,7 +128,7 @@ def scoped_memory(aval: AbstractValue) -> Callable[[int], BatchedRef]:
     extended = jnp.issubdtype(aval.dtype, dtypes.extended)
     if extended and not jnp.issubdtype(aval.dtype, dtypes.prng_key):
         return lambda rows: BatchedRef(np.zeros((rows, *shape), bool))
-    dtype = dtype_of(aval)
+    dtype = rules.dtype_of(aval)
     return lambda rows: BatchedRef(unwritten_memory((rows, *shape), dtype))
 
 
@@ -130,11 +149,12 @@ def by_row(arrays: Sequence[Array]) -> Iterator[list[Array]]:
 
 
 def run_by_group(
-    keys: Array, values: Sequence[Value], run: Callable[[Any, list[Value]], Sequence[Array]]
+    machine: "Machine", keys: Array, values: Sequence[Value], run: Callable[[Any, list[Value]], Sequence[Array]]
 ) -> Sequence[Array]:
     """Runs each group of rows that share a key by itself, and joins the results.
 
     Args:
+      machine: runs them.
       keys: (rows,).
       values: the inputs; what a group writes to their memory is written back.
       run: from a key and the group's values to the group's results.
@@ -145,7 +165,7 @@ def run_by_group(
     groups = np.unique(keys)
     if len(groups) == 1:
         return run(groups[0], list(values))
-    if _in_step.get():
+    if machine.rules.in_step:
         raise UnknownError("rows that take different branches")
     results: list[Array] = []
     for key in groups:
@@ -172,20 +192,22 @@ def _select_rows(value: Value, rows: Array, count: int) -> Value:
     return value[rows] if len(value) == count else value
 
 
-class BatchedEvaluator:
-    """An evaluator of jaxprs, and the Pallas program that it currently runs.
+class Machine:
+    """Evaluates jaxprs by a rule set.
 
     Args:
-      rule: from this evaluator and an equation to the function that evaluates the equation.
+      rules: the rule set.
+      substitutions: variables that take the value of another one, which is defined before them.
 
     Attributes:
-      rule: the same.
-      program: the current program's number along each axis of the grid, (1,) each.
+      rules: the rule set.
+      program: the current program's number along each axis of the grid, (1,) each, while a Pallas call runs.
       grid: the number of programs along each axis.
     """
 
-    def __init__(self, rule: "Rule") -> None:
-        self.rule = rule
+    def __init__(self, rules: RuleSet, substitutions: Mapping[Var, Var] | None = None) -> None:
+        self.rules = rules
+        self.substitutions = substitutions or {}
         self.program: Sequence[Array] = ()
         self.grid: Sequence[int] = ()
         # By the jaxpr's id, with the jaxpr itself to keep that id in use.
@@ -206,38 +228,35 @@ class BatchedEvaluator:
         return self._compiled[id(jaxpr)][1]
 
 
-# From an evaluator and an equation to the function that evaluates the equation.
-Rule = Callable[[BatchedEvaluator, Equation], EquationFunction]
+# From a machine and an equation to the function that evaluates the equation.
+Rule = Callable[[Machine, Equation], EquationFunction]
 
 
 class CompiledJaxpr:
-    """A jaxpr with the functions that evaluate its equations.
+    """A jaxpr with the functions that evaluate its equations."""
 
-    Args:
-      evaluator: finds the functions.
-      jaxpr: open or closed.
-      consts_as_arguments: whether it is called with its constants as its first arguments.
-    """
-
-    def __init__(self, evaluator: BatchedEvaluator, jaxpr: Jaxpr, consts_as_arguments: bool) -> None:
+    def __init__(self, machine: Machine, jaxpr: Jaxpr, consts_as_arguments: bool) -> None:
         consts = [] if consts_as_arguments or not isinstance(jaxpr, ClosedJaxpr) else list(jaxpr.consts)
         jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
         if not consts_as_arguments and len(consts) != len(jaxpr.constvars):
             raise UnknownError("constants without values")
+        self._rules = machine.rules
         self._slots: dict[Var, int] = {}
         self._initial: list[Value] = []  # the content of the slots before a call
         for variable, const in zip(jaxpr.constvars, consts, strict=False):
-            self._slot(variable, constant(const, np.asarray(const).dtype))
+            self._slot(variable, self._rules.constant(const))
         self._inputs = [self._slot(v) for v in (*(jaxpr.constvars if consts_as_arguments else ()), *jaxpr.invars)]
         self._steps: list[tuple[EquationFunction, list[int], list[int]]] = []
-        for equation in jaxpr.eqns:
-            inputs = [self._slot(variable) for variable in equation.invars]
-            self._steps.append((evaluator.rule(evaluator, equation), inputs, [self._slot(v) for v in equation.outvars]))
+        for function, reads, defines in self._rules.steps(machine, jaxpr):
+            self._steps.append((function, [self._slot(v) for v in reads], [self._slot(v) for v in defines]))
+            for variable in defines if machine.substitutions else ():
+                if variable in machine.substitutions:
+                    self._slots[variable] = self._slots[machine.substitutions[variable]]
         self._outputs = [self._slot(variable) for variable in jaxpr.outvars]
 
     def _slot(self, variable: Atom, value: Value = None) -> int:
         if hasattr(variable, "val"):
-            self._initial.append(constant(variable.val, variable.aval.dtype))
+            self._initial.append(self._rules.constant(variable.val, getattr(variable.aval, "dtype", None)))
             return len(self._initial) - 1
         if variable not in self._slots:
             self._slots[variable] = len(self._initial)
@@ -261,49 +280,52 @@ class CompiledJaxpr:
 # Rules for control flow, for calls, and for the number of the current program.
 
 
-def _call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+def _call(machine: Machine, equation: Equation) -> EquationFunction:
     inner = called_jaxpr(equation)
     if inner is None:
         raise UnknownError("a call without a jaxpr")
-    return evaluator.compile(inner)
+    return machine.compile(inner)
 
 
-def _program_id(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+def _program_id(machine: Machine, equation: Equation) -> EquationFunction:
     axis = equation.params["axis"]
-    return lambda operands: (evaluator.program[axis],)
+    return lambda operands: (machine.program[axis],)
 
 
-def _num_programs(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+def _num_programs(machine: Machine, equation: Equation) -> EquationFunction:
     axis = equation.params["axis"]
-    return lambda operands: (np.array([evaluator.grid[axis]], np.int32),)
+    return lambda operands: (np.array([machine.grid[axis]], np.int32),)
 
 
-def _cond(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
-    branches = [evaluator.compile(branch) for branch in equation.params["branches"]]
+def _cond(machine: Machine, equation: Equation) -> EquationFunction:
+    branches = [machine.compile(branch) for branch in equation.params["branches"]]
+
+    decisions = machine.rules.decisions
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         index, *rest = operands
-        keys = np.clip(index.astype(np.int64), 0, len(branches) - 1)
+        keys = np.clip(decisions(index).astype(np.int64), 0, len(branches) - 1)
         if len(keys) == 1:
             return branches[int(keys[0])](rest)
-        return run_by_group(keys, rest, lambda key, part: branches[int(key)](part))
+        return run_by_group(machine, keys, rest, lambda key, part: branches[int(key)](part))
 
     return evaluate
 
 
-def _while(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+def _while(machine: Machine, equation: Equation) -> EquationFunction:
     params = equation.params
     count = params["cond_nconsts"]
     start = count + params["body_nconsts"]
-    condition, body = evaluator.compile(params["cond_jaxpr"]), evaluator.compile(params["body_jaxpr"])
+    condition, body = machine.compile(params["cond_jaxpr"]), machine.compile(params["body_jaxpr"])
+    decisions = machine.rules.decisions
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         carried = list(operands[start:])
         while True:
-            (going,) = condition([*operands[:count], *carried])
+            going = decisions(condition([*operands[:count], *carried])[0])
             if len(going) > 1 and going.any() and not going.all():
                 whole = [*operands[:start], *carried]
-                return run_by_group(going, whole, lambda on, part: evaluate(part) if on else part[start:])
+                return run_by_group(machine, going, whole, lambda on, part: evaluate(part) if on else part[start:])
             if not going.any():
                 return carried
             carried = body([*operands[count:start], *carried])
@@ -311,38 +333,31 @@ def _while(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
     return evaluate
 
 
-def _scan(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+def _scan(machine: Machine, equation: Equation) -> EquationFunction:
     params = equation.params
-    body, length = evaluator.compile(params["jaxpr"]), params["length"]
+    body, length = machine.compile(params["jaxpr"]), params["length"]
     fixed, carry = scan_counts(params)
     order = range(length)[::-1] if params["reverse"] else range(length)
-    avals = [v.aval for v in equation.outvars[carry:]]
+    avals, item, stack = [v.aval for v in equation.outvars[carry:]], machine.rules.item, machine.rules.stack
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         consts, carried, xs = operands[:fixed], list(operands[fixed : fixed + carry]), operands[fixed + carry :]
-        stacked: list[list[Array]] = []
+        stacked: list[list[Value]] = []
         for i in order:
-            results = body([*consts, *carried, *(x[:, i] for x in xs)])
+            results = body([*consts, *carried, *(item(x, i) for x in xs)])
             carried = results[:carry]
             stacked.append(results[carry:])
         if params["reverse"]:
             stacked.reverse()
-        return [*carried, *(_stack([results[k] for results in stacked], aval) for k, aval in enumerate(avals))]
+        return [*carried, *(stack([results[k] for results in stacked], aval) for k, aval in enumerate(avals))]
 
     return evaluate
 
 
-def _stack(results: list[Array], aval: AbstractValue) -> Array:
-    if not results:
-        return np.zeros((1, *aval.shape), dtype_of(aval))
-    rows = rows_of(results)
-    return np.stack([np.broadcast_to(x, (rows, *x.shape[1:])) for x in results], axis=1)
-
-
-def _run_scoped(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+def _run_scoped(machine: Machine, equation: Equation) -> EquationFunction:
     inner = equation.params["jaxpr"]
-    body = evaluator.compile(inner, consts_as_arguments=True)
-    fresh = [scoped_memory(v.aval) for v in inner.invars]
+    body = machine.compile(inner, consts_as_arguments=True)
+    fresh = [scoped_memory(machine.rules, v.aval) for v in inner.invars]
     if equation.params.get("collective_axes"):
         raise UnknownError("memory that programs share")
 
@@ -353,9 +368,9 @@ def _run_scoped(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
     return evaluate
 
 
-def call_python(equation: Equation) -> EquationFunction:
+def call_python(machine: Machine, equation: Equation) -> EquationFunction:
     """Calls back into Python, for a single row only, since a callback may change state."""
-    callback, dtypes = equation.params["callback"], [dtype_of(v.aval) for v in equation.outvars]
+    callback, dtypes = equation.params["callback"], [machine.rules.dtype_of(v.aval) for v in equation.outvars]
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         if not is_uniform(operands):
@@ -366,7 +381,7 @@ def call_python(equation: Equation) -> EquationFunction:
     return evaluate
 
 
-CONTROL: Mapping[str, Callable[[BatchedEvaluator, Equation], EquationFunction]] = {
+_CONTROL: Mapping[str, Rule] = {
     "program_id": _program_id,
     "num_programs": _num_programs,
     "cond": _cond,
@@ -375,3 +390,15 @@ CONTROL: Mapping[str, Callable[[BatchedEvaluator, Equation], EquationFunction]] 
     "run_scoped": _run_scoped,
     **{primitive.name: _call for primitive in PRIMITIVES.values() if primitive.kind is Kind.CALL},
 }
+
+
+def control_rule(machine: Machine, equation: Equation) -> EquationFunction:
+    """The function that evaluates a call, a loop or a branch, or returns the number of the current program.
+
+    Raises:
+      UnknownError: the equation is none of these.
+    """
+    name = equation.primitive.name
+    if name not in _CONTROL:
+        raise UnknownError(name)
+    return _CONTROL[name](machine, equation)

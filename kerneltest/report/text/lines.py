@@ -1,0 +1,93 @@
+"""Lines of reports as data, and the escaping of text for terminals and Markdown."""
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+MAX_TEXT = 300  # characters of one text on a Markdown page, since the page of a CI job may have 1 MiB in all
+INDENT = 3  # columns before the lines of a suspect
+
+
+class LineKind(StrEnum):
+    """The kinds of lines, which are shown differently."""
+
+    PLAIN = "plain"
+    TITLE = "title"
+    PLACE = "place"
+    COMMAND = "command"
+    GOOD = "good"
+    NOTE = "note"
+    WRONG = "wrong"
+
+
+_COLOURS = {
+    LineKind.TITLE: "bold",
+    LineKind.PLACE: "yellow",
+    LineKind.COMMAND: "cyan",
+    LineKind.GOOD: "green",
+    LineKind.NOTE: "yellow",
+    LineKind.WRONG: "red",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a report.
+
+    Attributes:
+      kind: what it is about. Commands are never wrapped, since they are copied in one piece.
+      text: without colours; text from records is not escaped.
+      is_whole: whether it must not be wrapped, whatever its kind.
+    """
+
+    kind: LineKind
+    text: str
+    is_whole: bool = False
+
+    @property
+    def colour(self) -> str:
+        """The colour in a terminal, as pytest names it; "" for none."""
+        return _COLOURS.get(self.kind, "")
+
+    def indented(self) -> "Line":
+        """Returns the line with the indent of a suspect's lines."""
+        return replace(self, text=f"{' ' * INDENT}{self.text}")
+
+    def wrapped(self, width: int | None) -> "Iterator[Line]":
+        """Yields the line in parts of at most `width` columns (None: any number), with a hanging indent."""
+        if width is None or len(self.text) <= width or self.is_whole or self.kind is LineKind.COMMAND:
+            yield self
+            return
+        own = len(self.text) - len(self.text.lstrip())
+        for part in textwrap.wrap(
+            self.text,
+            width,
+            subsequent_indent=" " * (max(INDENT, own) + 4),
+            break_long_words=False,
+            break_on_hyphens=False,
+        ):
+            yield replace(self, text=part)
+
+
+def as_lines(kind: LineKind, texts: Iterable[str]) -> Iterator[Line]:
+    """Yields texts as lines of one kind."""
+    yield from (Line(kind, text) for text in texts)
+
+
+def for_terminal(text: str) -> str:
+    """Returns text as one line without control characters, so that records cannot inject escape sequences."""
+    return "".join(c if c.isprintable() else "�" for c in re.sub(r"[\r\n\t]+", " ", text))
+
+
+def lines_for_terminal(text: str) -> str:
+    """Returns text without control characters other than the ends of its lines."""
+    return "\n".join(map(for_terminal, text.split("\n")))
+
+
+def for_markdown(text: str) -> str:
+    """Returns text as one line of at most `MAX_TEXT` characters, with all Markdown syntax escaped."""
+    shown = for_terminal(text)
+    shown = shown if len(shown) <= MAX_TEXT else shown[: MAX_TEXT - 1] + "…"
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@:$^-])", r"\\\1", shown)

@@ -1,0 +1,244 @@
+"""The rule sets of kernels: numbers computed as a CPU does, or with floats promoted; and a kernel evaluated by them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, is_float
+from kerneltest.numerics.device_operations import (
+    FUNCTIONS,
+    convert,
+    divide,
+    in_float32,
+    integer_power,
+    remainder,
+    select,
+    shift_left,
+    shift_right_arithmetic,
+    shift_right_logical,
+)
+from kerneltest.trace.batched_interpreter.array_rules import INDEXING, SHAPES, TYPED
+from kerneltest.trace.batched_interpreter.memory_rules import ATOMICS, COPIES, MEMORY
+from kerneltest.trace.batched_interpreter.pallas_call import pallas_call
+from kerneltest.trace.jax_compat.jaxprs import Equation, JaxArray, Jaxpr
+from kerneltest.trace.jax_compat.patches import interpretation
+from kerneltest.trace.machine import (
+    ArrayFunction,
+    EquationFunction,
+    Machine,
+    Rule,
+    RuleSet,
+    UnknownError,
+    by_row,
+    call_python,
+    control_rule,
+)
+from kerneltest.trace.primitives import PRIMITIVES, Kind, inner_jaxprs, kind_of
+from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr
+from kerneltest.trace.tracing import Traced
+from kerneltest.trace.walk import primitive_name
+
+_PLAIN: Mapping[str, ArrayFunction] = {
+    **{
+        primitive.name: primitive.numpy
+        for primitive in PRIMITIVES.values()
+        if primitive.numpy is not None and primitive.exact
+        if primitive.kind in (Kind.ELEMENTWISE, Kind.COMPARISON)
+    },
+    "div": in_float32(divide),
+    "rem": in_float32(remainder),
+    **{
+        name: in_float32(FUNCTIONS[name])
+        for name in "exp exp2 expm1 log log1p sqrt rsqrt tanh logistic sin cos tan atan2 pow floor ceil".split()
+    },
+    "nextafter": np.nextafter,
+    "shift_left": shift_left,
+    "shift_right_arithmetic": shift_right_arithmetic,
+    "shift_right_logical": shift_right_logical,
+    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+    "select_n": select,
+    **dict.fromkeys("stop_gradient multiple_of copy copy_p device_put remove_memory_space".split(), lambda x: x),
+}
+
+
+def _round(equation: Equation) -> ArrayFunction:
+    method = str(equation.params.get("rounding_method", ""))
+    return in_float32(FUNCTIONS["round" if "AWAY" in method or method == "0" else "rint"])
+
+
+def _integer_power(equation: Equation) -> ArrayFunction:
+    exponent = int(equation.params["y"])
+    return in_float32(lambda x: integer_power(x, exponent))
+
+
+_WITH_PARAMETERS: Mapping[str, Callable[[Equation], ArrayFunction]] = {"round": _round, "integer_pow": _integer_power}
+
+
+def _convert(machine: Machine, equation: Equation) -> EquationFunction:
+    dtype, promotes = machine.rules.dtype_of(equation.outvars[0].aval), machine.rules.promotes
+
+    def evaluate(operands: Sequence[Array]) -> Sequence[Array]:
+        (x,) = operands
+        if not promotes and x.dtype == np.float64 and is_float(dtype) and dtype.itemsize < 4:
+            raise UnknownError("float64 to a narrow float, which XLA rounds in an unknown way")
+        return (convert(x, dtype),)
+
+    return evaluate
+
+
+_ON_ARRAYS: Mapping[str, Callable[[Equation], ArrayFunction]] = {**SHAPES, **INDEXING}
+_ON_REFERENCES: Mapping[str, Callable[[Equation], EquationFunction]] = {**MEMORY, **COPIES}
+_BY_MACHINE: Mapping[str, Rule] = {
+    **TYPED,
+    **ATOMICS,
+    "convert_element_type": _convert,
+    "optimization_barrier": lambda machine, equation: lambda operands: operands,
+    "pallas_call": pallas_call,
+}
+
+
+def supported_rule(machine: Machine, equation: Equation) -> EquationFunction:
+    """The function that evaluates an equation in NumPy.
+
+    Raises:
+      UnknownError: it is not supported.
+    """
+    name = primitive_name(equation)
+    if name in _PLAIN:
+        return _elementwise(machine, equation, _PLAIN[name])
+    if name in _WITH_PARAMETERS:
+        return _elementwise(machine, equation, _WITH_PARAMETERS[name](equation))
+    if name in _ON_ARRAYS:
+        function = _ON_ARRAYS[name](equation)
+        return lambda operands: (function(*operands),)
+    if name in _ON_REFERENCES:
+        return _ON_REFERENCES[name](equation)
+    if name in _BY_MACHINE:
+        return _BY_MACHINE[name](machine, equation)
+    return control_rule(machine, equation)
+
+
+def _elementwise(machine: Machine, equation: Equation, function: ArrayFunction) -> EquationFunction:
+    """Evaluates an elementwise operation, whose operands have the result's shape or are scalars."""
+    aval = equation.outvars[0].aval
+    dtype, ndim = machine.rules.dtype_of(aval), len(aval.shape) + 1
+
+    def evaluate(operands: Sequence[Array]) -> Sequence[Array]:
+        aligned = [x if x.ndim == ndim else x.reshape(len(x), *(1,) * (ndim - 1)) for x in operands]
+        result = function(*aligned)
+        if type(result) is np.ndarray and result.dtype is dtype:  # the common case, and a program has many operations
+            return (result,)
+        return (np.asarray(result).astype(dtype, copy=False),)
+
+    return evaluate
+
+
+def _bind_by_row(equation: Equation) -> EquationFunction:
+    """Has JAX evaluate an operation, row by row."""
+    primitive, params = equation.primitive, equation.params
+
+    def evaluate(operands: Sequence[Array]) -> Sequence[Array]:
+        rows = [primitive.bind(*row, **params) for row in by_row(operands)]
+        columns = zip(*rows, strict=True) if primitive.multiple_results else [rows]
+        return [np.stack([np.asarray(result) for result in column]) for column in columns]
+
+    return evaluate
+
+
+class KernelRules(RuleSet):
+    """Numbers, as Pallas' interpreter computes them on a CPU. JAX evaluates operations that NumPy lacks."""
+
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        try:
+            return supported_rule(machine, equation)
+        except UnknownError:
+            pure = not equation.effects and not any(hasattr(v.aval, "inner_aval") for v in equation.invars)
+            if pure and not any(True for _ in inner_jaxprs(equation)):
+                return _bind_by_row(equation)
+            raise
+
+
+class InterpreterRules(KernelRules):
+    """The same, with each Pallas call replaced by the jaxpr to which JAX's own interpreter reduces it."""
+
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        if kind_of(equation) is Kind.KERNEL:
+            return machine.compile(interpretation(equation))
+        return super().rule(machine, equation)
+
+
+class _CallbackRules(InterpreterRules):
+    """The same, with the callbacks that interpreters use. Other rule sets lack them: a user's would run twice."""
+
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        is_callback = primitive_name(equation) == "io_callback"
+        return call_python(machine, equation) if is_callback else super().rule(machine, equation)
+
+
+class BatchedKernel:
+    """A kernel evaluated in NumPy for many inputs at once.
+
+    Args:
+      traced: the kernel.
+      rules: the rule set of the evaluation.
+
+    Raises:
+      UnknownError: the kernel contains an unsupported operation.
+    """
+
+    def __init__(self, traced: Traced, rules: RuleSet | None = None) -> None:
+        self.rules = rules or KernelRules()
+        self._compiled = Machine(self.rules).compile(rewrite_jaxpr(traced.jaxpr, interpret_calls(True)))
+        self._outputs = traced.outputs
+
+    def __call__(
+        self, leaves: Sequence[Array], *, overflow: Literal["ignore", "raise"] = "ignore"
+    ) -> tuple[Array, ...]:
+        """Evaluates the kernel.
+
+        Args:
+          leaves: (rows, *shape), or (1, *shape) for a leaf that all rows share.
+          overflow: what to do where finite operands have an infinite result.
+
+        Returns:
+          The outputs, (rows, *shape).
+
+        Raises:
+          UnknownError: the values lead to something unsupported.
+          FloatingPointError: an operation overflows, and is to raise.
+        """
+        with np.errstate(all="ignore", over=overflow):
+            outputs = self._compiled(leaves)
+        rows = max((len(leaf) for leaf in leaves), default=1)
+        return tuple(np.broadcast_to(x, (rows, *o.shape)) for x, o in zip(outputs, self._outputs, strict=True))
+
+
+class NumpyInterpretedCall:
+    """A Pallas call as JAX's own interpreter runs it, with the interpreter's operations evaluated in NumPy.
+
+    Args:
+      equation: the call's, with the interpreter among its parameters.
+
+    Raises:
+      UnknownError: the interpreter uses an unsupported operation.
+    """
+
+    def __init__(self, equation: Equation) -> None:
+        self._machine = Machine(_CallbackRules())
+        self._function = self._machine.rules.rule(self._machine, equation)
+
+    def __call__(self, *operands: JaxArray) -> list[Array]:
+        """Runs the call and returns its outputs, without rows."""
+        with np.errstate(all="ignore"):
+            return [output[0] for output in self._function([np.asarray(operand)[None] for operand in operands])]
+
+    def run_thread(self, jaxpr: Jaxpr, values: Sequence[JaxArray]) -> None:
+        """Runs one of the kernel's threads.
+
+        Args:
+          jaxpr: the thread's, open.
+          values: the jaxpr's constants and inputs.
+        """
+        with np.errstate(all="ignore"):
+            self._machine.compile(jaxpr, consts_as_arguments=True)([np.asarray(value)[None] for value in values])

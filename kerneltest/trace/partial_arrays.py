@@ -1,0 +1,324 @@
+"""Arrays with undefined elements, and the rule set that evaluates the function around the Pallas calls on them."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from kerneltest.core.details import Undefined, UndefinedCause, UndefinedSource
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure, warn_of_recovery
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation, JaxArray, Jaxpr, Var
+from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of
+from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError, control_rule
+from kerneltest.trace.primitives import Kind, inner_jaxprs, kind_of
+from kerneltest.trace.rewrite import Fill
+from kerneltest.trace.tracing import Traced
+from kerneltest.trace.virtual_arrays import VirtualArray
+from kerneltest.trace.walk import iter_equations, primitive_name
+
+# Codes of undefined elements. An output's verdict is that of its highest code.
+UNWRITTEN, UNINITIALISED = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class PartialArray:
+    """An array of which some elements may be undefined.
+
+    Attributes:
+      values: its elements, an array of NumPy's or JAX's.
+      undefined: a code for each undefined element and 0 for the others, uint8; None if all are defined.
+      sources: the reads that the undefined elements come from.
+    """
+
+    values: JaxArray
+    undefined: Array | None = None
+    sources: tuple[UndefinedSource, ...] = ()
+
+
+def require_defined(outputs: Sequence[PartialArray]) -> tuple[Array, ...]:
+    """The values of outputs, all of which must be defined.
+
+    Raises:
+      Failure: an element of an output is undefined.
+    """
+    for number, output in enumerate(outputs):
+        if output.undefined is not None and output.undefined.any():
+            raise _failure(f"output {number}", output.undefined, output.sources)
+    return tuple(np.asarray(output.values) for output in outputs)
+
+
+def _failure(array: str, codes: Array, sources: Sequence[UndefinedSource]) -> Failure:
+    """The failure of an array with undefined elements."""
+    first = format_element(codes.shape, int(np.flatnonzero(codes)[0]))
+    unwritten = int(codes.max()) == UNWRITTEN
+    count = int(np.count_nonzero(codes))
+    detail = Undefined(array, unwritten, count, codes.size, first, () if unwritten else tuple(sources))
+    return Failure(Verdict.UNWRITTEN if unwritten else Verdict.UNINITIALISED, detail)
+
+
+def format_element(shape: tuple[int, ...], offset: int) -> str:
+    """The indices of an element, as in `[3, 4]`, from its flat offset in an array."""
+    return f"[{', '.join(str(int(i)) for i in np.unravel_index(offset, shape))}]"
+
+
+# The rule set of the function around the Pallas calls.
+
+_MOST = 2**26  # elements of an array that fits in memory
+
+RunCall = Callable[[Equation, list[PartialArray]], list[PartialArray]]
+
+
+class PartialRules(RuleSet):
+    """Arrays with undefined elements, without rows. A function runs the Pallas calls, NumPy or JAX everything else.
+
+    Args:
+      run_call: runs one call, from its equation and its operands.
+    """
+
+    def __init__(self, run_call: RunCall) -> None:
+        super().__init__()
+        self._run_call = run_call
+
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        kind = kind_of(equation)
+        if kind is Kind.KERNEL:
+            return lambda operands: self._run_call(equation, list(operands))
+        if kind is Kind.EMPTY:
+            return lambda operands: _empty(equation)
+        has_calls = _has_calls(equation)
+        bind = None if has_calls else functools.partial(_track, equation)
+        enters_large = has_calls if kind is Kind.BRANCH else kind is Kind.CALL
+
+        @functools.cache
+        def enter() -> EquationFunction:
+            return control_rule(machine, equation)
+
+        def evaluate(operands: Sequence[PartialArray]) -> Sequence[PartialArray]:
+            if any(isinstance(operand.values, VirtualArray) for operand in operands):
+                return enter()(operands) if enters_large else _large(equation, operands)
+            return enter()(operands) if bind is None else bind(operands)
+
+        return evaluate
+
+    def constant(self, value: Any, dtype: Any = None) -> PartialArray:
+        # JAX may keep literals as Python's numbers, and NumPy has no keys.
+        return PartialArray(np.asarray(value, dtype) if isinstance(value, bool | int | float | complex) else value)
+
+    def decisions(self, value: PartialArray) -> Array:
+        return np.asarray(value.values).reshape(1)
+
+    def item(self, value: PartialArray, i: int) -> PartialArray:
+        undefined = None if value.undefined is None else value.undefined[i]
+        return PartialArray(value.values[i], undefined, value.sources)
+
+    def stack(self, values: Sequence[PartialArray], aval: AbstractValue) -> PartialArray:
+        if not values:
+            return PartialArray(np.zeros(aval.shape, aval.dtype))
+        stacked = np.stack([np.asarray(each.values) for each in values])
+        if all(each.undefined is None for each in values):
+            return PartialArray(stacked)
+        defined = np.zeros(stacked.shape[1:], np.uint8)
+        masks = [defined if each.undefined is None else each.undefined for each in values]
+        return PartialArray(stacked, np.stack(masks), tuple(dict.fromkeys(s for each in values for s in each.sources)))
+
+
+class PartialKernel:
+    """A kernel whose Pallas calls are run by a function.
+
+    Args:
+      traced: the kernel.
+      run_call: runs one call, from its equation and its operands.
+      substitutions: variables that take the value of another variable, one that is evaluated before them.
+    """
+
+    def __init__(self, traced: Traced, run_call: RunCall, substitutions: Mapping[Var, Var] | None = None) -> None:
+        self._compiled = Machine(PartialRules(run_call), substitutions).compile(traced.jaxpr)
+
+    def __call__(self, leaves: Sequence[Array | VirtualArray]) -> list[PartialArray]:
+        """Evaluates the kernel.
+
+        Raises:
+          Failure: `unavailable` for an operation that JAX cannot evaluate here, or that makes or computes on arrays
+            that are too large; whatever `run_call` raises.
+        """
+        return self._compiled([PartialArray(leaf) for leaf in leaves])
+
+
+@functools.lru_cache(maxsize=4096)  # kernels with other substitutions have the same equations
+def _has_calls(equation: Equation) -> bool:
+    """Returns whether equations nested in it need this rule set: Pallas calls, and arrays that are not filled."""
+    nested = (e for jaxpr in inner_jaxprs(equation) for e, _ in iter_equations(jaxpr))
+    return any(kind_of(e) in (Kind.KERNEL, Kind.EMPTY) for e in nested)
+
+
+def _empty(equation: Equation) -> list[PartialArray]:
+    _check_size(equation)
+    aval = equation.outvars[0].aval
+    values = np.full(aval.shape, Fill(nan=True)(np.dtype(aval.dtype)))
+    source = UndefinedSource(UndefinedCause.EMPTY, line_of(equation.source_info))
+    return [PartialArray(values, np.full(values.shape, UNINITIALISED, np.uint8), (source,))]
+
+
+def _check_size(equation: Equation) -> None:
+    """Raises an `unavailable` Failure if an operation of JAX's own makes an array that does not fit in memory."""
+    if sum(math.prod(getattr(v.aval, "shape", ())) for v in equation.outvars) > _MOST:
+        reason = f"{primitive_name(equation)}, outside of the Pallas calls, makes an array that is too large for memory"
+        raise Failure(Verdict.UNAVAILABLE, f"{reason} ({line_of(equation.source_info)})")
+
+
+def _large(equation: Equation, operands: Sequence[PartialArray]) -> list[PartialArray]:
+    """Evaluates an operation of JAX's own on arrays that do not fit in memory.
+
+    Raises:
+      Failure: `unavailable`, for an operation that computes.
+    """
+    result, name = equation.outvars[0], primitive_name(equation)
+    if name == "optimization_barrier":
+        return list(operands)
+    first = operands[0].values
+    made: VirtualArray | None = None
+    if len(operands) == len(equation.outvars) == 1 and isinstance(first, VirtualArray):
+        shape, dtype = tuple(result.aval.shape), np.dtype(result.aval.dtype)
+        made = first.cast(dtype) if name == "convert_element_type" else first.move(name, equation.params, shape)
+    if made is None:
+        line = line_of(equation.source_info)
+        where = f" ({line})" if line else ""
+        raise Failure(
+            Verdict.UNAVAILABLE,
+            f"{name}, outside of the Pallas calls, computes on arrays that are too large for memory: only moves and "
+            f"casts of them are supported{where}",
+        )
+    return [PartialArray(made)]
+
+
+class _NumpyRules(RuleSet):
+    """Numbers with a single row, without operations that NumPy lacks."""
+
+    rule = staticmethod(supported_rule)
+
+
+@functools.lru_cache(maxsize=4096)
+def _in_numpy(equation: Equation) -> EquationFunction | None:
+    """The function that evaluates an equation without a Pallas call in it; None if it is not supported."""
+    if any(hasattr(v.aval, "inner_aval") for v in (*equation.invars, *equation.outvars)):
+        return None
+    try:
+        return supported_rule(Machine(_NumpyRules()), equation)
+    except UnknownError:
+        return None
+
+
+def _bind(equation: Equation, values: Sequence[JaxArray]) -> list[JaxArray]:
+    """Evaluates an operation of JAX's own in NumPy, or by JAX if the rule does not cover it."""
+    if (function := _in_numpy(equation)) is not None:
+        try:
+            with np.errstate(all="ignore"):
+                return [result[0] for result in function([np.asarray(value)[None] for value in values])]
+        except Failure:  # a hang
+            raise
+        except Exception as error:
+            warn_of_recovery(error, f"evaluating {primitive_name(equation)} in NumPy", UnknownError)
+    try:
+        outputs = equation.primitive.bind(*values, **equation.params)
+    except jax.errors.JaxRuntimeError:
+        raise  # from a callback of the user's
+    except Exception as error:
+        if not is_jax_limitation(error):
+            raise
+        reason = describe_limitation(
+            error, f"cannot evaluate {primitive_name(equation)}, outside of the Pallas calls, on this CPU"
+        )
+        line = line_of(equation.source_info)
+        raise Failure(Verdict.UNAVAILABLE, f"{reason} ({line})" if line else reason) from error
+    return list(outputs) if equation.primitive.multiple_results else [outputs]
+
+
+def _track(equation: Equation, operands: Sequence[PartialArray]) -> list[PartialArray]:
+    """Evaluates an operation of JAX's own.
+
+    An element of a result is undefined if it changes with the values that the undefined operand elements are given.
+    """
+    _check_size(equation)
+    results = _bind(equation, [operand.values for operand in operands])
+    tainted = [operand for operand in operands if operand.undefined is not None]
+    if not tainted:
+        return [PartialArray(result) for result in results]
+    is_move = kind_of(equation) is Kind.MOVE and len(operands) == len(results) == 1
+    if is_move and (move := _in_numpy(equation)) is not None:
+        (operand,), (result,) = operands, results
+        moved = np.asarray(move([np.asarray(operand.undefined)[None]])[0][0], np.uint8)
+        return [PartialArray(result, moved, operand.sources)]
+    code = max(int(operand.undefined.max()) for operand in tainted if operand.undefined is not None)
+    sources = tuple(dict.fromkeys(source for operand in tainted for source in operand.sources))
+    zeros, others = (
+        _bind(equation, [_fill_undefined(operand, byte) for operand in operands])
+        for byte in (0x00, 0x4B)  # 0, and a number too large to vanish in a sum
+    )
+    partial = []
+    for result, *filled in zip(results, zeros, others, strict=True):
+        a, b = map(np.asarray, filled)
+        differs = (a != b) & ~((a != a) & (b != b))
+        mask = np.where(differs, np.uint8(code), np.uint8(0)) if differs.any() else None
+        partial.append(PartialArray(result, mask, sources if mask is not None else ()))
+    return partial
+
+
+def _fill_undefined(array: PartialArray, byte: int) -> JaxArray:
+    """The array's values, every undefined element made of one repeated byte."""
+    if array.undefined is None:
+        return array.values
+    values = np.array(array.values)
+    word = np.frombuffer(bytes([byte & (1 if values.dtype == bool else 255)]) * values.dtype.itemsize, values.dtype)[0]
+    values[array.undefined != 0] = word
+    return values
+
+
+# The values that can be substituted.
+
+
+@dataclass(frozen=True, slots=True)
+class KernelValue:
+    """A value of the function around the Pallas calls.
+
+    Attributes:
+      variable: the variable in its jaxpr.
+      equation: the equation that computes it; None for an argument.
+      candidates: indices in the list of all values: those of the same shape and dtype that are computed before it.
+    """
+
+    variable: Var
+    equation: Equation | None
+    candidates: tuple[int, ...]
+
+
+def list_values(traced: Traced) -> list[KernelValue]:
+    """The variables that a `PartialKernel` computes, in order."""
+    found: list[KernelValue] = []
+
+    def walk(jaxpr: Jaxpr) -> None:
+        start = len(found)
+        found.extend(KernelValue(v, None, ()) for v in (*jaxpr.constvars, *jaxpr.invars))
+        own = list(range(start, len(found)))
+        for equation in jaxpr.eqns:
+            before = tuple(own)
+            for variable in equation.outvars:
+                known = tuple(n for n in before if _same_type(found[n].variable.aval, variable.aval))
+                own.append(len(found))
+                found.append(KernelValue(variable, equation, known))
+            if kind_of(equation) is not Kind.KERNEL and _has_calls(equation):
+                for inner in inner_jaxprs(equation):
+                    walk(inner)
+
+    walk(traced.jaxpr.jaxpr)
+    return found
+
+
+def _same_type(a: AbstractValue, b: AbstractValue) -> bool:
+    return bool(a.shape == b.shape and a.dtype == b.dtype) if hasattr(a, "dtype") and hasattr(b, "dtype") else False
