@@ -31,7 +31,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
-from kerneltest.extensions.sanitizer.sanitizer_tools import GUARDS, MISSING, TOOLS, find_compute_sanitizer
+from kerneltest.extensions.sanitizer.tools import GUARDS, MISSING, TOOLS, find_compute_sanitizer
 from kerneltest.records.schema import Record
 from kerneltest.trace.jax_environment import jax_environment
 

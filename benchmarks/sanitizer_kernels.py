@@ -13,7 +13,7 @@ from jax.experimental.pallas import mosaic_gpu as mosaic
 from jax.experimental.pallas import triton
 
 import kerneltest as kt
-from kerneltest.extensions.sanitizer.sanitizer_tools import TOOLS
+from kerneltest.extensions.sanitizer.tools import TOOLS
 
 N = 1000
 LANES = 128

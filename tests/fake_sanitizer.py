@@ -56,8 +56,8 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     fake.tell()
     monkeypatch.setenv(_TOLD, str(folder / "told.json"))
     monkeypatch.setenv(_LOG, str(folder / "log.txt"))
-    monkeypatch.setattr("kerneltest.extensions.sanitizer.sanitized_process._MODULE", "tests.fake_sanitizer")
-    monkeypatch.setattr("kerneltest.extensions.sanitizer.sanitizer_tools.find_compute_sanitizer", lambda: str(tool))
+    monkeypatch.setattr("kerneltest.extensions.sanitizer.processes._MODULE", "tests.fake_sanitizer")
+    monkeypatch.setattr("kerneltest.extensions.sanitizer.tools.find_compute_sanitizer", lambda: str(tool))
     return fake
 
 

@@ -4,6 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -42,10 +43,7 @@ class BatchExecutable(Executable, Protocol):
     """An executable that can run several cases at once."""
 
     def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
-        """Returns the outputs of each case.
-
-        Args:
-          cases: the inputs of each.
+        """Returns the outputs of each case, given by its inputs.
 
         Raises:
           Failure: as `run` does for any of them.
@@ -58,10 +56,9 @@ class OutputSamples:
     """Some elements of an output that is too large to be judged as a whole.
 
     Attributes:
-      shape, dtype: of the output.
       offsets: flat, int64 (n,).
-      values: the elements at the offsets (n,).
-      undefined: elements that depend on memory that was never written, bool (n,).
+      values: the elements there (n,).
+      undefined: whether an element depends on memory that was never written, bool (n,).
       unwritten: flat offsets of elements that no program writes, as far as known, int64 (k,).
     """
 
@@ -74,11 +71,7 @@ class OutputSamples:
 
 
 class ProceduralArray(Protocol):
-    """An array argument whose elements are computed from their indices.
-
-    Attributes:
-      shape, dtype: as of any array.
-    """
+    """An array argument whose elements are computed from their indices."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -97,11 +90,7 @@ class ProceduralArray(Protocol):
 
 
 class ProductionExecutable(Protocol):
-    """A kernel prepared for production sizes.
-
-    Attributes:
-      precision: the rounding of the machine that it runs on.
-    """
+    """A kernel prepared for production sizes, with the rounding of its machine."""
 
     @property
     def precision(self) -> Precision: ...
@@ -249,68 +238,30 @@ class Backend(ABC):
         return {}
 
 
-# The base class of backends that wrap another one.
-
-
 class DelegatingBackend(Backend):
-    """A backend that forwards every member of `Backend` to another one. Subclasses override some of them.
+    """A backend that forwards every member of `Backend` to another one, `wrapped`. Subclasses override some of them.
 
-    Attributes:
-      wrapped: the other one.
+    Its own id may differ.
     """
 
     def __init__(self, wrapped: Backend, id: str = "") -> None:  # noqa: A002
-        """Initialises the instance.
-
-        Args:
-          wrapped: the backend to forward to.
-          id: its own id; by default the wrapped backend's.
-        """
         self.wrapped, self.id = wrapped, id or wrapped.id
-        self.tier, self.costly = wrapped.tier, wrapped.costly  # type: ignore[misc]
-        self.runs_jaxpr, self.supports_scale = wrapped.runs_jaxpr, wrapped.supports_scale  # type: ignore[misc]
-
-    @property
-    def platform(self) -> str:
-        return self.wrapped.platform
-
-    def unavailable(self) -> str:
-        return self.wrapped.unavailable()
-
-    def unsupported_reason(self, traced: Traced) -> str:
-        return self.wrapped.unsupported_reason(traced)
-
-    def unavailable_for(self, traced: Traced) -> str:
-        return self.wrapped.unavailable_for(traced)
 
     def prepare(self, traced: Traced) -> Executable | Artifact:
         return self.wrapped.prepare(traced)
-
-    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> FastPath | None:
-        return self.wrapped.fast_path(compiled, count)
-
-    def prepare_at_scale(self, traced: Traced) -> ProductionExecutable:
-        return self.wrapped.prepare_at_scale(traced)
-
-    def lowering_backend(self) -> str:
-        return self.wrapped.lowering_backend()
 
     def with_program_orders(self, count: int) -> Backend:
         other = copy.copy(self)
         other.wrapped = self.wrapped.with_program_orders(count)
         return other
 
-    def environment(self) -> dict[str, Any]:
-        return self.wrapped.environment()
+
+for _name in {"tier", *(name for name in vars(Backend) if not name.startswith("_"))} - vars(DelegatingBackend).keys():
+    setattr(DelegatingBackend, _name, property(attrgetter(f"wrapped.{_name}")))
 
 
 class UnavailableBackend(DelegatingBackend):
-    """A backend that cannot run one kernel on this machine.
-
-    Args:
-      wrapped: the backend.
-      reason: why it cannot.
-    """
+    """A backend that cannot run one kernel on this machine, for a reason."""
 
     def __init__(self, wrapped: Backend, reason: str) -> None:
         super().__init__(wrapped)

@@ -29,13 +29,7 @@ from kerneltest.trace.tracing import Traced
 
 
 class LoweredCall(Protocol):
-    """A Pallas call as a lowering tier has it.
-
-    Attributes:
-      name: of the kernel function.
-      suffix: of the file with its text; "" if there is none.
-      text: the lowered code.
-    """
+    """A Pallas call as lowered code. `suffix` is that of the file with its text; "" if there is none."""
 
     @property
     def name(self) -> str: ...
@@ -125,8 +119,8 @@ class CompileTier(LowerTier):
 _Call = TypeVar("_Call", bound=LoweredCall)
 
 
+# Returns calls with their names, which are numbered if several calls share one.
 def _unique_names(calls: Sequence[_Call]) -> list[tuple[str, _Call]]:
-    """Returns calls with their names, which are numbered if several calls share one."""
     names = [call.name for call in calls]
     return [
         (f"{n}.{i}" if names.count(n) > 1 else n, call) for i, (n, call) in enumerate(zip(names, calls, strict=True))

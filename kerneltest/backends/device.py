@@ -5,21 +5,18 @@ import math
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from kerneltest.backends.base import (
-    Artifact,
     Backend,
     DelegatingBackend,
     Executable,
-    FastPath,
     OutputSamples,
     ProceduralArray,
-    ProductionExecutable,
 )
 from kerneltest.backends.jitted import compile_for, mesh_problem, running_failure
 from kerneltest.core.children import ask_nvidia_smi, ask_rocm_smi
@@ -40,13 +37,7 @@ _SAMPLED = 48  # elements of each output
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceAtScale:
-    """A kernel on a device, `unavailable` if its arrays do not fit into the device's memory.
-
-    Attributes:
-      traced: the kernel, for production sizes.
-      device: as JAX has it.
-      precision: the rounding on the device.
-    """
+    """A kernel on a device, `unavailable` if its arrays do not fit into the device's memory."""
 
     traced: Traced
     device: Any
@@ -71,7 +62,6 @@ class DeviceAtScale:
             raise Failure(Verdict.RUNTIME_ERROR, running_failure(error, self.device).detail) from error
 
     def _check_memory(self, compiled: Any) -> None:
-        """Raises Failure if arguments, outputs and temporaries need more memory than is free."""
         analysis = compiled.memory_analysis() if hasattr(compiled, "memory_analysis") else None
         temporary = int(getattr(analysis, "temp_size_in_bytes", 0) or 0)
         needed = sum(map(_bytes, (*self.traced.inputs, *self.traced.outputs))) + temporary
@@ -89,8 +79,8 @@ def _bytes(array: ShapeDtype) -> int:
     return math.prod(array.shape) * array.dtype.itemsize
 
 
+# Returns all elements of an argument, computed on the device with 64-bit indices: it may have more than 2^31.
 def _materialize(leaf: ProceduralArray) -> Any:
-    """Returns all elements of an argument, computed on the device with 64-bit indices: it may have more than 2^31."""
     with jax.enable_x64(True):
 
         def fill() -> Any:
@@ -100,8 +90,8 @@ def _materialize(leaf: ProceduralArray) -> Any:
         return jax.block_until_ready(jax.jit(fill)())
 
 
+# Returns some elements of an output on the device, and frees the output.
 def _take_samples(output: Any) -> OutputSamples:
-    """Returns some elements of an output on the device, and frees the output."""
     count = math.prod(output.shape)
     offsets = sample_positions(count, _SAMPLED, [count]) if count else np.zeros(0, np.int64)
     places = list(zip(*(index.tolist() for index in axis_indices(offsets, output.shape)), strict=True))
@@ -120,12 +110,7 @@ _PRECISIONS = {"cuda": (NVIDIA, XLA_NVIDIA), "rocm": (AMD, XLA_AMD), "tpu": (TPU
 
 @dataclass(frozen=True, slots=True)
 class Device(Backend):
-    """The device of one platform.
-
-    Attributes:
-      id: the platform as JAX names it, `cuda`, `rocm` or `tpu`.
-      foreign: dialects that have no lowering for it.
-    """
+    """The device of one platform, as JAX names it. Dialects that are `foreign` have no lowering for it."""
 
     id: str
     foreign: frozenset[str]
@@ -179,7 +164,6 @@ def device_responds(platform: str) -> bool:
 
 @functools.cache
 def _driver(platform: str) -> str:
-    """Returns the driver's version."""
     try:
         shown = ask_nvidia_smi("driver_version") if platform == "cuda" else ask_rocm_smi("--showdriverversion")
     except (OSError, subprocess.SubprocessError) as error:
@@ -187,37 +171,23 @@ def _driver(platform: str) -> str:
     return shown[-1] if shown else "unknown"
 
 
-# Devices of other machines: kernels can be planned for them here, but not run.
-
-
 class RemoteBackend(DelegatingBackend):
-    """A backend as another machine serves it."""
+    """A backend as another machine serves it, or why not: kernels can be planned for it here, but not run."""
 
     def __init__(self, wrapped: Backend, reason: str, facts: Mapping[str, str]) -> None:
-        """Initialises the instance.
-
-        Args:
-          wrapped: the same backend on this machine.
-          reason: why the other machine cannot serve it; "" if it can.
-          facts: recorded about the device.
-        """
         super().__init__(wrapped)
         self._reason, self._facts = reason, facts
 
     def unavailable(self) -> str:
         return self._reason
 
-    def prepare(self, traced: Traced) -> Executable | Artifact:
-        raise self._failure()
+    def prepare(self, traced: Traced) -> NoReturn:
+        raise Failure(Verdict.UNAVAILABLE, f"{self.id} is on another machine")
 
-    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> FastPath | None:
+    prepare_at_scale = prepare
+
+    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> None:
         return None
-
-    def prepare_at_scale(self, traced: Traced) -> ProductionExecutable:
-        raise self._failure()
 
     def environment(self) -> dict[str, Any]:
         return dict(self._facts)
-
-    def _failure(self) -> Failure:
-        return Failure(Verdict.UNAVAILABLE, f"{self.id} is on another machine")

@@ -79,8 +79,8 @@ def evaluate(traced: Traced) -> NumpyExecutable | None:
     return NumpyEvaluation(traced, _rows(traced), [call for call in calls if call.scalars])
 
 
+# Returns a kernel in NumPy, by JAX's own interpreter, which is slower, if the batched one lacks an operation.
 def _rows(traced: Traced) -> BatchedKernel:
-    """Returns a kernel in NumPy, by JAX's own interpreter, which is slower, if the batched one lacks an operation."""
     try:
         return BatchedKernel(traced)
     except Failure:  # a hang
@@ -92,13 +92,7 @@ def _rows(traced: Traced) -> BatchedKernel:
 
 @dataclass(frozen=True, slots=True)
 class NumpyEvaluation:
-    """A kernel that runs in NumPy, whose functions are at least as accurate as XLA's.
-
-    Attributes:
-      traced: the kernel.
-      rows: evaluates it for many inputs at once.
-      prefetching: its calls with index maps that read prefetched scalars.
-    """
+    """A kernel that runs in NumPy, whose functions are at least as accurate as XLA's."""
 
     traced: Traced
     rows: BatchedKernel
@@ -113,11 +107,6 @@ class NumpyEvaluation:
         return frozenset() if isinstance(self.rows.rules, InterpreterRules) else equation_kinds(self.traced.jaxpr)
 
     def check_blocks(self, leaves: Sequence[Array]) -> None:
-        """Checks that the blocks that prefetched scalars choose lie inside their arrays.
-
-        Raises:
-          Failure: `out_of_bounds`: one does not.
-        """
         _check_blocks(self.prefetching, leaves)
 
     def run(self, leaves: Sequence[Array]) -> Outputs:
@@ -155,12 +144,8 @@ class PrefetchChecked:
         return self.compiled.run(leaves)
 
 
+# Checks that all blocks lie inside their arrays; Pallas' interpreter silently moves those that do not.
 def _check_blocks(calls: Iterable[IndexMappedCall], leaves: Sequence[Array] | None = None) -> None:
-    """Checks that all blocks lie inside their arrays; Pallas' interpreter silently moves those that do not.
-
-    Raises:
-      Failure: `out_of_bounds`, if a program takes a block outside its array.
-    """
     for call in calls:
         if fault := call.find_outside_block(leaves):
             raise Failure(Verdict.OUT_OF_BOUNDS, fault)

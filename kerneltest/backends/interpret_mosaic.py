@@ -88,7 +88,6 @@ class InterpretMosaic(Backend):
             raise interpreting_failure(error, checks=True) from error
 
     def _rewrite(self, call: Call) -> Equation:
-        """Returns a call's equation with the parameter that asks for the interpreter."""
         equation = call.equation
         if uses_outer_references(call):
             raise Failure(Verdict.UNAVAILABLE, outer_references(call))
@@ -131,20 +130,14 @@ class InterpretMosaic(Backend):
 _Run = Callable[[Sequence[Any], AnyFill | None], tpu.InterpretResult]
 
 
+# Returns another value for unwritten memory than JAX's interpreter puts there: NaN, or the largest integer.
 def _other_fill(dtype: DType) -> Any:
-    """Returns another value for unwritten memory than JAX's interpreter puts there: NaN, or the largest integer."""
     return Fill(nan=not is_float(dtype))(dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreted:
-    """A kernel whose Mosaic calls are interpreted, by compiled code or in NumPy.
-
-    Attributes:
-      traced: the kernel.
-      calls: the function that runs each call, by the id of its equation.
-      precision: the rounding of the interpreter's operations.
-    """
+    """A kernel whose Mosaic calls are interpreted by functions, one for the id of each call's equation."""
 
     traced: Traced
     calls: dict[int, _Run]
@@ -172,8 +165,8 @@ class InterpretedInNumpy(Interpreted):
         return True
 
 
+# Runs one call; if it reads unwritten memory, a second time with other values there, to see what depends on it.
 def _run_call(run: _Run, operands: Sequence[PartialArray]) -> list[PartialArray]:
-    """Runs one call; if it reads unwritten memory, a second time with other values there, to see what depends on it."""
     ran = run([operand.values for operand in operands], None)
     sources = tuple(dict.fromkeys([*ran.reads, *(s for operand in operands for s in operand.sources)]))
     if not sources and not any(mask is not None for mask in ran.unwritten):
@@ -197,5 +190,4 @@ def _refill(operand: PartialArray) -> Any:
 
 
 def _differ(one: Array, other: Array) -> Array:
-    """Returns where two arrays differ (bool); NaN equals NaN."""
     return np.asarray((one != other) & ~((one != one) & (other != other)))

@@ -49,12 +49,9 @@ _STICKY = re.compile("CUDA_ERROR_(?!OUT_OF_MEMORY)|hipError(?!OutOfMemory)")
 
 @dataclass(frozen=True, slots=True)
 class Jitted:
-    """A compiled function of the leaves.
+    """A compiled function of the leaves on a device of JAX.
 
     Attributes:
-      compiled: the function.
-      device: where it runs, as JAX has it.
-      precision: the rounding there.
       eager: it is the kernel itself, called outside of `jax.jit`, to which it may donate its arguments.
       placement: where its arguments are put: on the device, or on each device of a kernel's mesh.
     """
@@ -70,11 +67,7 @@ class Jitted:
         return outputs
 
     def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
-        """Returns the outputs of several cases, all of which are queued on the device before the first is awaited.
-
-        Raises:
-          Failure: as `run` does, for any of them.
-        """
+        """Returns the outputs of several cases, all of which are queued on the device before the first is awaited."""
         try:
             carried = [[leaf.astype(_carrier(leaf.dtype), copy=False) for leaf in leaves] for leaves in cases]
             before = [[leaf.tobytes() for leaf in leaves] for leaves in carried]  # a CPU's arrays may share memory
@@ -101,14 +94,7 @@ def compile_for(
     interpret: bool,
     options: Mapping[str, Any] | None = None,
 ) -> Jitted:
-    """Compiles a kernel for a device of JAX, unless it is to be called eagerly.
-
-    Args:
-      traced: the kernel.
-      device: to compile for.
-      precision: the rounding on the device.
-      interpret: whether Pallas' interpreter takes the place of its calls.
-      options: for XLA's compiler.
+    """Compiles a kernel, or Pallas' interpreter of it, for a device of JAX, unless it is to be called eagerly.
 
     Raises:
       Failure: the exception and the user's line; `unavailable` if a kernel's mesh has more devices than there are.
@@ -143,27 +129,22 @@ def mesh_problem(traced: Traced, platform: str) -> str:
     return f"the kernel's mesh has {needed} devices, and JAX finds {found} of {platform} here{more}"
 
 
+# Returns the dtype in which a leaf is placed: JAX before 0.12 mixes up two layouts of packed arrays.
 def _carrier(dtype: DType) -> DType:
-    """Returns the dtype in which a leaf is placed: JAX before 0.12 mixes up two layouts of packed arrays."""
     if not is_packed(dtype):
         return dtype
     return np.dtype(np.float32 if is_float(dtype) else np.int8)
 
 
+# Returns a function of leaves in their carriers' dtypes, from a function of the leaves.
 def _carry(function: Callable[..., Any], traced: Traced) -> Callable[..., Any]:
-    """Returns a function of leaves in their carriers' dtypes, from a function of the leaves."""
     if not any(is_packed(each.dtype) for each in traced.inputs):
         return function
     return lambda *leaves: function(*(x.astype(i.dtype) for x, i in zip(leaves, traced.inputs, strict=True)))
 
 
 def running_failure(error: Exception, device: Any) -> Failure:
-    """Returns the failure for an exception that a running kernel raised.
-
-    Args:
-      error: the exception.
-      device: where it ran. Only the errors of GPUs can be sticky.
-    """
+    """Returns the failure for an exception that a kernel raised on a device. Only the errors of GPUs can be sticky."""
     said = exception_text(error)
     verdict = next((v for v, words in _RUNNING if words.search(said.lower())), Verdict.RUNTIME_ERROR)
     if poisons_device(said) and getattr(device, "platform", "") != "cpu":
@@ -182,13 +163,7 @@ def compile_failure(error: Exception) -> Failure:
 
 
 def describe_compile_failure(name: str, said: str, source: str) -> Failure:
-    """Returns the failure for an exception of a compilation.
-
-    Args:
-      name: the exception's type.
-      said: its text.
-      source: FILE:LINE of the user's source, or "".
-    """
+    """Returns the failure for an exception of a compilation."""
     verdict = next((v for v, words in _COMPILING if words.search(said.lower())), Verdict.COMPILE_ERROR)
     if poisons_device(said):
         return Failure(verdict, DeviceLost(name, said))
@@ -201,9 +176,7 @@ def describe_compile_failure(name: str, said: str, source: str) -> Failure:
 def interpreting_failure(error: Exception, *, checks: bool = False) -> Failure:
     """Returns the failure for an exception of an interpreter before it ran a kernel: `unavailable` for limits of JAX.
 
-    Args:
-      error: the exception.
-      checks: whether the interpreter checks kernels, and raises a `ValueError` for those that are wrong.
+    If the interpreter `checks` kernels, it raises a `ValueError` for those that are wrong.
     """
     if not is_jax_limitation(error, checks=checks):
         return compile_failure(error)
@@ -292,8 +265,8 @@ class NumpyPath:
                 self._count()
         return self._evaluations[traced]
 
+    # Returns the evaluation of a kernel; None if it needs a compiler, which then reports any fault of it.
     def _evaluate_or_none(self, traced: Traced) -> NumpyExecutable | None:
-        """Returns the evaluation of a kernel; None if it needs a compiler, which then reports any fault of it."""
         try:
             return self._evaluate(traced)
         except Failure as failure:

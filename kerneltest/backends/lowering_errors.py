@@ -57,14 +57,7 @@ def lowering_hint(primitive: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A resource of which a kernel needs more than there is.
-
-    Attributes:
-      words: the error in words.
-      resource: its name.
-      needed, available: in `unit`; None if unknown.
-      unit: `B`, or "" for a count.
-    """
+    """A resource of which a kernel needs more than there is, in bytes (`B`) or as a count; None if unknown."""
 
     words: str
     resource: str
@@ -86,13 +79,7 @@ _MISSING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The meaning of an error.
-
-    Attributes:
-      verdict: of the case.
-      words: for the kernel's author.
-      excess: the resource that is exceeded, if it is known.
-    """
+    """The verdict of an error, its words for the kernel's author, and the resource that is exceeded, if it is known."""
 
     verdict: Verdict
     words: str
@@ -123,13 +110,9 @@ def match_rule(text: str, rules: Sequence[Rule]) -> Meaning | None:
 
 
 def lowering_failure(error: Exception, name: str, rules: Sequence[Rule], line: str = "") -> Failure:
-    """Returns the failure for an exception that JAX raised while it lowered a kernel.
+    """Returns the failure for an exception that JAX raised while it lowered a call, explained by rules.
 
-    Args:
-      error: the exception.
-      name: of the kernel's call.
-      rules: to explain the exception by.
-      line: the user's line, in case the exception does not point to a nearer one.
+    `line` is the user's, in case the exception does not point to a nearer one.
     """
     text = exception_text(error) or type(error).__name__
     first, kind = text.splitlines()[0], type(error).__name__

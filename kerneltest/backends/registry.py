@@ -18,14 +18,7 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class BackendEntry:
-    """A backend that users can select.
-
-    Attributes:
-      id: as users select it and records name it.
-      module: the module that defines it.
-      make: creates the backend, on first use.
-      in_all: whether `all` includes it; others are selected by id or pattern.
-    """
+    """A backend that users can select, made on first use. If it is not `in_all`, users select it by id or pattern."""
 
     id: str
     module: str
@@ -33,8 +26,8 @@ class BackendEntry:
     in_all: bool
 
 
+# Returns an entry for a class of kerneltest, by its full name, that takes `id` and `arguments`.
 def _entry(id: str, path: str, *arguments: Any, in_all: bool = True) -> BackendEntry:  # noqa: A002
-    """Returns an entry for a class of kerneltest, by its full name, that takes `id` and `arguments`."""
     return BackendEntry(id, path.rpartition(".")[0], lambda: _make(path, id, *arguments), in_all)
 
 
@@ -154,11 +147,7 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
 
 
 def resolve(words: Sequence[str], orders: int = 0) -> tuple["Backend", ...]:
-    """Returns the backends that some words select, in that order.
-
-    Args:
-      words: ids and patterns.
-      orders: the number of random orders in which simulators also run the programs.
+    """Returns the backends that some words select, which also run programs in `orders` random orders if they can.
 
     Raises:
       ValueError: as `select_ids` does.
@@ -169,8 +158,8 @@ def resolve(words: Sequence[str], orders: int = 0) -> tuple["Backend", ...]:
 _INSTANCES: dict[str, tuple[BackendEntry, "Backend"]] = {}
 
 
+# Returns the one instance of a backend, unless it has been registered again.
 def _instance(backend_id: str) -> "Backend":
-    """Returns the one instance of a backend, unless it has been registered again."""
     entry = REGISTRY[backend_id]
     if backend_id not in _INSTANCES or _INSTANCES[backend_id][0] is not entry:
         _INSTANCES[backend_id] = entry, entry.make()

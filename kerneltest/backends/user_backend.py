@@ -10,14 +10,11 @@ import numpy as np
 from kerneltest.backends.base import (
     Agree,
     Artifact,
-    BatchExecutable,
     DelegatingBackend,
     Executable,
     FastPath,
     Inputs,
     Outputs,
-    OutputSamples,
-    ProceduralArray,
     ProductionExecutable,
 )
 from kerneltest.backends.jitted import poisons_device
@@ -41,26 +38,33 @@ def _convert_exceptions(backend: str) -> Iterator[None]:
         raise
 
 
+def _refuse(sentence: str, **values: int | str) -> Failure:
+    return Failure(Verdict.RUNTIME_ERROR, Stated(f"backend {{backend}} {sentence}", values))
+
+
+# Returns a method that forwards; if that raises, `fallback` gives a result from the id and the error's text.
+def _or_else(name: str, fallback: Callable[[str, str], Any]) -> Any:
+    def method(self: DelegatingBackend, *arguments: Any) -> Any:
+        try:
+            return getattr(self.wrapped, name)(*arguments)
+        except Exception as error:
+            return fallback(self.id, format_exception(error))
+
+    return method
+
+
 class UserBackend(DelegatingBackend):
     """A backend that `kt.backend` registered. Its exceptions become failures, and its results are checked."""
 
-    def unavailable(self) -> str:
-        try:
-            return self.wrapped.unavailable()
-        except Exception as error:
-            return f"backend {self.id} raised {format_exception(error)} when asked whether it is available"
-
-    def unsupported_reason(self, traced: Traced) -> str:
-        try:
-            return self.wrapped.unsupported_reason(traced)
-        except Exception:
-            return ""  # `prepare` reports it for each case
-
-    def unavailable_for(self, traced: Traced) -> str:
-        try:
-            return self.wrapped.unavailable_for(traced)
-        except Exception as error:
-            return f"backend {self.id} raised {format_exception(error)} when asked whether it can run the kernel"
+    unavailable = _or_else(
+        "unavailable", lambda name, error: f"backend {name} raised {error} when asked whether it is available"
+    )
+    unavailable_for = _or_else(
+        "unavailable_for", lambda name, error: f"backend {name} raised {error} when asked whether it can run the kernel"
+    )
+    unsupported_reason = _or_else("unsupported_reason", lambda *_: "")  # `prepare` reports it for each case
+    lowering_backend = _or_else("lowering_backend", lambda *_: "")
+    environment = _or_else("environment", lambda _, error: {"environment": f"unknown ({error})"})
 
     def prepare(self, traced: Traced) -> Executable | Artifact:
         with _convert_exceptions(self.id):
@@ -69,9 +73,7 @@ class UserBackend(DelegatingBackend):
         if self.tier.gives_values:
             return _checked(self.id, prepared, traced)
         if not isinstance(prepared, Artifact):
-            sentence = "backend {backend} prepared {value} instead of a kt.Artifact"
-            values = {"backend": self.id, "value": repr(prepared)}
-            raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, values))
+            raise _refuse("prepared {value} instead of a kt.Artifact", backend=self.id, value=repr(prepared))
         return prepared
 
     def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> FastPath | None:
@@ -79,127 +81,83 @@ class UserBackend(DelegatingBackend):
             found = self.wrapped.fast_path(compiled, count)
         except Exception:
             return None  # all cases run on the executables of `prepare`
-        return None if found is None else CheckedFastPath(self.id, found)
+        return None if found is None else _CheckedFastPath(self.id, found)
 
     def prepare_at_scale(self, traced: Traced) -> ProductionExecutable:
         with _convert_exceptions(self.id):
-            return CheckedAtScale(self.id, self.wrapped.prepare_at_scale(traced), traced.outputs)
-
-    def lowering_backend(self) -> str:
-        try:
-            return self.wrapped.lowering_backend()
-        except Exception:
-            return ""
-
-    def environment(self) -> dict[str, Any]:
-        try:
-            return self.wrapped.environment()
-        except Exception as error:
-            return {"environment": f"unknown ({format_exception(error)})"}
+            prepared = self.wrapped.prepare_at_scale(traced)
+        return _CheckedExecutable(self.id, prepared, traced.outputs, convert=lambda samples: samples)
 
 
+# An executable of a user's backend, whose outputs must have the kernel's shapes and dtypes. At production sizes, inputs
+# are procedural arrays and outputs are samples, which `convert` keeps.
 @dataclass(frozen=True, slots=True)
-class CheckedExecutable:
-    """An executable of a user's backend, whose outputs must have the kernel's shapes and dtypes."""
-
+class _CheckedExecutable:
     backend: str
-    wrapped: Executable
+    wrapped: Any
     outputs: tuple[ShapeDtype, ...]
+    convert: Callable[[Any], Any] = np.asarray
 
     @property
     @raises_for_user
     def precision(self) -> Precision:
         with _convert_exceptions(self.backend):
-            return self.wrapped.precision
+            precision: Precision = self.wrapped.precision
+            return precision
 
     @raises_for_user
-    def run(self, leaves: Sequence[Array]) -> Outputs:
+    def run(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         with _convert_exceptions(self.backend):
-            outputs = tuple(map(np.asarray, self.wrapped.run(leaves)))
-        _check_outputs(self.backend, outputs, self.outputs)
+            return self._check(tuple(map(self.convert, self.wrapped.run(leaves))))
+
+    def _check(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        returned, wanted = (", ".join(f"{x.dtype}{list(x.shape)}" for x in each) for each in (outputs, self.outputs))
+        if returned != wanted:
+            sentence = "returned {returned}, but the kernel's outputs are {wanted}"
+            raise _refuse(sentence, backend=self.backend, returned=returned, wanted=wanted)
         return outputs
 
 
+# The same for one that runs several cases at once.
 @dataclass(frozen=True, slots=True)
-class CheckedBatchExecutable(CheckedExecutable):
-    """The same for one that runs several cases at once."""
-
-    wrapped: BatchExecutable
-
+class _CheckedBatchExecutable(_CheckedExecutable):
     @raises_for_user
     def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
         with _convert_exceptions(self.backend):
             results = [tuple(map(np.asarray, outputs)) for outputs in self.wrapped.run_batch(cases)]
-        if len(results) != len(cases):
-            sentence = "backend {backend} returned outputs for {returned} of {cases} cases"
-            detail = Stated(sentence, {"backend": self.backend, "returned": len(results), "cases": len(cases)})
-            raise Failure(Verdict.RUNTIME_ERROR, detail)
-        for outputs in results:
-            _check_outputs(self.backend, outputs, self.outputs)
-        return results
+            if len(results) != len(cases):
+                sentence = "returned outputs for {returned} of {cases} cases"
+                raise _refuse(sentence, backend=self.backend, returned=len(results), cases=len(cases))
+            return [self._check(outputs) for outputs in results]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedAtScale:
-    """A kernel that a user's backend prepared for production sizes."""
+@raises_for_user
+def _checked(backend: str, prepared: Any, traced: Traced) -> Executable:
+    kind = _CheckedBatchExecutable if hasattr(prepared, "run_batch") else _CheckedExecutable
+    return kind(backend, prepared, traced.outputs)
 
-    backend: str
-    wrapped: ProductionExecutable
-    outputs: tuple[ShapeDtype, ...]
 
-    @property
-    def precision(self) -> Precision:
+def _converted(name: str) -> Any:
+    def method(self: "_CheckedFastPath", *arguments: Any) -> Any:
         with _convert_exceptions(self.backend):
-            return self.wrapped.precision
+            return getattr(self.wrapped, name)(*arguments)
 
-    def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
-        with _convert_exceptions(self.backend):
-            samples = tuple(self.wrapped.run(leaves))
-            _check_outputs(self.backend, samples, self.outputs)
-        return samples
+    return method
 
 
+# The fast path of a user's backend.
 @dataclass(frozen=True, slots=True)
-class CheckedFastPath:
-    """The fast path of a user's backend."""
-
+class _CheckedFastPath:
     backend: str
     wrapped: FastPath
-
-    def covers(self, traced: Traced) -> bool:
-        with _convert_exceptions(self.backend):
-            return self.wrapped.covers(traced)
+    covers = _converted("covers")
+    is_trusted = _converted("is_trusted")
+    is_contradicted = _converted("is_contradicted")
 
     def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> Executable | None:
         found = self.wrapped.prepare_checked(traced, inputs, agree)
         return None if found is None else _checked(self.backend, found, traced)
 
-    def is_trusted(self, traced: Traced) -> bool:
-        with _convert_exceptions(self.backend):
-            return self.wrapped.is_trusted(traced)
-
-    def is_contradicted(self, traced: Traced) -> bool:
-        with _convert_exceptions(self.backend):
-            return self.wrapped.is_contradicted(traced)
-
     def prepare_unchecked(self, traced: Traced) -> Executable | None:
         found = self.wrapped.prepare_unchecked(traced)
         return None if found is None else _checked(self.backend, found, traced)
-
-
-@raises_for_user
-def _checked(backend: str, prepared: Any, traced: Traced) -> CheckedExecutable:
-    if hasattr(prepared, "run_batch"):
-        return CheckedBatchExecutable(backend, prepared, traced.outputs)
-    return CheckedExecutable(backend, prepared, traced.outputs)
-
-
-def _check_outputs(
-    backend: str, outputs: Sequence[ShapeDtype | OutputSamples | Array], expected: Sequence[ShapeDtype]
-) -> None:
-    """Raises Failure if outputs have other shapes or dtypes than expected."""
-    returned, wanted = (", ".join(f"{x.dtype}{list(x.shape)}" for x in arrays) for arrays in (outputs, expected))
-    if returned != wanted:
-        sentence = "backend {backend} returned {returned}, but the kernel's outputs are {wanted}"
-        values = {"backend": backend, "returned": returned, "wanted": wanted}
-        raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, values))

@@ -9,6 +9,7 @@ from typing import Any
 
 from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
 from kerneltest.execute.settings import Setting, SettingError, known_settings
+from kerneltest.report.text.lines import lines_for_terminal
 
 UNUSABLE_INPUT = 2
 """The exit status of a command that could not do its work."""
@@ -132,7 +133,5 @@ def _seconds(text: str) -> float:
 
 def refuse(command: str, error: Exception) -> int:
     """Prints why a command cannot do its work; returns its exit status."""
-    from kerneltest.report.text.lines import lines_for_terminal
-
     print(lines_for_terminal(f"kerneltest {command}: {error}"), file=sys.stderr)
     return UNUSABLE_INPUT

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kerneltest.cli.command_registry import Command, add_limit, pass_to_pytest, refuse, register_command
+from kerneltest.report.text.lines import for_terminal, lines_for_terminal
 
 _FOLDERS = "folders that --kt-report wrote, or folders that contain them"
 
@@ -35,7 +36,6 @@ def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.records.runs import overlay_runs, read_all
     from kerneltest.report.html.render_page import render
     from kerneltest.report.panels import PanelError, make_sections
-    from kerneltest.report.text.lines import for_terminal
 
     try:
         merged = overlay_runs(read_all(chosen.runs))
@@ -74,7 +74,6 @@ def _summary(chosen: argparse.Namespace) -> int:
     from kerneltest.records.runs import overlay_runs, read_all
     from kerneltest.report.counts import count_cells
     from kerneltest.report.sarif import github_annotations, sarif
-    from kerneltest.report.text.lines import for_terminal
     from kerneltest.report.text.markdown_summary import conformance_badge, markdown_summary, mutation_badge, write_badge
     from kerneltest.report.text.suspect_text import format_suspects
     from kerneltest.report.text.terminal_summary import matrix_lines
@@ -121,7 +120,6 @@ def _merge(chosen: argparse.Namespace) -> int:
     from kerneltest.records.record_files import write_plan
     from kerneltest.records.resume import JoinError, copy_files, failed_tests, merge_plans
     from kerneltest.records.runs import read_all
-    from kerneltest.report.text.lines import for_terminal
 
     try:
         runs = read_all(chosen.runs)
@@ -194,7 +192,6 @@ def _add_repro_arguments(parser: argparse.ArgumentParser) -> None:
 def _repro(chosen: argparse.Namespace) -> int:
     from kerneltest.core.verdicts import Verdict
     from kerneltest.report.counts import INTERNAL_ERROR_CODE
-    from kerneltest.report.text.lines import lines_for_terminal
     from kerneltest.reproduce.rerun import ReproductionError, judge_again
 
     try:
@@ -204,47 +201,6 @@ def _repro(chosen: argparse.Namespace) -> int:
     text = f"{record.verdict} on {record.backend}: {record.family}, {record.signature}\n{record.message}".strip()
     print(lines_for_terminal(text))
     return INTERNAL_ERROR_CODE if record.verdict is Verdict.INTERNAL_ERROR else int(record.verdict.is_finding)
-
-
-register_command(
-    Command(
-        "run",
-        "run suites with pytest, on one machine or on a Ray cluster; further arguments are passed to pytest",
-        _add_run_arguments,
-        _run,
-    ),
-    order=40,
-)
-register_command(
-    Command("report", "write one HTML page from the folders of one or more runs", _add_report_arguments, _report),
-    order=50,
-)
-register_command(
-    Command("summary", "summarise runs in the terminal, as Markdown or as a badge", _add_summary_arguments, _summary),
-    order=60,
-)
-register_command(
-    Command("merge", "merge all shards of a run that --kt-shard split into one run", _add_merge_arguments, _merge),
-    order=70,
-)
-register_command(
-    Command(
-        "diff",
-        "list what changed between two runs, or two sets of runs; 1 for a regression",
-        _add_diff_arguments,
-        _diff,
-    ),
-    order=80,
-)
-register_command(
-    Command(
-        "repro",
-        "judge a finding's saved inputs again; in the folder that pytest ran in",
-        _add_repro_arguments,
-        _repro,
-    ),
-    order=90,
-)
 
 
 # The commands with which a project starts: `init` and `doctor`.
@@ -264,7 +220,6 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _init(chosen: argparse.Namespace) -> int:
-    from kerneltest.report.text.lines import for_terminal
     from kerneltest.start.command_progress import CommandProgress
     from kerneltest.start.example_calls import (
         StartError,
@@ -298,7 +253,6 @@ def _init(chosen: argparse.Namespace) -> int:
 
 
 def _doctor(chosen: argparse.Namespace) -> int:
-    from kerneltest.report.text.lines import for_terminal
     from kerneltest.start.doctor import doctor_lines, list_backends
 
     backends = list_backends()
@@ -306,15 +260,38 @@ def _doctor(chosen: argparse.Namespace) -> int:
     return int(all(each.reason for each in backends))
 
 
-register_command(
-    Command("init", "write the pairing of a kernel, with the oracle to fill in", _add_init_arguments, _init), order=10
-)
-register_command(
-    Command(
+for _order, _name, _help, _add_arguments, _run_command in (
+    (10, "init", "write the pairing of a kernel, with the oracle to fill in", _add_init_arguments, _init),
+    (
+        20,
         "doctor",
         "list the backends that this machine can serve, and what to install for the others",
         lambda parser: None,
         _doctor,
     ),
-    order=20,
-)
+    (
+        40,
+        "run",
+        "run suites with pytest, on one machine or on a Ray cluster; further arguments are passed to pytest",
+        _add_run_arguments,
+        _run,
+    ),
+    (50, "report", "write one HTML page from the folders of one or more runs", _add_report_arguments, _report),
+    (60, "summary", "summarise runs in the terminal, as Markdown or as a badge", _add_summary_arguments, _summary),
+    (70, "merge", "merge all shards of a run that --kt-shard split into one run", _add_merge_arguments, _merge),
+    (
+        80,
+        "diff",
+        "list what changed between two runs, or two sets of runs; 1 for a regression",
+        _add_diff_arguments,
+        _diff,
+    ),
+    (
+        90,
+        "repro",
+        "judge a finding's saved inputs again; in the folder that pytest ran in",
+        _add_repro_arguments,
+        _repro,
+    ),
+):
+    register_command(Command(_name, _help, _add_arguments, _run_command), order=_order)

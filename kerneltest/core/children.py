@@ -33,7 +33,6 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Literal
@@ -49,10 +48,9 @@ Serve = Callable[[], Callable[[Any], Mapping[str, Any]]]
 
 _EVERY = 0.25  # seconds between two checks of a busy child
 _IN_TRANSIT = 3.0  # seconds for the news of an exit to arrive
-_TERMINATION = 3.0  # seconds in which processes may end by themselves before they are killed
 _RAISED = "raised"  # the key of an answer that is a traceback
 
-CONTEXTS: dict[str, BaseContext] = {"spawn": get_context("spawn"), "forkserver": get_context("forkserver")}
+CONTEXTS: dict[str, Any] = {"spawn": get_context("spawn"), "forkserver": get_context("forkserver")}
 """How `multiprocessing` starts children. None is forked from this process, since JAX's threads would not survive."""
 
 
@@ -117,11 +115,6 @@ class Child:
         self._environment = environment
         self._process: _Executed | _Forked | None = None
         self._errors = tempfile.TemporaryFile() if start == "exec" else None  # noqa: SIM115
-
-    @property
-    def pid(self) -> int:
-        """The process's id; 0 before its start."""
-        return self._process.pid if self._process is not None else 0
 
     def start(self) -> None:
         """Starts the process if there is none, or if it died."""
@@ -225,10 +218,10 @@ class Child:
         self._errors.seek(first)
         return self._errors.read().decode("utf-8", "replace")
 
-    def kill(self) -> None:
-        """Kills the child and all processes that it has started."""
+    def kill(self, seconds: float = 0.0) -> None:
+        """Kills the child and all processes that it has started; lets them end by themselves within some seconds."""
         if self._process is not None and self._process.status() is None:
-            end_processes(self._process.pid, 0)
+            _end_processes(self._process.pid, seconds)
             self._process.status(_IN_TRANSIT)
 
     def close(self, seconds: float = math.inf) -> None:
@@ -277,8 +270,7 @@ class Children:
             self._idle.get_nowait().close()
 
 
-def end_processes(pid: int, seconds: float = _TERMINATION) -> None:
-    """Ends a process and those that it has started; kills those that live for longer than `seconds`."""
+def _end_processes(pid: int, seconds: float) -> None:
     try:
         root = psutil.Process(pid)
         alive = [root, *root.children(recursive=True)]
@@ -381,6 +373,7 @@ class _Forked:
             target=_serve, args=(serve, requests, answers, is_worker, temporary), daemon=is_worker
         )
         self._process.start()
+        self._lock = threading.Lock()
         requests.close()
         answers.close()
         self.pid = int(self._process.pid)
@@ -390,10 +383,14 @@ class _Forked:
     def status(self, seconds: float = 0.0) -> int | None:
         until = time.monotonic() + seconds
         # `join` would also wake up, and then wait, if tested code wrote to a pipe of `multiprocessing`.
-        while self._process.exitcode is None and time.monotonic() < until:
+        while (status := self._exit_status()) is None and time.monotonic() < until:
             time.sleep(0.01)
-        status: int | None = self._process.exitcode
         return status
+
+    def _exit_status(self) -> int | None:
+        with self._lock:  # a status can be read once
+            status: int | None = self._process.exitcode
+            return status
 
     def close_requests(self) -> None:
         if not self._requests.closed:

@@ -11,22 +11,22 @@ from types import ModuleType
 MODULES = {
     "commands": (
         "kerneltest.extensions.audit.audit_command",
-        "kerneltest.extensions.lowering_map.lowering_command",
+        "kerneltest.extensions.lowering_map.command",
         "kerneltest.extensions.mutation.commands",
-        "kerneltest.extensions.watch.watch_command",
+        "kerneltest.extensions.watch.command",
     ),
     "groups": (
         "kerneltest.extensions.proofs.proof_group",
-        "kerneltest.extensions.sanitizer.sanitizer_group",
+        "kerneltest.extensions.sanitizer.group",
     ),
     "mutations": ("kerneltest.extensions.mutation.operators",),
     "panels": (
-        "kerneltest.extensions.lowering_map.lowering_panel",
+        "kerneltest.extensions.lowering_map.panel",
         "kerneltest.extensions.mutation.panel",
     ),
     "plugins": (
         "kerneltest.extensions.mutation.plugin",
-        "kerneltest.extensions.ray.ray_plugin",
+        "kerneltest.extensions.ray.plugin",
     ),
     "settings": (
         "kerneltest.extensions.mutation",

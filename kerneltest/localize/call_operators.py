@@ -22,17 +22,11 @@ from kerneltest.trace.walk import iter_equations, new_variable, primitive_name
 
 @dataclass(frozen=True, slots=True)
 class CallRepair:
-    """One change of a Pallas call.
+    """One change of a Pallas call."""
 
-    Attributes:
-      place: FILE:LINE of what is changed; "" if there is no single one.
-      phrase: `launching more than 2 programs along axis 0 of the grid`.
-      equations: the changed call, once for each value that the line could have at other lengths.
-    """
-
-    place: str
-    phrase: str
-    equations: tuple[Equation, ...]
+    place: str  # FILE:LINE of what is changed; "" if there is no single one
+    phrase: str  # `launching more than 2 programs along axis 0 of the grid`
+    equations: tuple[Equation, ...]  # the changed call, once for each value that the line could have at other lengths
 
 
 def call_repairs(equation: Equation) -> Iterator[CallRepair]:

@@ -59,21 +59,14 @@ class SpecialKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpecialEvent:
-    """An operation in whose result NaN or an infinity appears that no operand has, or NaN is lost.
+    """An operation in whose result NaN or an infinity appears that no operand has, or NaN is lost."""
 
-    Attributes:
-      operation: its number in the listing.
-      kind: the event.
-      program: the linear id of the first program in which it occurs.
-      operands: the operands' values there; () if they do not correspond to the result's elements.
-      result: the result's value there.
-    """
-
-    operation: int
+    operation: int  # its number in the listing
     kind: SpecialKind
-    program: int
+    program: int  # the linear id of the first program in which it occurs
+    # the operands' values there; () if they do not correspond to the result's elements
     operands: tuple[np.generic, ...]
-    result: np.generic
+    result: np.generic  # the result's value there
 
 
 class SpecialTracer(IRInterpreter):
@@ -130,7 +123,7 @@ def find_events(op: Operation, kind: SpecialKind, operands: Sequence[Array], res
 
 
 def _by_result(op: Operation, special: Array, axes: int) -> Array:
-    """Returns a mask of the result's elements that depend on special elements of an operand."""
+    # A mask of the result's elements that depend on special elements of an operand.
     if op.name == "tt.reduce":
         return np.asarray(special.any(axis=op.attributes["axis"] + 1))
     if op.name in ("tt.dot", "tt.scan"):
@@ -217,15 +210,10 @@ class MutableCall:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call, as it is or mutated, ready to run.
-
-    Attributes:
-      simulation: of the call.
-      outputs: the output buffers, with their dtypes in JAX.
-    """
+    """A call, as it is or mutated, ready to run."""
 
     simulation: Simulation
-    outputs: list[tuple[SimulatedBuffer, np.dtype]]
+    outputs: list[tuple[SimulatedBuffer, np.dtype]]  # the output buffers, with their dtypes in JAX
 
     def run(self, operands: Sequence[PartialArray]) -> tuple[list[PartialArray], list[Fault]]:
         """Runs it, and returns the outputs and the wrong uses of memory."""
@@ -248,29 +236,19 @@ class PreparedCall:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """The result of a run.
-
-    Attributes:
-      outputs: the kernel's outputs.
-      undefined: a mask of the undefined elements of each, or None.
-      faults: wrong uses of memory.
-    """
+    """The result of a run."""
 
     outputs: tuple[Array, ...]
-    undefined: tuple[Array | None, ...]
+    undefined: tuple[Array | None, ...]  # a mask of the undefined elements of each, or None
     faults: tuple[Fault, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Changes of a kernel.
+    """Changes of a kernel."""
 
-    Attributes:
-      calls: mutated Pallas calls, by their number.
-      substitutions: variables of the function around the calls, with those whose values they take instead.
-    """
-
-    calls: Mapping[int, PreparedCall] = field(default_factory=dict)
+    calls: Mapping[int, PreparedCall] = field(default_factory=dict)  # mutated Pallas calls, by their number
+    # variables of the function around the calls, with those whose values they take instead
     substitutions: Mapping[Var, Var] = field(default_factory=dict)
 
 
@@ -329,7 +307,7 @@ class MutableKernel:
 
 
 def _read_only(values: Array) -> Array:
-    """Returns a view of the values to which a mutated kernel cannot write."""
+    # A mutated kernel may not write to its inputs.
     view = values.view()
     view.flags.writeable = False
     return view
@@ -449,7 +427,6 @@ def replay_until(
 
 
 def _replays(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str) -> Iterator[CaseReplay | None]:
-    """Replays cases, with None for one that cannot be simulated."""
     (backend,) = resolve([f"simulate:{target}"])
     cache = Cache()
     kernels: dict[int, MutableKernel] = {}

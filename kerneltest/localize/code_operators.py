@@ -13,7 +13,8 @@ from kerneltest.backends.simulate.ir import Operation, Rule, Semantics, Type, an
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.localize.insertions import along, conjunctions
 from kerneltest.localize.listing import Edits, Listing, Mutation, new_value, numpy_operation
-from kerneltest.localize.operators import COMPARISONS, TAKING_CONSTANTS, common_floats, format_constant
+from kerneltest.localize.operators import COMPARISONS, EDGES, TAKING_CONSTANTS, common_floats, format_constant
+from kerneltest.trace.primitives import PRIMITIVES
 
 # Mutation operators on the masks of loads and stores, and on the values that loads give for masked elements.
 
@@ -38,10 +39,11 @@ def mask_mutations(listing: Listing) -> Iterator[Mutation]:
                     edits = partial(_with_mask, i=i, conditions=conditions, fill=fill)
                     yield Mutation(i, f"masking the {kind} by {words}{other}", 0, edits)
             elif conditions != [(mask, None)]:
-                edits = partial(_with_mask, i=i, conditions=conditions)
+                edits, more = (
+                    partial(_with_mask, i=i, conditions=c) for c in (conditions, [(mask, None), *conditions])
+                )
                 yield Mutation(i, f"masking the {kind} by {words} instead", 0, edits)
-                edits = partial(_with_mask, i=i, conditions=[(mask, None), *conditions])
-                yield Mutation(i, f"also masking the {kind} by {words}", 0, edits)
+                yield Mutation(i, f"also masking the {kind} by {words}", 0, more)
         if kind == "store" or mask is None:
             yield Mutation(i, f"limiting the {kind} to the array", 2, partial(_within_array, i=i))
 
@@ -63,7 +65,7 @@ def _accesses(listing: Listing) -> Iterator[tuple[int, Operation, tuple[int, ...
 
 
 def _operands(op: Operation) -> tuple[int, int | None, tuple[int, ...]]:
-    """Returns the pointer, the mask if there is one, and a load's `other` or the stored value."""
+    # The pointer, the mask if there is one, and a load's `other` or the stored value.
     pointer, *rest = op.operands
     if op.name == "tt.store":
         return pointer, rest[1] if len(rest) > 1 else None, tuple(rest[:1])
@@ -72,7 +74,6 @@ def _operands(op: Operation) -> tuple[int, int | None, tuple[int, ...]]:
 
 
 def _mask_conditions(listing: Listing, i: int, shape: tuple[int, ...]) -> Iterator[tuple[list[Condition], str]]:
-    """Yields conditions in scope that could mask an access, and their words."""
     texts = {
         number: f"`{listing.sources[listing.producer[number]].text}`"
         for number in listing.scopes[i]
@@ -84,7 +85,6 @@ def _mask_conditions(listing: Listing, i: int, shape: tuple[int, ...]) -> Iterat
 
 
 def _with_mask(listing: Listing, i: int, conditions: Sequence[Condition], fill: float | None = None) -> Edits:
-    """Masks an access by the conjunction of conditions, or not at all; a load gives `fill` for masked elements."""
     op = listing.operations[i]
     pointer, _, rest = _operands(op)
     if not conditions:
@@ -108,7 +108,6 @@ def _with_mask(listing: Listing, i: int, conditions: Sequence[Condition], fill: 
 
 
 def _within_array(listing: Listing, i: int) -> Edits:
-    """Limits an access to the elements of its array."""
     op = listing.operations[i]
     pointer, mask, rest = _operands(op)
 
@@ -128,7 +127,7 @@ def _within_array(listing: Listing, i: int) -> Edits:
 
 
 def _constant(listing: Listing, op: Operation, fill: float) -> Operation:
-    """Returns the value of a load for masked elements; 0 in place of an infinity that its dtype lacks."""
+    # 0 in place of an infinity that the dtype lacks.
     kind = replace(listing.types[op.operands[0]], pointer=False)
     number = fill if is_float(kind.dtype) or np.isfinite(fill) else 0.0
     value = np.full((1,) * (len(kind.shape) + 1), number).astype(kind.dtype)
@@ -136,7 +135,6 @@ def _constant(listing: Listing, op: Operation, fill: float) -> Operation:
 
 
 def _with_operands(op: Operation, pointer: int, mask: int | None, rest: Sequence[int]) -> Operation:
-    """Returns an access with another mask and another `other` or stored value."""
     masked = () if mask is None else (mask,)
     if op.name == "tt.store":
         return replace(op, operands=(pointer, *rest, *masked))
@@ -181,7 +179,7 @@ def _is_narrow(kind: Type) -> bool:
 
 
 def _widen(listing: Listing, casts: Collection[int] = (), sources: Collection[int] = ()) -> Edits:
-    """Removes casts, computes the results of `sources` in float32, and so all that depends on them up to the stores."""
+    # Removes casts, computes the results of `sources` in float32, and so all that depends on them up to the stores.
     edits: dict[int, Sequence[Operation]] = {}
     wide: set[int] = set()
     for _ in range(2):  # the end of a loop may widen the values that it carries
@@ -210,7 +208,6 @@ def _widen(listing: Listing, casts: Collection[int] = (), sources: Collection[in
 
 
 def _narrow_store(listing: Listing, i: int) -> Sequence[Operation]:
-    """Returns a store after a cast to the array's dtype."""
     op = listing.operations[i]
     pointer, value, *mask = op.operands
     kind = listing.types[value]
@@ -249,11 +246,10 @@ def _with(listing: Listing, i: int, **fields: Any) -> Edits:
 _INTEGER_SIGNS = ("==", "!=", "<", "<=", ">", ">=", "<", "<=", ">", ">=")  # the last four are unsigned
 _SIGNS = ("==", ">", ">=", "<", "<=", "!=")
 _FLOAT_SIGNS = ("", *_SIGNS, "", *_SIGNS, "", "")  # those from 8 on are true for NaN
-_OTHER_END = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+_OTHER_END = {PRIMITIVES[name].sign: PRIMITIVES[other].sign for name, (other,) in EDGES.items()}
 
 
 def _comparisons(listing: Listing) -> Iterator[Mutation]:
-    """Yields comparisons with or without equality."""
     for i, op in enumerate(listing.operations):
         if op.name not in ("arith.cmpi", "arith.cmpf") or not listing.is_written_by_user(i):
             continue
@@ -272,7 +268,6 @@ Constant = Callable[[Listing], Scalar]  # the value of a constant in any listing
 
 
 def _constants(listing: Listing) -> Iterator[Mutation]:
-    """Yields constants changed by one, or to another number of the kernel."""
     for i in _scalars(listing):
         value, text = listing.operations[i].attributes["value"], listing.sources[i].text
         if listing.sources[i].primitive in COMPARISONS and not np.isfinite(value):
@@ -282,12 +277,12 @@ def _constants(listing: Listing) -> Iterator[Mutation]:
             if (new := constant(listing)) != value:
                 phrase = f"changing {format_constant(value)} to {meaning}{format_constant(new)}"
                 # A length may equal the right number by coincidence.
-                edits = partial(_with_value, i=i, constant=constant)
+                edits = partial(_with_constant, i=i, constant=constant)
                 yield Mutation(i, phrase, 0, edits, literal and not meaning)
 
 
 def _scalars(listing: Listing) -> list[int]:
-    """Returns the numbers of the operations that are scalar constants of the author's, and not of a lowering rule."""
+    # Scalar constants of the author's, and not of a lowering rule.
     return [
         i
         for i, op in enumerate(listing.operations)
@@ -300,7 +295,7 @@ def _scalars(listing: Listing) -> list[int]:
 
 
 def _replacements(listing: Listing, i: int) -> Iterator[tuple[str, Constant]]:
-    """Yields other values for a constant, each after a prefix that tells its meaning."""
+    # Other values for a constant, each after a prefix that tells its meaning.
     floating = is_float(listing.operations[i].types[0].dtype)
     kind = float if floating else int
     if floating:
@@ -309,7 +304,7 @@ def _replacements(listing: Listing, i: int) -> Iterator[tuple[str, Constant]]:
         if own == 0 or not np.isfinite(own):
             return  # no other number is meant in place of a fill
     else:
-        yield from (("", partial(_near, i=i, by=by)) for by in (1, -1))
+        yield from (("", partial(_attribute, i=i, kind=kind, plus=by)) for by in (1, -1))
     for name in listing.lengths:
         yield f"the length {name}=", partial(_length, name=name, kind=kind)
     seen = {listing.operations[i].attributes["value"]}
@@ -317,31 +312,26 @@ def _replacements(listing: Listing, i: int) -> Iterator[tuple[str, Constant]]:
         value = listing.operations[j].attributes["value"]
         if value not in seen and is_float(listing.operations[j].types[0].dtype) == floating:
             seen.add(value)
-            yield "", partial(_attribute, i=j, name="value", kind=kind)
+            yield "", partial(_attribute, i=j, kind=kind)
     for j, op in enumerate(listing.operations):
         if op.name == "tt.make_range" and listing.is_written_by_user(j) and op.attributes["end"] not in seen:
             seen.add(op.attributes["end"])
-            yield "the block ", partial(_attribute, i=j, name="end", kind=kind)
+            yield "the block ", partial(_attribute, i=j, kind=kind, name="end")
 
 
 def _same_everywhere(listing: Listing, value: float) -> Scalar:
     return value
 
 
-def _near(listing: Listing, i: int, by: int) -> Scalar:
-    value: int = listing.operations[i].attributes["value"]
-    return value + by
-
-
 def _length(listing: Listing, name: str, kind: type[Scalar]) -> Scalar:
     return kind(listing.lengths[name])
 
 
-def _attribute(listing: Listing, i: int, name: str, kind: type[Scalar]) -> Scalar:
-    return kind(listing.operations[i].attributes[name])
+def _attribute(listing: Listing, i: int, kind: type[Scalar], name: str = "value", plus: int = 0) -> Scalar:
+    return kind(listing.operations[i].attributes[name] + plus)
 
 
-def _with_value(listing: Listing, i: int, constant: Constant) -> Edits:
+def _with_constant(listing: Listing, i: int, constant: Constant) -> Edits:
     return _with(listing, i, attributes={"value": constant(listing)})
 
 
@@ -349,7 +339,6 @@ def _with_value(listing: Listing, i: int, constant: Constant) -> Edits:
 
 
 def _loops(listing: Listing) -> Iterator[Mutation]:
-    """Yields loops with one iteration more or less at either end."""
     for i, op in enumerate(listing.operations):
         if op.name == "scf.for" and listing.sources[i].place:
             for operand, end in enumerate(("start", "end")):
@@ -360,7 +349,6 @@ def _loops(listing: Listing) -> Iterator[Mutation]:
 
 
 def _with_bound(listing: Listing, i: int, operand: int, by: int) -> Edits:
-    """Moves a bound of a loop by a number."""
     op, moved = listing.operations[i], new_value(0)
     bound = op.operands[operand]
     addition = numpy_operation(op, lambda x: (x + by).astype(x.dtype), [bound], [moved], [listing.types[bound]])
@@ -368,7 +356,6 @@ def _with_bound(listing: Listing, i: int, operand: int, by: int) -> Edits:
 
 
 def _dot_precisions(listing: Listing) -> Iterator[Mutation]:
-    """Yields TF32 products computed in float32."""
     for i, op in enumerate(listing.operations):
         if op.name == "tt.dot" and op.attributes.get("inputPrecision", 2) == 0 and listing.sources[i].place:
             edits = partial(_with, i=i, attributes={**op.attributes, "inputPrecision": 2})
@@ -381,7 +368,6 @@ def _dot_precisions(listing: Listing) -> Iterator[Mutation]:
 
 
 def _removals(listing: Listing) -> Iterator[Mutation]:
-    """Yields operations replaced by one of their operands."""
     for i, op in enumerate(listing.operations):
         if not listing.is_written_by_user(i) or len(op.results) != 1 or op.name.startswith(("scf.", "tt.")):
             continue
@@ -397,7 +383,6 @@ def _identity(listing: Listing, i: int, number: int) -> Edits:
 
 
 def _exchanges(listing: Listing) -> Iterator[Mutation]:
-    """Yields operations with another operand of the same type, and accesses of another array."""
     for i, op in enumerate(listing.operations):
         if not listing.sources[i].place or op.name.startswith("scf."):
             continue
@@ -410,7 +395,7 @@ def _exchanges(listing: Listing) -> Iterator[Mutation]:
 
 
 def _exchangeable(listing: Listing, i: int, number: int) -> list[int]:
-    """Returns the values of the same type in scope that could be meant instead of an operand."""
+    # Values of the same type in scope.
     kind, arguments = listing.types.get(number), listing.body.arguments
     if kind is None or (number not in arguments and (kind.pointer or listing.is_address_arithmetic(i))):
         return []
@@ -427,7 +412,6 @@ def _exchangeable(listing: Listing, i: int, number: int) -> list[int]:
 
 
 def _describe_value(listing: Listing, number: int) -> str:
-    """Returns the source expression of a value, or the name of an argument."""
     if number in listing.producer:
         return f"`{listing.sources[listing.producer[number]].text}`"
     if number in listing.body.arguments:

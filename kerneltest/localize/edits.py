@@ -19,21 +19,13 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class EquationChange:
-    """One change of an equation.
+    """One change of an equation."""
 
-    Attributes:
-      phrase: the change in words, the same for all signatures: "`<=` for `<`", or `changing < to <=` for a repair.
-      equations: makes the equations that replace it. They define the same variables.
-      key: identifies a repair among those of its equation, at all lengths; "" if the phrase does.
-      cost: how much a repair assumes: 0 for a comparison or a constant, more for less likely mistakes.
-      literal: whether the source spells out at this place what is changed, rather than naming it.
-    """
-
-    phrase: str
-    equations: Callable[[], Sequence[Equation]]
-    key: str = ""
-    cost: int = 0
-    literal: bool = True
+    phrase: str  # the change in words, the same for all signatures: "`<=` for `<`", or `changing < to <=` for a repair
+    equations: Callable[[], Sequence[Equation]]  # makes the equations that replace it. They define the same variables
+    key: str = ""  # identifies a repair among those of its equation, at all lengths; "" if the phrase does
+    cost: int = 0  # how much a repair assumes: 0 for a comparison or a constant, more for less likely mistakes
+    literal: bool = True  # whether the source spells out at this place what is changed, rather than naming it
 
 
 def is_array(atom: Atom) -> bool:

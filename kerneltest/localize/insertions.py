@@ -48,7 +48,7 @@ def mask(site: Site) -> Iterator[EquationChange]:
 
 
 def _masks(site: Site, atom: Atom) -> Iterator[tuple[str, str, list[Var], float, Function]]:
-    """Yields masks of an array: a key, words, conditions in scope, a fill, and a function of the array and those."""
+    # Masks of an array: a key, words, conditions in scope, a fill, and a function of the array and those.
     fills = (0.0, -np.inf) if is_float_array(atom) else (0,) if is_integer_array(atom) else ()
     booleans = {
         v: v.variable.aval.shape for v in site.scope if is_array(v.variable) and dtype_of(v.variable) == np.bool_
@@ -160,7 +160,7 @@ def _scale(x: Any, *by: Any, factor: Any, axis: int | None, divides: bool) -> An
 
 
 def _factors(site: Site, atom: Atom) -> Iterator[tuple[str, str, Any, int | None]]:
-    """Yields factors for an array: a key, words, a number or a variable, and the axis along which a vector lies."""
+    # Factors for an array: a key, words, a number or a variable, and the axis along which a vector lies.
     seen = {0.0, 1.0, -1.0}
     for key, number in site.jaxpr.numbers.items():
         if isinstance(number, float) and number not in seen and np.isfinite(number):

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from kerneltest.backends.simulate.ir import Compute, Operation, Region, Rule, Semantics, Type, any_operand
 from kerneltest.core.source_location import is_internal, relative_path
+from kerneltest.trace.primitives import ACCESSES, PRIMITIVES
 
 # From the number of an operation to the operations that replace it.
 Edits = Mapping[int, Sequence[Operation]]
@@ -16,25 +17,18 @@ Edits = Mapping[int, Sequence[Operation]]
 _FRAME = re.compile(r'"([^"]+\.py)":(\d+)(?::(\d+)(?: to (\d*):(\d+))?)?')
 _PRIMITIVE = re.compile(r'loc\("([^":]+)')
 # Primitives that are lowered to an access and to address arithmetic, which the kernel's author did not write.
-_ACCESSES = frozenset({"masked_load", "masked_swap", "get", "swap", "load", "store", "addupdate", "atomic_rmw"})
+_ACCESSES = frozenset(primitive.name for primitive in PRIMITIVES.values() if primitive.kind in ACCESSES)
 _FIRST_NEW_VALUE = 1_000_000  # more than any body has
 
 
 @dataclass(frozen=True, slots=True)
 class SourceExpression:
-    """The source of an operation.
+    """The source of an operation."""
 
-    Attributes:
-      primitive: JAX's primitive that was lowered to it.
-      place: FILE:LINE of the user's innermost frame; "" if there is none.
-      text: the expression there, as far as the location tells.
-      callers: FILE:LINE of the outer frames, from the inside out.
-    """
-
-    primitive: str
-    place: str
-    text: str
-    callers: tuple[str, ...]
+    primitive: str  # JAX's primitive that was lowered to it
+    place: str  # FILE:LINE of the user's innermost frame; "" if there is none
+    text: str  # the expression there, as far as the location tells
+    callers: tuple[str, ...]  # FILE:LINE of the outer frames, from the inside out
 
 
 def source_of(op: Operation) -> SourceExpression:
@@ -147,21 +141,13 @@ def new_value(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One change of a lowered body.
+    """One change of a lowered body."""
 
-    Attributes:
-      operation: the number of the operation that is changed, or of the first one.
-      phrase: `changing <= to <`.
-      cost: how much the change assumes: 0 for a comparison, a constant or a mask, more for less likely mistakes.
-      edits: from a listing of the same structure to the edits of its operations.
-      literal: whether the source spells out at this place what is changed, rather than naming it.
-    """
-
-    operation: int
-    phrase: str
-    cost: int
-    edits: Callable[[Listing], Edits]
-    literal: bool = True
+    operation: int  # the number of the operation that is changed, or of the first one
+    phrase: str  # `changing <= to <`
+    cost: int  # how much the change assumes: 0 for a comparison, a constant or a mask, more for less likely mistakes
+    edits: Callable[[Listing], Edits]  # from a listing of the same structure to the edits of its operations
+    literal: bool = True  # whether the source spells out at this place what is changed, rather than naming it
 
 
 # The offset and the mask of an access as expressions, as the lowered code computes them.
@@ -195,7 +181,6 @@ def describe_offset(listing: Listing, place: str, name: str) -> str:
 
 
 def _pointer(listing: Listing, value: int) -> tuple[str, Expression]:
-    """Returns the name of the array that pointers point into, and their offset."""
     if value in listing.body.arguments:
         return listing.names[listing.body.arguments.index(value)], 0
     op = _producer(listing, value)
@@ -208,7 +193,6 @@ def _pointer(listing: Listing, value: int) -> tuple[str, Expression]:
 
 
 def _mask(listing: Listing, op: Operation) -> str:
-    """Returns the mask of an access, or "" if it has none."""
     at = 2 if op.name == "tt.store" else 1
     sizes = op.attributes.get("operandSegmentSizes", ())
     masked = len(op.operands) > at and (len(sizes) < 2 or bool(sizes[1]))
@@ -216,7 +200,7 @@ def _mask(listing: Listing, op: Operation) -> str:
 
 
 def _expression(listing: Listing, value: int) -> Expression:
-    """Returns the expression of a value: its number if it is a constant."""
+    # Its number if it is a constant.
     if value in listing.body.arguments:
         return listing.names[listing.body.arguments.index(value)]
     op = _producer(listing, value)
@@ -250,7 +234,6 @@ def _producer(listing: Listing, value: int) -> Operation | None:
 
 
 def _combine(sign: str, one: Expression, other: Expression) -> Expression:
-    """Returns two expressions joined by an operator, simplified."""
     if isinstance(one, int) and isinstance(other, int) and sign in "+-*":
         return {"+": one + other, "-": one - other, "*": one * other}[sign]
     if sign in "+-" and other == 0:

@@ -42,17 +42,12 @@ class Replay(Protocol):
 
 @dataclass(slots=True)
 class _Candidates:
-    """Mutants that make the first wrong replay right, by their effect on the others.
+    """Mutants that make the first wrong replay right, by their effect on the others."""
 
-    Attributes:
-      fixing_all: they make every replay right.
-      fixing_some: they make only some wrong replays right, and no right one wrong; with the number that stays wrong.
-      complete: whether all mutants were tried in time.
-    """
-
-    fixing_all: list[Mutant]
+    fixing_all: list[Mutant]  # they make every replay right
+    # they make only some wrong replays right, and no right one wrong; with the number that stays wrong
     fixing_some: list[tuple[Mutant, int]]
-    complete: bool = True
+    complete: bool = True  # whether all mutants were tried in time
 
     def best(self) -> list[Mutant]:
         """Returns the mutants that fix all replays, or else those that fix most and break none."""
@@ -112,7 +107,6 @@ def find_mutant(
 def _try_mutants(
     first: Replay, rest: Callable[[], Sequence[Replay]], mutants: Iterable[Mutant], deadline: float
 ) -> tuple[_Candidates, list[Replay]]:
-    """Tries mutants on the first wrong replay, and on all others if they make that one right."""
     candidates, fixing = _Candidates([], []), []
     started = time.monotonic()
     for mutant in mutants:
@@ -139,17 +133,12 @@ def _try_mutants(
 
 
 def _unfixed_cases(wrong: Sequence[Replay], mutant: Mutant) -> dict[str, None]:
-    """Returns the ids of the cases that stay wrong."""
     patches: dict[int, list[Any]] = {}
     return dict.fromkeys(replay.case.id for replay in wrong if not _is_right(replay, mutant, patches))
 
 
 def _location(mutants: Sequence[Mutant]) -> FaultLocation:
-    """Returns the location of the cheapest mutant, which is confirmed if all agree on it.
-
-    Args:
-      mutants: mutants that make the same replays right, in order of their cost.
-    """
+    # The mutants make the same replays right, in order of their cost; the location is confirmed if all agree on it.
     cheapest = [mutant for mutant in mutants if mutant.cost == min(each.cost for each in mutants)]
     best = cheapest[-1 if cheapest[0].cost > 2 else 0]  # of two uses of a value, the later one is likelier the bug
     others = tuple(dict.fromkeys(mutant.place for mutant in mutants if mutant.place != best.place))
@@ -159,13 +148,8 @@ def _location(mutants: Sequence[Mutant]) -> FaultLocation:
 
 
 def _is_right(replay: Replay, mutant: Mutant, patches: dict[int, list[Any]]) -> bool:
-    """Tells whether a replay is right with a mutant, which is assumed if the mutation does not apply to its lengths.
-
-    Args:
-      replay: the replay.
-      mutant: the mutant.
-      patches: its patches, by the id of the kernel; those of further kernels are added.
-    """
+    # A mutation that does not apply to the lengths of a replay is assumed to be right. `patches` gets those of
+    # further kernels.
     key = id(replay.kernel)
     if key not in patches:
         try:
@@ -228,7 +212,6 @@ def _is_by_overflow(detail: object) -> bool:
 
 
 def _locate_overflow(pairing: Pairing, case: ExplicitCase, family: str, target: str) -> FaultLocation | None:
-    """Traces the lowered code, which runs in the simulator, to the first result that is too large."""
     replays = replay_cases(pairing, [case], family, target)
     found = find_overflow(replays[0]) if replays and replays[0].is_wrong else None
     return _special_location(found, confirmed=False) if found is not None else None
@@ -243,7 +226,6 @@ def _locate_in_code(
     also: Sequence[AnyCase],
     more: Sequence[AnyCase],
 ) -> FaultLocation | None:
-    """Mutates the lowered code, which runs in the simulator."""
     replays = replay_cases(pairing, [case, *also], family, target)
     if not replays or not replays[0].is_wrong:
         return None
@@ -277,7 +259,6 @@ def _locate_in_equations(
     also: Sequence[AnyCase],
     more: Sequence[AnyCase],
 ) -> FaultLocation | None:
-    """Mutates the jaxpr, which NumPy evaluates."""
     first = next(equation_replays(pairing, [case], family, distinctive=False), None)
     if first is None or not first.is_wrong:
         return None

@@ -21,28 +21,21 @@ from kerneltest.localize.sites import Changes, LocatedJaxpr, Site, SiteKey
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.partial_arrays import KernelValue, list_values
-from kerneltest.trace.walk import PALLAS_PRIMITIVES, primitive_name
+from kerneltest.trace.primitives import Kind, kind_of
+from kerneltest.trace.walk import primitive_name
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A kernel with one mutation.
+    """A kernel with one mutation."""
 
-    Attributes:
-      place: FILE:LINE of what is mutated.
-      operation: the source there.
-      phrase: `changing <= to <`.
-      cost: how much the mutation assumes; see `Mutation`.
-      literal: whether the source spells out at this place what is mutated, rather than naming it.
-      patches: yields the patches that apply the mutation to the kernel, which may be traced for other lengths: one for
-        each possible way, none if the mutation does not fit.
-    """
-
-    place: str
-    operation: str
-    phrase: str
+    place: str  # FILE:LINE of what is mutated
+    operation: str  # the source there
+    phrase: str  # `changing <= to <`
     cost: int
-    literal: bool
+    literal: bool  # whether the source spells out at this place what is mutated, rather than naming it
+    # yields the patches that apply the mutation to the kernel, which may be traced for other lengths: one for each
+    # possible way, none if the mutation does not fit
     patches: Callable[[Any], Iterator[Any]]
 
 
@@ -55,7 +48,6 @@ def generate_mutants(kernel: MutableKernel) -> list[Mutant]:
 
 
 def _of_body(number: int, call: MutableCall) -> Iterator[Mutant]:
-    """Yields the mutants of a call's lowered body."""
     for mutation in code_mutations(call.listing):
         source = call.listing.sources[mutation.operation]
         caller = f", called at {source.callers[0]}" if source.callers else ""
@@ -69,7 +61,7 @@ def _of_body(number: int, call: MutableCall) -> Iterator[Mutant]:
 
 
 def _counterpart(kernel: MutableKernel, number: int, call: MutableCall) -> MutableCall | None:
-    """Returns the same call of a kernel for other lengths, if it has the same operations."""
+    # The same call of a kernel for other lengths, if it has the same operations.
     if number >= len(kernel.calls):
         return None
     other = kernel.calls[number]
@@ -77,7 +69,6 @@ def _counterpart(kernel: MutableKernel, number: int, call: MutableCall) -> Mutab
 
 
 def _of_frame(number: int, call: MutableCall) -> Iterator[Mutant]:
-    """Yields the mutants of a call's grid and index maps."""
     for turn, mutation in enumerate(call_repairs(call.call.equation)):
 
         def patches(kernel: MutableKernel, turn: int = turn) -> Iterator[Patch]:
@@ -92,11 +83,11 @@ def _of_frame(number: int, call: MutableCall) -> Iterator[Mutant]:
 
 
 def _around_calls(kernel: MutableKernel) -> Iterator[Mutant]:
-    """Yields the mutants of the function around the calls: a value is replaced by an earlier one of the same shape."""
+    # A value of the function around the calls is replaced by an earlier one of the same shape.
     known = list_values(kernel.traced)
     names = _names(known)
     for turn, variable in enumerate(known):
-        if variable.equation is None or primitive_name(variable.equation) in PALLAS_PRIMITIVES:
+        if variable.equation is None or kind_of(variable.equation) is Kind.KERNEL:
             continue
         place = line_of(variable.equation.source_info)
         for choice in variable.candidates:
@@ -151,7 +142,7 @@ def _changed(key: SiteKey, operator: Changes, change: str, jaxpr: LocatedJaxpr) 
 
 
 def _places(keys: Sequence[SiteKey]) -> dict[SiteKey, str]:
-    """Returns the line of each place: the innermost that only one call leads to, since a helper itself may be right."""
+    # The line of each place: the innermost that only one call leads to, since a helper itself may be right.
     callers: dict[str, set[tuple[tuple[str, int], ...]]] = {}
     for frames, _ in keys:
         for depth, (line, _) in enumerate(frames):
@@ -163,7 +154,7 @@ def _places(keys: Sequence[SiteKey]) -> dict[SiteKey, str]:
 
 
 def _rounded_to(site: Site) -> str | None:
-    """Returns the narrow dtype to which an equation rounds, or at which it wraps; None if it does not."""
+    # The narrow dtype to which an equation rounds, or at which it wraps.
     if len(site.equation.outvars) != 1 or not is_array(site.equation.outvars[0]):
         return None
     (result,) = site.equation.outvars
@@ -181,7 +172,7 @@ def _patches(patch: EquationPatch) -> Callable[[EvaluatedKernel], Iterator[Equat
 
 
 def _framed(key: SiteKey, turn: int) -> Callable[[EvaluatedKernel], Iterator[EquationPatch]]:
-    """Yields a patch for each value that the line of a call's grid or index map could have."""
+    # A patch for each value that the line of a call's grid or index map could have.
 
     def patches(kernel: EvaluatedKernel) -> Iterator[EquationPatch]:
         ways = [list(call_repairs(s.equation))[turn].equations for s in kernel.own.sites() if s.key == key]

@@ -45,18 +45,12 @@ from kerneltest.trace.walk import new_variable, primitive_name, scan_counts
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A kind of mistake.
+    """A kind of mistake."""
 
-    Attributes:
-      name: the name in results and options.
-      mistake: the mistake in words.
-      plant: yields the changes of a right equation; None if the mistake is only repaired.
-      repair: yields the changes of an equation that may be wrong; None if the mistake is only planted.
-    """
-
-    name: str
-    mistake: str
-    plant: Changes | None = None
+    name: str  # the name in results and options
+    mistake: str  # the mistake in words
+    plant: Changes | None = None  # yields the changes of a right equation; None if the mistake is only repaired
+    # yields the changes of an equation that may be wrong; None if the mistake is only planted
     repair: Changes | None = None
 
 
@@ -123,13 +117,13 @@ def _mistaken(primitives: str) -> dict[str, Sequence[str]]:
     return {name: _ELEMENTWISE[name].mistaken_for for name in primitives.split()}
 
 
-_EDGES = {name: others[:1] for name, others in _mistaken("lt le gt ge").items()}
+EDGES = {name: others[:1] for name, others in _mistaken("lt le gt ge").items()}
 _INVERSIONS = {name: others[1:] for name, others in _mistaken("lt le gt ge").items()} | _mistaken("eq ne")
 _SIGNS, _SCALES, _LOGIC, _EXTREMES = map(_mistaken, ("add sub", "mul div", "and or", "max min"))
 _OTHERS = {
     name: primitive.mistaken_for
     for name, primitive in _ELEMENTWISE.items()
-    if not any(name in known for known in (_EDGES, _INVERSIONS, _SIGNS, _SCALES, _LOGIC, _EXTREMES))
+    if not any(name in known for known in (EDGES, _INVERSIONS, _SIGNS, _SCALES, _LOGIC, _EXTREMES))
     and name not in ("neg", "pow", "clamp")
 }
 
@@ -209,7 +203,6 @@ _CALLS = frozenset({Kind.CALL, Kind.LOOP, Kind.BRANCH, Kind.KERNEL})
 
 
 def _remove(site: Site) -> Iterator[EquationChange]:
-    """Yields operations replaced by one of their operands."""
     known = primitive_of(site.equation)
     is_call = known.kind is Kind.CALL and not known.rules
     if len(site.equation.outvars) != 1 or site.name in _KEPT or (known.kind in _CALLS and not is_call):
@@ -228,7 +221,6 @@ def _remove(site: Site) -> Iterator[EquationChange]:
 
 
 def _describe(site: Site, operand: Atom) -> str:
-    """Returns where the value of an operand comes from."""
     return next((str(value) for value in site.scope if value.variable is operand), "one of its operands")
 
 
@@ -236,7 +228,7 @@ _NOT_MEANT = frozenset("broadcast_in_dim full_like iota reshape squeeze program_
 
 
 def _exchange(site: Site) -> Iterator[EquationChange]:
-    """Yields equations with another operand of the same type: a value, or a reference that is loaded or stored to."""
+    # Another operand of the same type: a value, or a reference that is loaded or stored to.
     for number, operand in enumerate(site.operands) if kind_of(site.equation) not in _CALLS else ():
         if isinstance(operand, Literal):
             continue
@@ -275,7 +267,6 @@ def format_constant(value: float) -> str:
 
 
 def _constants(site: Site, primitives: Collection[str]) -> Iterator[tuple[int, Literal]]:
-    """Yields the operands that are numbers, each with its index, if the primitive is one of some."""
     for number, operand in enumerate(site.operands) if site.name in primitives else ():
         if isinstance(operand, Literal) and is_array(operand) and dtype_of(operand) != np.bool_:
             yield number, operand
@@ -315,7 +306,6 @@ def _begin_wrongly(site: Site) -> Iterator[EquationChange]:
 
 
 def _other_constants(site: Site) -> Iterator[EquationChange]:
-    """Yields constants changed by one, or to another number of the kernel."""
     for number, operand in _constants(site, TAKING_CONSTANTS):
         value: Any = float(operand.val) if is_float_array(operand) else int(operand.val)
         if site.name in COMPARISONS and not np.isfinite(value):
@@ -332,7 +322,7 @@ def _other_constants(site: Site) -> Iterator[EquationChange]:
 
 
 def _other_numbers(site: Site, operand: Literal, value: Any) -> Iterator[tuple[str, str, Any, int]]:
-    """Yields other numbers for a literal: a key, a prefix that tells the meaning, the number, the cost."""
+    # Other numbers for a literal: a key, a prefix that tells the meaning, the number, the cost.
     if is_integer_array(operand):
         yield from ((f"{by:+}", "", value + by, 0) for by in (1, -1))
     else:
@@ -466,7 +456,6 @@ def _begin_late(site: Site) -> Iterator[EquationChange]:
 
 
 def _lengthen(site: Site) -> Iterator[EquationChange]:
-    """Yields loops with one iteration more or less at either end."""
     length = _loop_of_steps(site)
     if length is None or any(hasattr(v.aval, "inner_aval") for v in site.equation.outvars):
         return
@@ -480,7 +469,6 @@ def _lengthen(site: Site) -> Iterator[EquationChange]:
 
 
 def _counter(loop: Equation) -> int | None:
-    """Returns the number of the operand with which a loop starts to count; None if it does not count."""
     body, (consts, _) = loop.params["jaxpr"].jaxpr, scan_counts(loop.params)
     for number, (carried, result) in enumerate(zip(body.invars[consts:], body.outvars, strict=False)):
         counts = (e for e in body.eqns if primitive_name(e) == "add" and e.outvars[0] is result)
@@ -575,7 +563,7 @@ def _shift_program(site: Site) -> Iterator[EquationChange]:
 
 # Where several repair an equation in the same way or at the same cost, the first one is tried first.
 OPERATORS: tuple[Operator, ...] = (
-    Operator("comparison-edge", "A boundary is off by one", **_both(_EDGES, cost=0)),
+    Operator("comparison-edge", "A boundary is off by one", **_both(EDGES, cost=0)),
     Operator(
         "constant-by-an-ulp",
         "A constant is rounded wrongly in its last digit",

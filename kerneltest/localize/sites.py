@@ -39,17 +39,11 @@ def site_key(equation: Equation) -> SiteKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScopedValue:
-    """A value that an equation could use.
-
-    Attributes:
-      variable: its variable.
-      number: its number among the results of its site, or among the arguments.
-      site: where it is computed; None for an argument.
-    """
+    """A value that an equation could use."""
 
     variable: Var
-    number: int
-    site: "Site | None" = None
+    number: int  # its number among the results of its site, or among the arguments
+    site: "Site | None" = None  # where it is computed; None for an argument
 
     @property
     def key(self) -> str:
@@ -69,19 +63,12 @@ class ScopedValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Site:
-    """An equation that may be changed.
-
-    Attributes:
-      equation: the equation.
-      jaxpr: the whole jaxpr.
-      known: the values of its own jaxpr, in order.
-      count: how many of them come before it.
-    """
+    """An equation that may be changed."""
 
     equation: Equation
     jaxpr: "LocatedJaxpr"
-    known: Sequence[ScopedValue] = ()
-    count: int = 0
+    known: Sequence[ScopedValue] = ()  # the values of its own jaxpr, in order
+    count: int = 0  # how many of them come before it
 
     @property
     def key(self) -> SiteKey:

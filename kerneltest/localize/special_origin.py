@@ -39,19 +39,12 @@ from kerneltest.trace.tracing import Traced, analyze
 
 @dataclass(frozen=True, slots=True)
 class SpecialOrigin:
-    """The operation from which special values come.
-
-    Attributes:
-      source: its source.
-      words: `-inf - -inf is nan, in program (5, 0)`.
-      is_overflow: whether an infinity results from finite numbers, which may be wrong themselves.
-      others: further lines that contribute.
-    """
+    """The operation from which special values come."""
 
     source: SourceExpression
-    words: str
-    is_overflow: bool
-    others: tuple[str, ...]
+    words: str  # `-inf - -inf is nan, in program (5, 0)`
+    is_overflow: bool  # whether an infinity results from finite numbers, which may be wrong themselves
+    others: tuple[str, ...]  # further lines that contribute
 
 
 _CallEvent = tuple[int, SpecialEvent]  # with the number of the call
@@ -110,7 +103,7 @@ def _source(kernel: MutableKernel, event: _CallEvent) -> SourceExpression:
 
 
 def _combine(replay: CaseReplay, events: Sequence[_CallEvent], appears: bool) -> list[_CallEvent]:
-    """Returns a minimal set of operations that must be repaired together; empty if repairing all does not suffice."""
+    # A minimal set of operations that must be repaired together; empty if repairing all does not suffice.
     needed = list(events)
     if not _is_repaired(replay, needed, appears):
         return []
@@ -122,7 +115,7 @@ def _combine(replay: CaseReplay, events: Sequence[_CallEvent], appears: bool) ->
 
 
 def _is_repaired(replay: CaseReplay, events: Sequence[_CallEvent], appears: bool) -> bool:
-    """Tells whether no element is wrong in the same way once some operations are repaired."""
+    # Whether no element is wrong in the same way once the operations are repaired.
     calls = replay.kernel.calls
     wrong = wrongly_special if appears else lost_nans
     for value in (0.0, 1.0) if appears else (np.nan,):
@@ -199,13 +192,12 @@ def depends_on_order(item: Item, case: AnyCase, record: Record, cache: Cache) ->
 
 
 def _evidence(item: Item, record: Record) -> Evidence | None:
-    """Returns the evidence of a wrong value in an interpreter's plain call; None for any other finding."""
+    # Evidence of a wrong value in an interpreter's plain call.
     is_plain_call = item.backend.tier is Tier.INTERPRET and not isinstance(item.group, InvariantGroup)
     return record.evidence if is_plain_call and record.verdict.kind is VerdictKind.VALUES else None
 
 
 def _rerun(item: Item, case: AnyCase, traced: Traced, evidence: Evidence, cache: Cache) -> float:
-    """Runs a changed kernel on a case's inputs, and returns the element that was wrong."""
     executable = item.backend.prepare(traced)
     assert not isinstance(executable, Artifact)
     arguments = cache.expectations.arguments(item.pairing, case)

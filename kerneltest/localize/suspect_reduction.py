@@ -35,17 +35,11 @@ _MOST_FAILING, _MOST_PASSING = 12, 4  # further cases that a mutant must fix, an
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReducedSuspect:
-    """The result of a reduction.
-
-    Attributes:
-      reproducer: the smallest case, without files.
-      outcome: the outcome of judging it, with its inputs.
-      reduced_script: a script with only the operations that do not lower; "" if there is none.
-    """
+    """The result of a reduction."""
 
     reproducer: Reproducer
-    outcome: Outcome
-    reduced_script: str
+    outcome: Outcome  # the outcome of judging it, with its inputs
+    reduced_script: str  # a script with only the operations that do not lower; "" if there is none
 
 
 @without_debugging()
@@ -53,14 +47,7 @@ class ReducedSuspect:
 def reduce_suspect(
     items: Sequence[Item], findings: Sequence[Record], cache: Cache, seconds: float
 ) -> ReducedSuspect | None:
-    """Returns the smallest case that fails in the same way as one of some findings; None if that one passes now.
-
-    Args:
-      items: the items that the findings belong to.
-      findings: findings that are thought to have one cause.
-      cache: the cache that cases share.
-      seconds: the time to spend.
-    """
+    """Returns the smallest case that fails in the same way as one of some findings; None if that one passes now."""
     parts = {(item.name, item.group.name): item for item in items}
     record = min(
         findings,
@@ -128,7 +115,6 @@ def _reduce(
 
 
 def _reduced_script(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
-    """Returns a script with only the operations that do not lower; "" if the kernel lowers."""
     lowering = item.backend.lowering_backend() or item.backend.id
     target = TARGETS.get(BackendId.parse(lowering).target)
     if target is None:
@@ -143,7 +129,6 @@ def _reduced_script(item: Item, case: AnyCase, cache: Cache, seconds: float) -> 
 
 
 def _offset_expression(item: Item, case: AnyCase, record: Record, cache: Cache) -> str:
-    """Returns the offsets of wrong accesses, as the lowered code computes them; "" for any other finding."""
     visits: tuple[Visit, ...]
     match record.detail if record.verdict in (Verdict.OUT_OF_BOUNDS, Verdict.RACE) else None:
         case MemoryFault(visit=visit, buffer=buffer, overflow=None):
@@ -170,10 +155,8 @@ _DIAGNOSES = (depends_on_memory, depends_on_order, _offset_expression)
 
 
 def _similar_cases(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) -> list[AnyCase]:
-    """Returns a few failing and passing cases: the shortest ones of other families, and signatures up to the longest.
-
-    Short signatures alone could hide that a change repairs one of two bugs.
-    """
+    # The shortest cases of other families, and signatures up to the longest: short ones alone could hide that a
+    # change repairs one of two bugs.
     rest = sorted(cases, key=_total_length)
     failing = [each for each in rest if each.id in findings and each.id != case.id]
     families: dict[str, AnyCase] = {}
@@ -192,7 +175,7 @@ def _similar_cases(case: AnyCase, cases: Sequence[AnyCase], findings: Collection
 
 
 def _spread_over_families(chosen_from: Sequence[AnyCase], known: Collection[str]) -> list[AnyCase]:
-    """Returns a few cases of every family, with signatures from short to long, without those that are known."""
+    # A few cases of every family, with signatures from short to long.
     families: dict[str, list[AnyCase]] = {}
     for each in sorted(chosen_from, key=_total_length):
         families.setdefault(each.family.name, []).append(each)

@@ -1,9 +1,8 @@
 """The matrix of a report: pairings and their dtypes by backend, or pairings by tier and run."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from kerneltest.backends.registry import sort_ids
 from kerneltest.core.ids import BackendId, PairingId
@@ -11,8 +10,6 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, worst
 from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import Overlay, RunRecords, overlay_runs, superseded_backends
-
-_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +83,7 @@ class Matrix:
         return list(Counter(column.tier for column in self.columns).items())
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry(Generic[_Key]):
-    pairing: str
-    dtype: str
-    column: _Key
-    ending: Ending
-    target: str = ""
+_Place = tuple[str, str, Hashable]  # pairing, dtype ("" for all), and the key of a column
 
 
 def by_backend(merged: Overlay) -> Matrix:
@@ -107,7 +98,7 @@ def by_backend(merged: Overlay) -> Matrix:
         {backend: Column(backend, tier_of[backend]) for backend in backends},
         [(pairing, dtype) for pairing in _group_by_file(dtypes) for dtype in dtypes[pairing] if dtype != ANY],
         (
-            _Entry(row.record.pairing, dtype, row.record.backend, row.ending)
+            ((row.record.pairing, dtype, row.record.backend), row.ending, "")
             for row in merged.rows
             for dtype in ("", row.record.dtype)
         ),
@@ -122,10 +113,15 @@ def by_tier(runs: Sequence[RunRecords]) -> Matrix:
     """
     dropped = superseded_backends(runs)
     tiers: dict[tuple[int, str], Tier] = {}
+    cases: list[tuple[_Place, Ending, str]] = []
     for number, run in enumerate(runs):
         items = [item for item in run.plan.items if (number, item.pairing, item.backend) not in dropped]
         tier_of = {item.backend: item.tier for item in items}
         tiers |= {(number, BackendId.parse(backend).tier): tier_of[backend] for backend in sort_ids(tier_of)}
+        for row in overlay_runs([run]).rows:
+            pairing, backend = row.record.pairing, BackendId.parse(row.record.backend)
+            if (number, pairing, row.record.backend) not in dropped:
+                cases.append(((pairing, "", (number, backend.tier)), row.ending, backend.target))
     runs_of = Counter(title for _, title in tiers)
     return _matrix(
         {
@@ -133,53 +129,35 @@ def by_tier(runs: Sequence[RunRecords]) -> Matrix:
             for (number, title), tier in tiers.items()
         },
         [(pairing, "") for pairing in _group_by_file(item.pairing for run in runs for item in run.plan.items)],
-        _entries_by_tier(runs, dropped),
+        cases,
     )
 
 
-def _entries_by_tier(
-    runs: Sequence[RunRecords], dropped: Container[tuple[int, str, str]]
-) -> Iterator[_Entry[tuple[int, str]]]:
-    for number, run in enumerate(runs):
-        for row in overlay_runs([run]).rows:
-            pairing, backend = row.record.pairing, row.record.backend
-            if (number, pairing, backend) not in dropped:
-                column = number, BackendId.parse(backend).tier
-                yield _Entry(pairing, "", column, row.ending, BackendId.parse(backend).target)
-
-
 def _matrix(
-    columns: Mapping[_Key, Column],
-    lines: Iterable[tuple[str, str]],
-    entries: Iterable[_Entry[_Key]],
-    not_applicable: Iterable[tuple[str, _Key]] = (),
+    columns: Mapping[Hashable, Column],
+    rows: Iterable[tuple[str, str]],
+    cases: Iterable[tuple[_Place, Ending, str]],
+    not_applicable: Collection[tuple[str, Hashable]] = (),
 ) -> Matrix:
-    endings: dict[tuple[str, str, _Key], Counter[Ending]] = {}
-    targets: dict[tuple[str, str, _Key], dict[Ending, set[str]]] = {}
-    for entry in entries:
-        place = entry.pairing, entry.dtype, entry.column
-        endings.setdefault(place, Counter())[entry.ending] += 1
-        targets.setdefault(place, {}).setdefault(entry.ending, set()).add(entry.target)
-    excluded = frozenset(not_applicable)
+    found: dict[_Place, dict[Ending, Counter[str]]] = {}
+    for place, ending, target in cases:
+        found.setdefault(place, {}).setdefault(ending, Counter())[target] += 1
 
-    def field(pairing: str, dtype: str, column: _Key) -> Field:
-        place = pairing, dtype, column
-        shown = {ending: sorted(each) for ending, each in targets.get(place, {}).items()}
-        return Field(_sort_by_severity(endings.get(place, Counter())), shown, (pairing, column) not in excluded)
+    def field(pairing: str, dtype: str, column: Hashable) -> Field:
+        endings = sorted(found.get((pairing, dtype, column), {}).items(), key=lambda pair: pair[0].severity)
+        counts = {ending: targets.total() for ending, targets in endings}
+        targets = {ending: sorted(targets) for ending, targets in endings}
+        return Field(counts, targets, (pairing, column) not in not_applicable)
 
     return Matrix(
         tuple(columns.values()),
-        tuple(Row(pairing, dtype, tuple(field(pairing, dtype, each) for each in columns)) for pairing, dtype in lines),
+        tuple(Row(pairing, dtype, tuple(field(pairing, dtype, key) for key in columns)) for pairing, dtype in rows),
     )
 
 
 def count_endings(endings: Iterable[Ending]) -> dict[Ending, int]:
     """Counts endings, the harmless first."""
-    return _sort_by_severity(Counter(endings))
-
-
-def _sort_by_severity(counts: Counter[Ending]) -> dict[Ending, int]:
-    return dict(sorted(counts.items(), key=lambda pair: pair[0].severity))
+    return dict(sorted(Counter(endings).items(), key=lambda pair: pair[0].severity))
 
 
 def _group_by_file(pairings: Iterable[str]) -> list[str]:

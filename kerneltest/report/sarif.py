@@ -38,13 +38,16 @@ def sarif(suspects: Sequence[Suspect], declared: Mapping[str, PairingSummary], c
       complete: whether every planned cell has a verdict.
     """
     shown = suspects[:_MOST_RESULTS]
-    rules = {_rule_id(suspect): suspect for suspect in shown}
+    rules = dict(map(_rule, shown))
     numbers = {name: number for number, name in enumerate(rules)}
     driver = {
         "name": "kerneltest",
         "version": __version__,
         "informationUri": f"{_SITE}/",
-        "rules": [_rule(name, suspect) for name, suspect in rules.items()],
+        "rules": [
+            {"id": name, "shortDescription": {"text": text}, "helpUri": f"{_SITE}/suspects/"}
+            for name, text in rules.items()
+        ],
     }
     run = {
         "tool": {"driver": driver},
@@ -54,17 +57,15 @@ def sarif(suspects: Sequence[Suspect], declared: Mapping[str, PairingSummary], c
     return dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
 
 
-def _rule_id(suspect: Suspect) -> str:
-    return suspect.example.verdict.value if suspect.effect is Effect.OTHER else suspect.effect.name.lower()
-
-
-def _rule(name: str, suspect: Suspect) -> dict[str, Any]:
-    words = suspect.example.verdict.value if suspect.effect is Effect.OTHER else suspect.effect.value
-    return {"id": name, "shortDescription": {"text": words}, "helpUri": f"{_SITE}/suspects/"}
+def _rule(suspect: Suspect) -> tuple[str, str]:
+    # The id of a rule, and its words.
+    if suspect.effect is Effect.OTHER:
+        return suspect.example.verdict.value, suspect.example.verdict.value
+    return suspect.effect.name.lower(), suspect.effect.value
 
 
 def _result(suspect: Suspect, declared: PairingSummary | None, numbers: Mapping[str, int]) -> dict[str, Any]:
-    name = _rule_id(suspect)
+    name, _ = _rule(suspect)
     text, fault = describe_suspect(suspect), suspect.fault
     lines = [f"{text.title} ({text.counts})", *text.details]
     others = [Place.parse(place) for place in (fault.alternatives if fault is not None else ())]

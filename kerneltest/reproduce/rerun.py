@@ -64,21 +64,11 @@ def import_suite(suite: Path) -> ModuleType:
 
 
 class _UnreadModule(pytest.Module):
-    """A module that is not imported."""
-
     def collect(self) -> list[pytest.Item]:
         return []
 
 
 class _Picker:
-    """A plugin of pytest that keeps the module of one file.
-
-    Attributes:
-      module: of the file; None while it is not imported.
-      problem: why it was not imported, or "".
-      interrupt: a KeyboardInterrupt that ended the session.
-    """
-
     def __init__(self, suite: Path) -> None:
         self.module: ModuleType | None = None
         self.problem = ""
@@ -120,8 +110,8 @@ class _Picker:
         self._note(excinfo.value)
         return True
 
+    # Notes an error; of pytest's own, which quote a traceback, the last line.
     def _note(self, error: BaseException) -> None:
-        """Notes an error; of pytest's own, which quote a traceback, the last line."""
         words = format_exception(error)
         self.problem = words.strip().splitlines()[-1].removeprefix("E ").strip() if "\n" in words else words
 
@@ -136,14 +126,9 @@ class ReproductionError(ValueError):
 
 
 def judge_again(folder: Path, case: str, backend: str = "") -> Record:
-    """Judges the saved inputs of a finding and returns the new record.
+    """Judges the saved inputs of a finding of a run again, on its own backend or another, and returns the new record.
 
     The suite is searched for in the current folder and its parents, up to the root of the project.
-
-    Args:
-      folder: the folder of a run that `--kt-report` wrote.
-      case: the case id of the finding.
-      backend: the backend to run it on; by default that of the finding.
 
     Raises:
       ReproductionError: the finding does not exist, its inputs or suite do not fit, or the backend is unavailable.
@@ -172,14 +157,7 @@ def judge_again(folder: Path, case: str, backend: str = "") -> Record:
 
 
 def run_saved_case(folder: Path, record: Record, pairing: Pairing, backend: Backend, settings: RunSettings) -> Outcome:
-    """Runs and judges a finding's saved inputs.
-
-    Args:
-      folder: the folder of its run.
-      record: of the finding.
-      pairing: its pairing, as declared for the finding's backend.
-      backend: the backend to run it on.
-      settings: of the run.
+    """Runs and judges a finding's saved inputs, by its pairing as declared for the finding's backend.
 
     Raises:
       ReproductionError: the inputs do not fit the pairing, or the backend is unavailable or computes no values.
@@ -205,8 +183,8 @@ def run_saved_case(folder: Path, record: Record, pairing: Pairing, backend: Back
     return outcome
 
 
+# Returns the group and family of a record, which together determine how its case is judged.
 def _group_and_family(record: Record) -> tuple[Group, Family]:
-    """Returns the group and family of a record, which together determine how its case is judged."""
     group = find_group(record.group)
     varied = INVARIANTS.get(record.family)
     family = varied.family if varied else FAMILIES.get(record.family, DRAWN_FAMILY)
@@ -231,10 +209,6 @@ def import_pairing(record: Record, report: Path) -> Pairing:
     Records and the files next to them are untrusted: the suite must be inside the project, outside of the report's
     folder, and a file that pytest collects.
 
-    Args:
-      record: the record.
-      report: the folder of the record's run.
-
     Raises:
       ReproductionError: the suite or the pairing does not exist, or must not be imported.
     """
@@ -255,15 +229,8 @@ def import_pairing(record: Record, report: Path) -> Pairing:
     return pairing
 
 
+# Returns the folder in which pytest ran, relative to which a suite's path is.
 def _find_root(file: str, report: Path) -> Path | None:
-    """Returns the folder in which pytest ran, relative to which a suite's path is.
-
-    Returns:
-      None if the path is not the relative path of a module.
-
-    Raises:
-      ReproductionError: the file does not exist, or must not be imported.
-    """
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts or path.suffix != ".py" or "\0" in file:
         return None
@@ -278,8 +245,8 @@ def _find_root(file: str, report: Path) -> Path | None:
     return root if suite.is_relative_to(root) else None
 
 
+# Returns a folder and its parents up to the root of its project; folders above may be writable by others.
 def _project_folders(here: Path) -> list[Path]:
-    """Returns a folder and its parents up to the root of its project; folders above may be writable by others."""
     folders = [here, *here.parents]
     ends = [number for number, each in enumerate(folders) if any((each / name).exists() for name in _ROOT_HAS)]
     return folders[: ends[0] + 1 if ends else 1]

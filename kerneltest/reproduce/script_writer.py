@@ -43,18 +43,9 @@ Description = tuple[object, ...]
 def save_reproduction(
     folder: Path, record: Record, item: Item, arguments: Mapping[str, Array], run_folder: Path | None = None
 ) -> Record:
-    """Saves the inputs of a finding and a script that reproduces it.
+    """Saves the inputs of a finding and a script that reproduces it; returns the record with the names of both files.
 
-    Args:
-      folder: the folder to write to.
-      record: the finding.
-      item: its item.
-      arguments: its inputs by path.
-      run_folder: the folder from which the script will be run; by default `folder`. Paths in the script are relative to
-        it.
-
-    Returns:
-      The record with the names of both files.
+    Paths in the script are relative to `run_folder`, from which the script will be run; by default `folder`.
     """
     assert record.evidence is not None
     file = save_arguments(folder, f"{record.case}-{slug(record.backend)}", arguments)
@@ -79,8 +70,9 @@ def _text(path: Path, record: Record, item: Item) -> str:
     return fill_script("rejudge.py", {"CASE": record.case, "BACKEND": record.backend})
 
 
+# A script cannot import the kernel: neither it nor its pairing has an importable name.
 class _NotImportableError(Exception):
-    """A script cannot import the kernel: neither it nor its pairing has an importable name."""
+    pass
 
 
 def fill_script(script: str, constants: Mapping[str, object]) -> str:
@@ -125,21 +117,14 @@ def _constants(path: Path, record: Record, item: Item, signature: Signature) -> 
     }
 
 
+# The imports of a script.
 class _Imports:
-    """The imports of a script.
-
-    Attributes:
-      folders: the folders to import from, relative to the script's folder.
-      uses_pairing: whether a pairing is imported.
-    """
-
     def __init__(self, here: Path) -> None:
         self._here = here.resolve()
         self.folders: list[str] = []
         self.uses_pairing = False
 
     def of_object(self, wanted: object) -> Description | None:
-        """Describes a function or class; None if it has no importable name."""
         module, name = getattr(wanted, "__module__", None), getattr(wanted, "__qualname__", None)
         if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
             return None
@@ -149,28 +134,13 @@ class _Imports:
         return self._describe(module, name) if reached is wanted else None
 
     def of_pairing(self, pairing: Pairing, attribute: str) -> Description:
-        """Describes an attribute of a pairing in its suite.
-
-        Raises:
-          _NotImportableError: the suite has no name for the pairing.
-        """
         module, name = self._suite(pairing)
         return self._describe(module, f"{name}.{attribute}")
 
     def of_option(self, pairing: Pairing, argument: str, option: str) -> Description:
-        """Describes an option of a static argument of a pairing in its suite.
-
-        Raises:
-          _NotImportableError: the suite has no name for the pairing.
-        """
         return ("option", *self.of_argument(pairing, argument), option)
 
     def of_argument(self, pairing: Pairing, argument: str) -> tuple[str, ...]:
-        """Returns the module and name of a pairing in its suite, and the name of its argument.
-
-        Raises:
-          _NotImportableError: the suite has no name for the pairing.
-        """
         module, name = self._suite(pairing)
         _, *named = self._describe(module, name)
         return (*named, argument)
@@ -192,10 +162,10 @@ class _Imports:
         return "import", module, name
 
 
+# Describes the kernel's positional and keyword arguments, as `Pairing.call_kernel` passes them.
 def _call(
     pairing: Pairing, signature: Signature, imports: _Imports
 ) -> tuple[list[Description], dict[str, Description]]:
-    """Describes the kernel's positional and keyword arguments, as `Pairing.call_kernel` passes them."""
     parameters, present = inspect.signature(pairing.kernel).parameters, {path for path, _ in signature.dtypes}
     left: dict[str, Description] = {}
     for name, each in pairing.arguments.items():
@@ -235,7 +205,6 @@ def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signat
 
 
 def _is_plain(branches: Any) -> bool:
-    """Returns whether a pytree consists only of dicts, lists and tuples."""
     if type(branches) in (dict, list, tuple):
         return all(map(_is_plain, branches.values() if type(branches) is dict else branches))
     return isinstance(branches, ArrayArgument) and not branches.kind.is_key_object

@@ -1,6 +1,7 @@
 """The pairing that `kerneltest init` infers for a kernel, and the text of its file."""
 
 import ast
+import contextlib
 import dataclasses
 import enum
 import inspect
@@ -151,7 +152,8 @@ class Declaration:
         if dims:
             arguments.append(f"dims=dict({', '.join(f'{name}={text}' for name, text in dims.items())}),")
         if self.backends:
-            arguments.append(f"backends=({', '.join(map(_quoted, self.backends))}),")
+            quoted = ", ".join(f'"{name}"' for name in self.backends)
+            arguments.append(f"backends=({quoted}),")
         arguments += self._left_out(speller)
         outermost = self.kernel.path.partition(".")[0]
         speller.imports[self.kernel.module, outermost] = None
@@ -263,25 +265,16 @@ def _static_source(name: str, values: Sequence[Any], speller: SourceWriter) -> s
     return f"kt.static({', '.join(f'{key}={text}' for key, text in zip(named, texts, strict=True))})"
 
 
-def _quoted(text: str) -> str:
-    return f'"{text}"'
-
-
 def _dim_source(dim: Dim) -> str:
-    default = Dim()
-    values = {name: getattr(dim, name) for name in ("block", "multiple_of", "minimum", "maximum", "values")}
-    options = [f"{name}={value}" for name, value in values.items() if value != getattr(default, name)]
-    return f"kt.dim({', '.join(options)})"
+    names = ("block", "multiple_of", "minimum", "maximum", "values")
+    changed = [name for name in names if getattr(dim, name) != getattr(Dim(), name)]
+    return f"kt.dim({', '.join(f'{name}={getattr(dim, name)}' for name in changed)})"
 
 
 def _wrap_comment(text: str) -> list[str]:
-    lines, line = [], "#"
-    for word in text.split():
-        if len(line) + len(word) > WIDTH - 8:
-            lines.append(line)
-            line = "#"
-        line += f" {word}"
-    return [*lines, line]
+    return textwrap.wrap(
+        text, WIDTH - 7, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _break_line(line: str) -> list[str]:
@@ -361,21 +354,18 @@ def integer_notes(declaration: Declaration) -> list[str]:
 def dtype_notes(probe: Probe, seen: tuple[str, ...]) -> list[str]:
     """Returns a note on dtypes that the kernel accepts but no call has."""
     floats = {path: leaf.dtype for path, leaf in probe.example.leaves.items() if is_float(leaf.dtype)}
-    others = [name for name in DEFAULT_FLOATS if name not in seen and _accepts(probe, floats, parse_dtype(name))]
+    others = []
+    for name in DEFAULT_FLOATS:
+        with contextlib.suppress(Failure, TimeLimitError):
+            if name not in seen:
+                probe.trace({}, dict.fromkeys(floats, parse_dtype(name)))
+                others.append(name)
     if not (others and seen):
         return []
     return [
         f"the example is in {' and '.join(seen)}, and the kernel can also be traced in {' and '.join(others)}: "
         "add the dtypes that it supports"
     ]
-
-
-def _accepts(probe: Probe, floats: dict[str, np.dtype[Any]], dtype: np.dtype[Any]) -> bool:
-    try:
-        probe.trace({}, dict.fromkeys(floats, dtype))
-    except (Failure, TimeLimitError):
-        return False
-    return True
 
 
 # Names for dims: those that the kernel's source gives to lengths, or else conventional ones.

@@ -35,12 +35,7 @@ class BackendRow:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A version, a device, or a setting that affects results.
-
-    Attributes:
-      name, value: the texts to show.
-      install: how to install it if it is missing, or "".
-    """
+    """A version, a device, or a setting that affects results; `install` says how to get it if it is missing."""
 
     name: str
     value: str

@@ -30,13 +30,7 @@ class StartError(Exception):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class KernelFunction:
-    """A function in a module.
-
-    Attributes:
-      module: the name of the module.
-      path: the qualified name of the function in it: `softmax`, `Layer.apply`.
-      function: the function.
-    """
+    """A function, with the name of its module and its qualified name there, such as `Layer.apply`."""
 
     module: str
     path: str
@@ -187,9 +181,10 @@ def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Map
         if parameter.kind in _MANY:
             raise StartError(f"{kernel.name} takes *{name}: pair a function with named arguments that calls it")
         flat, structure = jax.tree_util.tree_flatten_with_path(value)
-        arrays = [_is_array(leaf) for _, leaf in flat]
+        arrays = [isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)) for _, leaf in flat]
         if arrays and all(arrays):
-            paths = [_path(name, keys) for keys, _ in flat]
+            inside = [jax.tree_util.keystr(keys, simple=True, separator=".") for keys, _ in flat]
+            paths = [f"{name}.{path}" if path else name for path in inside]
             trees[name] = jax.tree_util.tree_unflatten(structure, paths)
             for path, (_, leaf) in zip(paths, flat, strict=True):
                 if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -199,8 +194,9 @@ def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Map
                 elif _is_raw_key(path, leaf):
                     keys_of[path] = True
                 leaves[path] = ShapeDtype(tuple(leaf.shape), np.dtype(leaf.dtype))
-                if known := _value_range(leaf):
-                    ranges[path] = known
+                traced = isinstance(leaf, (jax.core.Tracer, jax.ShapeDtypeStruct))
+                if not traced and is_integer(np.dtype(leaf.dtype)) and leaf.size:
+                    ranges[path] = int(leaf.min()), int(leaf.max())
         elif any(arrays):
             raise StartError(
                 f"argument {name!r} mixes arrays and other values; pair a function that takes them as separate "
@@ -216,24 +212,9 @@ def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Map
     return Example(leaves, trees, statics, ranges, keys_of, left_out)
 
 
-def _is_array(leaf: object) -> bool:
-    return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
-
-
 def _is_raw_key(path: str, leaf: Any) -> bool:
     named = path.rpartition(".")[2].lower().split("_")[-1] in ("key", "rng")
     return named and tuple(leaf.shape) == (2,) and np.dtype(leaf.dtype) == np.uint32
-
-
-def _path(name: str, keys: Any) -> str:
-    return f"{name}.{jax.tree_util.keystr(keys, simple=True, separator='.')}" if keys else name
-
-
-def _value_range(leaf: Any) -> tuple[int, int] | None:
-    traced = isinstance(leaf, (jax.core.Tracer, jax.ShapeDtypeStruct))
-    if traced or not is_integer(np.dtype(leaf.dtype)) or not leaf.size:
-        return None
-    return int(leaf.min()), int(leaf.max())
 
 
 def _is_default(value: object, default: object) -> bool:
@@ -263,18 +244,14 @@ def record_calls(kernel: KernelFunction, script: str) -> list[Example]:
         if not Path(file).exists():
             raise StartError(f"--watch: {file} does not exist")
         if "::" in script or Path(file).name.startswith("test_") or Path(file).is_dir():
-            raised = _run_pytest(script)
+            code = pytest.main(["-q", "-p", "no:cacheprovider", script])
+            raised = "" if code == pytest.ExitCode.OK else f"pytest's exit code {int(code)}"
         else:
             raised = _run_script(Path(file))
     if not seen:
         why = f"; it raised {raised}" if raised else f"; it must call the function of {kernel.module}"
         raise StartError(f"--watch: {script} never calls {kernel.name}{why}")
     return seen
-
-
-def _run_pytest(node: str) -> str:
-    code = pytest.main(["-q", "-p", "no:cacheprovider", node])
-    return "" if code == pytest.ExitCode.OK else f"pytest's exit code {int(code)}"
 
 
 def _run_script(path: Path) -> str:
@@ -295,7 +272,8 @@ def _run_script(path: Path) -> str:
 def _recorder(kernel: KernelFunction, seen: list[Example]) -> Callable[..., Any]:
     def recorder(*args: Any, **kwargs: Any) -> Any:
         example = example_from_call(kernel, args, kwargs)
-        if len(seen) < _MOST and not any(_same(example, each) for each in seen):
+        known = any(call.leaves == example.leaves and str(call.statics) == str(example.statics) for call in seen)
+        if len(seen) < _MOST and not known:
             seen.append(example)
         try:
             return kernel.function(*args, **kwargs)
@@ -307,10 +285,6 @@ def _recorder(kernel: KernelFunction, seen: list[Example]) -> Callable[..., Any]
 
     recorder.__signature__ = inspect.signature(kernel.function)  # type: ignore[attr-defined]
     return recorder
-
-
-def _same(one: Example, other: Example) -> bool:
-    return one.leaves == other.leaves and str(one.statics) == str(other.statics)
 
 
 @contextmanager

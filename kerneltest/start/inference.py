@@ -24,13 +24,7 @@ from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe, TraceLength
 
 @dataclass(frozen=True, slots=True)
 class InferredDims:
-    """The axes of a call.
-
-    Attributes:
-      dims: the slots of each dim, the one that determines its length first.
-      fixed: slots with a fixed length.
-      assumptions: assumptions for the author to check, one line each.
-    """
+    """The slots of each dim (the one that determines its length first), fixed slots, and notes for the author."""
 
     dims: tuple[tuple[LengthSlot, ...], ...]
     fixed: tuple[LengthSlot, ...]
@@ -45,9 +39,14 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     groups: list[list[LengthSlot]] = []
     followers: list[LengthSlot] = []
     fixed: list[LengthSlot] = []
-    differ = _differ(probe, others)
     unknown: list[LengthSlot] = []
     resized: set[LengthSlot] = set()  # an output follows their length
+    example = probe.trace_lengths({})
+    assert example is not None  # a probe has traced its example
+
+    def differ(one: LengthSlot, other: LengthSlot) -> bool:
+        return any(lengths[one] != lengths[other] for lengths in (probe.lengths, *others))
+
     # Group the slots whose lengths the kernel checks against each other.
     for slot in probe.lengths:
         if any(slot in group for group in groups):
@@ -60,10 +59,14 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
             unknown.append(slot)
             continue
         if look is not None:
-            if slot.axis is None and look.outputs == _example_lengths(probe).outputs:
+            if look.outputs != example.outputs:
+                resized.add(slot)
+            elif slot.axis is None:
                 continue  # a number that affects no output shape is an option, such as a block size
-            (groups.append([slot]) if _does_more(look, _example_lengths(probe)) else followers.append(slot))
-            resized |= {slot} if look.outputs != _example_lengths(probe).outputs else set()
+            if (look.skeleton, look.numbers) != (example.skeleton, example.numbers):
+                groups.append([slot])
+            else:
+                followers.append(slot)  # the kernel takes the length from another axis
             continue
         if together is None:
             if slot.axis is not None:
@@ -101,17 +104,6 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     return InferredDims(tuple(dims), (*fixed, *unknown), tuple(guesses))
 
 
-def _example_lengths(probe: Probe) -> TraceLengths:
-    look = probe.trace_lengths({})
-    assert look is not None  # a probe has traced its example
-    return look
-
-
-def _does_more(look: TraceLengths, example: TraceLengths) -> bool:
-    # If not, the kernel takes the length from another axis.
-    return (look.skeleton, look.numbers) != (example.skeleton, example.numbers)
-
-
 def _trace_longer(probe: Probe, slots: Sequence[LengthSlot]) -> TraceLengths | None:
     # Length 1 is not tried, as it broadcasts.
     length = probe.lengths[slots[0]]
@@ -146,11 +138,6 @@ def _smallest_that_grows(
         if slot in fewer and len(fewer) < len(kept) and _trace_longer(probe, fewer) is not None:
             kept = fewer
     return kept
-
-
-def _differ(probe: Probe, others: Sequence[Lengths]) -> Callable[[LengthSlot, LengthSlot], bool]:
-    every = [probe.lengths, *others]
-    return lambda one, other: any(each[one] != each[other] for each in every)
 
 
 def _affinity(slot: LengthSlot, group: Sequence[LengthSlot], mapped: dict[LengthSlot, str]) -> tuple[int, int, int]:
@@ -197,13 +184,7 @@ class InferredLengths:
 
 
 def infer_lengths(probe: Probe, slots: Sequence[LengthSlot], target: str = "") -> InferredLengths:
-    """Traces a dim, all of its slots together, at many lengths; other dims keep the lengths of the example.
-
-    Args:
-      probe: the call.
-      slots: the slots of the dim.
-      target: the id of the backend for which a kernel that names no language must lower; "" for none.
-    """
+    """Traces a dim at many lengths, all of its slots together; a kernel without language must lower for `target`."""
     length = probe.lengths[slots[0]]
     looks: dict[int, TraceLengths | None] = {}
     try:
@@ -265,14 +246,7 @@ def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The block sizes of which a trace holds counts.
-
-    Attributes:
-      all: the block size if partial blocks are counted as well, or 0.
-      whole: the block size if only whole blocks are counted, or 0.
-      programs: whether the grid counts the whole blocks.
-    """
-
+    # Block sizes, or 0: where partial blocks are counted too (`all`), or only whole ones, by the grid if `programs`.
     all: int
     whole: int
     programs: bool
@@ -364,14 +338,7 @@ def may_point(example: Example, path: str) -> bool:
 
 
 def role_source(example: Example, path: str, shapes: Mapping[str, list[str]], dims: Mapping[str, int]) -> str:
-    """Returns the declaration that an array's name suggests, or "".
-
-    Args:
-      example: the call.
-      path: of the array.
-      shapes: the axes of all arrays as the declaration has them.
-      dims: the dims with their lengths in the example.
-    """
+    """Returns the declaration that an array's name suggests, or ""; `shapes` are as declared, `dims` have lengths."""
     words = set(re.split(r"[^a-z]+", path.lower()))
     shape = shapes[path]
     text, dtype = " ".join(shape), example.leaves[path].dtype

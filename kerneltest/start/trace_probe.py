@@ -15,11 +15,10 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.start.command_progress import CommandProgress, TimeLimitError
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
+from kerneltest.trace.primitives import Kind, kind_of
 from kerneltest.trace.tracing import Call, Traced, trace_kernel, without_debugging
 from kerneltest.trace.walk import (
-    PALLAS_PRIMITIVES,
-    iter_equations,
-    nested_jaxprs,
+    equations_in,
     primitive_name,
     unconditional_equations,
 )
@@ -27,12 +26,7 @@ from kerneltest.trace.walk import (
 
 @dataclass(frozen=True, order=True, slots=True)
 class LengthSlot:
-    """A length in a call.
-
-    Attributes:
-      path: the path of an array, or the name of an integer static argument.
-      axis: the axis of the array; None for a static argument.
-    """
+    """A length in a call: of an axis of an array, or the value of an integer static argument (`axis` is None)."""
 
     path: str
     axis: int | None
@@ -65,15 +59,7 @@ class TraceLengths:
 
 @dataclass(eq=False)
 class Probe:
-    """A kernel and a call of it, to be traced with other lengths.
-
-    Attributes:
-      kernel: the kernel.
-      example: the call.
-      progress: what the user sees, and the time limit.
-      lengths: the lengths in the call.
-      traced: the call itself.
-    """
+    """A kernel and a call of it, to be traced with other lengths; `traced` is the call itself."""
 
     kernel: KernelFunction
     example: Example
@@ -103,11 +89,7 @@ class Probe:
         self._looks[tuple(self.lengths.values())] = _summarize(traced)
 
     def trace_lengths(self, changed: Lengths) -> TraceLengths | None:
-        """Summarises the trace with some lengths changed; returns None if the kernel raises.
-
-        Raises:
-          TimeLimitError: the time is over.
-        """
+        """Summarises the trace with some lengths changed; None if the kernel raises. Raises a TimeLimitError."""
         lengths = {**self.lengths, **changed}
         key = tuple(lengths[slot] for slot in self.lengths)
         if key not in self._looks:
@@ -118,12 +100,7 @@ class Probe:
         return self._looks[key]
 
     def trace(self, changed: Lengths, dtypes: Mapping[str, np.dtype[Any]] | None = None) -> Traced:
-        """Traces the kernel with some lengths and dtypes changed.
-
-        Raises:
-          Failure: the kernel raises.
-          TimeLimitError: the time is over.
-        """
+        """Traces the kernel with some lengths and dtypes changed; raises a Failure or a TimeLimitError."""
         self._traces += 1
         self.progress.show(f"trace {self._traces} of {self.kernel.name} {', '.join(_shown(changed))}")
         lengths = {**self.lengths, **changed}
@@ -167,15 +144,7 @@ class Probe:
             raise
 
     def lowers(self, changed: Lengths, target: str = "") -> bool:
-        """Returns whether the kernel lowers for its dialect; True without trying if it has none or several.
-
-        Args:
-          changed: the lengths that differ from the example's.
-          target: the id of the backend for a kernel that names no language.
-
-        Raises:
-          TimeLimitError: the time is over.
-        """
+        """Returns whether the kernel lowers for its dialect, or else for `target`; True if it has none or several."""
         try:
             dialects = self.trace(changed).dialects
         except Failure:
@@ -184,11 +153,7 @@ class Probe:
         return not backend or self.lowers_on(backend, changed)
 
     def lowers_on(self, backend: str, changed: Lengths) -> bool:
-        """Returns whether the kernel lowers for a backend, by its id.
-
-        Raises:
-          TimeLimitError: the time is over.
-        """
+        """Returns whether the kernel lowers for a backend, by its id; raises a TimeLimitError."""
         try:
             traced = self.trace(changed)
             with self._interrupt():
@@ -204,7 +169,7 @@ class Probe:
         paths = list(self.example.leaves)
         numbered = {variable: number for number, variable in enumerate(jaxpr.invars)}
         for place, (equation, operands) in enumerate(unconditional_equations(jaxpr, numbered)):
-            grid = equation.params.get("grid_mapping") if primitive_name(equation) in PALLAS_PRIMITIVES else None
+            grid = equation.params.get("grid_mapping") if kind_of(equation) is Kind.KERNEL else None
             if grid is None:
                 continue
             start = grid.num_index_operands
@@ -240,20 +205,16 @@ def _summarize(traced: Traced) -> TraceLengths:
 
 def _operations(call: Call) -> Iterator[tuple[str, list[int]]]:
     # The shapes of refs are not among the numbers.
-    for value in call.equation.params.values():
-        for body in nested_jaxprs(value):
-            for equation, _ in iter_equations(body):
-                literals = [v.val for v in equation.invars if hasattr(v, "val")]
-                found = [int(v) for v in literals if isinstance(v, (int, np.integer)) and not isinstance(v, bool)]
-                found += [
-                    int(v) for v in literals if isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype.kind in "iu"
-                ]
-                if isinstance(trips := equation.params.get("length"), int):
-                    found.append(trips)
-                for variable in equation.outvars:
-                    if type(variable.aval).__name__ == "ShapedArray":
-                        found += [n for n in variable.aval.shape if isinstance(n, int)]
-                yield primitive_name(equation), found
+    for equation, _ in equations_in(call.equation):
+        literals = [v.val for v in equation.invars if hasattr(v, "val")]
+        found = [int(v) for v in literals if isinstance(v, (int, np.integer)) and not isinstance(v, bool)]
+        found += [int(v) for v in literals if isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype.kind in "iu"]
+        if isinstance(trips := equation.params.get("length"), int):
+            found.append(trips)
+        for variable in equation.outvars:
+            if type(variable.aval).__name__ == "ShapedArray":
+                found += [n for n in variable.aval.shape if isinstance(n, int)]
+        yield primitive_name(equation), found
 
 
 # The shapes of a kernel's outputs as formulas of dims, from how they change with the length of each dim.

@@ -2,14 +2,15 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kerneltest.trace.jax_compat.jaxprs import Equation, Jaxpr
+from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.source_lines import line_of_function, line_of_nested
+from kerneltest.trace.primitives import inner_jaxprs, primitive_of
 from kerneltest.trace.rewrite import is_plain_call, padded_shape
 from kerneltest.trace.tracing import Call, Traced
-from kerneltest.trace.walk import nested_jaxprs, primitive_name
+from kerneltest.trace.walk import equations_in, primitive_name
 
 _SHORT_BLOCK = 16  # elements per iteration of a loop whose number of iterations is unknown
 
@@ -17,8 +18,7 @@ _SHORT_BLOCK = 16  # elements per iteration of a loop whose number of iterations
 # simulator runs each step in Python, for all programs at once.
 _COPIED, _COMPUTED, _STEP = 2e-9, 4e-9, 15e-6
 
-# XLA's CPU backend handles masked elements one by one: each costs as much as 50 others.
-_MASKED, _MASKED_COST = frozenset({"masked_load", "masked_swap", "load", "store"}), 50
+_MASKED_COST = 50  # XLA's CPU backend handles masked elements one by one: each costs as much as so many others
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +66,18 @@ def _count_body(equations: Sequence[Equation], unknown: float) -> tuple[float, f
     steps = computed = 0.0
     for equation in equations:
         iterations = {"scan": equation.params.get("length", 1), "while": unknown}.get(primitive_name(equation), 1)
-        inner = [jaxpr for value in equation.params.values() for jaxpr in nested_jaxprs(value)]
+        inner = list(inner_jaxprs(equation))
         for jaxpr in inner:
             more, elements = _count_body(jaxpr.eqns, unknown)
             steps, computed = steps + iterations * more, computed + iterations * elements
         if not inner:
             shapes = (getattr(v.aval, "shape", ()) for v in equation.outvars)
-            times = _MASKED_COST if primitive_name(equation) in _MASKED else 1
+            times = _MASKED_COST if "mask" in primitive_of(equation).parts else 1
             steps, computed = steps + 1, computed + times * sum(map(math.prod, shapes))
     return steps, computed
 
 
 # Source lines at which a kernel reads and writes, for tools that report an access without its line.
-
-_READS = frozenset(
-    "get load masked_load copy_gmem_to_smem async_copy_gmem_to_smem atomic_rmw atomic_cas addupdate async_load".split()
-)
-_WRITES = frozenset(
-    """swap store masked_swap masked_store copy_smem_to_gmem async_copy_smem_to_gmem atomic_rmw atomic_cas addupdate
-    async_store""".split()
-)
 
 
 def device_name(name: str) -> str:
@@ -95,7 +87,7 @@ def device_name(name: str) -> str:
 
 def definition_line(call: Call) -> str:
     """`FILE:LINE` at which a kernel is defined, or ""."""
-    return next(filter(None, map(line_of_function, _bodies(call))), "")
+    return next(filter(None, map(line_of_function, inner_jaxprs(call.equation))), "")
 
 
 def access_lines(call: Call, access: str) -> tuple[str, ...]:
@@ -105,20 +97,9 @@ def access_lines(call: Call, access: str) -> tuple[str, ...]:
       call: the kernel's.
       access: `read` or `write`.
     """
-    primitives = {"read": _READS, "write": _WRITES}.get(access, frozenset())
-    found = (line for body in _bodies(call) for line in _lines(body, primitives, []))
-    return tuple(dict.fromkeys(filter(None, found)))
-
-
-def _bodies(call: Call) -> list[Jaxpr]:
-    return [body for value in call.equation.params.values() for body in nested_jaxprs(value)]
-
-
-def _lines(jaxpr: Jaxpr, primitives: frozenset[str], enclosing: list[Equation]) -> Iterator[str]:
-    for equation in jaxpr.eqns:
-        path = [*enclosing, equation]
-        if primitive_name(equation) in primitives:
-            yield line_of_nested(path)
-        for value in equation.params.values():
-            for inner in nested_jaxprs(value):
-                yield from _lines(inner, primitives, path)
+    lines = (
+        line_of_nested([*within[1:], equation])
+        for equation, within in equations_in(call.equation)
+        if (access == "read" and primitive_of(equation).reads) or (access == "write" and primitive_of(equation).writes)
+    )
+    return tuple(dict.fromkeys(filter(None, lines)))

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, Literal, Var
+from kerneltest.trace.primitives import inner_jaxprs
 from kerneltest.trace.rewrite import Rule, inline_equations, is_plain_call, rewrite_jaxpr, rewrite_params
 from kerneltest.trace.tracing import Call
-from kerneltest.trace.walk import nested_jaxprs, new_variable, primitive_name
+from kerneltest.trace.walk import new_variable, primitive_name
 
 
 def reverse_grids() -> Rule:
@@ -89,8 +90,7 @@ def rewrite_for_interpreter(call: Call, changed: Mapping[str, Any]) -> Equation:
       call: to interpret.
       changed: the parameters that select the interpreter, in place of the call's own.
     """
-    bodies = [body for value in call.equation.params.values() for body in nested_jaxprs(value)]
-    smallest = min((size for body in bodies for size in _group_sizes(body)), default=1)
+    smallest = min((size for body in inner_jaxprs(call.equation) for size in _group_sizes(body)), default=1)
 
     def rule(equation: Equation) -> list[Equation] | None:
         if _is_copy_out(equation, predicated=True):
@@ -107,9 +107,8 @@ def _group_sizes(jaxpr: Jaxpr) -> Iterator[int]:
     """Yields the least number of copies in each group of copies to global memory."""
     copies = 0
     for equation in jaxpr.eqns:
-        for value in equation.params.values():
-            for inner in nested_jaxprs(value):
-                yield from _group_sizes(inner)
+        for inner in inner_jaxprs(equation):
+            yield from _group_sizes(inner)
         copies += _is_copy_out(equation, predicated=False)
         if primitive_name(equation) == "commit_group" or equation.params.get("commit_group"):
             yield copies

@@ -1,7 +1,7 @@
 """Index maps that select a block outside of its array, for which an interpreter substitutes another block."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,10 +14,10 @@ from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
 from kerneltest.trace.batched_interpreter.memory_rules import OperandLeaf, operand_leaves
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, ClosedJaxpr, Equation, Jaxpr
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Jaxpr, open_jaxpr
 from kerneltest.trace.jax_compat.source_lines import line_of, line_of_function
 from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError
-from kerneltest.trace.primitives import inner_jaxprs
+from kerneltest.trace.primitives import Kind, access_parts, inner_jaxprs, kind_of
 from kerneltest.trace.rewrite import is_plain_call
 from kerneltest.trace.tracing import Call, Traced, call_of
 from kerneltest.trace.walk import primitive_name, unconditional_equations
@@ -66,8 +66,7 @@ class ArrayBlock:
     @cached_property
     def index_map(self) -> Jaxpr:
         """The open jaxpr from the program's numbers and the prefetched scalars to an index for each axis."""
-        whole = self.mapping.index_map_jaxpr
-        return whole.jaxpr if isinstance(whole, ClosedJaxpr) else whole
+        return open_jaxpr(self.mapping.index_map_jaxpr)
 
     @property
     def line(self) -> str:
@@ -77,7 +76,7 @@ class ArrayBlock:
     @property
     def reads_scalars(self) -> bool:
         """Returns whether its index map reads prefetched scalars."""
-        return any(primitive_name(equation) == "get" for equation in self.index_map.eqns)
+        return any(kind_of(equation) is Kind.READ for equation in self.index_map.eqns)
 
     @cached_property
     def ranges(self) -> tuple[IndexRange, ...]:
@@ -124,19 +123,11 @@ def blocks_of(equation: Equation, *, copied: bool) -> list[ArrayBlock]:
     ]
 
 
-# The index of the operand that is the mask.
-_MASKS: Mapping[str, int] = {"masked_load": 2, "masked_swap": 3, "atomic_rmw": 3}
-_PLAIN = frozenset({"get", "swap", "addupdate", "atomic_cas"})
-
-
 def _accessed(equations: Iterable[tuple[Equation, list[int | None]]]) -> Iterator[int]:
     """Yields the numbers of the references that are read or written without a mask."""
     for equation, operands in equations:
-        name = primitive_name(equation)
-        plain = name in _PLAIN or (
-            name in _MASKS and equation.params["args_tree"].unflatten(equation.invars)[_MASKS[name]] is None
-        )
-        if plain and operands[0] is not None:
+        parts = access_parts(equation)
+        if parts is not None and parts.mask is None and operands[0] is not None:
             yield operands[0]
 
 

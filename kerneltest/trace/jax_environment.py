@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from kerneltest.trace.jax_compat.jaxprs import Equation, Jaxpr
+from kerneltest.trace.primitives import primitive_of
 from kerneltest.trace.tracing import device_problem
 from kerneltest.trace.walk import iter_equations, primitive_name
 
@@ -53,8 +54,6 @@ PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
 # XLA's older loop emitter, gone in JAX 0.11, takes LLVM less than half the time. Its tanh is 6.4 ulps off and its cbrt
 # 15 (benchmarks/function_errors.py), where 5.5 is allowed.
 _PLAIN_LOOPS = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}
-_INACCURATE_IN_PLAIN_LOOPS = frozenset({"cbrt", "tanh"})
-
 
 _MANY = 1024  # programs above which running takes longer than compiling
 
@@ -70,9 +69,7 @@ def fast_compile_options(jaxpr: Jaxpr) -> dict[str, Any]:
     """
     if any(_programs(each) > _MANY for each, _ in iter_equations(jaxpr) if primitive_name(each) == "pallas_call"):
         return {}
-    inaccurate = bool(_PLAIN_LOOPS) and any(
-        primitive_name(each) in _INACCURATE_IN_PLAIN_LOOPS for each, _ in iter_equations(jaxpr)
-    )
+    inaccurate = bool(_PLAIN_LOOPS) and any(primitive_of(each).fused_only for each, _ in iter_equations(jaxpr))
     return {**PORTABLE_OPTIONS, **({} if inaccurate else _PLAIN_LOOPS)}
 
 

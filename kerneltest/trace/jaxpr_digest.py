@@ -19,18 +19,15 @@ from kerneltest.trace.jax_compat.jaxprs import (
     Jaxpr,
     Literal,
     OpenJaxpr,
+    consts_of,
     is_of_pallas,
+    open_jaxpr,
 )
-from kerneltest.trace.walk import iter_equations, nested_jaxprs, primitive_name, scan_counts
+from kerneltest.trace.primitives import ACCESSES, Kind, kind_of, parameter_jaxprs, primitive_of
+from kerneltest.trace.walk import iter_equations, primitive_name, scan_counts
 
 # Where code was written, and values that objects remember once they were asked for.
 _IGNORED = frozenset("debug_info source_info name_and_src_info src_info traceback _hash".split())
-
-# Primitives with Python functions that run only when they are differentiated or batched.
-_RULES = frozenset("custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call".split())
-
-# Primitives that run code outside of the jaxpr, in addition to callbacks.
-_FOREIGN = frozenset("debug_print ffi_call infeed outfeed".split())
 
 # Effects of reading and writing the kernel's own memory, and of naming an axis; those of Pallas count too.
 _HARMLESS = frozenset("ReadEffect WriteEffect AccumEffect NamedAxisEffect".split())
@@ -59,7 +56,7 @@ def jaxpr_fingerprint(jaxpr: ClosedJaxpr, *, approximate: bool = False) -> Finge
 @reads(ClosedJaxpr, OpenJaxpr)
 def _read_jaxpr(value: Any, reader: Reader) -> None:
     with _names_only(reader):
-        jaxpr = getattr(value, "jaxpr", value)  # since JAX 0.12, an open one is closed as well
+        jaxpr = open_jaxpr(value)
         if not reader.meets_again("jaxpr", jaxpr):
             for effect in jaxpr.effects:
                 kind = type(effect)
@@ -72,7 +69,7 @@ def _read_jaxpr(value: Any, reader: Reader) -> None:
             reader.note("returns")
             for atom in jaxpr.outvars:
                 _read_atom(atom, reader)
-        reader.add_all("constants", getattr(value, "consts", ()))
+        reader.add_all("constants", consts_of(value))
 
 
 @contextmanager
@@ -86,15 +83,15 @@ def _names_only(reader: Reader) -> Iterator[None]:
 
 
 def _read_equation(equation: Equation, reader: Reader) -> None:
-    name = str(equation.primitive.name)
-    if "callback" in name or name in _FOREIGN:
-        raise NotReusableError(f"it runs code outside of JAX ({name})")
-    reader.note(f"do {name}")
+    primitive = primitive_of(equation)
+    if primitive.kind is Kind.FOREIGN:
+        raise NotReusableError(f"it runs code outside of JAX ({primitive.name})")
+    reader.note(f"do {primitive.name}")
     for key in sorted(equation.params):
         value = equation.params[key]
         if key in _IGNORED:
             continue
-        if name in _RULES and is_code(value):
+        if primitive.rules and is_code(value):
             reader.omits.add(RULES)
             continue
         reader.note(key)
@@ -131,8 +128,6 @@ def _read_jax_array(value: Any, reader: Reader) -> None:
 #
 # Two signatures of a kernel mostly consist of equations of the same kinds, though no two of their jaxprs are alike.
 
-# Primitives that read or write a part of an array.
-_ACCESSES = frozenset("get swap addupdate masked_load masked_swap load store atomic_rmw".split())
 # Parameters that are lengths and positions. Numbers in others, such as axes, are of one kind only if they are equal.
 _LENGTHS = frozenset("shape sizes slice_sizes new_sizes start_indices limit_indices length".split())
 _LARGEST_AXIS = 7
@@ -151,11 +146,11 @@ def equation_kinds(jaxpr: ClosedJaxpr | Jaxpr) -> frozenset[Hashable]:
 def _kinds(equation: Equation) -> Iterator[Hashable]:
     name, parameters = primitive_name(equation), equation.params
     plain = tuple((key, _plain(value, key in _LENGTHS)) for key, value in sorted(parameters.items()))
-    if any(True for value in parameters.values() for _ in nested_jaxprs(value)):  # whose equations follow
+    if any(True for _ in parameter_jaxprs(equation)):  # whose equations follow
         yield name, plain, scan_counts(parameters) if name == "scan" else ()
     else:
         yield name, plain, tuple(map(_type, equation.invars)), tuple(map(_type, equation.outvars))
-    if name in _ACCESSES:
+    if kind_of(equation) in ACCESSES:
         array, *others = (getattr(each.aval, "shape", ()) for each in (*equation.invars, *equation.outvars))
         for other in others:
             pairs = zip(array[::-1], other[::-1], strict=False)  # an access may select one index of the leading axes
@@ -171,7 +166,7 @@ def _block_kinds(block: BlockMapping) -> Iterator[Hashable]:
         yield axis, type(kind).__name__, _fit(length, getattr(kind, "block_size", kind))
     index_map = block.index_map_jaxpr
     yield from equation_kinds(index_map)
-    opened = getattr(index_map, "jaxpr", index_map)
+    opened = open_jaxpr(index_map)
     programs = {variable: place for place, variable in enumerate(opened.invars)}
     yield tuple(
         programs.get(each, "computed") if not isinstance(each, Literal) else _type(each) for each in opened.outvars

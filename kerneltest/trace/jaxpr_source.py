@@ -20,6 +20,7 @@ from jax.extend.core import primitives
 
 from kerneltest.core.targets import Target
 from kerneltest.trace.inlined_jaxpr import JaxprBody, JaxprStep, is_literal, iter_steps
+from kerneltest.trace.primitives import Kind, kind_of, primitive_named, primitive_of
 from kerneltest.trace.walk import scan_counts
 
 Variable = Any  # a variable or a literal of a jaxpr, whose classes JAX keeps private
@@ -37,12 +38,8 @@ def _no_source(value: object) -> str:
 def literal(value: object, other: Callable[[Any], str] = _no_source) -> str:
     """Returns the source of a plain value: None, a number, text, or a dict, list or tuple of plain values.
 
-    Args:
-      value: the value.
-      other: returns the source of an object that is not plain.
-
     Raises:
-      NoSourceError: an object is not plain, and there is no `other`.
+      NoSourceError: an object is not plain, and no `other` returns its source.
     """
     if value is None or type(value) in (bool, int, str):
         return ascii(value)
@@ -58,8 +55,8 @@ def literal(value: object, other: Callable[[Any], str] = _no_source) -> str:
     return other(value)
 
 
+# Returns the source of an equation's parameter: a plain value, a dtype, or an object that `jax.lax` names.
 def _parameter(value: Any) -> str:
-    """Returns the source of an equation's parameter: a plain value, a dtype, or an object that `jax.lax` names."""
     return literal(value, _object)
 
 
@@ -84,10 +81,8 @@ def _keywords(params: Params) -> str:
     return "".join(f", {name}={_parameter(value)}" for name, value in params.items())
 
 
-# Spelling: primitives whose public function has another name, or takes other arguments.
+# Spelling: primitives whose public function takes other arguments.
 
-_IOTA = ("dtype", "shape", "dimension")
-_RENAMED = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not"}
 _SPELLED: Mapping[str, Callable[[list[str], Params], str]] = {
     "program_id": lambda x, p: f"pl.program_id({p['axis']})",
     "num_programs": lambda x, p: f"pl.num_programs({p['axis']})",
@@ -104,15 +99,13 @@ _SPELLED: Mapping[str, Callable[[list[str], Params], str]] = {
 }
 _SHAPE_PARAMETERS = frozenset({"shape", "new_sizes", "limit_indices", "slice_sizes", "sizes"})
 _ACCESS_OPTIONS = ("cache_modifier", "eviction_policy", "is_volatile")
-_WRITES = frozenset({"swap", "masked_swap", "addupdate", "atomic_rmw", "atomic_cas"})
-_PROGRAMS = frozenset({"program_id", "num_programs"})
 
 
+# Returns a call of the public function for a primitive, or of the primitive itself if there is no function.
 def _call(primitive: Any, name: str, operands: list[str], params: Params) -> str:
-    """Returns a call of the public function for a primitive, or of the primitive itself if there is no function."""
     if name in _SPELLED:
         return _SPELLED[name](operands, params)
-    name = _RENAMED.get(name, name.replace("-", "_"))
+    name = primitive_named(name).lax
     if (chosen := _keyword_parameters(name, len(operands), params)) is not None:
         return f"lax.{name}({', '.join(operands)}{_keywords(chosen)})"
     public = next((n for n in dir(primitives) if getattr(primitives, n) is primitive), "")
@@ -121,8 +114,8 @@ def _call(primitive: Any, name: str, operands: list[str], params: Params) -> str
     return f"primitives.{public}.bind({', '.join(operands)}{_keywords(params)})"
 
 
+# Returns the keyword arguments for `jax.lax.NAME` after its operands; None if it does not take these.
 def _keyword_parameters(name: str, operands: int, params: Params) -> Params | None:
-    """Returns the keyword arguments for `jax.lax.NAME` after its operands; None if it does not take these."""
     signature = _signature(name)
     try:
         taken = signature.bind_partial(*range(operands)).arguments if signature is not None else {}
@@ -149,13 +142,8 @@ def _is_default(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and bool(value == default))
 
 
+# Writes operations, in which the lengths of axes may be replaced.
 class _Writer:
-    """Writes operations, in which the lengths of axes may be replaced.
-
-    Attributes:
-      names: of the variables written so far.
-    """
-
     def __init__(self, lengths: Mapping[int, int]) -> None:
         self.names: dict[Variable, str] = {}
         self._lengths = lengths
@@ -203,8 +191,8 @@ class _Writer:
         names = ["_" if value is None else self._name(value) for value in values]
         return f"({', '.join(names)}{',' * (len(names) == 1)})"
 
+    # Returns the definitions of the functions that a step calls, then the step in the last line.
     def _lines(self, step: JaxprStep) -> list[str]:
-        """Returns the definitions of the functions that a step calls, then the step in the last line."""
         params, operands, bodies, number = step.equation.params, step.operands, step.bodies, next(self._steps)
         match step.name:
             case "cond":
@@ -250,14 +238,13 @@ class _Writer:
         write: Callable[[Any], str],
         returned: Any,
     ) -> list[str]:
-        """Returns the function of a body, which takes its arguments apart and returns what `write` makes of results."""
         self._assign_names(body.arguments)
         lines = [f"{self._tuple(part)} = {given}" for given, part in taken.items()]
         lines += [*self.block(body.steps), f"return {write(returned)}"]
         return [f"def {head}:", *(f"    {line}" for line in lines)]
 
+    # Returns an operation without a body as an assignment to its results.
     def _statement(self, step: JaxprStep) -> str:
-        """Returns an operation without a body as an assignment to its results."""
         params, operands, name = step.equation.params, step.operands, self._name
         match step.name:
             case "get":
@@ -297,13 +284,13 @@ class _Writer:
         is_shape = {key: key in _SHAPE_PARAMETERS and isinstance(value, tuple) for key, value in params.items()}
         return {key: resize(value) if is_shape[key] else value for key, value in params.items()}
 
+    # Returns the keyword arguments of a load or a store: operands that are not None, and parameters.
     def _options(self, params: Params, **operands: Variable) -> str:
-        """Returns the keyword arguments of a load or a store: operands that are not None, and parameters."""
         keywords = "".join(f", {name}={self._name(value)}" for name, value in operands.items() if value is not None)
         return keywords + _keywords({name: params[name] for name in _ACCESS_OPTIONS if params.get(name)})
 
+    # Returns the source of an index, as in brackets or as a tuple.
     def _index(self, ref: Variable, transforms: Any, *, as_tuple: bool = False) -> str:
-        """Returns the source of an index, as in brackets or as a tuple."""
         if not transforms:
             return "..."
         if len(transforms) > 1 or type(transforms[0]).__name__ != "NDIndexer":
@@ -311,8 +298,8 @@ class _Writer:
         axes = [self._axis(i, n, as_tuple=as_tuple) for i, n in zip(transforms[0].indices, ref.aval.shape, strict=True)]
         return f"({', '.join(axes)},)" if as_tuple else ", ".join(axes)
 
+    # Returns the source of an int, a `Slice` or an operand.
     def _axis(self, index: Any, length: int, *, as_tuple: bool) -> str:
-        """Returns the source of an int, a `Slice` or an operand."""
         if type(index).__name__ != "Slice":
             return str(int(index)) if isinstance(index, (int, np.integer)) else self._name(index)
         start, size, stride = index.start, index.size, index.stride
@@ -360,20 +347,14 @@ def lowering_script(
     """Returns operations of one body as a script that raises JAX's error when it lowers them.
 
     Values that the operations take from elsewhere become inputs of the script's kernel, as whole arrays, and their
-    results become outputs. All names are new.
-
-    Args:
-      steps: the operations, in order.
-      target: to lower for.
-      grid: of the kernel, for operations that use the number of a program.
-      lengths: replacements for lengths of axes, wherever these occur.
+    results become outputs. All names are new. `lengths` replaces lengths of axes, wherever these occur.
 
     Raises:
       NoSourceError: an operation or an array cannot be written in public JAX.
     """
     writer = _Writer(lengths)
     taken, defined = _free_variables(steps)
-    changed = {id(step.operands[0]) for step in iter_steps(steps) if step.name in _WRITES}
+    changed = {id(step.operands[0]) for step in iter_steps(steps) if primitive_of(step.equation).writes}
     inputs = [variable for variable in taken if not (_is_ref(variable) and id(variable) in changed)]
     outputs = [variable for variable in taken if _is_ref(variable) and id(variable) in changed]
     body: list[str] = []
@@ -387,7 +368,7 @@ def lowering_script(
     for variable, name in zip(defined, outs, strict=False):
         body.append(f"{name}_ref[...] = {writer.names[variable]}")
         refs.append(name)
-    uses_program = any(step.name in _PROGRAMS for step in iter_steps(steps))
+    uses_program = any(kind_of(step.equation) is Kind.PROGRAM for step in iter_steps(steps))
     code = _CODE.format(
         settings="jax.enable_x64(True), " if jax.config.read("jax_enable_x64") else "",
         refs=", ".join(f"{name}_ref" for name in refs),
@@ -404,7 +385,6 @@ def lowering_script(
 
 
 def _names(*names: str) -> Iterator[str]:
-    """Yields these names, then the last one with numbers."""
     yield from names
     yield from (f"{names[-1]}{i}" for i in itertools.count(1))
 
@@ -413,8 +393,8 @@ def _is_ref(variable: Variable) -> bool:
     return hasattr(variable.aval, "inner_aval")
 
 
+# Returns the variables that operations take from outside, and those that they define but do not take.
 def _free_variables(steps: Sequence[JaxprStep]) -> tuple[list[Variable], list[Variable]]:
-    """Returns the variables that operations take from outside, and those that they define but do not take."""
     outside: dict[Variable, None] = {}
     taken: set[Variable] = set()
 

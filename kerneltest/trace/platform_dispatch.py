@@ -16,8 +16,9 @@ from kerneltest.trace.jax_compat.abstract_devices import answer_for_devices
 from kerneltest.trace.jax_compat.jaxprs import Equation, Jaxpr, dialect_of, dialect_of_operation
 from kerneltest.trace.jax_compat.patches import report_platform
 from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.primitives import inner_jaxprs
 from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
-from kerneltest.trace.walk import iter_equations, nested_jaxprs, primitive_name
+from kerneltest.trace.walk import equations_in, iter_equations, primitive_name
 
 # Tried in turn for an implementation with a Pallas call.
 PLATFORMS = ("cuda", "tpu-v5e", "rocm")
@@ -183,20 +184,15 @@ def _evidence(equation: Equation) -> Iterator[tuple[str, str]]:
                 yield dialect, f"{name} is {DIALECT_MODULES[dialect]}.{type(item).__name__}"
     if count := getattr(equation.params.get("grid_mapping"), "num_index_operands", 0):
         yield "mosaic_tpu", f"{count} scalar argument{'s are' if count > 1 else ' is'} prefetched"
-    bodies = [body for value in equation.params.values() for body in nested_jaxprs(value)]
-    for body in bodies:
+    for body in inner_jaxprs(equation):
         names = list(getattr(body.debug_info, "arg_names", None) or ())
         for number, variable in enumerate(body.invars):
             space = getattr(variable.aval, "memory_space", None)
             if dialect := dialect_of(space):
                 name = names[number] if len(names) == len(body.invars) else ""
                 yield dialect, f"{name or f'argument {number}'} is in {DIALECT_MODULES[dialect]}.{space!r}"
-    for body in bodies:
-        for inner, _ in iter_equations(body):
-            if dialect := dialect_of_operation(inner):
-                line = line_of(inner.source_info)
-                place = f" ({line})" if line else ""
-                yield (
-                    dialect,
-                    f"{primitive_name(inner)} is from {DIALECT_MODULES[dialect]}{place}",
-                )
+    for inner, _ in equations_in(equation):
+        if dialect := dialect_of_operation(inner):
+            line = line_of(inner.source_info)
+            place = f" ({line})" if line else ""
+            yield dialect, f"{primitive_name(inner)} is from {DIALECT_MODULES[dialect]}{place}"

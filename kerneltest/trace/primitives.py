@@ -54,12 +54,10 @@ class Kind(Enum):
 
 
 CONTROL = frozenset({Kind.LOOP, Kind.BRANCH})
-MOVES = frozenset({Kind.MOVE, Kind.FILL})
+MOVES = frozenset({Kind.MOVE, Kind.FILL, Kind.PLACEMENT, Kind.MESH_CAST})
 ACCESSES = frozenset({Kind.READ, Kind.WRITE, Kind.UPDATE, Kind.ATOMIC})
 # Kinds that compute nothing themselves; equations that are nested in them may.
-_TRANSPARENT = (
-    MOVES | ACCESSES | CONTROL | {Kind.SORT, Kind.CALL, Kind.KERNEL, Kind.PROGRAM, Kind.PLACEMENT, Kind.MESH_CAST}
-)
+_TRANSPARENT = MOVES | ACCESSES | CONTROL | {Kind.SORT, Kind.CALL, Kind.KERNEL, Kind.PROGRAM}
 _READING = frozenset({Kind.READ, Kind.UPDATE, Kind.ATOMIC})
 _WRITING = frozenset({Kind.WRITE, Kind.UPDATE, Kind.ATOMIC})
 
@@ -123,7 +121,7 @@ def _rows(kind: Kind, names: str, **fields: Any) -> Iterator[Primitive]:
     fields.setdefault("writes", kind in _WRITING)
     mistaken = tuple(fields.pop("mistaken_for", "").split())
     for name in names.split():
-        own = {"words": name, "lax": name, **fields}
+        own = {"words": name, "lax": name.replace("-", "_"), **fields}
         yield Primitive(name, kind, mistaken_for=mistaken, **own)
 
 
@@ -294,7 +292,7 @@ def primitive_named(name: str) -> Primitive:
     """The row of a primitive, by its name; of kind `UNKNOWN`, or `FOREIGN` for a callback, if there is none."""
     if name in PRIMITIVES:
         return PRIMITIVES[name]
-    return Primitive(name, Kind.FOREIGN if "callback" in name else Kind.UNKNOWN, words=name, lax=name)
+    return Primitive(name, Kind.FOREIGN if "callback" in name else Kind.UNKNOWN, words=name, lax=name.replace("-", "_"))
 
 
 def primitive_of(equation: Equation) -> Primitive:
@@ -307,12 +305,17 @@ def kind_of(equation: Equation) -> Kind:
     return primitive_of(equation).kind
 
 
-def inner_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
-    """Yields the jaxprs among the parameters of an equation, as open ones."""
+def parameter_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
+    """Yields the jaxprs among the parameters of an equation, open or closed."""
     for value in equation.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(item, (ClosedJaxpr, OpenJaxpr)):
-                yield open_jaxpr(item)
+                yield item
+
+
+def inner_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
+    """Yields the jaxprs among the parameters of an equation, as open ones."""
+    return map(open_jaxpr, parameter_jaxprs(equation))
 
 
 def called_jaxpr(equation: Equation) -> Jaxpr | None:
@@ -323,10 +326,8 @@ def called_jaxpr(equation: Equation) -> Jaxpr | None:
     """
     if kind_of(equation) is not Kind.CALL:
         return None
-    for value in equation.params.values():
-        if isinstance(value, (ClosedJaxpr, OpenJaxpr)) and len(open_jaxpr(value).invars) == len(equation.invars):
-            return value
-    return None
+    found = parameter_jaxprs(equation)
+    return next((jaxpr for jaxpr in found if len(open_jaxpr(jaxpr).invars) == len(equation.invars)), None)
 
 
 class AccessParts(NamedTuple):

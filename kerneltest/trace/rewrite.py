@@ -23,9 +23,8 @@ from kerneltest.trace.jax_compat.jaxprs import (
     Var,
     dialect_of,
 )
-from kerneltest.trace.walk import PALLAS_PRIMITIVES, new_variable, primitive_name
-
-EMPTY = frozenset({"empty", "empty2"})
+from kerneltest.trace.primitives import Kind, access_parts, kind_of
+from kerneltest.trace.walk import new_variable, primitive_name
 
 # From an equation to those that replace it; None to keep it and rewrite the jaxprs nested in it.
 Rule = Callable[[Equation], Sequence[Equation] | None]
@@ -70,9 +69,9 @@ def interpret_calls(interpret: bool) -> Rule:
     poison_empty = fill_empty(Fill(nan=True))
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
-        if interpret and primitive_name(equation) in EMPTY:
+        if interpret and kind_of(equation) is Kind.EMPTY:
             return poison_empty(equation)
-        if primitive_name(equation) not in PALLAS_PRIMITIVES or "interpret" not in equation.params:
+        if kind_of(equation) is not Kind.KERNEL or "interpret" not in equation.params:
             return None
         return [equation.replace(params={**rewrite_params(equation.params, rule), "interpret": interpret})]
 
@@ -83,7 +82,7 @@ def fill_empty(fill: _ChooseFill) -> Rule:
     """Fills every `jax.lax.empty` with `fill`: it is zeros on the CPU, and the old content of memory on a device."""
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
-        if primitive_name(equation) not in EMPTY:
+        if kind_of(equation) is not Kind.EMPTY:
             return None
         (result,) = equation.outvars
         return inline_equations(lambda: jnp.full(result.aval.shape, fill(np.dtype(result.aval.dtype))), [], [result])
@@ -103,14 +102,14 @@ def fill_padding(fill: _ChooseFill) -> Rule:
     def lanes(equation: Equation) -> Sequence[Equation] | None:
         if primitive_name(equation) != "masked_load":
             return None
-        _, _, mask, other = equation.params["args_tree"].unflatten(equation.invars)
-        if mask is None or other is not None:
+        parts = access_parts(equation)
+        if parts is None or parts.mask is None or parts.other is not None:
             return None
         (loaded,) = equation.outvars
         raw = new_variable(loaded)
         return [
             equation.replace(outvars=[raw]),
-            *inline_equations(lambda m, v: jnp.where(m, v, fill(np.dtype(v.dtype))), [mask, raw], [loaded]),
+            *inline_equations(lambda m, v: jnp.where(m, v, fill(np.dtype(v.dtype))), [parts.mask, raw], [loaded]),
         ]
 
     return rule

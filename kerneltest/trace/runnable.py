@@ -14,9 +14,9 @@ from jax.extend.core import jaxpr_as_fun
 from kerneltest.trace.jax_compat import patches
 from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Params, dialect_of
 from kerneltest.trace.jax_environment import fast_compile_options
+from kerneltest.trace.primitives import Kind, primitive_named
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr, rewrite_params
 from kerneltest.trace.tracing import Call, Traced
-from kerneltest.trace.walk import PALLAS_PRIMITIVES
 
 
 def runnable(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
@@ -60,7 +60,7 @@ def run_eagerly(function: Callable[..., Any], *, interpret: bool) -> Callable[..
 
 def _eager_parameters(primitive: str, params: Params, *, interpret: bool) -> dict[str, Any]:
     chosen = rewrite_params(params, interpret_calls(interpret))
-    if primitive in PALLAS_PRIMITIVES and "interpret" in chosen:
+    if primitive_named(primitive).kind is Kind.KERNEL and "interpret" in chosen:
         chosen["interpret"] = interpret
     # A function that the kernel jits itself, without options.
     if interpret and chosen.get("compiler_options_kvs") == ():

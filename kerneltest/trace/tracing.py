@@ -20,7 +20,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
-from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, Literal, OpenJaxpr
+from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, Literal, consts_of, open_jaxpr
 from kerneltest.trace.jax_compat.patches import keep_jax_frames, widen_float_names
 from kerneltest.trace.jax_compat.source_lines import package_line, user_line
 from kerneltest.trace.local_kernels import NotLocalError, localize, shard_maps
@@ -35,6 +35,7 @@ from kerneltest.trace.platform_dispatch import (
     resolve_platform,
     simulate_platform,
 )
+from kerneltest.trace.primitives import Kind, parameter_jaxprs, primitive_of
 from kerneltest.trace.walk import (
     has_narrow_products,
     has_reduced_dots,
@@ -42,7 +43,6 @@ from kerneltest.trace.walk import (
     iter_calls,
     iter_equations,
     named_dot_dtype,
-    primitive_name,
     rounds_explicitly,
 )
 
@@ -389,9 +389,6 @@ def kernel_device(platform: str) -> Any:
 # Part of the key of `jax.jit`'s traces, so that a trace with wide names is not taken for one without.
 _traced_in_float64 = jax.make_user_context(default_value=None)
 
-# Equations that come and go with dtypes.
-_DTYPES_ONLY = frozenset({"convert_element_type", "jit", "pjit", "closed_call"})
-
 # A constant of float32 with at most three binary digits, such as 1, 0.75 or 10, is taken for what its author wrote. One
 # in two million of those that were rounded has as few, or one in 32 if it was rounded to bfloat16 before.
 _FEW_DIGITS = 2**3
@@ -425,22 +422,21 @@ def _widened(name: str) -> str:
 
 
 def _operations(traced: Traced) -> Iterator[str]:
-    names = (primitive_name(equation) for equation, _ in iter_equations(traced.jaxpr.jaxpr))
-    return (name for name in names if name not in _DTYPES_ONLY)
+    """Yields the names of its operations but for calls and casts, which come and go with dtypes."""
+    found = (primitive_of(equation) for equation, _ in iter_equations(traced.jaxpr.jaxpr))
+    return (primitive.name for primitive in found if primitive.kind not in (Kind.CALL, Kind.CAST))
 
 
 def _constants(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[Any]:
     """Yields the constants of a jaxpr, at any depth."""
     outer = jax.core.Tracer  # what a nested jaxpr takes from the one around it
-    yield from (each for each in getattr(jaxpr, "consts", ()) if not isinstance(each, outer))
-    opened = getattr(jaxpr, "jaxpr", jaxpr)
+    yield from (const for const in consts_of(jaxpr) if not isinstance(const, outer))
+    opened = open_jaxpr(jaxpr)
     atoms = [*opened.outvars, *(operand for equation in opened.eqns for operand in equation.invars)]
     yield from (atom.val for atom in atoms if isinstance(atom, Literal))
     for equation in opened.eqns:
-        for value in equation.params.values():
-            for inner in value if isinstance(value, (tuple, list)) else (value,):
-                if isinstance(inner, (ClosedJaxpr, OpenJaxpr)):
-                    yield from _constants(inner)
+        for inner in parameter_jaxprs(equation):
+            yield from _constants(inner)
 
 
 def _may_be_rounded(constant: Any) -> bool:

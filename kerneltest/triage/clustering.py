@@ -84,14 +84,7 @@ _SHARP = 0.3  # share of a signature's structural cases that a wrong formula fai
 def cluster_by_cause(
     findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
 ) -> list[FindingCluster]:
-    """Clusters wrong values and memory faults by cause, case by case on all backends that ran it.
-
-    Args:
-      findings: wrong values and memory faults of one pairing.
-      records: all records of the pairing.
-      blocks: the kernel's block length by dim, in elements.
-      most_basic: the most basic level at which each signature fails.
-    """
+    """Clusters one pairing's wrong values and memory faults by cause, case by case on all backends that ran it."""
     of_memory = [pair for pair in findings if is_memory(pair[0]) or pair[1].effect in UNORDERED]
     memory = _merge_nested(cluster_by(of_memory, lambda symptom: symptom.kind))
     causes = []

@@ -4,7 +4,7 @@ import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import or_
@@ -17,12 +17,7 @@ from kerneltest.triage.symptoms import Level, Symptom
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features of a signature that conditions can refer to.
-
-    Attributes:
-      lengths: by dim.
-      options: the dtype, under "dtype", and the value of each static argument.
-    """
+    """The lengths of a signature by dim, its dtype (as "dtype") and its static arguments, which conditions refer to."""
 
     lengths: Mapping[str, int]
     options: Mapping[str, StaticValue]
@@ -48,6 +43,12 @@ class Condition:
     failing: int
     fulfilled: int
     tried: int
+
+    @classmethod
+    def unknown(cls, failing: Sized, passing: Sized) -> "Condition":
+        """Returns that no condition separates what fails from what passes."""
+        count = len(failing) + len(passing)
+        return cls("", len(failing), count, count)
 
     @property
     def exact(self) -> bool:
@@ -81,9 +82,8 @@ def signature_condition(
       unsure: signatures in which another failure may hide this one; of two conditions that are as good, the one that
         fewer of them fulfil is stated.
     """
-    count = len(failing) + len(passing)
     if not failing or not passing:
-        return Condition("", len(failing), count, count)
+        return Condition.unknown(failing, passing)
     fitting: list[tuple[int, int, int, str, int]] = []  # exceptions, cost, unsure ones, words, exceptions as bits
     covered, unsure = (
         [each for each in more if each.lengths.keys() == failing[0].lengths.keys()]  # a proof has none
@@ -105,10 +105,11 @@ def signature_condition(
         telling = together == 2 or alone - both > 1  # some far-fetched term excludes any single signature
         if telling and (both, together) < (left, cost):
             left, cost, words = both, together, f"{one[3]} and {other[3]}"
-    is_told = left <= MOST_EXCEPTIONS * (len(failing) + left) and _is_believable(cost, len(failing), count, left)
+    count, fulfilled = len(failing) + len(passing), len(failing) + left
+    is_told = left <= MOST_EXCEPTIONS * fulfilled and _is_believable(cost, len(failing), count, left)
     if (not is_told or cost > _OF_PRODUCTS) and (product := _product_condition(failing, passing, covered)).words:
         return product
-    return Condition(words if is_told else "", len(failing), len(failing) + left if is_told else count, count)
+    return Condition(words, len(failing), fulfilled, count) if is_told else Condition.unknown(failing, passing)
 
 
 def _product_condition(
@@ -116,12 +117,11 @@ def _product_condition(
 ) -> Condition:
     # A kernel may flatten two axes.
     count, terms = len(failing) + len(passing), list(_terms_of_products(failing[0].lengths))
-    if len(terms) / math.comb(count, len(failing)) > _CHANCES[_OF_PRODUCTS]:
-        return Condition("", len(failing), count, count)  # one of so many might hold by chance
-    for term in terms:
+    by_chance = len(terms) / math.comb(count, len(failing)) > _CHANCES[_OF_PRODUCTS]
+    for term in () if by_chance else terms:
         if all(map(term.holds, [*failing, *covered])) and not any(map(term.holds, passing)):
             return Condition(term.words, len(failing), len(failing), count)
-    return Condition("", len(failing), count, count)
+    return Condition.unknown(failing, passing)
 
 
 def two_conditions(
@@ -181,7 +181,11 @@ MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a 
 def _terms(signatures: Sequence[Features], blocks: Mapping[str, int]) -> Iterator[_Term]:
     first = signatures[0]
     for name in first.options:
-        yield from _terms_of_option(name, list(dict.fromkeys(each.options[name] for each in signatures)))
+        values = list(dict.fromkeys(each.options[name] for each in signatures))
+        for value in values:
+            yield _Term(f"{name} is {value}", partial(_has_option, name, value), 0)
+        for value in values if len(values) > 2 else ():
+            yield _Term(f"{name} is not {value}", partial(_lacks_option, name, value), 1)
     for name in first.lengths:
         lengths = sorted({each.lengths[name] for each in signatures})
         yield from _terms_of_length(name, lengths, blocks.get(name, 0))
@@ -191,16 +195,9 @@ def _terms(signatures: Sequence[Features], blocks: Mapping[str, int]) -> Iterato
             yield from _terms_of_two(one, other, blocks)
 
 
-def _terms_of_option(name: str, values: Sequence[StaticValue]) -> Iterator[_Term]:
-    for value in values:
-        yield _Term(f"{name} is {value}", partial(_has_option, name, value), 0)
-    for value in values if len(values) > 2 else ():
-        yield _Term(f"{name} is not {value}", partial(_lacks_option, name, value), 1)
-
-
 def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[_Term]:
     def term(words: str, test: Callable[[int], bool], cost: int) -> _Term:
-        return _Term(f"{name} is {words}", partial(_length, name, test), cost)
+        return _Term(f"{name} is {words}", lambda features: test(features.lengths[name]), cost)
 
     if block > 1:
         yield term(f"not a multiple of its block, {block}", lambda n: bool(n % block), 0)
@@ -263,10 +260,6 @@ def _lacks_option(name: str, value: StaticValue, features: Features) -> bool:
     return features.options[name] != value
 
 
-def _length(name: str, test: Callable[[int], bool], features: Features) -> bool:
-    return test(features.lengths[name])
-
-
 def _is_no_power(length: int) -> bool:
     return length < 1 or bool(length & (length - 1))
 
@@ -294,27 +287,26 @@ def input_condition(
       failing, passing: the special values among each case's inputs.
       covered: those of further failing cases, such as on other backends, which must fulfil it and are not counted.
     """
-    count = len(failing) + len(passing)
-    none = Condition("", len(failing), count, count)
     bad, good, more = ([frozenset(_with_general(each)) for each in cases] for cases in (failing, passing, covered))
-    if not bad or not good:
-        return none
-    common = sorted(frozenset.intersection(*bad, *more), key=_preference)
+    common = sorted(frozenset.intersection(*bad, *more), key=_preference) if bad and good else ()
     if not common:
-        return none
+        return Condition.unknown(failing, passing)
     best = min(common, key=lambda found: sum(found in each for each in good))
     others: Sequence[frozenset[SpecialInput]] = [each for each in good if best in each]
     words = best.text()
     lacking, without = _lacked(best, [*bad, *more], others)
     if lacking is not None:
         words, others = f"{words} and {lacking.text_of_absence()}", without
-    left = len(others)
-    if (
-        left > MOST_EXCEPTIONS * (len(failing) + left)
-        or ((len(failing) + left) / count) ** len(failing) > _CHANCE_OF_A_VALUE
-    ):
-        return none
-    return Condition(words, len(failing), len(failing) + left, count)
+    return _unless_by_chance(words, failing, passing, len(others), MOST_EXCEPTIONS, _CHANCE_OF_A_VALUE)
+
+
+def _unless_by_chance(
+    words: str, failing: Sized, passing: Sized, exceptions: int, most_exceptions: float, most_chance: float
+) -> Condition:
+    count, fulfilled = len(failing) + len(passing), len(failing) + exceptions
+    if exceptions > most_exceptions * fulfilled or (fulfilled / count) ** len(failing) > most_chance:
+        return Condition.unknown(failing, passing)
+    return Condition(words, len(failing), fulfilled, count)
 
 
 def _lacked(
@@ -372,18 +364,12 @@ class _Range:
 
     def text(self) -> str:
         low, high = (f"{2.0 ** (binade + LOWEST):.4g}" for binade in (self.first, self.last + 1))
-        if self.last == _COUNT - 1:
-            words = {"": f"of magnitude {low} or more", "+": f"of {low} or more", "-": f"of -{low} or less"}[self.sign]
-        elif self.first == 0:
-            words = {"": f"of magnitude below {high}", "+": f"between 0 and {high}", "-": f"between -{high} and 0"}[
-                self.sign
-            ]
-        else:
-            words = {
-                "": f"of magnitude {low} to {high}",
-                "+": f"from {low} to {high}",
-                "-": f"from -{high} to -{low}",
-            }[self.sign]
+        above, below, between = {
+            "": (f"of magnitude {low} or more", f"of magnitude below {high}", f"of magnitude {low} to {high}"),
+            "+": (f"of {low} or more", f"between 0 and {high}", f"from {low} to {high}"),
+            "-": (f"of -{low} or less", f"between -{high} and 0", f"from -{high} to -{low}"),
+        }[self.sign]
+        words = above if self.last == _COUNT - 1 else below if self.first == 0 else between
         return f"{self.argument} holds a number {words}"
 
 
@@ -400,10 +386,8 @@ def magnitude_condition(
       smallest: the smallest failing case.
       covered: further failing cases, such as on other backends, which must fulfil it and are not counted.
     """
-    count = len(failing) + len(passing)
-    none = Condition("", len(failing), count, count)
     if not failing or not passing:
-        return none
+        return Condition.unknown(failing, passing)
     fitting = []
     known = [[_masks(each) for each in cases] for cases in ([*failing, *covered], passing)]
     for (argument, sign), own in _masks(smallest).items():
@@ -413,12 +397,9 @@ def magnitude_condition(
                 left = sum(number for mask, number in good.items() if mask & each.bits)
                 fitting.append((left, not each.is_open, bool(sign), each.last - each.first, each.text()))
     if not fitting:
-        return none
+        return Condition.unknown(failing, passing)
     left, *_, words = min(fitting)
-    fulfilled = len(failing) + left
-    if left > _MOST_EXCEPTIONS * fulfilled or (fulfilled / count) ** len(failing) > _CHANCE_OF_A_RANGE:
-        return none
-    return Condition(words, len(failing), fulfilled, count)
+    return _unless_by_chance(words, failing, passing, left, _MOST_EXCEPTIONS, _CHANCE_OF_A_RANGE)
 
 
 def _masks(record: Record) -> Mapping[tuple[str, str], int]:

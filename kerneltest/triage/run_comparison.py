@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import starmap
 from pathlib import Path
 
 from kerneltest.core.verdicts import GroupName, Verdict
@@ -73,13 +74,7 @@ class Change:
 def cell_changes(
     run: str, cell: CellKey, old: Sequence[Record], new: Sequence[Record], factor: float
 ) -> Iterator[Change]:
-    """Yields the changes of one cell, those of the whole cell first.
-
-    Args:
-      run, cell: to which the records belong.
-      old, new: the cell's records; none if a run lacks the cell.
-      factor: growth of a bound's fraction above which it is reported.
-    """
+    """Yields the changes of a cell, those of the whole cell first; `factor` is the growth of error / bound to tell."""
 
     def change(kind: str, record: Record, before: str, after: str) -> Change:
         return Change(kind, run, cell, record.signature, record.target, before, after, record.message)
@@ -162,11 +157,9 @@ def _cases(records: Sequence[Record]) -> Mapping[tuple[Hashable, int], Record]:
 
 def case_identity(record: Record) -> Hashable:
     """Returns the part of a case that is the same in every run."""
-    return record.cell, None if record.group == GroupName.DRAWN else (_signature(record), record.target)
-
-
-def _signature(record: Record) -> tuple[frozenset[tuple[str, Hashable]], ...]:
-    return tuple(frozenset[tuple[str, Hashable]](p.items()) for p in (record.dims, record.dtypes, record.statics))
+    parts: tuple[Mapping[str, Hashable], ...] = (record.dims, record.dtypes, record.statics)
+    signature = tuple(frozenset(part.items()) for part in parts)
+    return record.cell, None if record.group == GroupName.DRAWN else (signature, record.target)
 
 
 def _wholes(records: Sequence[Record]) -> Mapping[Verdict, Record]:
@@ -215,6 +208,12 @@ def suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
 
     Ids decide only if cases do not: an id counts suspects with the same symptom, so it can shift.
     """
+    run_of = {id(row.record): row.run for row in old.rows}
+
+    def first_start(suspect: Suspect) -> str:
+        starts = {old.runs[run_of[id(record)]].plan.started for record in suspect.findings if id(record) in run_of}
+        return min(filter(None, starts), default="")
+
     before, after = suspects_in_overlay(old), suspects_in_overlay(new)
     asked, asks = ([frozenset(map(case_identity, each.findings)) for each in side] for side in (before, after))
     common = _common(asked, asks)
@@ -231,7 +230,7 @@ def suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
             earlier[j] = named[place]
     known = {*earlier.values(), *(i for (i, _), count in common.items() if count > _SAME * len(asked[i]))}
     changes = [
-        SuspectChange(SuspectFate.STILL_THERE, suspect, _first_start(old, before[earlier[j]]))
+        SuspectChange(SuspectFate.STILL_THERE, suspect, first_start(before[earlier[j]]))
         if j in earlier
         else SuspectChange(SuspectFate.NEW, suspect)
         for j, suspect in enumerate(after)
@@ -255,12 +254,6 @@ def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hasha
         for each in questions:
             holders.setdefault(each, []).append(i)
     return Counter((i, j) for j, questions in enumerate(asks) for each in questions for i in holders.get(each, ()))
-
-
-def _first_start(merged: Overlay, suspect: Suspect) -> str:
-    mine = set(map(id, suspect.findings))
-    starts = {merged.runs[row.run].plan.started for row in merged.rows if id(row.record) in mine}
-    return min(filter(None, starts), default="")
 
 
 FACTOR = 2.0
@@ -318,7 +311,7 @@ def compare_runs(
     unlike = tuple(
         f"{name}: {line}" if name else line
         for name in before.keys() & after.keys()
-        for line in _unlike(before[name], after[name])
+        for line in starmap("{}: {} before, {} now".format, plan_differences(before[name].plan, after[name].plan))
     )
     if unlike and not allow_unlike:
         raise DiffError(
@@ -396,10 +389,6 @@ def _tolerance_changes(name: str, old: RunRecords | None, new: RunRecords | None
         was, now = (side[pairing].declaration.get("tolerance", "") for side in (before, after))
         if was and now and was != now:
             yield Change("tolerance", name, CellKey(pairing, ANY, ANY, ANY), "*", "", was, now)
-
-
-def _unlike(old: RunRecords, new: RunRecords) -> Iterator[str]:
-    yield from (f"{name}: {before} before, {after} now" for name, before, after in plan_differences(old.plan, new.plan))
 
 
 def _problems(run: RunRecords) -> Iterator[str]:

@@ -244,13 +244,7 @@ def _inputs(record: Record) -> tuple[str, str, Mapping[str, str]] | None:
 def find_suspects(
     records: Iterable[Record], blocks: Mapping[str, Mapping[str, int]], smallest: Iterable[Reproducer] = ()
 ) -> tuple[Suspect, ...]:
-    """Gathers findings into suspects, pairing by pairing, the most telling suspect first.
-
-    Args:
-      records: all records of one run, or of several runs of the same plan.
-      blocks: by pairing, the kernel's block length by dim, in elements.
-      smallest: the smallest cases that were found for some findings.
-    """
+    """Gathers findings into suspects, pairing by pairing, the most telling first; block lengths are in elements."""
     by_pairing: dict[str, list[Record]] = {}
     for record in records:
         if record.case:
@@ -275,11 +269,6 @@ def suspects_in_overlay(merged: Overlay) -> tuple[Suspect, ...]:
     return find_suspects((row.record for row in in_order), blocks, smallest)
 
 
-def _smallest(findings: Iterable[Record], known: Mapping[tuple[str, str, str], Reproducer]) -> Reproducer | None:
-    found = [known[key] for each in findings if (key := (each.pairing, each.backend, each.case)) in known]
-    return min(found, key=lambda each: (each.fault is None, each.nontrivial), default=None)
-
-
 def _of_pairing(
     pairing: str, records: Sequence[Record], blocks: Mapping[str, int], known: Mapping[tuple[str, str, str], Reproducer]
 ) -> list[Suspect]:
@@ -293,7 +282,8 @@ def _of_pairing(
         *merge_device_diagnostics(cluster_by(exceptions, lambda symptom: symptom.cause)),
     ]
     make = functools.partial(_suspect, pairing, records=records, blocks=blocks, most_basic=most_basic, known=known)
-    suspects = _merge_same(clusters, make, _interpreted(records))
+    interpreted = {r.case for r in records if r.tier is Tier.INTERPRET and r.verdict.is_judgement}
+    suspects = _merge_same(clusters, make, interpreted)
     suspects.sort(key=lambda suspect: (_ORDER.index(suspect.level), -len(suspect.findings)))
     seen: Counter[tuple[Level, Effect, str]] = Counter()
     found = []
@@ -324,10 +314,6 @@ def _merge_same(
     return [suspect for _, suspect, _ in apart]
 
 
-def _interpreted(records: Sequence[Record]) -> Collection[str]:
-    return {record.case for record in records if record.tier is Tier.INTERPRET and record.verdict.is_judgement}
-
-
 _ORDER = (Level.STRUCTURE, Level.SPECIAL, Level.PRECISION, Level.INVARIANT, Level.BUILD, Level.BROKEN)
 
 
@@ -343,22 +329,22 @@ def _suspect(
     findings = tuple(record for record, _ in cluster.findings)
     backend = Counter(record.backend for record in findings).most_common(1)[0][0]
     here = [r for r in records if r.backend == backend and r.verdict.is_judgement]
-    failing = {record.signature for record in findings if record.backend == backend}
-    reproducer = _smallest(findings, known)
-    covered = [*findings, *([reproducer.record] if reproducer is not None else [])]
     mine = [record for record in findings if record.backend == backend]
+    failing, bad = {record.signature for record in mine}, {record.case for record in mine}
+    reproduced = [known[key] for r in findings if (key := (r.pairing, r.backend, r.case)) in known]
+    reproducer = min(reproduced, key=lambda found: (found.fault is None, found.nontrivial), default=None)
+    covered = [*findings, *([reproducer.record] if reproducer is not None else [])]
     tried = signatures_tried(here, mine, cluster.level, most_basic)
-    bad = {record.case for record in findings if record.backend == backend}
+    failing_here = [r for r in here if r.case in bad]
     good = [record for record in here if record.signature in failing and record.verdict.is_green]
     effect, subject = cluster.kind
     inputs = input_condition(
-        [r.special_inputs for r in here if r.case in bad],
+        [r.special_inputs for r in failing_here],
         [r.special_inputs for r in good],
         [r.special_inputs for r in covered if r.special_inputs],
     )
     is_special = bool(inputs.words)
     if not is_special and reproducer is not None and effect not in OF_ROUNDING:
-        failing_here = [r for r in here if r.case in bad]
         inputs = magnitude_condition(failing_here, good, reproducer.record, [r for r in findings if r.magnitudes])
     return Suspect(
         id="",

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from kerneltest.backends import workers
 from kerneltest.backends.codegen import reduction, triton_compiler
 from kerneltest.backends.codegen import tiers as gpu_tiers
 from kerneltest.backends.lowering_errors import lowering_failure, match_rule, user_place
 from kerneltest.backends.tpu import errors, tiers
+from kerneltest.core import children
 from kerneltest.core.details import Crashed, DeviceLost, Hung, NotBuilt, Raised, Stage, Unavailable
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.verdicts import Verdict
 from kerneltest.extensions.lowering_map.probe import messages
-from kerneltest.extensions.sanitizer import sanitized_process
+from kerneltest.extensions.sanitizer import processes
 from kerneltest.report.text.lines import for_markdown, lines_for_terminal
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter, tpu_interpreter
 
@@ -23,7 +23,7 @@ LENGTH, SECONDS = 30_000, 0.15  # of processor time, for what takes a few millis
 
 
 def _sanitizer_records(text: str) -> Any:
-    return list(sanitized_process._parse_records(text, "memcheck"))
+    return list(processes._parse_records(text, "memcheck"))
 
 
 READERS: dict[str, Callable[[str], Any]] = {
@@ -42,7 +42,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "a place in a compiler's text": user_place,
     "words of a lowering error": reduction._words,
     "float64 instructions": triton_compiler._DOUBLE.findall,
-    "the last words of a child": workers._last_words,
+    "the last words of a child": children._last_words,
     "the interpreter of Mosaic GPU kernels": lambda text: mosaic_gpu_interpreter._failure(text, None),
     "its races": lambda text: mosaic_gpu_interpreter._failure(f"RACE DETECTED\n  read of {text}", None),
     "its accesses outside": lambda text: mosaic_gpu_interpreter._failure(f"IndexError: read of {text}", None),

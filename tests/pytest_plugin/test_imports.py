@@ -71,7 +71,7 @@ NAMED = {
     "kerneltest.declare.oracle_for": 2,
     "kerneltest.declare.pairing": 1,
     "kerneltest.extensions": 1,
-    "kerneltest.extensions.sanitizer.sanitizer_child": 1,
+    "kerneltest.extensions.sanitizer.child": 1,
     "kerneltest.extensions.watch.preloaded": 1,
     "kerneltest.reproduce": 1,
     "kerneltest.report": 1,

@@ -39,13 +39,7 @@ class ReducedProgram:
 
 
 def reduce_program(traced: Traced, target: Target, failure: Failure, seconds: float = 5.0) -> ReducedProgram | None:
-    """Returns the smallest part of a kernel's jaxpr that still fails to lower with the same error.
-
-    Args:
-      traced: the kernel.
-      target: that it was lowered for.
-      failure: of that lowering.
-      seconds: the time limit, after which the smallest part so far is returned.
+    """Returns the smallest part of a kernel's jaxpr that still does not lower, after `seconds` at most.
 
     Returns:
       None if the kernel lowers or fails with another error, if no part fails by itself (because of a parameter of the
@@ -72,8 +66,8 @@ Part = tuple[JaxprStep, ...]
 Equation = Any  # jax.core.JaxprEqn, which JAX keeps private
 
 
+# Returns the first Pallas call that does not lower and JAX's exception, if that is the cause of `failure`.
 def _failing_call(traced: Traced, target: Target, failure: Failure) -> tuple[Call, BaseException] | None:
-    """Returns the first Pallas call that does not lower and JAX's exception, if that is the cause of `failure`."""
     if "mosaic_gpu" in traced.dialects:
         return None
     for call in traced.calls:
@@ -85,7 +79,6 @@ def _failing_call(traced: Traced, target: Target, failure: Failure) -> tuple[Cal
 
 
 def _is_same(one: Failure, other: Failure) -> bool:
-    """Checks whether JAX raised the same error for two kernels."""
     return one.verdict is other.verdict and _error_of(one.detail) == _error_of(other.detail)
 
 
@@ -100,8 +93,8 @@ def _error_of(detail: Detail) -> tuple[object, ...]:
 _LONGEST = 1000  # characters of an error that are compared
 
 
+# Returns the words of JAX's error, without numbers, quoted names, shapes, brackets, and the dump after it.
 def _words(text: str) -> frozenset[str]:
-    """Returns the words of JAX's error, without numbers, quoted names, shapes, brackets, and the dump after it."""
     said = re.sub(r'"[^"]*"|(?<=<)(?:\d+x)+', "", "\n".join(text.splitlines()[:2])[:_LONGEST])
     brackets = 1
     while brackets:
@@ -109,10 +102,9 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"[A-Za-z]\w*", said))
 
 
+# The properties of an error to preserve: its class, its words, and the primitive that was being lowered.
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """The properties of an error to preserve: its class, its words, and the primitive that was being lowered."""
-
     error: type[BaseException]
     words: frozenset[str]
     primitive: str
@@ -123,20 +115,17 @@ class _Kind:
         return cls(type(error), _words(exception_text(error)), primitive_name(path[-1]) if path else "")
 
 
+# Yields parts of a kernel that may fail by themselves. First the failing equation with more and more of the steps that
+# it depends on, then the same for the loop or conditional around it, and so on. A lowering rule may lower equations of
+# its own, so the failing equation is the last one of `path` that belongs to the kernel.
 def _starts(body: JaxprBody, path: Sequence[Equation]) -> Iterator[Part]:
-    """Yields parts of a kernel that may fail by themselves.
-
-    First the failing equation with more and more of the steps that it depends on, then the same for the loop or
-    conditional around it, and so on. A lowering rule may lower equations of its own, so the failing equation is the
-    last one of `path` that belongs to the kernel.
-    """
     places = (_enclosing_steps(body, equation) for equation in reversed(path))
     for steps, at in next(filter(None, places), []):
         yield from _slices(steps, at)
 
 
+# Returns the steps and the index in them of an equation, then of each equation around it, from the inside out.
 def _enclosing_steps(body: JaxprBody, failing: Equation) -> list[tuple[Part, int]]:
-    """Returns the steps and the index in them of an equation, then of each equation around it, from the inside out."""
     for at, step in enumerate(body.steps):
         if step.equation is failing:
             return [(body.steps, at)]
@@ -146,8 +135,8 @@ def _enclosing_steps(body: JaxprBody, failing: Equation) -> list[tuple[Part, int
     return []
 
 
+# Yields a step, then that with the steps that define its operands, then with those that define theirs, ...
 def _slices(steps: Part, at: int) -> Iterator[Part]:
-    """Yields a step, then that with the steps that define its operands, then with those that define theirs, ..."""
     source = {result: i for i, step in enumerate(steps) for result in step.results if result is not None}
     chosen, new = {at}, {at}
     while new:
@@ -156,17 +145,9 @@ def _slices(steps: Part, at: int) -> Iterator[Part]:
         chosen |= new
 
 
+# Tries parts of a kernel, each as the script that users would get.
 @dataclass(frozen=True, slots=True)
 class _ReductionSearch:
-    """Tries parts of a kernel, each as the script that users would get.
-
-    Attributes:
-      target: to lower for.
-      grid: of the kernel.
-      kind: of the error to preserve.
-      end: the time limit, by the monotonic clock.
-    """
-
     target: Target
     grid: tuple[int, ...]
     kind: _Kind
@@ -217,8 +198,8 @@ def _size(steps: Part) -> int:
     return sum(1 for _ in iter_steps(steps))
 
 
+# Yields a part without some steps: their results become inputs, or an operand of a single one takes its place.
 def _drop(part: Part, dropped: Sequence[JaxprStep]) -> Iterator[Part]:
-    """Yields a part without some steps: their results become inputs, or an operand of a single one takes its place."""
     smaller = _remove(part, {id(step) for step in dropped}, {})
     if smaller:
         yield smaller
@@ -230,8 +211,6 @@ def _drop(part: Part, dropped: Sequence[JaxprStep]) -> Iterator[Part]:
 
 
 def _remove(steps: Part, dropped: Collection[int], instead: Mapping[Variable, Variable]) -> Part:
-    """Returns the steps that are not dropped, at any depth, with operands replaced as `instead` says."""
-
     def read(values: Sequence[Variable]) -> tuple[Variable, ...]:
         return tuple(v if is_literal(v) else instead.get(v, v) for v in values)
 
@@ -250,7 +229,6 @@ def _remove(steps: Part, dropped: Collection[int], instead: Mapping[Variable, Va
 
 
 def _lengths(part: Part) -> set[int]:
-    """Returns the lengths of all axes of a part's operands and results, but 1."""
     variables = (v for step in iter_steps(part) for v in (*step.operands, *step.results) if v is not None)
     return {n for v in variables for n in getattr(v.aval, "shape", ()) if isinstance(n, int) and n > 1}
 

@@ -23,7 +23,7 @@ from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_te
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.runnable import call_as_function, runnable
 from kerneltest.trace.tracing import Call, Traced
-from kerneltest.trace.walk import iter_equations, nested_jaxprs, primitive_name
+from kerneltest.trace.walk import equations_in, primitive_name
 
 # Limits of GPU code: the size of a launch, and counts of 32 bits.
 
@@ -54,8 +54,7 @@ def check_counts(call: Call) -> None:
     Raises:
       Failure: with the call, the number and the line.
     """
-    inner = (jaxpr for value in call.equation.params.values() for jaxpr in nested_jaxprs(value))
-    for equation, _ in (each for jaxpr in inner for each in iter_equations(jaxpr)):
+    for equation, _ in equations_in(call.equation):
         count = equation.params["length"] if primitive_name(equation) == "scan" else 0
         if count > _INT32:
             words = (
@@ -67,13 +66,7 @@ def check_counts(call: Call) -> None:
 
 
 def check_launch(name: str, grid: Sequence[int], warps: int, target: Target) -> None:
-    """Checks whether a lowered kernel can be launched.
-
-    Args:
-      name: of the kernel.
-      grid: the numbers of programs along x, y and z.
-      warps: per program, whose threads lie along x.
-      target: to launch it on.
+    """Checks whether a lowered kernel can be launched: its programs along x, y and z, with `warps` each along x.
 
     Raises:
       Failure: with the axis, its programs and the target's limit.
@@ -211,14 +204,7 @@ class LoweredKernel:
 
 
 def lower(traced: Traced, target: Target) -> tuple[LoweredKernel, ...]:
-    """Lowers every Pallas call of a kernel for a target.
-
-    Returns:
-      The lowered calls, in order.
-
-    Raises:
-      Failure: with the call, the primitive that has no rule, the user's line and advice.
-    """
+    """Lowers every Pallas call of a kernel for a target, in order; see `LowerTier.lower`."""
     if "mosaic_gpu" in traced.dialects:
         # Its calls are surrounded by operations on references, so the whole function is lowered at once.
         shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]

@@ -35,12 +35,7 @@ _DOUBLE = re.compile(
 
 
 class CompileError(Exception):
-    """An error of the compiler.
-
-    Attributes:
-      verdict: as kerneltest names it.
-      amounts: `needed` and `available` bytes of a resource that is exceeded; empty if they are unknown.
-    """
+    """An error of the compiler: its verdict, and the `needed` and `available` bytes of a resource, if known."""
 
     def __init__(self, verdict: str, message: str, **amounts: int) -> None:
         super().__init__(message)
@@ -50,16 +45,7 @@ class CompileError(Exception):
 def compile_kernel(
     text: str, *, platform: str, arch: int | str, warp: int, warps: int, stages: int, shared_memory: int
 ) -> tuple[dict[str, int], str]:
-    """Compiles one kernel.
-
-    Args:
-      text: Triton IR as MLIR text.
-      platform, arch, warp, shared_memory: of the target; the last in bytes.
-      warps, stages: from the kernel's compiler parameters.
-
-    Returns:
-      Facts (registers per thread, bytes of shared memory, of stack and of spilled registers, matrix and float64
-      instructions) and the assembly.
+    """Compiles Triton IR, as MLIR text, for a target with so many bytes of shared memory; returns facts and assembly.
 
     Raises:
       CompileError: with verdict `resource_exceeded` or `compile_error`.
@@ -115,11 +101,9 @@ def _check_shared(needed: int, available: int) -> None:
         )
 
 
+# Returns the bytes of shared memory that are allocated; 0 if unknown. Runs the pass that allocates them on a copy of
+# the module, since LLVM takes minutes for a block that is too large.
 def _shared_memory(module: Any, backend: Any, options: Any, folder: Path) -> int:
-    """Returns the bytes of shared memory that are allocated; 0 if unknown.
-
-    Runs the pass that allocates them on a copy of the module, since LLVM takes minutes for a block that is too large.
-    """
     from triton._C.libtriton import amd, ir, nvidia, passes
 
     path = folder / "copy.ttgir"
@@ -141,8 +125,8 @@ def _shared_memory(module: Any, backend: Any, options: Any, folder: Path) -> int
     return int(copy.get_int_attr("ttg.shared") or 0)
 
 
+# Assembles PTX and returns the report of `ptxas -v`.
 def _assemble(ptx: str, arch: int, folder: Path) -> str:
-    """Assembles PTX and returns the report of `ptxas -v`."""
     from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
 
     source = folder / "kernel.ptx"

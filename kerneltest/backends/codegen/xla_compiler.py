@@ -11,15 +11,7 @@ from kerneltest.core.children import answer_requests
 
 
 def compile_module(module: bytes, target: str) -> str:
-    """Compiles one module.
-
-    Args:
-      module: StableHLO as bytecode.
-      target: the GPU, as the text of XLA's GpuTargetConfigProto.
-
-    Returns:
-      The optimised module as HLO text.
-    """
+    """Compiles StableHLO bytecode for a GPU, the text of XLA's GpuTargetConfigProto; returns optimised HLO as text."""
     from kerneltest.trace.jax_compat.abstract_devices import compile_for_device, described_gpu
 
     executable = compile_for_device(module, described_gpu(target))

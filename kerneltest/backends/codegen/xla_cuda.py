@@ -80,9 +80,9 @@ class XlaCompile(Backend):
         return {"jax-cuda13-plugin": metadata.version("jax-cuda13-plugin")}
 
 
+# Returns why XLA cannot compile even a copy, or "".
 @functools.cache
 def _problem() -> str:
-    """Returns why XLA cannot compile even a copy, or ""."""
     try:
         _compile(lambda x: [x], (ShapeDtype((1,), np.dtype(np.float32)),))
     except Failure as failure:
@@ -90,12 +90,8 @@ def _problem() -> str:
     return ""
 
 
+# Lowers a function and compiles it for the H200, or returns the optimised HLO from the cache.
 def _compile(function: Callable[..., Any], inputs: Sequence[ShapeDtype]) -> str:
-    """Lowers a function and compiles it for the H200, or returns the optimised HLO from the cache.
-
-    Raises:
-      Failure: the compiler's error, its death or its timeout.
-    """
     shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in inputs]
     try:
         with abstract_platform("cuda"):

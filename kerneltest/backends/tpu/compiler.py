@@ -28,16 +28,11 @@ _BUNDLES = re.compile(r"total scheduled bundles:\s+(\d+)")
 
 
 def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]:
-    """Compiles one module.
-
-    Args:
-      module: StableHLO as bytecode.
-      topology: as `get_topology_desc` takes it: `v5e:2x2`.
-      folder: where libtpu writes its dumps of kernels.
+    """Compiles StableHLO bytecode for a topology, as `get_topology_desc` takes it: `v5e:2x2`.
 
     Returns:
       The bytes of VMEM and SMEM of the kernels, scheduled bundles of instructions, and bytes moved from and to main
-      memory.
+      memory, from libtpu's dumps in `folder`.
     """
     from kerneltest.trace.jax_compat.abstract_devices import compile_for_topology
 
@@ -60,8 +55,8 @@ def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]
     return {"VMEM": used["vmem"], "SMEM": used["smem"], "bundles": bundles, "bytes accessed": moved}
 
 
+# Yields the dumps of kernels, but not of the program around them.
 def _kernel_dumps(folder: Path) -> Iterator[Path]:
-    """Yields the dumps of kernels, but not of the program around them."""
     for path in folder.iterdir():
         name = path.name.partition("-")[2]
         if path.suffix == ".txt" and not name.startswith(("TLP", "<")):

@@ -117,26 +117,24 @@ def _tile_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*others, -(-rows // SUBLANES) * SUBLANES, -(-lanes // LANES) * LANES)
 
 
+# Returns the length of a block along a dimension; 1 if that is squeezed out.
 def _length(block: Any) -> int:
-    """Returns the length of a block along a dimension; 1 if that is squeezed out."""
     length = getattr(block, "block_size", block)
     return length if isinstance(length, int) else 1
 
 
+# Returns the number of buffers: one if nothing is fetched after the first block.
 def _buffers(block: Any, steps: int) -> int:
-    """Returns the number of buffers: one if nothing is fetched after the first block."""
     requested = getattr(block.pipeline_mode, "buffer_count", None)
     constant = all(isinstance(each, Literal) for each in block.index_map_jaxpr.jaxpr.outvars)
     return requested if isinstance(requested, int) else 1 if steps <= 1 or constant else 2
 
 
 def _in_vmem(aval: Any) -> bool:
-    """Checks whether a reference is to VMEM, the default memory of blocks."""
     return str(getattr(aval, "memory_space", None)).lower().rpartition(".")[2] in ("none", "default", "vmem")
 
 
 def _nearest(name: str, block: str, whole: str) -> str:
-    """Explains a wrong block of two dimensions or more by the nearest block that is allowed."""
     lengths, lengths_of_array = _lengths(block), _lengths(whole)
     nearest = list(lengths)
     for axis, multiple in ((-2, SUBLANES), (-1, LANES)):
@@ -149,14 +147,13 @@ def _nearest(name: str, block: str, whole: str) -> str:
     )
 
 
+# The lengths in JAX's text for a shape; a squeezed dimension is 1 long.
 def _lengths(shape: str) -> tuple[int, ...]:
-    """The lengths in JAX's text for a shape; a squeezed dimension is 1 long."""
     entries = (re.search(r"\d+", each) for each in shape.split(",") if each.strip())
     return tuple(int(found[0]) if found else 1 for found in entries)
 
 
 def _nearest_of_rank_1(multiple: str, least: str, name: str, block: str, whole: str) -> str:
-    """Explains a wrong block of one dimension by the nearest block that is allowed."""
     length, of_array = int(block), int(whole)
     rounded = -(-length // int(multiple)) * int(multiple)
     power = max(1 << (length - 1).bit_length(), int(least))

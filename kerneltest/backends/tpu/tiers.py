@@ -33,13 +33,7 @@ from kerneltest.trace.tracing import Call, Traced, trace_function
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MosaicModule:
-    """One Pallas call in the form that XLA's TPU compiler takes.
-
-    Attributes:
-      call: as the kernel has it.
-      stablehlo: the function around it, as bytecode.
-      mosaic: the modules that it calls, as bytecode.
-    """
+    """One Pallas call as XLA's TPU compiler takes it: the function around it and its modules, as bytecode."""
 
     call: Call
     stablehlo: bytes
@@ -58,14 +52,7 @@ class MosaicModule:
 
 
 def lower(traced: Traced, tpu: Tpu) -> tuple[MosaicModule, ...]:
-    """Lowers every Pallas call of a kernel for a generation.
-
-    Returns:
-      The lowered calls, in order.
-
-    Raises:
-      Failure: with the call, the primitive that has no rule, the user's line and advice.
-    """
+    """Lowers every Pallas call of a kernel for a generation, in order; see `LowerTier.lower`."""
     return tuple(lower_call(call, tpu) for call in traced.calls)
 
 
@@ -159,7 +146,6 @@ def compile_module(module: MosaicModule, tpu: Tpu) -> CompiledCall:
 
 
 def _compile_failure(text: str, module: MosaicModule, tpu: Tpu) -> Failure:
-    """Returns the failure for an error of XLA or Mosaic, with the user's line."""
     if amounts := _vmem_amounts(text):
         return Failure(Verdict.RESOURCE_EXCEEDED, _vmem_exceeded(module, tpu, *amounts), text)
     source = user_place(text) or line_of(module.call.equation.source_info)
@@ -174,8 +160,8 @@ def _compile_failure(text: str, module: MosaicModule, tpu: Tpu) -> Failure:
     return Failure(Verdict.COMPILE_ERROR, NotBuilt(Stage.COMPILE, module.name, "", first, source=source), text)
 
 
+# Returns the bytes of VMEM that XLA says a kernel needs and may use; None if it speaks of something else.
 def _vmem_amounts(text: str) -> tuple[int, int] | None:
-    """Returns the bytes of VMEM that XLA says a kernel needs and may use; None if it speaks of something else."""
     if found := _USED.search(text):
         used, unit, most, of_unit = found.groups()
         return int(float(used) * _UNITS[unit]), int(float(most) * _UNITS[of_unit])
@@ -185,7 +171,6 @@ def _vmem_amounts(text: str) -> tuple[int, int] | None:
 
 
 def _vmem_exceeded(module: MosaicModule, tpu: Tpu, needed: int, allowed: int) -> ResourceExceeded:
-    """Returns the failure of a call that needs more VMEM than it may use, with its arrays and a size that fits."""
     arrays = windows(module.call)
     others = len(arrays) - _MOST_WINDOWS
     parts = "; ".join(map(str, arrays[:_MOST_WINDOWS])) + (f"; and {others} more" if others > 0 else "")

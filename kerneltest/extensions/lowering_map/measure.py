@@ -4,13 +4,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kerneltest.core.children import run_tool
 from kerneltest.core.targets import TARGETS, TPUS
-from kerneltest.extensions.lowering_map.map_model import LoweringMap, MapError, parse_map
+from kerneltest.extensions.lowering_map.model import LoweringMap, MapError, parse_map
 
 OLDEST = (0, 4, 35)
 PYTHON = "3.12"  # JAX 0.4.35 to 0.12 all have wheels for it
@@ -48,7 +48,7 @@ def measure(
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     if jax:
         environment.pop("PYTHONPATH", None)  # its packages would hide those of the other environment
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
+    done = run_tool(command, environment=environment)
     source = f"JAX {jax} with Python {python}" if jax else "this environment"
     if done.returncode:
         raise MapError(f"{source}: {_reason(done.stderr)}")

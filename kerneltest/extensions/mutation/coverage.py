@@ -34,19 +34,14 @@ _Values = Sequence[Any]
 
 @dataclass(frozen=True, slots=True, order=True)
 class CoverageSite:
-    """A place of the kernel's code that has several states.
+    """A place of the kernel's code that has several states."""
 
-    Attributes:
-      file, line, column: the place in the code.
-      what: the site in words, such as `the mask of the load`.
-      states: all of them, such as `on` and `off`.
-    """
-
+    # file, line, column: the place in the code
     file: str
     line: int
     column: int
-    what: str
-    states: tuple[str, ...]
+    what: str  # the site in words, such as `the mask of the load`
+    states: tuple[str, ...]  # all of them, such as `on` and `off`
 
     @property
     def place(self) -> str:
@@ -195,31 +190,21 @@ _SPECIALS = {"NaN": np.isnan, "an infinity": np.isinf}
 
 @dataclass(slots=True)
 class SpecialReach:
-    """The cases in which an input holds a special value.
+    """The cases in which an input holds a special value."""
 
-    Attributes:
-      planned: the number of these cases.
-      reaching: the number of those in which an output holds a NaN (for an infinite input, an infinity or a NaN).
-    """
-
-    planned: int = 0
+    planned: int = 0  # the number of these cases
+    # the number of those in which an output holds a NaN (for an infinite input, an infinity or a NaN)
     reaching: int = 0
 
 
 @dataclass(slots=True)
 class PairingCoverage:
-    """The coverage of a pairing by its planned cases.
+    """The coverage of a pairing by its planned cases."""
 
-    Attributes:
-      cases: number of cases that were evaluated.
-      left_out: why the cases of some signatures could not be evaluated.
-      sites: the states of each site that were seen.
-      specials: by input and special value, the cases with it.
-    """
-
-    cases: int = 0
-    left_out: set[str] = field(default_factory=set)
-    sites: dict[CoverageSite, set[str]] = field(default_factory=dict)
+    cases: int = 0  # number of cases that were evaluated
+    left_out: set[str] = field(default_factory=set)  # why the cases of some signatures could not be evaluated
+    sites: dict[CoverageSite, set[str]] = field(default_factory=dict)  # the states of each site that were seen
+    # by input and special value, the cases with it
     specials: dict[tuple[str, str], SpecialReach] = field(default_factory=dict)
 
     @property
@@ -235,11 +220,6 @@ class PairingCoverage:
 
 def measure_coverage(pairing: Pairing, pairing_id: str, depth: str) -> PairingCoverage:
     """Evaluates the planned cases of values on a kernel, and records what they exercise.
-
-    Args:
-      pairing: the pairing of the kernel.
-      pairing_id: its node id.
-      depth: the depth of the plan.
 
     Raises:
       UnfitPairingError: interpret mode runs none of its cases.

@@ -54,11 +54,7 @@ class TrialEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The first finding of a mutant.
-
-    Attributes:
-      backend, dtype, group, family, signature, verdict: as the case was recorded.
-    """
+    """The first finding of a mutant."""
 
     backend: str
     dtype: str
@@ -70,24 +66,15 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A mutant and its end.
-
-    Attributes:
-      mutant: the mutant.
-      end: how it ended.
-      kill: the first finding; None unless a case found it.
-      cases: the number of cases that ran.
-      seconds: the time that they took.
-      note: why a mutant is invalid; where a survivor differs most; that a mutant ended its process.
-      disregarded: the cases that have a finding in the unchanged kernel, and therefore judge no mutant.
-    """
+    """A mutant and its end."""
 
     mutant: KernelMutant
     end: TrialEnd
-    kill: Kill | None = None
-    cases: int = 0
+    kill: Kill | None = None  # the first finding; None unless a case found it
+    cases: int = 0  # the number of cases that ran
     seconds: float = 0.0
-    note: str = ""
+    note: str = ""  # why a mutant is invalid; where a survivor differs most; that a mutant ended its process
+    # the cases that have a finding in the unchanged kernel, and therefore judge no mutant
     disregarded: tuple[str, ...] = ()
 
 
@@ -102,13 +89,9 @@ _Outputs = list[Array] | None  # of all cases, (cases, *shape) each; None if the
 
 @dataclass(slots=True)
 class SignatureCases:
-    """The cases of one signature, with the outputs of the kernel itself.
+    """The cases of one signature, with the outputs of the kernel itself."""
 
-    Attributes:
-      pairs: the cases, each with its item.
-    """
-
-    pairs: list[tuple[Item, AnyCase]] = field(default_factory=list)
+    pairs: list[tuple[Item, AnyCase]] = field(default_factory=list)  # the cases, each with its item
     _inputs: list[Array] | None = None
     _own: _Outputs = None
     _wide: _Outputs = None
@@ -119,13 +102,6 @@ class SignatureCases:
         self, plain: Cache, original: Traced, mutated: Cache, mutant: Traced, *, with_wide: bool = True
     ) -> Iterator[tuple[tuple[Item, AnyCase], float | None]]:
         """Yields the cases in which a mutant's bits differ, first in its own dtypes and then without rounding.
-
-        Args:
-          plain: the kernel's cache.
-          original: the kernel.
-          mutated: the mutant's cache.
-          mutant: the mutant.
-          with_wide: whether to compare them without rounding too.
 
         Yields:
           A case with its item, and the largest difference relative to the largest result; None if that is unknown.
@@ -174,7 +150,7 @@ def _own(traced: Traced, inputs: Sequence[Array]) -> _Outputs:
 
 
 def _difference(before: Sequence[Array], outputs: Sequence[Array], row: int) -> float:
-    """Returns the largest difference of a case, relative to the largest result; infinite if one is NaN."""
+    # Relative to the largest result; infinite if one is NaN.
     largest = 0.0
     for old, new in zip(before, outputs, strict=True):
         if old[row].tobytes() == new[row].tobytes():
@@ -196,23 +172,16 @@ VALUES = frozenset({GroupName.STRUCTURAL, GroupName.NUMERIC, GroupName.SPECIAL, 
 
 @dataclass(slots=True)
 class KernelCases:
-    """The cases of a pairing in one dtype on one backend, with what its mutants share.
-
-    Attributes:
-      dtype, backend: the dtype and the backend of the cases.
-      traces: the kernel's traces.
-      cache: a cache with the oracle's results.
-      values: the cases of each signature that compare values of the kernel as it is called.
-      others: all other cases, mainly those of invariants.
-      findings: by group and id, whether a case has a finding in the unchanged kernel, if it has run there.
-    """
+    """The cases of a pairing in one dtype on one backend, with what its mutants share."""
 
     dtype: str
     backend: Backend
-    traces: LocatedTraces
-    cache: Cache
+    traces: LocatedTraces  # the kernel's traces
+    cache: Cache  # a cache with the oracle's results
+    # the cases of each signature that compare values of the kernel as it is called
     values: dict[Signature, SignatureCases] = field(default_factory=dict)
-    others: list[tuple[Item, AnyCase]] = field(default_factory=list)
+    others: list[tuple[Item, AnyCase]] = field(default_factory=list)  # all other cases, mainly those of invariants
+    # by group and id, whether a case has a finding in the unchanged kernel, if it has run there
     findings: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def has_finding(self, item: Item, case: AnyCase) -> bool:
@@ -237,36 +206,20 @@ _OF_THE_SAME = 2
 
 @dataclass(slots=True)
 class RunningTrial:
-    """A trial in progress.
-
-    Attributes:
-      mutant: the mutant.
-      kills: the number of mutants found so far, by signature and family.
-      kill: the first finding; None so far.
-      cases: number of cases so far.
-      problem: why the mutant cannot be made or does not run; "" so far.
-      passed: whether a case passed.
-      difference: the largest difference so far, and where it is.
-      same: the ids of cases that have the same bits as the kernel's.
-      is_evaluated: whether its results were compared with the kernel's.
-      is_unknown: whether they could not be compared in some case.
-      deeper: where they differ at the next depth; "" if they do not, or if that is not known.
-      disregarded: the cases that have a finding in the unchanged kernel.
-      started: when it began.
-    """
+    """A trial in progress."""
 
     mutant: KernelMutant
-    kills: Counter[tuple[Signature, str]]
+    kills: Counter[tuple[Signature, str]]  # the number of mutants found so far, by signature and family
     kill: Kill | None = None
-    cases: int = 0
-    problem: str = ""
-    passed: bool = False
-    difference: tuple[float, str] = (0.0, "")
-    same: set[str] = field(default_factory=set)
-    is_evaluated: bool = False
-    is_unknown: bool = False
-    deeper: str = ""
-    disregarded: set[str] = field(default_factory=set)
+    cases: int = 0  # number of cases so far
+    problem: str = ""  # why the mutant cannot be made or does not run; "" so far
+    passed: bool = False  # whether a case passed
+    difference: tuple[float, str] = (0.0, "")  # the largest difference so far, and where it is
+    same: set[str] = field(default_factory=set)  # the ids of cases that have the same bits as the kernel's
+    is_evaluated: bool = False  # whether its results were compared with the kernel's
+    is_unknown: bool = False  # whether they could not be compared in some case
+    deeper: str = ""  # where they differ at the next depth; "" if they do not, or if that is not known
+    disregarded: set[str] = field(default_factory=set)  # the cases that have a finding in the unchanged kernel
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -352,7 +305,6 @@ class RunningTrial:
         return Trial(self.mutant, end, self.kill, self.cases, seconds, note, tuple(sorted(self.disregarded)))
 
     def _conclude(self) -> tuple[TrialEnd, str]:
-        """Returns how the trial ends, and a note about that."""
         if self.kill is not None:
             return TrialEnd.KILLED, ""
         if self.problem or not self.passed:
@@ -368,12 +320,12 @@ class RunningTrial:
 
 
 def _size(signature: Signature) -> int:
-    """Returns the product of a signature's lengths, an estimate of how long its cases take."""
+    # An estimate of how long the cases of a signature take.
     return math.prod(length for _, length in signature.dims)
 
 
 def _reads_indices(traced: Traced) -> bool:
-    """Returns whether an argument holds integers or booleans, on which the addresses of accesses may depend."""
+    # The addresses of accesses may depend on integers and booleans.
     return any(not is_float(leaf.dtype) for leaf in traced.inputs)
 
 
@@ -451,7 +403,6 @@ class MutationSession:
                 self._add(replace(item, backend=EvaluatedInterpret("interpret")) if is_evaluated else item)
 
     def _add(self, item: Item) -> None:
-        """Keeps the cases of an item."""
         part = next((p for p in self._parts if (p.dtype, p.backend.id) == (item.dtype, item.backend.id)), None)
         if part is None:
             part = self._make_part(item)
@@ -463,7 +414,7 @@ class MutationSession:
                 part.others.append((item, case))
 
     def _make_part(self, item: Item) -> KernelCases:
-        """Returns a part for the cases of an item's dtype and backend, which shares what those of the dtype have."""
+        # Parts of one dtype share traces and the oracle's results.
         owner = id(item.pairing.kernel), id(item.pairing.oracle), item.dtype
         shared = next((p for p in self._parts if p.dtype == item.dtype), None)
         traces = shared.traces if shared is not None else LocatedTraces()
@@ -486,7 +437,7 @@ class MutationSession:
         return sorted(found)
 
     def _telling_traces(self, part: KernelCases) -> Iterator[Traced]:
-        """Yields traces of the kernel, and of its gradient, that together have all of its equations."""
+        # Traces of the kernel, and of its gradient, that together have all of its equations.
         pairings = {group.pairs[0][1].signature: group.pairs[0][0].pairing for group in part.values.values()}
         pairings |= {case.signature: item.pairing for item, case in part.others}
         traced: dict[Signature, Traced] = {}
@@ -535,10 +486,7 @@ class MutationSession:
                 return
 
     def _look_deeper(self, trial: RunningTrial) -> None:
-        """Looks for a case of the next depth in which a mutant's bits differ from the kernel's.
-
-        Without rounding, all dtypes compute the same, so only the first float dtype is compared that way.
-        """
+        # Without rounding, all dtypes compute the same, so only the first float dtype is compared that way.
         if self._deeper is None:
             self._deeper = self._plan_deeper()
         first: KernelCases | None = None  # that has float arguments

@@ -27,20 +27,14 @@ from kerneltest.trace.tracing import Traced, analyze
 
 @dataclass(frozen=True, slots=True, order=True)
 class KernelMutant:
-    """A kernel with one change.
+    """A kernel with one change."""
 
-    Attributes:
-      file, line, column: the place of the code that is changed; lines count from 1.
-      operator: the operator's name.
-      primitive: the primitive of the equations that are changed.
-      phrase: the change in words.
-    """
-
+    # file, line, column: the place of the code that is changed; lines count from 1
     file: str
     line: int
     column: int
     operator: str
-    primitive: str
+    primitive: str  # the primitive of the equations that are changed
     phrase: str
 
     @property
@@ -98,14 +92,10 @@ def _place(site: Site) -> tuple[str, int, int]:
 
 @dataclass(slots=True)
 class LocatedTraces(Tracer):
-    """Traces of a kernel with located equations, from which all of its mutants are made.
-
-    Attributes:
-      plain: by signature and platform.
-      wide: those in float64, by signature; None for a signature without one.
-    """
+    """Traces of a kernel with located equations, from which all of its mutants are made."""
 
     plain: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
+    # those in float64, by signature; None for a signature without one
     wide: dict[tuple[Signature, str], Traced | None] = field(default_factory=dict)
 
     def trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced:
@@ -128,19 +118,12 @@ class LocatedTraces(Tracer):
 
 @dataclass(slots=True)
 class MutantTracer(Tracer):
-    """Gives the traces of one mutant.
+    """Gives the traces of one mutant."""
 
-    Attributes:
-      originals: the kernel's own traces.
-      mutant: the mutant to apply to them.
-      changed: the traces that differ from the kernel's, with those.
-      problem: why the mutant could not be made for some signature; "" if it could.
-    """
-
-    originals: LocatedTraces
-    mutant: KernelMutant
-    changed: dict[Traced, Traced] = field(default_factory=dict)
-    problem: str = ""
+    originals: LocatedTraces  # the kernel's own traces
+    mutant: KernelMutant  # the mutant to apply to them
+    changed: dict[Traced, Traced] = field(default_factory=dict)  # the traces that differ from the kernel's, with those
+    problem: str = ""  # why the mutant could not be made for some signature; "" if it could
 
     def trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced:
         original = self.originals.trace(pairing, signature, platform)
@@ -177,7 +160,6 @@ class MutantTracer(Tracer):
 
 
 def _located(traced: Traced) -> Traced:
-    """Returns a trace with located equations."""
     return replace(mutate_trace(traced, locate_equations(traced.jaxpr)), function=traced.function)
 
 

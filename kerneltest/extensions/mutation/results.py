@@ -36,22 +36,14 @@ class StoredSite:
 
 @dataclass(frozen=True, slots=True)
 class StoredCoverage:
-    """The coverage of a pairing by its planned cases.
-
-    Attributes:
-      pairing: its node id.
-      cases: number of cases that were evaluated.
-      exercised, states: numbers of states.
-      sites: the places of the kernel.
-      problem: why it was not measured; "" if it was.
-    """
+    """The coverage of a pairing by its planned cases."""
 
     pairing: str
-    cases: int = 0
+    cases: int = 0  # number of cases that were evaluated
     exercised: int = 0
     states: int = 0
-    sites: tuple[StoredSite, ...] = field(default=())
-    problem: str = ""
+    sites: tuple[StoredSite, ...] = field(default=())  # the places of the kernel
+    problem: str = ""  # why it was not measured; "" if it was
 
 
 def read_results(path: Path, kind: type[_Result]) -> list[_Result]:
@@ -78,12 +70,7 @@ def count_ends(trials: Sequence[Trial]) -> MutantCounts:
 
 
 def score_of(pairing: str, trials: Sequence[Trial]) -> MutationScore:
-    """Returns the score of a pairing for the records of a run.
-
-    Args:
-      pairing: its node id.
-      trials: of all mutants of its kernel.
-    """
+    """Returns the score of a pairing for the records of a run."""
     left = tuple(
         MutantTrial(ScoredMutant(each.file, each.line, each.phrase), str(trial.end), trial.note)
         for trial in trials
@@ -108,18 +95,12 @@ def count_disregarded(trials: Sequence[Trial]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A change of a declaration or of the depth that finds mutants which survived.
-
-    Attributes:
-      text: the change to make.
-      found: the trials of the mutants that it finds.
-      of: the number of mutants on which it was tried.
-      alarms: the number of cases in which the kernel itself then has a finding: the kernel or the oracle may be wrong.
-    """
+    """A change of a declaration or of the depth that finds mutants which survived."""
 
     text: str
-    found: tuple[Trial, ...]
-    of: int
+    found: tuple[Trial, ...]  # the trials of the mutants that it finds
+    of: int  # the number of mutants on which it was tried
+    # the number of cases in which the kernel itself then has a finding: the kernel or the oracle may be wrong
     alarms: int
 
     def __str__(self) -> str:
@@ -147,13 +128,6 @@ def advise(
 ) -> list[Advice]:
     """Tries changes of a declaration on mutants that survived, in interpret mode.
 
-    Args:
-      pairing: the pairing whose declaration is changed.
-      pairing_id: its node id.
-      depth: the depth at which they survived.
-      survivors: the mutants.
-      report: called with the text of each change before it is tried.
-
     Returns:
       The changes that find some, in the order in which they were tried. Each is tried on the mutants that are left.
     """
@@ -175,7 +149,7 @@ def advise(
 
 
 def _options(pairing: Pairing, depth: str) -> Iterator[_Option]:
-    """Yields changes that make a pairing stricter, the cheapest first."""
+    # Changes that make a pairing stricter, the cheapest first.
     if not isinstance(pairing.tolerance, Rounding):
         yield _Option("leave out tolerance=", _changed(pairing, tolerance=Rounding()), depth)
     for name, dim in pairing.dims.items():
@@ -201,14 +175,7 @@ _SHOWN = 6  # families that are named
 
 
 def format_result(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice], *, all_of_them: bool) -> list[str]:
-    """Returns the lines that show a pairing's score, its survivors by line, and what would find them.
-
-    Args:
-      pairing: its name.
-      trials: of its mutants, ordered by place.
-      advice: changes that find survivors.
-      all_of_them: whether to list all mutants, not only survivors.
-    """
+    """Returns the lines that show a pairing's score, its survivors by line, and what would find them."""
     seconds = sum(trial.seconds for trial in trials)
     lines = [f"{pairing}: {count_ends(trials)} ({seconds:.1f} s)"]
     by_family = kills_by(trials, "family").most_common()

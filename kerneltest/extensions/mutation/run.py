@@ -30,20 +30,13 @@ _KILLED = "its process was killed, perhaps because memory ran out"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A pairing whose mutants are to be judged.
+    """A pairing whose mutants are to be judged."""
 
-    Attributes:
-      suite: the test file of the pairing.
-      name: the pairing's name there.
-      backends, depth: of the session.
-      operators: names of the operators; () for all.
-    """
-
-    suite: Path
-    name: str
+    suite: Path  # the test file of the pairing
+    name: str  # the pairing's name there
     backends: str
     depth: str
-    operators: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()  # names of the operators; () for all
 
     @property
     def pairing_id(self) -> str:
@@ -101,7 +94,6 @@ def _serve() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Answers a request of `MutationPool`, in a child: it opens a session, judges mutants or runs the kernel."""
     task = _TASK.validate_python(request["task"])
     if task not in _SESSIONS:
         _SESSIONS.clear()
@@ -158,12 +150,7 @@ class MutationPool:
         return self._threads.submit(self._children.ask, {"task": _TASK.dump_python(task, mode="json"), **request})
 
     def judge(self, task: Task, mutants: Sequence[KernelMutant]) -> Iterator[tuple[int, Trial]]:
-        """Yields the number of each mutant with its trial, as they end.
-
-        Args:
-          task: the task that was opened last.
-          mutants: all of its mutants.
-        """
+        """Yields the number of each mutant with its trial, as they end."""
         if self._children is None:
             assert self._session is not None
             for number, mutant in enumerate(mutants):
@@ -192,7 +179,6 @@ class MutationPool:
                     yield chunk[0], Trial(mutants[chunk[0]], end, note=note or _ENDED)
 
     def _find_kernel_problem(self, task: Task) -> str:
-        """Runs all cases on the unchanged kernel; returns a message if it ends its process, and "" otherwise."""
         try:
             self._ask(task, runs_kernel=True).result()
         except ChildEndedError:
@@ -202,25 +188,17 @@ class MutationPool:
 
 @dataclass(slots=True)
 class MutationRun:
-    """The options of a run, and its results so far.
+    """The options of a run, and its results so far."""
 
-    Attributes:
-      backends, depth, operators: as for `Task`.
-      pool: the processes that judge.
-      with_advice: whether to look for declarations that find survivors.
-      lists_all: whether to list all mutants rather than survivors.
-      json: a file for the results, written after each pairing; None for none.
-      results: those of the pairings so far.
-    """
-
+    # backends, depth, operators: as for `Task`
     backends: str
     depth: str
     operators: tuple[str, ...]
-    pool: MutationPool
-    with_advice: bool
-    lists_all: bool
-    json: Path | None
-    results: list[dict[str, Any]] = field(default_factory=list)
+    pool: MutationPool  # the processes that judge
+    with_advice: bool  # whether to look for declarations that find survivors
+    lists_all: bool  # whether to list all mutants rather than survivors
+    json: Path | None  # a file for the results, written after each pairing; None for none
+    results: list[dict[str, Any]] = field(default_factory=list)  # those of the pairings so far
 
     def judge_pairings(self, pairings: Mapping[str, Pairing]) -> Sequence[float | None]:
         """Judges pairings, by node id, and prints the results.

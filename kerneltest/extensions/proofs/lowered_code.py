@@ -17,9 +17,10 @@ from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
+from kerneltest.trace.primitives import Kind, called_jaxpr, inner_jaxprs, kind_of
 from kerneltest.trace.runnable import call_arrays
 from kerneltest.trace.tracing import Call, Traced, trace
-from kerneltest.trace.walk import nested_jaxprs, primitive_name
+from kerneltest.trace.walk import primitive_name
 
 # A program slice of the lowered code: the operations that addresses, masks and control flow depend on.
 
@@ -260,10 +261,6 @@ def address_operands(name: str, operands: tuple[int, ...], segments: Sequence[in
     return [pointer, *(rest[1:2] if name != "tt.atomic_cas" else ())]
 
 
-_CONTROL = frozenset({"scan", "while", "cond"})
-_MOVES = frozenset({"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "transpose", "copy", "copy_p"})
-
-
 @dataclass(frozen=True)
 class LoweredArray(Generic[N]):
     """An array that a call reads or writes.
@@ -388,17 +385,15 @@ def _operand_origins(jaxpr: Jaxpr, wanted: JaxprEqn, leaves: Mapping[Var, str]) 
         operands = [origin(v) for v in equation.invars]
         if equation is wanted:
             return operands
-        for value in equation.params.values():
-            for inner in nested_jaxprs(value):
-                passed_on = len(inner.invars) == len(operands) and primitive_name(equation) not in _CONTROL
-                paths = operands if passed_on else [""] * len(inner.invars)
-                found = _operand_origins(
-                    inner, wanted, {v: path for v, path in zip(inner.invars, paths, strict=True) if path}
-                )
-                if found is not None:
-                    return found
-        if primitive_name(equation) in _MOVES or _is_widening(equation):
-            known[equation.outvars[0]] = operands[0]
+        for inner in inner_jaxprs(equation):
+            paths = operands if called_jaxpr(equation) is not None else [""] * len(inner.invars)
+            found = _operand_origins(
+                inner, wanted, {v: path for v, path in zip(inner.invars, paths, strict=True) if path}
+            )
+            if found is not None:
+                return found
+        if len(operands) == 1 and (kind_of(equation) is Kind.MOVE or _is_widening(equation)):
+            known.update(dict.fromkeys(equation.outvars, operands[0]))
     return None
 
 

@@ -1,7 +1,7 @@
 """Runs on the machines of a Ray cluster: the session plans, hands out jobs and writes the records that nodes send.
 
-Only `ray_client` imports Ray. `ray_actor` is the node's side; `jobs` tracks which item runs where, and `record_log`
-writes each record once. `ray_plugin` is loaded with the pytest plugin, and loads the rest if a run uses a cluster.
+Only `client` imports Ray. `actor` is the node's side; `loop` tracks which item runs where, and `messages` writes each
+record once. `plugin` is loaded with the pytest plugin, and loads the rest if a run uses a cluster.
 """
 
 from kerneltest.execute.settings import TEXT, Setting, SettingKind, register_setting

@@ -1,7 +1,7 @@
 """Kernels under NVIDIA's compute-sanitizer and between guard zones, each in a separate process."""
 
 from kerneltest.execute.settings import Setting, SettingKind, register_setting
-from kerneltest.extensions.sanitizer.sanitizer_tools import TOOLS, parse_tools
+from kerneltest.extensions.sanitizer.tools import TOOLS, parse_tools
 
 SANITIZE = register_setting(
     Setting(

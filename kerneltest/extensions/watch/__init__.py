@@ -1,6 +1,5 @@
 """`kerneltest watch`: runs changed items whenever a Python file is saved.
 
-`warm_process` forks a fresh process for each run from one that has imported JAX and pytest, so that a run neither waits
-for imports nor sees a stale module. `save_events` and `key_presses` put events into a queue, and `watch_session`
-handles them.
+Each run is a child that is forked from a process which has imported JAX and pytest (`preloaded`), so that it neither
+waits for imports nor sees a stale module. `session` handles saves, keys and the ends of runs.
 """

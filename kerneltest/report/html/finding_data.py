@@ -1,11 +1,11 @@
 """The part of the page's JSON document that describes findings. If there are too many, the most diverse are kept."""
 
+import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from kerneltest.records.schema import Record, StaticValue
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
 from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_kernels
 from kerneltest.triage.attribution import attributions
-from kerneltest.triage.conditions import Condition
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import Level
 
@@ -33,12 +32,12 @@ _MOST_PARTS = 8  # of a bound
 _SCRIPT = re.compile(r"cases/(reproduce|cut)_\w+-\w+\.py", re.ASCII)
 
 
-def picture_data(evidence: Evidence) -> Json | None:
-    """Returns the output around the worst element, which the page draws on the block grid; None if not recorded."""
-    window = evidence.window
-    if window is None:
-        return None
-    return {
+def _pictures(evidence: Evidence | None) -> Json:
+    # The output around the worst element, on the block grid; the arguments there; error / bound over the whole output.
+    window = evidence.window if evidence is not None else None
+    if evidence is None or window is None:
+        return {}
+    picture = {
         **_window(window),
         "expected": [json_number(value) for value in window.expected],
         "bound": [json_number(float(f"{value:.3g}")) for value in window.bound],
@@ -46,41 +45,15 @@ def picture_data(evidence: Evidence) -> Json | None:
         "worst": list(evidence.index),
         "output": evidence.output,
     }
-
-
-def error_map_data(evidence: Evidence) -> Json | None:
-    """Returns error / bound over the whole output, with the kernel's blocks along its last two axes."""
-    errors, window = evidence.errors, evidence.window
-    if errors is None or window is None:
-        return None
-    return {
-        "shape": list(errors.shape),
-        "tiles": list(errors.tiles),
-        "tile": list(errors.tile),
-        "levels": errors.levels,
+    errors = evidence.errors and {
+        "shape": list(evidence.errors.shape),
+        "tiles": list(evidence.errors.tiles),
+        "tile": list(evidence.errors.tile),
+        "levels": evidence.errors.levels,
         "blocks": list(window.blocks),
         "output": evidence.output,
     }
-
-
-def input_data(evidence: Evidence) -> list[Json]:
-    """Returns the arguments around the worst element."""
-    return [_window(window) for window in evidence.inputs]
-
-
-def budget_data(record: Record) -> list[list[object]]:
-    """Returns the parts of a bound: description, FILE:LINE ("" if not one operation), and fraction."""
-    return [
-        [each.words[:MOST_TEXT], f"{each.file[:MOST_TEXT]}:{each.line}" if each.file else "", each.part]
-        for each in record.error_budget[:_MOST_PARTS]
-    ]
-
-
-def json_number(value: float | int | bool | None) -> float | int | bool | str | None:
-    """Converts a number to strict JSON: strings for NaN and infinities, floats to nine digits."""
-    if isinstance(value, float):
-        return float(f"{value:.9g}") if math.isfinite(value) else str(value)
-    return value
+    return {"picture": picture, "inputs": list(map(_window, evidence.inputs)), "errors": errors}
 
 
 def _window(window: Window) -> Json:
@@ -95,46 +68,59 @@ def _window(window: Window) -> Json:
     }
 
 
+def _drawable(records: Iterable[Record], most: int) -> list[Record]:
+    # The first records with pictures, until these have so many elements together.
+    chosen = []
+    for record in records:
+        if most > 0 and record.evidence is not None and record.evidence.window is not None:
+            most -= math.prod(record.evidence.window.extent)
+            chosen.append(record)
+    return chosen
+
+
+def budget_data(record: Record) -> list[list[object]]:
+    """Returns the parts of a bound: description, FILE:LINE ("" if not one operation), and fraction."""
+    return [
+        [part.words[:MOST_TEXT], f"{part.file[:MOST_TEXT]}:{part.line}" if part.file else "", part.part]
+        for part in record.error_budget[:_MOST_PARTS]
+    ]
+
+
+def json_number(value: float | int | bool | None) -> float | int | bool | str | None:
+    """Converts a number to strict JSON: strings for NaN and infinities, floats to nine digits."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}") if math.isfinite(value) else str(value)
+    return value
+
+
 def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
     """Returns the details of findings among a page's rows; each refers to its row by number."""
     attributed = attributions([row.record for row in rows])
     scripts = 0
     chosen = []
     numbers = _most_diverse_first(rows)[:MOST_FINDINGS]
-    shown = load_windows(merged.runs, _records_to_draw(rows[number].record for number in numbers))
+    shown = load_windows(merged.runs, _drawable((rows[number].record for number in numbers), MOST_DRAWN))
     for number in numbers:
-        row = rows[number]
-        record, run = row.record, merged.runs[row.run]
+        record, run = rows[number].record, merged.runs[rows[number].run]
         evidence = record.evidence or Evidence()
         blamed = attributed.get((record.pairing, record.case, record.backend))
         detail: Json = {
             "row": number,
-            "run": row.run,
+            "run": rows[number].run,
             "case": record.case,
             "place": record.detail.place if record.detail is not None else "",
             "tolerance": record.tolerance,
             "suspect": blamed.text() if blamed is not None else "",
-            "commands": _commands(record, run),
+            "commands": [_item_command(run, record), *_case_command(run, record)],
             "python": python_lines(run.plan, record) or "",
         } | _evidence(record, evidence)
         if record.error_budget:
             detail["budget"], detail["unstable"] = budget_data(record), instability_note(record.error_budget)
-        if (pictured := shown.get(id(record))) is not None and (image := picture_data(pictured)) is not None:
-            detail["picture"], detail["inputs"] = image, input_data(pictured)
-            detail["errors"] = error_map_data(pictured)
+        detail |= _pictures(shown.get(id(record)))
         if scripts < MOST_SCRIPTS and (text := read_script(run.folder, evidence.script)):
             scripts += 1
             detail["code"] = text
         chosen.append(detail)
-    return chosen
-
-
-def _records_to_draw(records: Iterable[Record]) -> list[Record]:
-    chosen, drawn = [], 0
-    for record in records:
-        if drawn < MOST_DRAWN and record.evidence is not None and record.evidence.window is not None:
-            drawn += math.prod(record.evidence.window.extent)
-            chosen.append(record)
     return chosen
 
 
@@ -153,11 +139,13 @@ def _most_diverse_first(rows: Sequence[OverlayRow]) -> list[int]:
     return [number for *_, number in sorted(ranked)]
 
 
-def _commands(record: Record, run: RunRecords) -> list[str]:
-    commands = [pytest_command(run.plan, record.backend, record.item)]
-    if record.evidence is not None and record.evidence.file:
-        commands.append(repro_command(run.name, record.case, record.backend))
-    return commands
+def _item_command(run: RunRecords, record: Record) -> str:
+    return pytest_command(run.plan, record.backend, record.item)
+
+
+def _case_command(run: RunRecords, record: Record) -> list[str]:
+    saved = record.evidence is not None and record.evidence.file
+    return [repro_command(run.name, record.case, record.backend)] if saved else []
 
 
 def _evidence(record: Record, evidence: Evidence) -> Json:
@@ -235,7 +223,7 @@ class ShownSuspects:
         kernels = name_kernels(by_pairing, self.merged.pairings)
         return [KernelSuspects(name, _truncate(kernels[name]), tuple(each)) for name, each in by_pairing.items()]
 
-    @cached_property
+    @functools.cached_property
     def number_of(self) -> Mapping[int, int]:
         """The number of a finding's suspect, by `id()` of the finding's record."""
         return {id(record): i for i, suspect in enumerate(self.suspects) for record in suspect.findings}
@@ -247,15 +235,19 @@ class ShownSuspects:
           rows: the records of the page, in its order.
           names: for `pairing`, `backend` and `family`, the number of each name in the page's dictionary.
         """
-        tried, scripts = _CaseCounts(rows), 0
-        shown = load_windows(self.merged.runs, self._drawable())
+        ran: dict[tuple[str, str], list[Record]] = {}  # by pairing and backend; unavailable cases do not count
+        for record in rows:
+            if record.case and record.verdict.is_judgement:
+                ran.setdefault((record.pairing, record.backend), []).append(record)
+        count, scripts = functools.cache(lambda *place: _count_features(ran.get(place, ()))), 0
+        shown = load_windows(self.merged.runs, _drawable((each.example for each in self.suspects), _MOST_DRAWN))
         first: dict[tuple[int, str, str], int] = {}
         for row, record in enumerate(rows):
             if (suspect_number := self.number_of.get(id(record))) is not None:
                 first.setdefault((suspect_number, record.backend, record.family), row)
         for i, suspect in enumerate(self.suspects):
-            example = suspect.example
-            evidence = example.evidence or Evidence()
+            example, plain = suspect.example, _planned_case(suspect)
+            run, evidence = self._run_of(plain), example.evidence or Evidence()
             entry: Json = {
                 "id": suspect.id,
                 "pairing": names["pairing"][suspect.pairing],
@@ -274,18 +266,14 @@ class ShownSuspects:
                 "unstable": instability_note(example.error_budget),
                 "lines": [_truncate(line) for line in suspect.lines[:4]],
                 "conditions": [*_conditions(suspect)],
-                "strips": _strips(suspect, tried),
-                "commands": self._commands(suspect),
-                "python": python_lines(self._run_of(_planned_case(suspect)).plan, _planned_case(suspect)) or "",
+                "strips": _strips(suspect, ran, count),
+                "commands": [*_case_command(self._run_of(example), example), _item_command(run, plain)],
+                "python": python_lines(run.plan, plain) or "",
                 "cases": _cases(suspect, i, first, names),
             }
             if evidence.actual is not None:
-                entry["at"] = [
-                    list(evidence.index),
-                    json_number(evidence.actual),
-                    json_number(evidence.expected),
-                    json_number(float(evidence.bound)),
-                ]
+                numbers = (evidence.actual, evidence.expected, float(evidence.bound))
+                entry["at"] = [list(evidence.index), *map(json_number, numbers)]
             if (smallest := suspect.reproducer) is not None:
                 entry["smallest"] = [smallest.nontrivial, smallest.attempts, smallest.complete]
                 if scripts < MOST_SCRIPTS and (
@@ -296,35 +284,15 @@ class ShownSuspects:
             if (fault := suspect.fault) is not None:
                 words = map(_truncate, (fault.place, fault.operation, fault.words))
                 entry["fault"] = [*words, fault.confirmed, [_truncate(each) for each in fault.alternatives[:4]]]
-            if (pictured := shown.get(id(example))) is not None and (image := picture_data(pictured)) is not None:
-                entry["picture"], entry["inputs"] = image, input_data(pictured)[:_MOST_ARGUMENTS]
-                entry["errors"] = error_map_data(pictured)
-            yield entry
-
-    def _drawable(self) -> list[Record]:
-        chosen, left = [], _MOST_DRAWN
-        for suspect in self.suspects:
-            example = suspect.example
-            if example.evidence is None or example.evidence.window is None:
-                continue
-            left -= math.prod(example.evidence.window.extent)
-            if left >= 0:
-                chosen.append(example)
-        return chosen
+            yield entry | _pictures(shown.get(id(example)))
 
     def _run_of(self, record: Record) -> RunRecords:
         return self.merged.runs[self._runs.get(id(record), 0)]
 
-    @cached_property
+    @functools.cached_property
     def _runs(self) -> Mapping[int, int]:
         found = {id(row.record): row.run for row in self.merged.rows if id(row.record) in self.number_of}
         return found | {id(each.record): i for i, run in enumerate(self.merged.runs) for each in run.reproducers}
-
-    def _commands(self, suspect: Suspect) -> list[str]:
-        example, plain = suspect.example, _planned_case(suspect)
-        saved = example.evidence is not None and example.evidence.file
-        again = [repro_command(self._run_of(example).name, example.case, example.backend)] if saved else []
-        return [*again, pytest_command(self._run_of(plain).plan, plain.backend, plain.item)]
 
 
 def _planned_case(suspect: Suspect) -> Record:
@@ -336,35 +304,13 @@ def _planned_case(suspect: Suspect) -> Record:
 
 
 def _conditions(suspect: Suspect) -> Iterator[str]:
-    for each, what in ((suspect.inputs, "case"), (suspect.signatures, "signature")):
-        if each.words:
-            yield _truncate(f"{each.words}: {_format_condition(each, what)}")
-
-
-def _format_condition(each: Condition, what: str) -> str:
-    rest = each.tried - each.fulfilled
-    others = f"; {rest:,} other{'s' * (rest != 1)} {'does' if rest == 1 else 'do'} not" if rest else ""
-    verb = "fails" if each.failing == 1 else "fail"
-    return f"{each.failing:,} of {each.fulfilled:,} such {what}{'s' * (each.fulfilled != 1)} {verb}{others}"
-
-
-class _CaseCounts:
-    # Cases with each value of a feature, by pairing and backend. Unavailable cases do not count.
-    def __init__(self, records: Iterable[Record]) -> None:
-        self._of: dict[tuple[str, str], list[Record]] = {}
-        for record in records:
-            if record.case and record.verdict.is_judgement:
-                self._of.setdefault((record.pairing, record.backend), []).append(record)
-        self._counts: dict[tuple[str, str], _FeatureCounts] = {}
-
-    def __call__(self, pairing: str, backend: str) -> "_FeatureCounts":
-        place = pairing, backend
-        if place not in self._counts:
-            self._counts[place] = _count_features(self._of.get(place, ()))
-        return self._counts[place]
-
-    def gives_values(self, pairing: str, backend: str) -> bool:
-        return self._of[pairing, backend][0].tier.gives_values
+    for condition, what in ((suspect.inputs, "case"), (suspect.signatures, "signature")):
+        if condition.words:
+            rest = condition.tried - condition.fulfilled
+            others = f"; {rest:,} other{'s' * (rest != 1)} {'does' if rest == 1 else 'do'} not" if rest else ""
+            such = f"such {what}{'s' * (condition.fulfilled != 1)} {'fails' if condition.failing == 1 else 'fail'}"
+            count = f"{condition.failing:,} of {condition.fulfilled:,} {such}{others}"
+            yield _truncate(f"{condition.words}: {count}")
 
 
 _Feature = tuple[str, str]  # a kind and a name
@@ -386,19 +332,21 @@ def _features(record: Record) -> Iterator[tuple[_Feature, StaticValue]]:
     yield ("", "family"), record.family
 
 
-def _strips(suspect: Suspect, tried: _CaseCounts) -> list[list[object]]:
+def _strips(
+    suspect: Suspect, ran: Mapping[tuple[str, str], Sequence[Record]], count: Callable[[str, str], _FeatureCounts]
+) -> list[list[object]]:
     # Features are counted on the backend with the most findings; those with a single value are left out.
     backend = next(iter(suspect.backends))
     failing = _count_features(record for record in suspect.findings if record.backend == backend)
     strips = [
         _strip(feature[1], failing.get(feature, Counter()), counts)
-        for feature, counts in tried(suspect.pairing, backend).items()
+        for feature, counts in count(suspect.pairing, backend).items()
         if len(counts) > 1
     ]
     backends = {
-        name: count
-        for name, count in suspect.tried.items()
-        if suspect.level is Level.BUILD or name in suspect.backends or tried.gives_values(suspect.pairing, name)
+        name: cases
+        for name, cases in suspect.tried.items()
+        if suspect.level is Level.BUILD or name in suspect.backends or ran[suspect.pairing, name][0].tier.gives_values
     }
     if len(backends) > 1:
         strips.append(_strip("backend", Counter(suspect.backends), Counter(backends)))

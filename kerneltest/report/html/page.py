@@ -20,7 +20,6 @@ from kerneltest.report.counts import (
     budget_remarks,
     clock_warning,
     gaps,
-    inapplicable_backends,
     lowering_remarks,
     missing_call_remarks,
     reuse_remarks,
@@ -71,12 +70,8 @@ class Sparkline:
     words: str
 
 
-def sparklines(history: Mapping[tuple[str, str], Sequence[Past]]) -> dict[tuple[str, str], Sparkline]:
-    """Returns a sparkline of the number of findings for each pairing and backend with a history."""
-    return {place: _sparkline(past) for place, past in history.items()}
-
-
-def _sparkline(past: Sequence[Past]) -> Sparkline:
+def sparkline(past: Sequence[Past]) -> Sparkline:
+    """Returns the sparkline of the number of findings in at least two runs."""
     most = max(1, *(each.findings for each in past))
     step = (WIDTH - 4) / (len(past) - 1)
     points = [(2 + i * step, 1 + (HEIGHT - 2) * (1 - each.findings / most)) for i, each in enumerate(past)]
@@ -113,14 +108,7 @@ def _format(error: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunLine:
-    """One run in the table of runs.
-
-    Attributes:
-      run: the run.
-      state: `INCOMPLETE`, `findings` or `no finding`.
-      shown: whether the page shows any of its cells.
-      sums: its planned cells by ending.
-    """
+    """One run: its state, whether the page shows any of its cells, and its planned cells by ending."""
 
     run: RunRecords
     state: str
@@ -141,14 +129,7 @@ class FindingKind:
 
 @dataclass(frozen=True, slots=True)
 class FamilyLine:
-    """A family in the table of families.
-
-    Attributes:
-      group, family: names.
-      sums: its cases by ending.
-      compared: the number of compared elements.
-      used: the largest error as a fraction of its bound; None if no case had a bound.
-    """
+    """A family: its cases by ending, its compared elements, and its largest error / bound (None without a bound)."""
 
     group: str
     family: str
@@ -163,16 +144,6 @@ class Page:
 
     merged: Overlay
     sections: Sequence[Section] = ()
-
-    @property
-    def project(self) -> str:
-        """The names of the tested projects; "" if no run names one."""
-        return project_of(self.merged.runs)
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """The commit, the date, JAX and the devices of the runs."""
-        return facts_of(self.merged.runs)
 
     @cached_property
     def matrix(self) -> Matrix:
@@ -197,7 +168,7 @@ class Page:
     @property
     def sparks(self) -> Mapping[tuple[str, str], Sparkline]:
         """Sparklines of each pairing and backend that several runs executed."""
-        return sparklines(self.merged.history)
+        return {place: sparkline(past) for place, past in self.merged.history.items()}
 
     @property
     def totals(self) -> Mapping[Ending, int]:
@@ -236,16 +207,13 @@ class Page:
     @property
     def remarks(self) -> list[str]:
         """Disagreements between runs, and wrong clocks."""
-        splits = [
-            f"{split.pairing} on {split.backend}: "
-            + ", ".join(f"{ending} in {run}" for run, ending in split.endings)
-            + f" ({split.cells:,} cell{'s' * (split.cells > 1)}; the page shows the first)"
-            for split in self.merged.splits
-        ]
-        return [
-            *splits,
-            *(f"{self._prefix(run)}{text}" for run in self.merged.runs if (text := clock_warning(run.plan))),
-        ]
+        lines = []
+        for split in self.merged.splits:
+            endings = ", ".join(f"{ending} in {run}" for run, ending in split.endings)
+            cells = f"{split.cells:,} cell{'s' * (split.cells > 1)}"
+            lines.append(f"{split.pairing} on {split.backend}: {endings} ({cells}; the page shows the first)")
+        clocks = ((run, clock_warning(run.plan)) for run in self.merged.runs)
+        return [*lines, *(f"{self._prefix(run)}{text}" for run, text in clocks if text)]
 
     @property
     def unavailable(self) -> list[tuple[str, str, str]]:
@@ -256,16 +224,12 @@ class Page:
             for row in self.merged.rows
             if (row.run, row.record.backend) not in lacking
         }
+        several = "in " * (len(self.merged.runs) > 1)
         return [
-            (backend, f"{'in ' * (len(self.merged.runs) > 1)}{self._prefix(run)}{reason}", served.get(backend, ""))
+            (backend, f"{several}{self._prefix(run)}{reason}", served.get(backend, ""))
             for run in self.merged.runs
             for backend, reason in run.plan.unavailable.items()
         ]
-
-    @property
-    def not_applicable(self) -> list[tuple[str, str]]:
-        """Backends, and the reason why they are not applicable, with counts."""
-        return inapplicable_backends(self.merged.runs)
 
     @property
     def xfails(self) -> list[tuple[str, str]]:
@@ -278,13 +242,12 @@ class Page:
     def notes(self) -> list[str]:
         """Remarks on run times, reused verdicts, undefined elements and suspected lowering bugs."""
         records = [row.record for row in self.merged.rows]
-        costs = [
-            f"{self._prefix(run)}{line}"
-            for run in self.merged.runs
-            for line in (*budget_remarks(run), *reuse_remarks(run), *slow_remarks(run))
-        ]
         return [
-            *costs,
+            *(
+                f"{self._prefix(run)}{line}"
+                for run in self.merged.runs
+                for line in (*budget_remarks(run), *reuse_remarks(run), *slow_remarks(run))
+            ),
             *undefined_remarks(records),
             *Informativeness(records).remarks(),
             *sharpness_remarks(records),
@@ -300,12 +263,11 @@ class Page:
         for row in self.merged.rows:
             if row.needs_attention and id(row.record) not in gathered:
                 grouped.setdefault((row.ending, row.record.pairing, row.record.backend), []).append(row.record)
-        return [
+        kinds = [
             FindingKind(pairing, backend, ending, len(records), records[0].message)
-            for (ending, pairing, backend), records in sorted(
-                grouped.items(), key=lambda pair: (-pair[0][0].severity, pair[0][1:])
-            )
+            for (ending, pairing, backend), records in grouped.items()
         ]
+        return sorted(kinds, key=lambda kind: (-kind.ending.severity, kind.pairing, kind.backend))
 
     @property
     def runs(self) -> list[RunLine]:
@@ -324,18 +286,13 @@ class Page:
         for row in self.merged.rows:
             if row.record.case:
                 table.setdefault((row.record.group, row.record.family), []).append(row)
-        return [
-            FamilyLine(
-                group,
-                family,
-                sums=count_endings(row.ending for row in rows),
-                compared=sum(row.record.compared for row in rows),
-                used=max(
-                    (row.record.bound_fraction for row in rows if row.record.bound_fraction is not None), default=None
-                ),
-            )
-            for (group, family), rows in table.items()
-        ]
+        lines = []
+        for (group, family), rows in table.items():
+            used = [row.record.bound_fraction for row in rows if row.record.bound_fraction is not None]
+            compared = sum(row.record.compared for row in rows)
+            sums = count_endings(row.ending for row in rows)
+            lines.append(FamilyLine(group, family, sums, compared, max(used, default=None)))
+        return lines
 
     def _prefix(self, run: RunRecords) -> str:
         return f"{run.name}: " if len(self.merged.runs) > 1 else ""

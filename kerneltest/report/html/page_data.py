@@ -6,7 +6,7 @@ import json
 import re
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from pygments import lex
@@ -143,7 +143,7 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
         ],
         "pairings": [
             {"id": _normalize(name), **_pairing(name, merged, by_pairing[name], first)}
-            for name, first in zip(pairings.words, _starts(map(len, by_pairing.values())), strict=False)
+            for name, first in zip(pairings.words, accumulate(map(len, by_pairing.values()), initial=0), strict=False)
         ],
         "specials": COVERED_VALUES,
         "backends": [{"id": _normalize(column.title), "tier": column.tier} for column in matrix.columns],
@@ -164,8 +164,15 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
             for run in merged.runs
         ],
         "ulps": _ulps(rows),
-        "budgets": _budgets(rows, pairings.number, backends.number, families.number),
-        "sharpness": _sharpness(rows, pairings.number, backends.number, dtypes.number),
+        "budgets": [
+            [pairings(record.pairing), backends(record.backend), families(record.family), used, budget_data(record)]
+            for record, used in _closest_to_bound(rows)
+        ],
+        "sharpness": [
+            [pairings(each.pairing), backends(each.backend), dtypes(each.dtype), each.cases, each.formulas]
+            + [_round_fraction(error) for error in (each.best, each.typical, each.coarse)]
+            for each in measure_sharpness(row.record for row in rows)
+        ],
         "facts": list(COMPILER_FACTS),
         "notes": _notes(sections),
         "errorLimits": list(ERROR_LIMITS),
@@ -223,10 +230,6 @@ def _notes(sections: Sequence[Section]) -> dict[str, list[list[object]]]:
     return notes
 
 
-def _starts(counts: Iterable[int]) -> Iterator[int]:
-    return accumulate(counts, initial=0)
-
-
 def _compiled(records: Sequence[Record]) -> list[list[object]]:
     # Backend, kernel, number of compiled signatures, and the largest value of each compiler metric.
     facts: dict[tuple[str, str], list[Mapping[str, int]]] = {}
@@ -239,10 +242,8 @@ def _compiled(records: Sequence[Record]) -> list[list[object]]:
     ]
 
 
-def _budgets(
-    rows: Sequence[OverlayRow], pairings: Mapping[str, int], backends: Mapping[str, int], families: Mapping[str, int]
-) -> list[list[object]]:
-    # Of the case closest to its bound; passing cases are preferred to findings.
+def _closest_to_bound(rows: Sequence[OverlayRow]) -> Iterator[tuple[Record, float | int]]:
+    # The case of each pairing on each backend, with its error / bound. Passing cases are preferred to findings.
     most: dict[tuple[str, str], tuple[bool, float, Record]] = {}
     for row in rows:
         record = row.record
@@ -251,34 +252,7 @@ def _budgets(
             rank = not row.needs_attention, record.bound_fraction
             if place not in most or rank > most[place][:2]:
                 most[place] = *rank, record
-    return [
-        [
-            pairings[pairing],
-            backends[backend],
-            families[record.family],
-            _round_fraction(record.bound_fraction),
-            budget_data(record),
-        ]
-        for (pairing, backend), (_, _, record) in most.items()
-    ]
-
-
-def _sharpness(
-    rows: Sequence[OverlayRow], pairings: Mapping[str, int], backends: Mapping[str, int], dtypes: Mapping[str, int]
-) -> list[list[float]]:
-    return [
-        [
-            pairings[each.pairing],
-            backends[each.backend],
-            dtypes[each.dtype],
-            each.cases,
-            each.formulas,
-            _round_fraction(each.best),
-            _round_fraction(each.typical),
-            _round_fraction(each.coarse),
-        ]
-        for each in measure_sharpness(row.record for row in rows)
-    ]
+    yield from ((record, _round_fraction(used)) for _, used, record in most.values())
 
 
 def _ulps(rows: Sequence[OverlayRow]) -> list[list[object]]:

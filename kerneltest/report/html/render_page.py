@@ -8,6 +8,7 @@ from kerneltest.core.files import open_inside
 from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.runs import Overlay, RunRecords, overlay_runs
 from kerneltest.report import panels
+from kerneltest.report.counts import inapplicable_backends
 from kerneltest.report.html.page import Page, facts_of, project_of
 from kerneltest.report.html.page_data import compress_json, page_data
 from kerneltest.report.panels import Section, make_sections
@@ -18,19 +19,7 @@ from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, RunComparison
 from kerneltest.triage.suspects import Suspect
 
 # Concatenated in this order; each script uses those before it.
-_SCRIPTS = (
-    "data",
-    "filters",
-    "results",
-    "list",
-    "picture",
-    "error_map",
-    "coverage",
-    "pairing",
-    "finding",
-    "suspects",
-    "main",
-)
+_SCRIPTS = "data filters results list picture error_map coverage pairing finding suspects main".split()
 
 
 def write_html(path: Path, runs: Sequence[RunRecords]) -> Path:
@@ -48,6 +37,9 @@ def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
     return panels.render(
         "report.html",
         page=page,
+        project=project_of(merged.runs),
+        facts=facts_of(merged.runs),
+        not_applicable=inapplicable_backends(merged.runs),
         style=panels.static("page.css"),
         script=f'"use strict";\n(() => {{\n{script}}})();\n',
         data=compress_json(page_data(merged, page.matrix, page.shown_suspects, sections)),

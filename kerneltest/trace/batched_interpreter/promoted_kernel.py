@@ -20,7 +20,7 @@ from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.walk import REDUCE_PRECISION, iter_equations, primitive_name
+from kerneltest.trace.walk import iter_equations, primitive_name
 
 # Evaluation of a kernel's operations in samples, in each of which every operation is rounded at random.
 
@@ -250,7 +250,7 @@ class _UnroundedRules(KernelRules):
     """Promoted numbers, of which an explicit rounding returns its operand."""
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
-        return list if primitive_name(equation) == REDUCE_PRECISION else super().rule(machine, equation)
+        return list if primitive_name(equation) == "reduce_precision" else super().rule(machine, equation)
 
 
 class _LimitedRules(KernelRules):

@@ -31,9 +31,8 @@ _on_query: ContextVar[Callable[[], object] | None] = ContextVar("device_query", 
 def answer_for_devices(on_query: Callable[[], object] | None = None) -> Iterator[None]:
     """Has the abstract device in effect answer for this machine's devices, and for those of a mesh.
 
-    Args:
-      on_query: called whenever code outside of JAX asks a device for its platform or kind; by default the function of
-        the context around this one.
+    `on_query` is called whenever code outside of JAX asks a device for its platform or kind; by default the function of
+    the context around this one.
     """
     token = _on_query.set(on_query or _on_query.get())
     try:
@@ -54,9 +53,8 @@ _jax_attributes: Mapping[str, Any] = {name: vars(Device)[name] for name in ("__g
 _jax_manual_mesh = shard_map._as_manual_mesh
 
 
+# The getter of a property that code outside of JAX uses to choose an implementation.
 def _answer(name: str) -> Callable[[Device], str]:
-    """The getter of a property that code outside of JAX uses to choose an implementation."""
-
     def get(device: Device) -> str:
         own: str = _jax_attributes[name].__get__(device)
         if sys._getframe(1).f_code.co_filename.startswith(_JAX_ITSELF):
@@ -89,8 +87,8 @@ def hide_own_frame(error: BaseException) -> None:
         trace = trace.tb_next
 
 
+# The attributes that a device has and a CPU does not.
 def _attributes(device: AbstractDevice | None) -> Mapping[str, Any]:
-    """The attributes that a device has and a CPU does not."""
     if device is None or device.num_cores is None:
         return {}
     if device.platform == "tpu":
@@ -99,8 +97,8 @@ def _attributes(device: AbstractDevice | None) -> Mapping[str, Any]:
     return {"core_count": device.num_cores, **capability}
 
 
+# The mesh inside `jax.shard_map`, of abstract devices in place of CPUs.
 def _manual_mesh(mesh: Any, axes: frozenset[str]) -> AbstractMesh:
-    """The mesh inside `jax.shard_map`, of abstract devices in place of CPUs."""
     own: AbstractMesh = _jax_manual_mesh(mesh, axes)
     device, around = own.abstract_device, get_abstract_mesh().abstract_device
     return own.update(abstract_device=around) if device is None or device.platform == "cpu" else own
@@ -157,9 +155,5 @@ def device_of(topology: str) -> Any:
 
 
 def compile_for_topology(module: bytes, topology: str) -> Any:
-    """Compiles StableHLO bytecode for one device of a topology.
-
-    Returns:
-      XLA's executable, which reports its costs.
-    """
+    """Compiles StableHLO bytecode for one device of a topology; returns XLA's executable, which reports its costs."""
     return compile_for_device(module, device_of(topology))

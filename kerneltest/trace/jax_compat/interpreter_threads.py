@@ -43,7 +43,6 @@ def _replacements() -> tuple[Replacement, ...]:
 
 
 def _find_replacements() -> Iterator[Replacement]:
-    """The replacements that this version of JAX needs."""
     if hasattr(vector_clock, "NpVectorClock"):  # since JAX 0.12
         yield Replacement(
             vector_clock.NpVectorClock, "ordered", lambda self, other: are_ordered(self.clock, other.clock)
@@ -117,7 +116,6 @@ _run_compiled = thread_map._run_jaxpr if jax.__version_info__ >= (0, 11) else _c
 
 
 def _run_thread(evaluate: EvaluateThread | None, jaxpr: Jaxpr, consts: Any, *args: Any) -> None:
-    """Runs one of a kernel's threads, compiled if `evaluate` is None."""
     try:
         # The default device belongs to the parent thread. A machine with a GPU would run this one there.
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
@@ -139,7 +137,7 @@ def _call_back_with_numpy(*args: Any, callback: Callable[..., Any], **_: Any) ->
 
 
 class _DeadlockError(KernelFaultError):
-    """Raised in threads that wait for each other."""
+    pass
 
 
 def supported_parameters(cls: Any, **wanted: Any) -> Any:
@@ -155,12 +153,7 @@ def method_codes(cls: type, *names: str) -> frozenset[CodeType]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wait:
-    """A thread that waits for others.
-
-    Attributes:
-      words: the thread, and the barrier or semaphore.
-      line: FILE:LINE of the wait in the user's code, or "".
-    """
+    """A thread that waits for others, in words, and FILE:LINE of the wait in the user's code, or ""."""
 
     words: str
     line: str = ""
@@ -179,15 +172,8 @@ def exclusive_interpreter(
 ) -> Iterator[tuple["DeadlockDetector", io.StringIO]]:
     """Holds the lock under which one interpreter at a time runs, with JAX patched for it.
 
-    Args:
-      waits: the code of the methods in which a thread waits for others.
-      describe: describes such a wait.
-      evaluate: runs the kernel's threads; None if they are compiled.
-      reset: resets the interpreter's globals: at the end for the next kernel, and first because a test that calls the
-        interpreter itself leaves them after a failure.
-
-    Yields:
-      The deadlock detector, and the text that the interpreter prints.
+    Yields the deadlock detector, and the text that the interpreter prints. `reset` clears the interpreter's globals: at
+    the end for the next kernel, and first because a test that calls the interpreter itself may leave them.
 
     Raises:
       Exception: the first exception inside the interpreter, if it is kerneltest's.
@@ -210,17 +196,17 @@ def exclusive_interpreter(
             _forget_failed_effects()
 
 
+# Has JAX forget ordered effects if one failed: the next kernel with such effects would fail with it.
 def _forget_failed_effects() -> None:
-    """Has JAX forget ordered effects if one failed: the next kernel with such effects would fail with it."""
     try:
         dispatch.runtime_tokens.block_until_ready()
     except Exception:
         dispatch.runtime_tokens.clear()
 
 
+# Captures what JAX prints of races and semaphores, and suppresses the traceback that it logs for each thread.
 @contextlib.contextmanager
 def _captured_output() -> Iterator[io.StringIO]:
-    """Captures what JAX prints of races and semaphores, and suppresses the traceback that it logs for each thread."""
     log = logging.getLogger("jax._src.callback")
     before, log.disabled = log.disabled, True
     try:
@@ -238,11 +224,7 @@ def _is_semaphore_warning(line: str) -> bool:
 
 
 class DeadlockDetector:
-    """Ends a run in which every thread waits for a signal that can no longer come.
-
-    Attributes:
-      deadlock: the barriers or semaphores that are waited for; None without a deadlock.
-    """
+    """Ends a run in which every thread waits for a signal that can no longer come, and keeps what they wait for."""
 
     def __init__(self, waits: frozenset[CodeType], describe: DescribeWait) -> None:
         self.deadlock: Hung | None = None
@@ -267,7 +249,6 @@ class DeadlockDetector:
                 note(error)
 
     def _detect(self) -> None:
-        """Returns when the run is over, or has been ended because of a deadlock."""
         before, unchanged = None, 0
         while not self._over.wait(_POLL_INTERVAL):
             waiting, running = _waiting_threads(self._waits)
@@ -289,8 +270,8 @@ class DeadlockDetector:
             return
 
 
+# The local variables of each thread that waits for others, and the number of the kernel's threads.
 def _waiting_threads(waits: frozenset[CodeType]) -> tuple[dict[int, Mapping[str, Any]], int]:
-    """The local variables of each thread that waits for others, and the number of the kernel's threads."""
     waiting: dict[int, Mapping[str, Any]] = {}
     running = 0
     with thread_stacks() as frames:
@@ -305,8 +286,8 @@ def _waiting_threads(waits: frozenset[CodeType]) -> tuple[dict[int, Mapping[str,
     return waiting, max(running, 1)
 
 
+# The state of a barrier or a semaphore, which changes with every arrival.
 def _progress(awaited: Any) -> tuple[Any, ...]:
-    """The state of a barrier or a semaphore, which changes with every arrival."""
     counts = getattr(awaited, "count_by_core", None)
     arrived = (getattr(awaited, name, 0) for name in ("phase", "arrivals_count"))
     return (id(awaited), *arrived, () if counts is None else tuple(counts.tolist()))

@@ -75,18 +75,14 @@ def is_of_pallas(kind: type) -> bool:
 
 
 def dialect_of(parameter: object) -> str:
-    """The language that a parameter of a Pallas call, or a memory space, belongs to.
-
-    Returns:
-      `triton`, `mosaic_gpu` or `mosaic_tpu`; "" if it does not belong to a single language.
-    """
+    """The language of a Pallas call's parameter, or of a memory space; "" if it does not belong to a single one."""
     home = type(parameter).__module__
     return next((dialect for prefix, dialect in _DIALECT_BY_PREFIX.items() if home.startswith(prefix)), "")
 
 
+# The primitives of a language's module, without those that all languages share.
 @functools.cache
 def _own_primitives(module: ModuleType) -> frozenset[Primitive]:
-    """The primitives of a language's module, without those that all languages share."""
     shared = vars(shared_primitives).values()
     return frozenset(each for each in vars(module).values() if isinstance(each, Primitive) and each not in shared)
 

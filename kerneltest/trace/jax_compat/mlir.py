@@ -16,12 +16,10 @@ from jaxlib.mlir._mlir_libs import _mlir
 from jaxlib.triton import dialect as triton_dialect
 
 
+# Ends the search of MLIR's bindings for a Python module of Triton's dialect, which does not exist. They repeat it at
+# each operation until they find one: that takes a tenth of a lowering and most of the time to read its result. They
+# find an empty one here, remember that, and do not keep it.
 def _settle_triton_module() -> None:
-    """Ends the search of MLIR's bindings for a Python module of Triton's dialect, which does not exist.
-
-    They repeat it at each operation until they find one: that takes a tenth of a lowering and most of the time to read
-    its result. They find an empty one here, remember that, and do not keep it.
-    """
     name = "jaxlib.mlir.dialects.tt"
     if name in sys.modules:
         return
@@ -37,7 +35,6 @@ _settle_triton_module()
 
 @functools.cache
 def _context() -> Any:
-    """Returns a context with the Triton dialect."""
     context = ir.Context()
     triton_dialect.register_dialect(context)
     context.load_all_available_dialects()
@@ -76,12 +73,9 @@ def _plain(attribute: Any) -> Any:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CustomCall:
-    """A call of code that XLA does not look into.
+    """A call of code that XLA does not look into: the name of its target, and its configuration, with strings as bytes.
 
-    Attributes:
-      target: the name under which XLA finds the code.
-      config: its configuration, by name; string attributes are bytes.
-      aliases: from an output to the operand whose memory it shares, by index.
+    `aliases` maps an output to the operand whose memory it shares, by index.
     """
 
     target: str

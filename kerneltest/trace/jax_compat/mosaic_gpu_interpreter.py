@@ -68,12 +68,7 @@ _PLAIN_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]
 
 
 def run(call: Callable[..., Any], operands: Sequence[Any], evaluate: EvaluateThread | None = None) -> list[Array]:
-    """Runs one interpreted kernel and returns its outputs.
-
-    Args:
-      call: the interpreter, with the kernel in it.
-      operands: the kernel's.
-      evaluate: runs the kernel's threads if the interpreter is not compiled.
+    """Runs one interpreted kernel and returns its outputs. Its threads run by `evaluate` if they are not compiled.
 
     Raises:
       Failure: the interpreter found a fault.
@@ -93,7 +88,6 @@ def run(call: Callable[..., Any], operands: Sequence[Any], evaluate: EvaluateThr
 
 
 def _failure(text: str, deadlock: Hung | None) -> Failure:
-    """The kernel's failure, from the text of an interpreter's exception or from a deadlock."""
     if deadlock is not None:
         return Failure(Verdict.HANG, deadlock)
     if "RACE DETECTED" in text:
@@ -121,7 +115,6 @@ def _failure(text: str, deadlock: Hung | None) -> Failure:
 
 
 def _outside(said: str) -> MemoryFault:
-    """An access outside a buffer, in JAX's words."""
     found = _OUTSIDE.search(said)
     if found is None:
         return MemoryFault("", Visit(Access.LOAD), "", "", _plain(said))
@@ -130,7 +123,6 @@ def _outside(said: str) -> MemoryFault:
 
 
 def _race(text: str) -> Race:
-    """The first race that JAX reports."""
     accesses = _ACCESS.findall(text[text.index("RACE DETECTED") :])[:2]
     clauses = []
     visits = []
@@ -148,8 +140,8 @@ def _race(text: str) -> Race:
     return Race("", buffer, element, tuple(visits), words)
 
 
+# Splits `MEMORY[INDICES]`; without indices, the second part is "".
 def _split_indices(where: str) -> tuple[str, str]:
-    """Splits `MEMORY[INDICES]`; without indices, the second part is ""."""
     memory, bracket, inside = where.partition("[")
     return (memory, bracket + inside) if inside.endswith("]") else (where, "")
 
@@ -165,7 +157,6 @@ def _plain(text: str) -> str:
 
 
 def _describe_wait(variables: Mapping[str, Any]) -> Wait:
-    """A thread's wait for a barrier, from the local variables of `Barrier.wait`."""
     barrier, source = variables["self"], getattr(variables.get("logging_info"), "source_info", None)
     if "num_arrivals" not in vars(barrier):
         return Wait(f"a thread waits for {_barrier_name(barrier)}")

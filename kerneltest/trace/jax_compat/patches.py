@@ -27,13 +27,7 @@ from kerneltest.trace.jax_compat.jaxprs import AbstractValue, ClosedJaxpr, Equat
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Replacement:
-    """A value to put in place of an attribute of JAX's.
-
-    Attributes:
-      owner: the module or class that has the attribute itself, not by inheritance.
-      name: the attribute.
-      value: the replacement.
-    """
+    """A value to put in place of an attribute that a module or class of JAX has itself, not by inheritance."""
 
     owner: object
     name: str
@@ -57,8 +51,8 @@ def replace_attributes(*replacements: Replacement) -> Iterator[None]:
         yield
 
 
+# Applies a replacement, and returns a copy that identifies this entry, since one may be entered repeatedly.
 def _push(replacement: Replacement) -> Replacement:
-    """Applies a replacement, and returns a copy that identifies this entry, since one may be entered repeatedly."""
     owner, name = replacement.owner, replacement.name
     entry = replace(replacement)
     with _lock:
@@ -148,7 +142,6 @@ def interpret_directly() -> Iterator[None]:
 
 
 def _lower_call(context: Any, *operands: Any, **params: Any) -> Any:
-    """Lowers a Pallas call."""
     if params["interpret"] is not True or params["jaxpr"].constvars:
         return _registered.rule(context, *operands, **params)
     own = {name: value for name, value in params.items() if name != "interpret"}
@@ -170,8 +163,6 @@ def call(function: Callable[..., Any], arguments: Sequence[JaxArray], parameters
 
 
 class _ReplacingTrace(core.EvalTrace):
-    """JAX's evaluation, with other parameters."""
-
     def __init__(self, parameters: ChooseParameters) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._parameters = parameters
@@ -191,12 +182,11 @@ class _ReplacingTrace(core.EvalTrace):
 
 
 class _TracedError(Exception):
-    """Raised once JAX has traced an interpreter and goes on to lower it."""
+    pass
 
 
+# A lowering context that lasts until JAX has traced the interpreter that it is about to lower.
 class _LoweringContext:
-    """A lowering context that lasts until JAX has traced the interpreter that it is about to lower."""
-
     def __init__(self, avals: Sequence[AbstractValue]) -> None:
         self.avals_in = avals
         self.module_context = SimpleNamespace(platforms=("cpu",))
@@ -240,9 +230,8 @@ _wide_contexts = 0  # contexts that are active in any thread
 _own_class: type[ModuleType] = type(jnp)
 
 
+# `jax.numpy` while a context is active; threads outside of it see the module as it is.
 class _WideNames(_own_class):  # type: ignore[misc, valid-type]
-    """`jax.numpy` while a context is active; threads outside of it see the module as it is."""
-
     def __getattribute__(self, name: str) -> Any:
         return super().__getattribute__("float64" if name in _NAMES and _widens.get() else name)
 
@@ -251,8 +240,8 @@ _tilings = sys.modules[tpu_info.infer_tiling.__module__]  # another module since
 _jax_tiling_factor = _tilings._get_tiling_factor
 
 
+# JAX's own never returns for types of more than 32 bits, of which it packs none into a word.
 def _tiling_factor(length: int, most: int, packing: int) -> int:
-    """JAX's own never returns for types of more than 32 bits, of which it packs none into a word."""
     found: int = _jax_tiling_factor(length, most, max(packing, 1))
     return found
 

@@ -42,13 +42,10 @@ def user_frames(source_info: SourceInfo) -> list[tuple[str, int]]:
 
 
 def line_of_nested(equations: list[Equation]) -> str:
-    """`FILE:LINE` of the user's code behind the last of some equations, or "".
+    """`FILE:LINE` of the user's code behind the last of some equations, each nested in the one before it, or "".
 
     The equations inside one of JAX's own jitted functions carry the line that first traced it, which may belong to
     another kernel. For these, the line is that of the call.
-
-    Args:
-      equations: each nested in the one before it.
     """
     line = ""
     for equation in equations:
@@ -70,19 +67,14 @@ def is_of_jax(jaxpr: Jaxpr) -> bool:
     return _JAX in _function_source(jaxpr)
 
 
+# JAX's text for the function behind a jaxpr, open or closed: its name, file and line; or "".
 def _function_source(jaxpr: Jaxpr) -> str:
-    """JAX's text for the function behind a jaxpr, open or closed: its name, file and line; or ""."""
     info = getattr(getattr(jaxpr, "jaxpr", jaxpr), "debug_info", None)
     return str(getattr(info, "func_src_info", "") or "")
 
 
 def propagate_call_lines(equation: Equation, caller: Equation | None = None) -> Equation:
-    """Gives the equations inside JAX's own jitted functions the line of the call (see `line_of_nested`).
-
-    Args:
-      equation: looked into, at any depth.
-      caller: the call whose line `equation` itself gets; None if it keeps its own.
-    """
+    """Gives the equations inside JAX's own jitted functions the line of the call (see `line_of_nested`)."""
     if caller is not None:
         equation = equation.replace(source_info=caller.source_info)
     inner = equation.params.get("jaxpr")
@@ -133,8 +125,8 @@ def line_being_processed(error: BaseException) -> str:
     return next((f" ({line})" for line in reversed(lines) if line), "")
 
 
+# The equations in the frames of an error, each with the file of its frame.
 def _equations_in_frames(error: BaseException) -> Iterator[tuple[Equation, str]]:
-    """The equations in the frames of an error, each with the file of its frame."""
     trace = error.__traceback__
     while trace is not None:
         if hasattr(equation := trace.tb_frame.f_locals.get("eqn"), "source_info"):
@@ -166,10 +158,7 @@ def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
     """Returns whether an interpreter of JAX's, or XLA's compiler for the CPU, failed although the kernel has no fault.
 
     The kernel was traced before, so its shapes, dtypes and indices are right, and JAX runs it without calling it again.
-
-    Args:
-      error: the exception.
-      checks: whether the interpreter checks kernels and raises a `ValueError` for a faulty one.
+    If the interpreter `checks` kernels, it raises a `ValueError` for a faulty one.
     """
     if user_line(error):
         return False
@@ -177,12 +166,7 @@ def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
 
 
 def describe_limitation(error: BaseException, what: str) -> str:
-    """Text for a limit of JAX's: its version, `what` it cannot do, the error and the user's line.
-
-    Args:
-      error: the exception that JAX raised.
-      what: a predicate, such as `cannot interpret this`.
-    """
+    """Text for a limit of JAX's: its version, `what` it cannot do (a predicate), the error and the user's line."""
     place = user_line(error) or line_being_processed(error)
     return limitation_text(what, type(error).__name__, f"{text_of(error)}{place}")
 

@@ -77,13 +77,7 @@ _INDEX = re.compile(r"slice\((-?\d+), (-?\d+), \w+\)|(-?\d+)")
 
 
 def failure(error: Exception, deadlock: Hung | None, memory: TrackedSharedMemory | None) -> Failure:
-    """The failure that ended a run.
-
-    Args:
-      error: what the interpreter raised.
-      deadlock: what its threads waited for, if that is why they were stopped.
-      memory: the interpreter's; None if it was not made yet.
-    """
+    """The failure that ended a run, from the interpreter's exception, a deadlock, and its memory if that was made."""
     if deadlock is not None:
         return Failure(Verdict.HANG, deadlock)
     cause = (memory.first if memory is not None else None) or error
@@ -161,17 +155,6 @@ def nonzero_semaphore(semaphore: Leftover, memory: TrackedSharedMemory) -> Failu
 
 @dataclass(frozen=True, slots=True)
 class _RacingAccess:
-    """One of the two accesses of a race.
-
-    Attributes:
-      verb: `read` or `written`.
-      buffer: the kernel's name for it.
-      indices: `[0:8, 3]`, or "" for all of it.
-      core: the core that made the access, or that started the copy which did.
-      words: who made it.
-      visit: how, and at which line.
-    """
-
     verb: str
     buffer: str
     indices: str
@@ -241,8 +224,8 @@ def _access(match: tuple[str, ...], memory: TrackedSharedMemory) -> _RacingAcces
     return _RacingAccess(verb, memory.name(ast.literal_eval(key)), indices, int(core), words, visit)
 
 
+# Indices as Python writes them, from JAX's text of slices and numbers.
 def _indices(extent: str) -> str:
-    """Indices as Python writes them, from JAX's text of slices and numbers."""
     return ", ".join(f"{i[0]}:{i[1]}" if i[0] else i[2] for i in _INDEX.findall(extent))
 
 
@@ -272,12 +255,9 @@ _SEEDS = range(8)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InterpretResult:
-    """The result of an interpreted call.
+    """The outputs of an interpreted call, and its reads of memory that was never written.
 
-    Attributes:
-      outputs: the call's.
-      unwritten: for each output a mask of the elements that were never written, or None for an output without any.
-      reads: the reads of memory that was never written.
+    `unwritten` has for each output a mask of the elements that were never written, or None if all were.
     """
 
     outputs: Sequence[Array]
@@ -309,9 +289,8 @@ def interpret_parameters(equation: Equation) -> dict[str, Any]:
     return {"interpret": shuffled, "compiler_params": compiler}
 
 
+# The first seed that leaves the fewest parallel dimensions in order.
 def _seed(lengths: Sequence[int], grid: Sequence[int], compiler: Any) -> int:
-    """The first seed that leaves the fewest parallel dimensions in order."""
-
     def in_order(seed: int) -> int:
         drawn = grid_order(tuple(grid), compiler, seed)
         return sum(np.array_equal(order, range(n)) for order, n in zip(drawn, lengths, strict=False) if n > 1)
@@ -326,14 +305,7 @@ def run(
     fill: ChooseFill | None,
     evaluate: EvaluateThread | None = None,
 ) -> InterpretResult:
-    """Runs one interpreted call.
-
-    Args:
-      call: the interpreter, with the kernel in it.
-      layout: the kernel's memory.
-      operands: the kernel's.
-      fill: the content of memory that was never written; None for JAX's own: NaN and the largest integers.
-      evaluate: runs the kernel on each core if the interpreter is not compiled.
+    """Runs one interpreted call. Unwritten memory holds `fill`, or JAX's own: NaN and the largest integers.
 
     Raises:
       Failure: the interpreter found a fault.
@@ -366,7 +338,6 @@ def _crop(mask: Array | None, shape: tuple[int, ...]) -> Array | None:
 
 @contextmanager
 def _tracked_memory(layout: MemoryLayout, fill: ChooseFill | None) -> Iterator[list[TrackedSharedMemory]]:
-    """Has the interpreter make tracked memory, and yields it."""
     made: list[TrackedSharedMemory] = []
 
     def make(**kwargs: Any) -> TrackedSharedMemory:
@@ -386,15 +357,10 @@ def _tracked_memory(layout: MemoryLayout, fill: ChooseFill | None) -> Iterator[l
         yield made
 
 
+# Carries out the copies that nothing waited for, and checks the semaphores. The interpreter runs a copy when it is
+# waited for, so one without a wait never runs, whereas a TPU runs it concurrently with everything after it. Running it
+# at the end exposes the accesses that it races with.
 def _finish(memory: TrackedSharedMemory, printed: io.StringIO) -> None:
-    """Carries out the copies that nothing waited for, and checks the semaphores.
-
-    The interpreter runs a copy when it is waited for, so one without a wait never runs, whereas a TPU runs it
-    concurrently with everything after it. Running it at the end exposes the accesses that it races with.
-
-    Raises:
-      Failure: a race, a copy in flight, or a semaphore that is not at 0.
-    """
     left = list(memory.leftovers())
     memory.over = True
     tpu._shared_memory = memory  # JAX has dropped it; `exclusive_interpreter` resets it
@@ -409,7 +375,7 @@ def _finish(memory: TrackedSharedMemory, printed: io.StringIO) -> None:
         raise nonzero_semaphore(semaphore, memory)
 
 
+# Raises a Failure for a race that JAX before 0.12 has printed before going on.
 def _raise_races(printed: io.StringIO, memory: TrackedSharedMemory) -> None:
-    """Raises a Failure for a race that JAX before 0.12 has printed before going on."""
     if tpu.races is not None and tpu.races.races_found:
         raise Failure(Verdict.RACE, race(printed.getvalue(), memory))

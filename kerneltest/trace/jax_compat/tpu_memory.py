@@ -27,10 +27,9 @@ _ROWS, _LANES = 8, 128  # of a tile
 
 @dataclass(frozen=True, slots=True)
 class KernelBuffer:
-    """Memory that exists when the kernel starts.
+    """Memory that exists when the kernel starts, by the name of the kernel's parameter.
 
     Attributes:
-      name: the kernel's parameter.
       initial_shape: the shape of the array that it holds at the start; None if it holds nothing.
       padded: whether it is the block of an input, which may reach past the end of its array.
     """
@@ -42,14 +41,7 @@ class KernelBuffer:
 
 @dataclass(frozen=True, slots=True)
 class EquationSite:
-    """The origin of one of the kernel's equations, and the memory it concerns.
-
-    Attributes:
-      primitive: its name.
-      line: FILE:LINE of the user's code; for JAX's own code, of the user's call to it.
-      semaphore: the name of the semaphore that it counts, or "".
-      allocates: the names of the buffers that it allocates.
-    """
+    """The user's line of an equation, the semaphore that it counts and the buffers that it allocates."""
 
     primitive: str
     line: str
@@ -59,14 +51,9 @@ class EquationSite:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLayout:
-    """The memory of one call.
+    """The memory of one call: its buffers and semaphores in order of allocation, and for each output its buffer.
 
-    Attributes:
-      line: FILE:LINE of the call.
-      buffers: in order of allocation.
-      outputs: for each output, the index of its buffer.
-      semaphores: the names of those that exist when the kernel starts, in their order.
-      sites: the kernel's equations, by the id of their `source_info`.
+    `sites` are the kernel's equations, by the id of their `source_info`.
     """
 
     line: str
@@ -148,7 +135,6 @@ def overhanging_alias(equation: Equation) -> str:
 
 
 def _alias_pairs(aliases: Any) -> list[tuple[int, int]]:
-    """Pairs of an operand and the output that takes its memory."""
     return list(aliases.items() if hasattr(aliases, "items") else aliases)
 
 
@@ -177,8 +163,8 @@ _COUNTED = {"dma_start": ("tree", 2), "dma_wait": ("tree", 2), "semaphore_signal
 _COUNTED["semaphore_wait"] = _COUNTED["semaphore_signal"]
 
 
+# The sites of a jaxpr, in which some variables have names and which is called from the line `outer`.
 def _sites(jaxpr: Jaxpr, names: Mapping[Var, str], outer: str) -> Iterator[tuple[int, EquationSite]]:
-    """The sites of a jaxpr, in which some variables have names and which is called from the line `outer`."""
     for equation in jaxpr.eqns:
         primitive = str(equation.primitive.name)
         site = EquationSite(primitive, line_of(equation.source_info) or outer)
@@ -204,8 +190,8 @@ def _nested(equation: Equation) -> Iterator[Jaxpr]:
                 yield inner
 
 
+# Names for the inputs of a nested jaxpr. A branch's or a loop body's operands are the last of the equation's.
 def _inner_names(primitive: str, equation: Equation, inner: Jaxpr, names: Mapping[Var, str]) -> dict[Var, str]:
-    """Names for the inputs of a nested jaxpr. A branch's or a loop body's operands are the last of the equation's."""
     if primitive == "run_scoped":
         pairs = zip(inner.constvars, equation.invars, strict=False)
     else:
@@ -239,10 +225,7 @@ class MisuseError(KernelFaultError):
 class Leftover:
     """A semaphore that is not back in its initial state when a kernel ends.
 
-    Attributes:
-      name: the kernel's name for it, or "".
-      count: its value.
-      copies: for each copy that was started and never waited for: a function that carries it out, and its line.
+    `copies` has, for each copy that nothing waited for, a function that carries it out, and its line.
     """
 
     name: str
@@ -254,9 +237,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
     """Memory that knows the names of its buffers, which of their elements were written, and who read the others.
 
     Attributes:
-      layout: the names and the shapes.
       first: the exception that ended the run, or None.
-      reads: the reads of memory that was never written.
       over: whether the kernel has ended.
       copies: from JAX's number of a copy to the core that started it and its `source_info`.
     """
@@ -389,11 +370,10 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         return result
 
     def _whole(self, key: BufferKey, rnge: IndexRanges) -> IndexRanges:
-        """Returns the ranges of an access along all axes."""
         return (*rnge, *map(slice, self._buffer(key).logical_shape[len(rnge) :]))
 
+    # Returns which elements of an access were written, except those past the array's end.
     def _within_array(self, key: BufferKey, rnge: IndexRanges) -> Array:
-        """Returns which elements of an access were written, except those past the array's end."""
         known = self._written[key].copy()
         inside = np.zeros(known.shape, bool)
         inside[tuple(map(slice, self._buffer(key).logical_shape))] = True
@@ -444,7 +424,6 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         return self.mem[key]
 
     def _check(self, access: Access, key: BufferKey, rnge: IndexRanges, source: SourceInfo | None) -> None:
-        """Raises MisuseError if the buffer is gone or the range leaves it."""
         if source is None:  # a block of the grid's, for which JAX's own message says more
             return
         if key not in self.mem:
@@ -478,7 +457,6 @@ def place_of(line: str) -> str:
 
 
 def _indices(rnge: IndexRanges) -> str:
-    """Indices as Python writes them: `0:8, 3`."""
     return ", ".join(f"{i.start or 0}:{i.stop}" if isinstance(i, slice) else str(i) for i in rnge)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from kerneltest.extensions.lowering_map.map_model import LoweringMap, LoweringOutcome, LoweringResult
+from kerneltest.extensions.lowering_map.model import LoweringMap, LoweringOutcome, LoweringResult
 
 _UNIMPLEMENTED = "Unimplemented primitive: sort"
 _TARGETS = ("sm_90", "gfx942")

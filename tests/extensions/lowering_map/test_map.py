@@ -11,7 +11,7 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.core.targets import TARGETS, TPUS
-from kerneltest.extensions.lowering_map.map_model import (
+from kerneltest.extensions.lowering_map.model import (
     LoweringMap,
     MapError,
     compare_maps,

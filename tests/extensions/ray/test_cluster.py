@@ -15,15 +15,9 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.planning import build_plan, plan_pairing
 from kerneltest.execute.settings import RunSettings
-from kerneltest.extensions.ray.code_comparison import (
-    ArchiveError,
-    code_differences,
-    format_reasons,
-    pack,
-    project_code,
-    unpack,
-)
-from kerneltest.extensions.ray.node_messages import (
+from kerneltest.extensions.ray.code import ArchiveError, code_differences, format_reasons, pack, project_code, unpack
+from kerneltest.extensions.ray.loop import MAX_LOSSES, ClusterJob, JobTable
+from kerneltest.extensions.ray.messages import (
     ItemDone,
     ItemProgress,
     ItemStarted,
@@ -34,7 +28,6 @@ from kerneltest.extensions.ray.node_messages import (
     RecordLogError,
     Resources,
 )
-from kerneltest.extensions.ray.ray_loop import MAX_LOSSES, ClusterJob, JobTable
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
 from kerneltest.pytest_plugin.isolation import plan_differences
 from kerneltest.records.journal import Activity
@@ -214,7 +207,7 @@ def test_a_project_is_shipped_without_what_is_no_code(tmp_path: Path, monkeypatc
         (root / name).write_text(name, encoding="utf-8")
     there = unpack(pack(root, root / "out"), tmp_path / "there")
     assert {path.relative_to(there).as_posix() for path in there.rglob("*") if path.is_file()} == {*code}
-    monkeypatch.setattr("kerneltest.extensions.ray.code_comparison._MAX_BYTES", 5)
+    monkeypatch.setattr("kerneltest.extensions.ray.code._MAX_BYTES", 5)
     with pytest.raises(ArchiveError, match="put the project on all nodes"):
         pack(root, root / "out")
 

@@ -200,7 +200,7 @@ def test_what_no_node_has_is_unavailable_for_a_reason_that_a_node_gave(
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_told(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
-    blocked = "from kerneltest.extensions.ray import ray_plugin\nray_plugin.find_spec = lambda name: None\n"
+    blocked = "from kerneltest.extensions.ray import plugin\nplugin.find_spec = lambda name: None\n"
     (tmp_path / "no_ray.py").write_text(blocked, encoding="utf-8")
     run = _pytest(tmp_path, *options, suite="")
     assert words in run.stdout + run.stderr

@@ -12,10 +12,9 @@ import pytest
 
 from kerneltest.core.dtypes import ShapeDtype, parse_dtype
 from kerneltest.core.failures import Failure
-from kerneltest.extensions.sanitizer import sanitizer_child
-from kerneltest.extensions.sanitizer.device_memory import PATTERN, GuardedArray
-from kerneltest.extensions.sanitizer.sanitizer_child import CaseRunner
-from kerneltest.extensions.sanitizer.sanitizer_group import write_kernel
+from kerneltest.extensions.sanitizer import child
+from kerneltest.extensions.sanitizer.child import PATTERN, CaseRunner, GuardedArray
+from kerneltest.extensions.sanitizer.group import write_kernel
 from kerneltest.trace.tracing import trace_function
 
 ZONE = 256
@@ -52,7 +51,7 @@ def host() -> Host:
 
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(sanitizer_child, "DeviceDriver", Host)
+    monkeypatch.setattr(child, "DeviceDriver", Host)
     return CaseRunner({"platform": "cpu", "device": 0, "x64": jax.config.jax_enable_x64, "zone": ZONE})
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.extensions.sanitizer.sanitized_process import (
+from kerneltest.extensions.sanitizer.processes import (
     KernelSite,
     PlacedArray,
     SanitizerError,
@@ -13,7 +13,7 @@ from kerneltest.extensions.sanitizer.sanitized_process import (
     failure_of,
     read_errors,
 )
-from kerneltest.extensions.sanitizer.sanitizer_tools import MAX_RECORDS
+from kerneltest.extensions.sanitizer.tools import MAX_RECORDS
 
 RECORDED = Path(__file__).parent / "recorded"
 ARRAYS = (PlacedArray("x", 1000, 100), PlacedArray("output 0", 2000, 100))

@@ -21,9 +21,9 @@ from kerneltest.execute.item import Item
 from kerneltest.execute.planning import build_plan, plan_pairing
 from kerneltest.execute.runner import run_case, run_item
 from kerneltest.execute.settings import RunSettings
-from kerneltest.extensions.sanitizer import sanitized_process, sanitizer_group
-from kerneltest.extensions.sanitizer.sanitizer_group import SanitizedGroup, family_of
-from kerneltest.extensions.sanitizer.sanitizer_tools import MISSING, TOOLS
+from kerneltest.extensions.sanitizer import group, processes
+from kerneltest.extensions.sanitizer.group import SanitizedGroup, family_of
+from kerneltest.extensions.sanitizer.tools import MISSING, TOOLS
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.schema import Record
 from tests.fake_sanitizer import Fake, installed
@@ -73,7 +73,7 @@ def _verdicts(records: Sequence[Record]) -> list[str]:
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(Device, "unavailable", lambda self: "")
-    monkeypatch.setattr(sanitizer_group, "_setup", lambda tool, platform: sanitized_process.ToolSetup(tool, platform))
+    monkeypatch.setattr(group, "_setup", lambda tool, platform: processes.ToolSetup(tool, platform))
     return installed(tmp_path, monkeypatch)
 
 
@@ -161,7 +161,7 @@ def test_an_error_in_another_kernel_accuses_nobody_and_is_noted(fake: Fake) -> N
 def test_what_ends_a_process_is_one_lost_case(
     fake: Fake, monkeypatch: pytest.MonkeyPatch, ends: str, verdict: str, words: str
 ) -> None:
-    monkeypatch.setattr(sanitized_process, "_CASE_SECONDS", 2.0)
+    monkeypatch.setattr(processes, "_CASE_SECONDS", 2.0)
     fake.tell(asm_kernel={"of": 64, "ends": ends})
     records = _records(_pairing(asm_kernel), "racecheck")
     assert _verdicts(records) == ["pass", verdict, "pass"]
@@ -193,7 +193,7 @@ def test_an_output_without_zones_is_not_called_right(fake: Fake) -> None:
 def test_without_compute_sanitizer_the_records_and_the_run_say_what_to_install(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerneltest.extensions.sanitizer.sanitizer_tools.find_compute_sanitizer", lambda: "")
+    monkeypatch.setattr("kerneltest.extensions.sanitizer.tools.find_compute_sanitizer", lambda: "")
     item = _item(_pairing(over_body, [8]), ["memcheck", "guards"])
     records = [outcome.record for outcome in run_item(item, Cache())]
     assert [(record.family, record.verdict) for record in records] == [("memcheck", "unavailable"), ("guards", "pass")]

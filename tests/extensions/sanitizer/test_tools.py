@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.extensions.sanitizer import sanitizer_tools as tools
+from kerneltest.extensions.sanitizer import tools as tools
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.extensions.watch.watch_session import (
+from kerneltest.extensions.watch.session import (
     KEYS,
     Event,
     KeyPress,

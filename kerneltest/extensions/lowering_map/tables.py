@@ -8,7 +8,7 @@ from itertools import compress, groupby
 from tabulate import tabulate
 
 from kerneltest.core.targets import TPUS
-from kerneltest.extensions.lowering_map.map_model import (
+from kerneltest.extensions.lowering_map.model import (
     LoweringChange,
     LoweringMap,
     LoweringOutcome,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kerneltest.cli.command_registry import UNUSABLE_INPUT, Command, refuse, register_command
 
 if TYPE_CHECKING:
-    from kerneltest.extensions.lowering_map.map_model import LoweringMap
+    from kerneltest.extensions.lowering_map.model import LoweringMap
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _lowering(chosen: argparse.Namespace) -> int:
-    from kerneltest.extensions.lowering_map.map_model import MapError, read_map
+    from kerneltest.extensions.lowering_map.model import MapError, read_map
 
     maps: list[LoweringMap] = []
     problems: list[Exception] = []
@@ -57,9 +57,9 @@ def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[
       chosen: the command's arguments.
       problems: takes in what kept a map from being read or measured; the others still are.
     """
-    from kerneltest.extensions.lowering_map.map_model import MapError, read_map
-    from kerneltest.extensions.lowering_map.map_tables import format_counts
     from kerneltest.extensions.lowering_map.measure import PYTHON, measure
+    from kerneltest.extensions.lowering_map.model import MapError, read_map
+    from kerneltest.extensions.lowering_map.tables import format_counts
 
     targets, primitives = ([n for n in names.split(",") if n] for names in (chosen.targets, chosen.primitives))
     for source in [*chosen.maps, *chosen.jax] or [""]:
@@ -94,8 +94,8 @@ def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "Lower
     Returns:
       Whether something stopped lowering since the old map.
     """
-    from kerneltest.extensions.lowering_map.map_model import compare_maps, save_maps, successive_changes
-    from kerneltest.extensions.lowering_map.map_tables import format_change, format_markdown, print_table
+    from kerneltest.extensions.lowering_map.model import compare_maps, save_maps, successive_changes
+    from kerneltest.extensions.lowering_map.tables import format_change, format_markdown, print_table
     from kerneltest.records.files import write_text
 
     if chosen.json:

@@ -11,7 +11,7 @@ from kerneltest.core.children import Child
 from kerneltest.core.details import Access, Detail, MemoryFault, Race, Raised, Stated, Visit
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.extensions.sanitizer.sanitizer_tools import ERRORS, GUARDS, MAX_RECORDS, tool_command
+from kerneltest.extensions.sanitizer.tools import ERRORS, GUARDS, MAX_RECORDS, tool_command
 
 # Errors that compute-sanitizer reports as XML, and the failure of a kernel that they amount to.
 
@@ -250,7 +250,7 @@ def _distance(address: int, array: PlacedArray) -> int:
     return max(array.address - address, address - (array.address + array.size), 0)
 
 
-_MODULE = "kerneltest.extensions.sanitizer.sanitizer_child"
+_MODULE = "kerneltest.extensions.sanitizer.child"
 _START_SECONDS = 120.0  # for a process to import JAX and to find the device
 _CASE_SECONDS = 300.0  # a tool makes a case many times slower
 _EXIT_SECONDS = 60.0  # for a tool to write its errors

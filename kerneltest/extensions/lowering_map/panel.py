@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kerneltest.report.panels import Panel, PanelError, Section, register_panel
 
 if TYPE_CHECKING:
-    from kerneltest.extensions.lowering_map.map_model import LoweringMap
+    from kerneltest.extensions.lowering_map.model import LoweringMap
     from kerneltest.records.runs import Overlay
 
 _NAME = "lowering"
@@ -23,7 +23,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
     if not chosen.lowering:
         return None
-    from kerneltest.extensions.lowering_map.map_model import MapError, read_map
+    from kerneltest.extensions.lowering_map.model import MapError, read_map
 
     try:
         return section_of([read_map(path) for path in chosen.lowering])
@@ -33,13 +33,13 @@ def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
 
 def section_of(maps: "Sequence[LoweringMap]") -> Section:
     """The section for some maps, at least one, by version of JAX."""
-    from kerneltest.extensions.lowering_map.map_model import LoweringOutcome, successive_changes
-    from kerneltest.extensions.lowering_map.map_tables import format_change, format_counts, tabulate_maps
+    from kerneltest.extensions.lowering_map.model import LoweringOutcome, successive_changes
+    from kerneltest.extensions.lowering_map.tables import format_change, format_counts, tabulate_maps
     from kerneltest.report.panels import render_text
 
     ordered = sorted(maps, key=lambda each: each.version)
     html = render_text(
-        Path(__file__).with_name("lowering_panel.html").read_text(encoding="utf-8"),
+        Path(__file__).with_name("panel.html").read_text(encoding="utf-8"),
         outcomes=list(LoweringOutcome),
         counts=[(each.title, format_counts(each)) for each in ordered],
         table=tabulate_maps(ordered),

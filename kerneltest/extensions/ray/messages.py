@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from kerneltest.core.files import open_inside
 from kerneltest.core.verdicts import Verdict
-from kerneltest.extensions.ray.code_comparison import ProjectCode
+from kerneltest.extensions.ray.code import ProjectCode
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
 from kerneltest.records.journal import Activity
 from kerneltest.records.record_files import RECORD_LINE, REPRODUCER_LINE, line_of, read_records

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from kerneltest.core.failures import format_exception
-from kerneltest.extensions.ray.code_comparison import code_differences, format_reasons, unpack
-from kerneltest.extensions.ray.node_messages import ItemDone, ItemProgress, ItemStarted, JobSetup, NodeEvent, QueuedItem
+from kerneltest.extensions.ray.code import code_differences, format_reasons, unpack
+from kerneltest.extensions.ray.messages import ItemDone, ItemProgress, ItemStarted, JobSetup, NodeEvent, QueuedItem
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemResult, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.isolation import IsolatedWorker

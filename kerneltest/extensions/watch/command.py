@@ -18,41 +18,24 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _watch(chosen: argparse.Namespace) -> int:
-    from kerneltest.extensions.watch.warm_process import WarmPytest
-    from kerneltest.extensions.watch.watch_session import (
-        KeyPress,
-        Save,
-        WatchError,
-        WatchSession,
-        find_watchfiles,
-        read_keys,
-        single_keys,
-        watch_saves,
-        watched_folders,
-    )
+    from kerneltest.extensions.watch import session as watching
 
     files = [word for word in chosen.rest if Path(PairingId.parse(word).file).exists()]
     try:
-        find_watchfiles()
-        folders = watched_folders(files)
-    except WatchError as error:
+        watching.find_watchfiles()
+        folders = watching.watched_folders(files)
+    except watching.WatchError as error:
         return refuse("watch", error)
     plugin = ["-p", "kerneltest", "-W", "ignore:Module already imported so cannot be rewritten; kerneltest"]
     with tempfile.TemporaryDirectory(prefix="kerneltest-watch-") as temporary:
         report = chosen.kt_report or Path(temporary, "report")
-        pytest = WarmPytest()
-        session = WatchSession(pytest, [*plugin, *chosen.rest], report)
-
-        def put_save(paths: tuple[Path, ...], saved: float) -> None:
-            session.events.put(Save(paths, saved))
-
-        def put_key(key: str) -> None:
-            session.events.put(KeyPress(key))
-
-        for target, arguments in ((watch_saves, (folders, report.resolve(), put_save)), (read_keys, (put_key,))):
-            threading.Thread(target=target, args=arguments, daemon=True).start()
+        pytest = watching.WarmPytest()
+        session = watching.WatchSession(pytest, [*plugin, *chosen.rest], report)
+        saves = (folders, report.resolve(), session.events)
+        threading.Thread(target=watching.watch_saves, args=saves, daemon=True).start()
+        threading.Thread(target=watching.read_keys, args=(session.events,), daemon=True).start()
         try:
-            with single_keys():
+            with watching.single_keys():
                 return session.run()
         except KeyboardInterrupt:
             return session.status

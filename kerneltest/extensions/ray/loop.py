@@ -22,8 +22,9 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, worst
 from kerneltest.execute.item import Item
 from kerneltest.extensions.ray import ACCELERATOR, GPUS, RAY
-from kerneltest.extensions.ray.code_comparison import ArchiveError, pack, project_code
-from kerneltest.extensions.ray.node_messages import (
+from kerneltest.extensions.ray.client import ClusterError, RayCluster
+from kerneltest.extensions.ray.code import ArchiveError, pack, project_code
+from kerneltest.extensions.ray.messages import (
     ItemDone,
     ItemProgress,
     ItemStarted,
@@ -36,7 +37,6 @@ from kerneltest.extensions.ray.node_messages import (
     RecordLogError,
     Resources,
 )
-from kerneltest.extensions.ray.ray_client import ClusterError, RayCluster
 from kerneltest.pytest_plugin import crash_reports
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
 from kerneltest.pytest_plugin.kernel_item import KernelItem
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from kerneltest.backends.base import Backend
     from kerneltest.pytest_plugin.progress import ProgressLine
     from kerneltest.pytest_plugin.pytest_run import PytestRun
-
 
 # Tracks which item runs where: submits jobs, resubmits what died, and abandons what keeps dying.
 

@@ -21,7 +21,7 @@ from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import register_group
 from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.extensions.sanitizer import SANITIZE
-from kerneltest.extensions.sanitizer.sanitized_process import (
+from kerneltest.extensions.sanitizer.processes import (
     ExportedCase,
     GuardZoneWrite,
     KernelSite,
@@ -31,7 +31,7 @@ from kerneltest.extensions.sanitizer.sanitized_process import (
     failure_of,
     run_cases,
 )
-from kerneltest.extensions.sanitizer.sanitizer_tools import GUARDS, TOOLS, reason_missing, supports
+from kerneltest.extensions.sanitizer.tools import GUARDS, TOOLS, reason_missing, supports
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES, Family, Rng, is_data

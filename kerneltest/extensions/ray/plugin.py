@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             "--kt-ray cannot be combined with --kt-isolate never or --pdb: each item runs in a process on some node"
         )
-    from kerneltest.extensions.ray.ray_loop import RayLoop
+    from kerneltest.extensions.ray.loop import RayLoop
 
     run.dispatcher.cluster = loop = RayLoop(run, config.pluginmanager.getplugin(PROGRESS))
     config.pluginmanager.register(loop, "kerneltest-ray")

@@ -1,35 +1,33 @@
 """The loop of `kerneltest watch`: saves and keys start runs, and a run that is out of date is stopped."""
 
 import os
+import signal
 import sys
 import termios
+import threading
 import time
 import tty
 import webbrowser
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from kerneltest.core.children import CONTEXTS, Child, ChildEndedError
 from kerneltest.core.ids import PairingId
-from kerneltest.extensions.watch.warm_process import WarmPytest
 from kerneltest.report.text.lines import for_terminal
 
 KEYS = "a: run all, p: open the page, s: show the next suspect, q: quit"
 _STOPPED_BY_USER = 2  # pytest's exit status after Ctrl-C
 _MOST_NAMES = 3
+_READ_BY_JAX = ("JAX_", "XLA_FLAGS")
 
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Files were saved.
-
-    Attributes:
-      paths: the paths of the files.
-      time: the time of the last save, in seconds since the epoch.
-    """
+    """Files were saved, the last one at `time`, in seconds since the epoch."""
 
     paths: tuple[Path, ...]
     time: float
@@ -37,29 +35,81 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class KeyPress:
-    """A key was pressed.
-
-    Attributes:
-      key: its character.
-    """
+    """A key was pressed: its character."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """A run ended.
-
-    Attributes:
-      number: the number of the run, from 1.
-      status: pytest's exit status.
-    """
+    """The run of that number, counted from 1, ended with an exit status of pytest."""
 
     number: int
     status: int
 
 
 Event = Save | KeyPress | RunEnd
+
+
+class WarmPytest:
+    """Starts runs of pytest, one at a time.
+
+    The server that forks them has one thread, so a fork is safe: JAX starts threads only with its first
+    device, and that is in the forked process.
+    """
+
+    def __init__(self) -> None:
+        CONTEXTS["forkserver"].set_forkserver_preload(["kerneltest.extensions.watch.preloaded"])
+        self._child: Child | None = None
+
+    def start(self, words: Sequence[str], on_end: Callable[[int], None]) -> None:
+        """Starts a run in the current folder. The previous run must have ended.
+
+        Args:
+          words: the arguments for pytest.
+          on_end: called in another thread with the exit status; a negative one is that of a signal.
+        """
+        child = self._child = Child(_serve, "the run", "forkserver")
+        child.start()
+
+        def wait() -> None:
+            try:
+                status = child.ask({"words": list(words)})["status"]
+            except ChildEndedError as ended:
+                status = ended.status
+            child.close()  # once its exit handlers have run
+            on_end(status)
+
+        threading.Thread(target=wait, name="kerneltest-watch-run", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the run and the processes that it started, if it is still running."""
+        if self._child is not None:
+            self._child.kill(seconds=3)
+            self._child = None
+
+
+def _serve() -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    import pytest
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Python considers bytecode current if the source has the same length and was saved in the same second.
+    sys.dont_write_bytecode = True
+
+    def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        before = _variables()
+        status = int(pytest.main(request["words"]))
+        if changed := sorted(name for name, value in _variables().items() if before.get(name) != value):
+            names = ", ".join(changed)
+            print(f"kerneltest watch: the run set {names} after JAX was imported; set it in the shell instead")
+        sys.stdout.flush()
+        return {"status": status}
+
+    return run
+
+
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(_READ_BY_JAX)}
 
 
 class WatchSession:
@@ -96,7 +146,9 @@ class WatchSession:
                     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
                     self._start(f"{', '.join(names[:_MOST_NAMES])}{more} changed", saved, only_changed=True)
                 case RunEnd(number, status) if number == self._number:
-                    self._end(status)
+                    self.status, self._is_running = status, False
+                    seconds = time.time() - self._since
+                    _say(f"{'green' if not status else 'not green'} after {seconds:.1f} s. {KEYS}")
                     if status == _STOPPED_BY_USER:
                         return status
                 case KeyPress("a"):
@@ -121,10 +173,6 @@ class WatchSession:
             [*changed, "--failed-first", "--no-header", "--kt-report", str(self._report), *self._words],
             lambda status: self.events.put(RunEnd(number, status)),
         )
-
-    def _end(self, status: int) -> None:
-        self.status, self._is_running = status, False
-        _say(f"{'green' if not status else 'not green'} after {time.time() - self._since:.1f} s. {KEYS}")
 
     def _open_page(self) -> None:
         page = self._report / "report.html"
@@ -181,15 +229,13 @@ def single_keys() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def read_keys(on_key: Callable[[str], None]) -> None:
-    """Calls `on_key` with each key, until standard input ends."""
+def read_keys(events: SimpleQueue[Event]) -> None:
+    """Puts each key into a queue, until standard input ends."""
     while key := os.read(sys.stdin.fileno(), 1):
-        on_key(key.decode(errors="replace"))
+        events.put(KeyPress(key.decode(errors="replace")))
 
 
 # Saves of Python files, as the library `watchfiles` reports them.
-
-MISSING = "watching files needs watchfiles: pip install 'kerneltest[watch]'"
 
 
 class WatchError(ValueError):
@@ -225,21 +271,21 @@ def find_watchfiles() -> Any:
     try:
         import watchfiles
     except ImportError as error:
-        raise WatchError(MISSING) from error
+        raise WatchError("watching files needs watchfiles: pip install 'kerneltest[watch]'") from error
     return watchfiles
 
 
-def watch_saves(folders: Sequence[Path], ignored: Path, on_save: Callable[[tuple[Path, ...], float], None]) -> None:
-    """Calls `on_save` with files that were saved together and the time of the last save, in seconds. Never returns.
+def watch_saves(folders: Sequence[Path], ignored: Path, events: SimpleQueue[Event]) -> None:
+    """Puts files that were saved together into a queue. Never returns.
 
     Args:
       folders: the folders whose Python files are watched, except hidden and installed ones.
       ignored: the folder to which runs write.
-      on_save: called for each change.
+      events: the queue.
     """
     watchfiles = find_watchfiles()
     python_files = watchfiles.PythonFilter(ignore_paths=[ignored])
     for changes in watchfiles.watch(*folders, watch_filter=python_files, raise_interrupt=False):
         paths = sorted(Path(path) for _, path in changes)
         times = [path.stat().st_mtime for path in paths if path.exists()]
-        on_save(tuple(paths), max(times, default=time.time()))
+        events.put(Save(tuple(paths), max(times, default=time.time())))

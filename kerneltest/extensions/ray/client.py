@@ -15,8 +15,8 @@ import ray
 from ray.exceptions import NodeDiedError, RayError, RayTaskError, TaskCancelledError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from kerneltest.extensions.ray.code_comparison import ProjectCode, code_differences, format_reasons
-from kerneltest.extensions.ray.node_messages import JobLost, JobOver, JobSetup, NodeEvent, QueuedItem, Resources
+from kerneltest.extensions.ray.code import ProjectCode, code_differences, format_reasons
+from kerneltest.extensions.ray.messages import JobLost, JobOver, JobSetup, NodeEvent, QueuedItem, Resources
 
 _CANCEL_WITHIN = 5.0  # seconds for unfinished jobs to end
 _STATUS_EVERY = 2.0  # seconds between two queries of the cluster's state
@@ -138,7 +138,7 @@ class RayCluster:
             except TaskCancelledError:
                 del self._running[stream]
             except RayError as error:
-                from kerneltest.extensions.ray.ray_actor import CodeMismatchError
+                from kerneltest.extensions.ray.actor import CodeMismatchError
 
                 del self._running[stream]
                 cause = getattr(error, "cause", None)
@@ -180,7 +180,7 @@ class RayCluster:
 
 def _serve(setup: JobSetup, items: Sequence[QueuedItem]) -> Iterator[NodeEvent]:
     """Runs a job on a node."""
-    from kerneltest.extensions.ray.ray_actor import NodeWorker
+    from kerneltest.extensions.ray.actor import NodeWorker
 
     with closing(NodeWorker(setup, ray.get_runtime_context().get_node_id())) as worker:
         yield from worker.serve(items)
