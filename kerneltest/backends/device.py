@@ -20,7 +20,6 @@ from kerneltest.backends.base import (
 )
 from kerneltest.backends.jitted import compile_for, mesh_problem, running_failure
 from kerneltest.core.children import ask_nvidia_smi, ask_rocm_smi
-from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA, Precision
 from kerneltest.core.targets import Tier
@@ -64,7 +63,8 @@ class DeviceAtScale:
     def _check_memory(self, compiled: Any) -> None:
         analysis = compiled.memory_analysis() if hasattr(compiled, "memory_analysis") else None
         temporary = int(getattr(analysis, "temp_size_in_bytes", 0) or 0)
-        needed = sum(map(_bytes, (*self.traced.inputs, *self.traced.outputs))) + temporary
+        arrays = (*self.traced.inputs, *self.traced.outputs)
+        needed = sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays) + temporary
         stats = self.device.memory_stats() or {}
         free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
         if stats and needed > free:
@@ -73,10 +73,6 @@ class DeviceAtScale:
                 f"the arrays take {needed / 2**30:,.1f} GiB at these sizes, but only {free / 2**30:,.1f} GiB of "
                 f"{self.device.device_kind} are free",
             )
-
-
-def _bytes(array: ShapeDtype) -> int:
-    return math.prod(array.shape) * array.dtype.itemsize
 
 
 # Returns all elements of an argument, computed on the device with 64-bit indices: it may have more than 2^31.

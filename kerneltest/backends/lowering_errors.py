@@ -66,9 +66,21 @@ class Excess:
     unit: str = ""
 
 
-# A pattern of JAX's or a compiler's text, the verdict, and the meaning: a text with a place for each group of the
-# pattern, or a function of the groups.
-Rule = tuple[re.Pattern[str], Verdict, str | Callable[..., str | Excess]]
+# A text with a place for each group of a pattern, or a function of the groups.
+_Sense = str | Callable[..., str | Excess]
+# A pattern of JAX's or a compiler's text, the verdict, and the meaning.
+Rule = tuple[re.Pattern[str], Verdict, _Sense]
+
+
+def refused(pattern: str | re.Pattern[str], meaning: _Sense) -> Rule:
+    """Returns the rule for an error about the kernel."""
+    return re.compile(pattern), Verdict.COMPILE_ERROR, meaning
+
+
+def lacking(pattern: str | re.Pattern[str], meaning: _Sense) -> Rule:
+    """Returns the rule for an error about something without an implementation."""
+    return re.compile(pattern), Verdict.UNIMPLEMENTED, meaning
+
 
 _JAX = str(Path(jax.__file__).parent)
 _LINE = re.compile(r'"([^"]+\.py)":(\d+)')

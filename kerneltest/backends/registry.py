@@ -1,6 +1,6 @@
 """The registry of backends by id. Loading it imports neither NumPy nor JAX; resolving a backend imports its module."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -37,40 +37,22 @@ def _make(path: str, *arguments: Any) -> "Backend":
     return instance
 
 
+def _each(tier: Tier, targets: Mapping[str, Any], path: str, in_all: str = "") -> list[BackendEntry]:
+    return [_entry(f"{tier}:{name}", path, target, in_all=name in in_all.split()) for name, target in targets.items()]
+
+
 # In the order of reports, from the interpreters to the devices. `all` includes one target of each kind for tiers that
 # take milliseconds, and no compilers.
 _ENTRIES = [
     _entry("interpret", "kerneltest.backends.interpret.Interpret"),
     _entry("interpret-mosaic-gpu", "kerneltest.backends.interpret_mosaic.InterpretMosaic", "mosaic_gpu"),
     _entry("interpret-tpu", "kerneltest.backends.interpret_mosaic.InterpretMosaic", "mosaic_tpu"),
-    *(
-        _entry(
-            f"lower:{target}",
-            "kerneltest.backends.codegen.tiers.LowerGpu",
-            target,
-            in_all=str(target) in ("sm_90", "gfx942", "gfx1151"),
-        )
-        for target in TARGETS.values()
-    ),
-    *(
-        _entry(f"lower:{tpu}", "kerneltest.backends.tpu.tiers.LowerTpu", tpu, in_all=str(tpu) == "tpu-v5e")
-        for tpu in TPUS.values()
-    ),
-    *(
-        _entry(f"compile:{target}", "kerneltest.backends.codegen.tiers.CompileGpu", target, in_all=False)
-        for target in TARGETS.values()
-    ),
-    *(_entry(f"compile:{tpu}", "kerneltest.backends.tpu.tiers.CompileTpu", tpu, in_all=False) for tpu in TPUS.values()),
+    *_each(Tier.LOWER, TARGETS, "kerneltest.backends.codegen.tiers.LowerGpu", "sm_90 gfx942 gfx1151"),
+    *_each(Tier.LOWER, TPUS, "kerneltest.backends.tpu.tiers.LowerTpu", "tpu-v5e"),
+    *_each(Tier.COMPILE, TARGETS, "kerneltest.backends.codegen.tiers.CompileGpu"),
+    *_each(Tier.COMPILE, TPUS, "kerneltest.backends.tpu.tiers.CompileTpu"),
     _entry("compile:xla-sm_90", "kerneltest.backends.codegen.xla_cuda.XlaCompile", TARGETS["sm_90"], in_all=False),
-    *(
-        _entry(
-            f"simulate:{target}",
-            "kerneltest.backends.simulate.backend.Simulate",
-            target,
-            in_all=str(target) in ("sm_90", "gfx942"),
-        )
-        for target in TARGETS.values()
-    ),
+    *_each(Tier.SIMULATE, TARGETS, "kerneltest.backends.simulate.backend.Simulate", "sm_90 gfx942"),
     _entry("cuda", "kerneltest.backends.device.Device", frozenset({"mosaic_tpu"})),
     _entry("rocm", "kerneltest.backends.device.Device", frozenset({"mosaic_tpu", "mosaic_gpu"})),
     _entry("tpu", "kerneltest.backends.device.Device", frozenset({"triton", "mosaic_gpu"})),

@@ -149,7 +149,11 @@ def judge_again(folder: Path, case: str, backend: str = "") -> Record:
     record = next((each for each in findings if each.backend == backend), findings[0])
     if plan.depth not in DEPTHS or plan.orders > _MOST_ORDERS:
         raise ReproductionError(f"{folder} has an invalid plan: depth {plan.depth!a}, {plan.orders} orders")
-    chosen = _backend(backend or record.backend, plan.orders)
+    name = backend or record.backend
+    try:
+        (chosen,) = resolve([name], plan.orders)
+    except ValueError as error:
+        raise ReproductionError(f"{name!r} must name one backend: {error}") from error
     pairing = import_pairing(record, folder).on(record.backend)
     if not pairing.reproducible:
         chosen = chosen.with_program_orders(0)
@@ -193,14 +197,6 @@ def _group_and_family(record: Record) -> tuple[Group, Family]:
     if group is None or family.group != record.group:
         raise ReproductionError(f"the group {record.group!a} has no family {record.family!a}")
     return group, family
-
-
-def _backend(name: str, orders: int) -> Backend:
-    try:
-        (chosen,) = resolve([name], orders)
-    except ValueError as error:
-        raise ReproductionError(f"{name!r} must name one backend: {error}") from error
-    return chosen
 
 
 def import_pairing(record: Record, report: Path) -> Pairing:

@@ -13,7 +13,7 @@ import jax
 from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.backends.compilation import Answer, CompiledCall, Compiler, CompileTier, LowerTier
-from kerneltest.backends.lowering_errors import Excess, Rule, lowering_failure
+from kerneltest.backends.lowering_errors import Excess, Rule, lacking, lowering_failure, refused
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import in_order
@@ -142,31 +142,26 @@ _RULES: tuple[Rule, ...] = (
         Verdict.RESOURCE_EXCEEDED,
         _too_many_elements,
     ),
-    (
+    refused(
         in_order(r".*?size is a power of 2", r".*?shape (?=\()", r"(\([^)]*\))"),
-        Verdict.COMPILE_ERROR,
         "Triton computes on arrays whose size is a power of two, and {0} is not: round the block up "
         "(pl.next_power_of_2) and mask the elements past the end",
     ),
-    (
-        re.compile(r"dynamic grid bounds not supported"),
-        Verdict.UNIMPLEMENTED,
+    lacking(
+        r"dynamic grid bounds not supported",
         "the grid depends on a value at run time, which the Triton lowering does not support: make it static, and let "
         "programs past the end do nothing",
     ),
-    (
-        re.compile(r"scalar prefetch not implemented"),
-        Verdict.UNIMPLEMENTED,
+    lacking(
+        r"scalar prefetch not implemented",
         "scalar prefetch (num_scalar_prefetch) has no Triton lowering: pass the scalars as an input, and load them",
     ),
-    (
-        re.compile(r"scratch memory not implemented"),
-        Verdict.UNIMPLEMENTED,
+    lacking(
+        r"scratch memory not implemented",
         "scratch_shapes has no Triton lowering: keep the value in a variable or a loop's carry",
     ),
-    (
-        re.compile(r"unsupported (?:d?types?)(?: for (\w+))?: (.+)"),
-        Verdict.UNIMPLEMENTED,
+    lacking(
+        r"unsupported (?:d?types?)(?: for (\w+))?: (.+)",
         "a dtype has no lowering here: {1}; convert first, as in .astype(jnp.float32)",
     ),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jax.extend.core import Literal
 
-from kerneltest.backends.lowering_errors import Excess, Rule
+from kerneltest.backends.lowering_errors import Excess, Rule, lacking, refused
 from kerneltest.core.source_location import in_order
 from kerneltest.core.targets import KIB, MIB, Tpu
 from kerneltest.core.verdicts import Verdict
@@ -177,22 +177,18 @@ def _scalar_memory(needed: str, available: str, use: str) -> Excess:
     return Excess(words, "SMEM", int(needed), int(available), "B")
 
 
-_REFUSED = Verdict.COMPILE_ERROR
-_LACKING = Verdict.UNIMPLEMENTED
-
 # The cause and what to write instead. JAX 0.10.2, 0.11.2 and 0.12.0.1 use the same words for each error.
 LOWERING: tuple[Rule, ...] = (
-    (
+    refused(
         in_order(
             r".*?last two dimensions of your block shape are divisible by",
             *_BLOCK_SPEC,
             r"(.*?)\), array shape \(",
             r"(.*?)\)",
         ),
-        _REFUSED,
         _nearest,
     ),
-    (
+    refused(
         in_order(
             r".*?rank 1 block shapes",
             r".*?multiple of (\d+)",
@@ -200,104 +196,78 @@ LOWERING: tuple[Rule, ...] = (
             *_BLOCK_SPEC,
             r".*?(\d{1,19})\)?,?\), array shape \((\d+),?\)",
         ),
-        _REFUSED,
         _nearest_of_rank_1,
     ),
-    (
-        re.compile(r"in memory space (?:ANY|HBM) only blocks having the same block shape as the array"),
-        _REFUSED,
+    refused(
+        r"in memory space (?:ANY|HBM) only blocks having the same block shape as the array",
         "an argument that stays in main memory has no blocks: leave memory_space out of its BlockSpec, or copy parts "
         "with pltpu.make_async_copy",
     ),
-    (
-        re.compile(r"(?:ANY|HBM) memory space can only be accessed using async_copy"),
-        _REFUSED,
+    refused(
+        r"(?:ANY|HBM) memory space can only be accessed using async_copy",
         "a reference in main memory cannot be loaded: leave memory_space out of its BlockSpec, or copy it to scratch "
         "in VMEM with pltpu.make_async_copy",
     ),
-    (
-        re.compile(r"Can only (load scalars from|store scalars to) SMEM"),
-        _REFUSED,
+    refused(
+        r"Can only (load scalars from|store scalars to) SMEM",
         "scalar memory is read and written one number at a time: pass vectors as ordinary inputs, in VMEM",
     ),
-    (
-        re.compile(r"Cannot store scalars to VMEM"),
-        _REFUSED,
+    refused(
+        r"Cannot store scalars to VMEM",
         "VMEM is written in vectors: store a slice of shape (1, n), or give the output "
         "pl.BlockSpec(memory_space=pltpu.SMEM)",
     ),
-    (
-        re.compile(r"`broadcast_to` is a Triton-specific primitive"),
-        _REFUSED,
+    refused(
+        r"`broadcast_to` is a Triton-specific primitive",
         "a reference is indexed by arrays, as only Triton allows: index it by integers, slices and pl.ds",
     ),
-    (
-        re.compile(r"'vector.extract_strided_slice' op expected strides"),
-        _REFUSED,
+    refused(
+        r"'vector.extract_strided_slice' op expected strides",
         "a loaded value is sliced with a stride: stride the reference, as x_ref[pl.ds(0, n, stride=2), :], or split "
         "outside the kernel",
     ),
-    (
-        re.compile(r"Expected matmul acc to be 32-bit"),
-        _REFUSED,
+    refused(
+        r"Expected matmul acc to be 32-bit",
         "a TPU sums products in 32 bits: set preferred_element_type=jnp.float32 (jnp.int32 for integers), then convert",
     ),
-    (
-        re.compile(r"Scan with \d+ extensive (?:in|out)put"),
-        _LACKING,
+    lacking(
+        r"Scan with \d+ extensive (?:in|out)put",
         "jax.lax.scan lowers only without xs and ys: use jax.lax.fori_loop, and index references by pl.ds",
     ),
-    (
-        re.compile(r"Only take_along_axis-like gathers supported"),
-        _LACKING,
+    lacking(
+        r"Only take_along_axis-like gathers supported",
         "gathers lower only in the form of jnp.take_along_axis: load row by row with indices in SMEM, multiply by a "
         "one-hot matrix, or let an index map choose the block (scalar prefetch)",
     ),
-    (
-        re.compile(r"is_stable=True is not supported"),
-        _LACKING,
-        "jax.lax.top_k lowers only with is_stable=False",
-    ),
-    (
-        re.compile(r"64-bit types are not supported"),
-        _LACKING,
+    lacking(r"is_stable=True is not supported", "jax.lax.top_k lowers only with is_stable=False"),
+    lacking(
+        r"64-bit types are not supported",
         "TPU kernels have no 64-bit types: use 32 bits; under jax_enable_x64, Python integers, jnp.arange and "
         "jnp.argmax yield 64",
     ),
-    (
-        re.compile(r"Unsigned integer dtype (\w+) is not supported for dot_general"),
-        _LACKING,
+    lacking(
+        r"Unsigned integer dtype (\w+) is not supported for dot_general",
         "products of {0} have no lowering: convert to a signed dtype that is wide enough",
     ),
-    (
-        re.compile(r"masked swap with non-32-bit data"),
-        _LACKING,
+    lacking(
+        r"masked swap with non-32-bit data",
         "masked stores lower only for 32-bit types: select with jnp.where, and store the whole block",
     ),
-    (
-        re.compile(r"Reductions over unsigned integers not implemented"),
-        _LACKING,
+    lacking(
+        r"Reductions over unsigned integers not implemented",
         "reductions of unsigned integers have no lowering: convert to int32 or float32 first",
     ),
-    (
-        re.compile(r"for reduce_index|^Only float32 is supported"),
-        _LACKING,
+    lacking(
+        r"for reduce_index|^Only float32 is supported",
         "jnp.argmax and jnp.argmin lower only for float32: convert, or compare an iota with the maximum",
     ),
-    (
-        re.compile(r"Length of grid does not match length of dimension semantics"),
-        _REFUSED,
+    refused(
+        r"Length of grid does not match length of dimension semantics",
         "dimension_semantics needs 'parallel' or 'arbitrary' for each dimension of the grid",
     ),
-    (
-        re.compile(r"#tpu.dimension_semantics<(\w+)>"),
-        _REFUSED,
-        "dimension_semantics can be 'parallel' or 'arbitrary', not '{0}'",
-    ),
-    (
-        re.compile(r"DShapedArray\("),
-        _REFUSED,
-        "the size of a load is known only at run time: load the whole block, and mask with jnp.where",
+    refused(r"#tpu.dimension_semantics<(\w+)>", "dimension_semantics can be 'parallel' or 'arbitrary', not '{0}'"),
+    refused(
+        r"DShapedArray\(", "the size of a load is known only at run time: load the whole block, and mask with jnp.where"
     ),
 )
 
@@ -307,9 +277,8 @@ COMPILING: tuple[Rule, ...] = (
         Verdict.UNAVAILABLE,
         "libtpu is older than this JAX, and cannot read its output",
     ),
-    (
+    lacking(
         in_order(r".*?Invalid vector type for load", r".*?xf16"),
-        _LACKING,
         "no TPU has vectors of float16: convert to bfloat16 or float32 before the call",
     ),
     (
@@ -317,77 +286,57 @@ COMPILING: tuple[Rule, ...] = (
         Verdict.RESOURCE_EXCEEDED,
         _scalar_memory,
     ),
-    (
-        re.compile(rf"Unsupported matmul \w+ type on target: {_VECTOR}"),
-        _LACKING,
+    lacking(
+        rf"Unsupported matmul \w+ type on target: {_VECTOR}",
         "this TPU does not multiply matrices of {0}: convert to bfloat16, which holds int8 exactly, and sum in float32",
     ),
-    (
-        re.compile(rf"Bad lhs/rhs type: '{_VECTOR}' '{_VECTOR}'"),
-        _LACKING,
+    lacking(
+        rf"Bad lhs/rhs type: '{_VECTOR}' '{_VECTOR}'",
         "this TPU does not multiply matrices of {0} and {1}: convert outside the kernel",
     ),
-    (
-        re.compile(r"float acc with int lhs|Integer inputs with bitwidth (\d+) are not supported as matmul"),
-        _LACKING,
+    lacking(
+        r"float acc with int lhs|Integer inputs with bitwidth (\d+) are not supported as matmul",
         "integers are multiplied only as int8 and summed in int32: convert others to bfloat16 or float32",
     ),
-    (
-        re.compile(r"unsupported shape cast|Check failed: rem == 0"),
-        _REFUSED,
+    refused(
+        r"unsupported shape cast|Check failed: rem == 0",
         "a reshape moves elements between lanes and sublanes as Mosaic cannot, or reshapes booleans: reshape outside "
         "the kernel, keep the last dimension in place, and convert booleans to numbers first",
     ),
-    (
-        re.compile(r"Multiple source vregs along gather dimension"),
-        _LACKING,
+    lacking(
+        r"Multiple source vregs along gather dimension",
         "jnp.take_along_axis gathers within 128 lanes or 8 sublanes: split the axis into such parts, or compare with "
         "an iota and sum",
     ),
-    (
-        re.compile(r"The last dim size is not 128 in original base memref"),
-        _LACKING,
+    lacking(
+        r"The last dim size is not 128 in original base memref",
         "a strided load needs rows of 128 elements: split longer ones into blocks",
     ),
-    (
-        re.compile(r"cannot statically prove that index in dimension (\d+) is a multiple of (\d+)"),
-        _REFUSED,
+    refused(
+        r"cannot statically prove that index in dimension (\d+) is a multiple of (\d+)",
         "Mosaic must know that the index along dimension {0} is a multiple of {1}: write pl.multiple_of(index, {1}) if "
         "that is true, or load whole tiles and mask",
     ),
-    (
+    refused(
         in_order(r".*?aligned to tiles", r".*?dimension (\d+) is divisible by the tile dimension (\d+)"),
-        _REFUSED,
         "a copy moves whole tiles: copy a multiple of {1} along dimension {0}, and slice afterwards",
     ),
-    (
-        re.compile(r"inner slice in the DMA transfer must be divisible by|leading tiles have different trailing dim"),
-        _REFUSED,
+    refused(
+        r"inner slice in the DMA transfer must be divisible by|leading tiles have different trailing dim",
         "a copy moves whole rows of a tile, 512 bytes: copy more and slice afterwards, or pad the array",
     ),
-    (
+    lacking(
         in_order(r".*?failed to legalize operation '(arith\.\w+)'", rf".*?{_VECTOR}"),
-        _LACKING,
         "no TPU has {0} for {1}: convert to a wider dtype first",
     ),
-    (
-        re.compile(rf"Unsupported type '{_VECTOR}'"),
-        _LACKING,
-        "this TPU has no vectors of {0}: convert outside the kernel",
-    ),
-    (
+    lacking(rf"Unsupported type '{_VECTOR}'", "this TPU has no vectors of {0}: convert outside the kernel"),
+    refused(
         in_order(r".*?Core-parallel dimension (\d+) has iteration bound: (\d+)", r".*?cores: (\d+)"),
-        _REFUSED,
         "dimension {0} of the grid is core-parallel and {1} long, but the number of cores is {2}: use 'parallel'",
     ),
-    (
-        re.compile(r"subcore_parallel is only supported on SparseCore"),
-        _REFUSED,
-        "SUBCORE_PARALLEL is for SparseCores: use 'parallel'",
-    ),
-    (
+    refused(r"subcore_parallel is only supported on SparseCore", "SUBCORE_PARALLEL is for SparseCores: use 'parallel'"),
+    lacking(
         in_order(r".*?to not contain X\{64\|128\} element types", r".*?(\w\d{1,3})\["),
-        _LACKING,
         "an argument is {0}, and TPU kernels have no 64-bit types: convert before the call",
     ),
 )

@@ -36,17 +36,14 @@ def answer_for_devices(on_query: Callable[[], object] | None = None) -> Iterator
     """
     token = _on_query.set(on_query or _on_query.get())
     try:
-        with replace_attributes(*_replacements()):
+        with replace_attributes(
+            Replacement(Device, "__getattr__", _attribute),
+            *(Replacement(Device, name, property(_answer(name))) for name in ("platform", "device_kind")),
+            Replacement(shard_map, "_as_manual_mesh", _manual_mesh),
+        ):
             yield
     finally:
         _on_query.reset(token)
-
-
-def _replacements() -> Iterator[Replacement]:
-    yield Replacement(Device, "__getattr__", _attribute)
-    for name in ("platform", "device_kind"):
-        yield Replacement(Device, name, property(_answer(name)))
-    yield Replacement(shard_map, "_as_manual_mesh", _manual_mesh)
 
 
 _jax_attributes: Mapping[str, Any] = {name: vars(Device)[name] for name in ("__getattr__", "platform", "device_kind")}

@@ -34,12 +34,7 @@ from kerneltest.trace.jax_compat.source_lines import KernelFaultError, call_back
 
 def patch_interpreters() -> AbstractContextManager[None]:
     """Puts the replacements in place while an interpreter is lowered or runs; may be entered more than once."""
-    return replace_attributes(*_replacements())
-
-
-@functools.cache
-def _replacements() -> tuple[Replacement, ...]:
-    return tuple(_find_replacements())
+    return replace_attributes(*_REPLACEMENTS)
 
 
 def _find_replacements() -> Iterator[Replacement]:
@@ -87,6 +82,9 @@ def grid_order(*args: Any) -> Any:
         return _jax_grid_order(*args)
 
 
+_REPLACEMENTS = tuple(_find_replacements())
+
+
 # Number of copies that get a vector clock of their own. When copies share one, a copy in flight can seem complete.
 COPIES = 64
 
@@ -99,11 +97,7 @@ _one_at_a_time = threading.Lock()  # the interpreters keep their state in global
 EvaluateThread = Callable[[Jaxpr, Sequence[Any]], None]
 
 
-def _eval_jaxpr(jaxpr: Jaxpr, consts: Any, *args: Any) -> None:
-    jax.core.eval_jaxpr(jaxpr, consts, *args)
-
-
-_jitted_eval = jax.jit(_eval_jaxpr, static_argnums=0)
+_jitted_eval = jax.jit(jax.core.eval_jaxpr, static_argnums=0)
 
 
 def _compile_and_run(jaxpr: Jaxpr, consts: Any, *args: Any) -> None:
@@ -216,11 +210,8 @@ def _captured_output() -> Iterator[io.StringIO]:
         log.disabled = before
         if "RACE DETECTED" not in printed.getvalue():
             lines = printed.getvalue().splitlines(keepends=True)
-            sys.stdout.write("".join(line for line in lines if not _is_semaphore_warning(line)))
-
-
-def _is_semaphore_warning(line: str) -> bool:
-    return line.startswith("Semaphore ") and " at kernel exit: " in line
+            kept = (line for line in lines if not (line.startswith("Semaphore ") and " at kernel exit: " in line))
+            sys.stdout.write("".join(kept))
 
 
 class DeadlockDetector:

@@ -18,26 +18,11 @@ from jax._src.pallas import core as pallas_core
 from jax._src.pallas import primitives as shared_primitives
 from jax._src.sharding_impls import UNSPECIFIED  # type: ignore[attr-defined, unused-ignore]
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr  # type: ignore[attr-defined, unused-ignore]
-from jax.extend.core import Jaxpr as OpenJaxpr
+from jax.extend.core import Jaxpr as _OpenJaxpr
 from jax.extend.core import Literal as Literal
 from jax.extend.core import Primitive
 
-__all__ = [
-    "AbstractValue",
-    "Atom",
-    "BlockMapping",
-    "ClosedJaxpr",
-    "DType",
-    "Equation",
-    "JaxArray",
-    "Jaxpr",
-    "Literal",
-    "OpenJaxpr",
-    "Params",
-    "SourceInfo",
-    "Var",
-]
-
+OpenJaxpr: TypeAlias = _OpenJaxpr
 Jaxpr: TypeAlias = Any  # an `OpenJaxpr`; also a `ClosedJaxpr` where a docstring says "open or closed"
 Equation: TypeAlias = Any  # `jax.core.JaxprEqn`
 Var: TypeAlias = Any  # `jax.core.Var`
@@ -100,6 +85,7 @@ def dialect_of_operation(equation: Equation) -> str:
 # Meshes in jaxprs: the types that name one, and the equations by which its devices communicate.
 
 _COLLECTIVES = frozenset(each for each in vars(parallel).values() if isinstance(each, Primitive))
+_EXCHANGES = (core.NamedAxisEffect, pallas_core.CommsEffect)
 
 
 def communicates(equation: Equation) -> bool:
@@ -107,19 +93,17 @@ def communicates(equation: Equation) -> bool:
     own = getattr(equation.params.get("grid_mapping"), "grid_names", None) or ()
     return (
         equation.primitive in _COLLECTIVES
-        or any(_is_exchange(effect) and getattr(effect, "name", None) not in own for effect in equation.effects)
-        or any(communicates(each) for value in equation.params.values() for each in _nested_equations(value))
+        or any(isinstance(e, _EXCHANGES) and getattr(e, "name", None) not in own for e in equation.effects)
+        or any(communicates(inner) for jaxpr in inner_jaxprs(equation) for inner in jaxpr.eqns)
     )
 
 
-def _is_exchange(effect: Any) -> bool:
-    return isinstance(effect, core.NamedAxisEffect | pallas_core.CommsEffect)
-
-
-def _nested_equations(value: Any) -> Iterator[Equation]:
-    for inner in value if isinstance(value, (tuple, list)) else (value,):
-        if isinstance(inner, (ClosedJaxpr, OpenJaxpr)):
-            yield from inner.eqns
+def inner_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
+    """Yields the jaxprs in an equation's parameters, as open ones."""
+    for value in equation.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(item, (ClosedJaxpr, OpenJaxpr)):
+                yield item.jaxpr if isinstance(item, ClosedJaxpr) else item
 
 
 def without_effects(equations: list[Equation]) -> set[Any]:
@@ -175,7 +159,14 @@ def _plain_params(params: Params) -> dict[str, Any]:
     if "ctx_mesh" in plain:
         plain["ctx_mesh"] = empty_concrete_mesh
     if (mapping := params.get("grid_mapping")) is not None:
-        plain["grid_mapping"] = mapping.replace(block_mappings=tuple(map(_plain_block, mapping.block_mappings)))
+        blocks = tuple(
+            block.replace(
+                array_aval=_without_mesh(block.array_aval),
+                transformed_block_aval=_without_mesh(block.transformed_block_aval),
+            )
+            for block in mapping.block_mappings
+        )
+        plain["grid_mapping"] = mapping.replace(block_mappings=blocks)
     return plain
 
 
@@ -187,9 +178,3 @@ def _plain_value(value: Any) -> Any:
     if type(value) in (tuple, list):
         return type(value)(map(_plain_value, value))
     return value
-
-
-def _plain_block(block: Any) -> Any:
-    return block.replace(
-        array_aval=_without_mesh(block.array_aval), transformed_block_aval=_without_mesh(block.transformed_block_aval)
-    )

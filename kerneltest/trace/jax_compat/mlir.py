@@ -83,6 +83,9 @@ class CustomCall:
     aliases: Mapping[int, int]
 
 
+_ALIAS = re.compile(r"output_tuple_indices = \[(\d*)\],\s*operand_index = (\d+)")
+
+
 def custom_calls(lowered: Any, targets: frozenset[str]) -> Iterator[CustomCall]:
     """Yields the custom calls to some targets, in order, of what `jax.jit(...).trace(...).lower(...)` returned."""
     for operation in _operations(lowered.compiler_ir("stablehlo").operation):
@@ -91,7 +94,9 @@ def custom_calls(lowered: Any, targets: frozenset[str]) -> Iterator[CustomCall]:
         attributes = operation.attributes
         target = ir.StringAttr(attributes["call_target_name"]).value
         if target in targets:
-            yield CustomCall(target, _config(attributes), _aliases(attributes))
+            text = str(attributes["output_operand_aliases"]) if "output_operand_aliases" in attributes else ""
+            aliases = {int(output or 0): int(operand) for output, operand in _ALIAS.findall(text)}
+            yield CustomCall(target, _config(attributes), aliases)
 
 
 def _config(attributes_of_call: Any) -> dict[str, Any]:
@@ -112,11 +117,3 @@ def _operations(operation: Any) -> Iterator[Any]:
             for inner in block:
                 yield inner.operation
                 yield from _operations(inner.operation)
-
-
-_ALIAS = re.compile(r"output_tuple_indices = \[(\d*)\],\s*operand_index = (\d+)")
-
-
-def _aliases(attributes: Any) -> dict[int, int]:
-    text = str(attributes["output_operand_aliases"]) if "output_operand_aliases" in attributes else ""
-    return {int(output or 0): int(operand) for output, operand in _ALIAS.findall(text)}

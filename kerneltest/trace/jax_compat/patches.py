@@ -27,16 +27,29 @@ from kerneltest.trace.jax_compat.jaxprs import AbstractValue, ClosedJaxpr, Equat
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Replacement:
-    """A value to put in place of an attribute that a module or class of JAX has itself, not by inheritance."""
+    """A value to put in place of an attribute that a module or class has itself, or of an item of a dict."""
 
-    owner: object
-    name: str
+    owner: Any
+    name: Any
     value: object
+
+    def read(self) -> object:
+        """Returns the present value."""
+        if isinstance(self.owner, dict):
+            return self.owner[self.name]
+        return type(self.owner) if self.name == "__class__" else vars(self.owner)[self.name]
+
+    def write(self) -> None:
+        """Puts its value in place."""
+        if isinstance(self.owner, dict):
+            self.owner[self.name] = self.value
+        else:
+            setattr(self.owner, self.name, self.value)
 
 
 _lock = threading.Lock()
-# For each attribute that is replaced now: JAX's own value, then the active replacements in the order of their entry.
-_layers: dict[tuple[int, str], list[Replacement]] = {}
+# For each place that is replaced now: JAX's own value, then the active replacements in the order of their entry.
+_layers: dict[tuple[int, Any], list[Replacement]] = {}
 
 
 @contextmanager
@@ -46,30 +59,22 @@ def replace_attributes(*replacements: Replacement) -> Iterator[None]:
     A thread started inside that outlives the context sees JAX's own attributes from then on.
     """
     with ExitStack() as stack:
-        for replacement in replacements:
-            stack.callback(_pop, _push(replacement))
+        for entry in map(replace, replacements):  # copies, since a replacement may be entered repeatedly
+            with _lock:
+                _layers.setdefault((id(entry.owner), entry.name), [replace(entry, value=entry.read())]).append(entry)
+                entry.write()
+            stack.callback(_end, entry)
         yield
 
 
-# Applies a replacement, and returns a copy that identifies this entry, since one may be entered repeatedly.
-def _push(replacement: Replacement) -> Replacement:
-    owner, name = replacement.owner, replacement.name
-    entry = replace(replacement)
+def _end(entry: Replacement) -> None:
+    place = id(entry.owner), entry.name
     with _lock:
-        original = Replacement(owner, name, vars(owner)[name])
-        setattr(owner, name, replacement.value)
-        _layers.setdefault((id(owner), name), [original]).append(entry)
-    return entry
-
-
-def _pop(entry: Replacement) -> None:
-    owner, name = entry.owner, entry.name
-    with _lock:
-        layers = _layers[id(owner), name]
+        layers = _layers[place]
         layers.remove(entry)
-        setattr(owner, name, layers[-1].value)
+        layers[-1].write()
         if len(layers) == 1:
-            del _layers[id(owner), name]
+            del _layers[place]
 
 
 _answer: ContextVar[Callable[[], str] | None] = ContextVar("default_backend", default=None)
@@ -121,24 +126,11 @@ def disable_debugging_in_callbacks() -> Iterator[None]:
 # JAX imports both of these, which takes a third of a second, to see that a call with `interpret=True` needs neither.
 
 _registered: Any = mlir._lowerings[pallas_call_p]
-_interpreter_lock = threading.Lock()
-_interpreting = 0  # contexts that have not ended, in all threads
 
 
-@contextmanager
-def interpret_directly() -> Iterator[None]:
+def interpret_directly() -> AbstractContextManager[None]:
     """A context in which Pallas calls are lowered as JAX lowers them, but without importing what they do not need."""
-    global _interpreting
-    with _interpreter_lock:
-        _interpreting += 1
-        mlir._lowerings[pallas_call_p] = replace(_registered, rule=_lower_call)
-    try:
-        yield
-    finally:
-        with _interpreter_lock:
-            _interpreting -= 1
-            if not _interpreting:
-                mlir._lowerings[pallas_call_p] = _registered
+    return replace_attributes(Replacement(mlir._lowerings, pallas_call_p, replace(_registered, rule=_lower_call)))
 
 
 def _lower_call(context: Any, *operands: Any, **params: Any) -> Any:
@@ -225,8 +217,6 @@ def interpretation(equation: Equation) -> ClosedJaxpr:
 _NAMES = frozenset({"bfloat16", "float16", "float32", "half", "single"})
 
 _widens: ContextVar[bool] = ContextVar("widens", default=False)
-_wide_lock = threading.Lock()
-_wide_contexts = 0  # contexts that are active in any thread
 _own_class: type[ModuleType] = type(jnp)
 
 
@@ -249,17 +239,10 @@ def _tiling_factor(length: int, most: int, packing: int) -> int:
 @contextmanager
 def widen_float_names() -> Iterator[None]:
     """Has the names of narrower floats in `jax.numpy` stand for float64 in this thread."""
-    global _wide_contexts
-    with _wide_lock:
-        _wide_contexts += 1
-        jnp.__class__ = _WideNames
+    wide = Replacement(jnp, "__class__", _WideNames)
     token = _widens.set(True)
     try:
-        with replace_attributes(Replacement(_tilings, "_get_tiling_factor", _tiling_factor)):
+        with replace_attributes(wide, Replacement(_tilings, "_get_tiling_factor", _tiling_factor)):
             yield
     finally:
         _widens.reset(token)
-        with _wide_lock:
-            _wide_contexts -= 1
-            if not _wide_contexts:
-                jnp.__class__ = _own_class

@@ -327,13 +327,9 @@ def run(
         except Exception as error:
             cause = None if isinstance(error, KernelFaultError) else error
             raise failure(error, detector.deadlock, made[0] if made else None) from cause
-    unwritten = [_crop(memory.unwritten_mask(i), output.shape) for i, output in enumerate(outputs)]
-    return InterpretResult(outputs, unwritten, tuple(memory.reads))
-
-
-def _crop(mask: Array | None, shape: tuple[int, ...]) -> Array | None:
-    inside = None if mask is None else mask[tuple(map(slice, shape))]
-    return inside if inside is not None and inside.any() else None
+    masks = (memory.unwritten_mask(number) for number in range(len(outputs)))
+    inside = (m if m is None else m[tuple(map(slice, o.shape))] for m, o in zip(masks, outputs, strict=True))
+    return InterpretResult(outputs, [m if m is not None and m.any() else None for m in inside], tuple(memory.reads))
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The memory of JAX's TPU interpreter, which also tracks unwritten elements and operations left at the end."""
 
-import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, UndefinedSource, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, DType, Equation, Jaxpr, SourceInfo, Var
+from kerneltest.trace.jax_compat.jaxprs import DType, Equation, Jaxpr, SourceInfo, Var, inner_jaxprs
 from kerneltest.trace.jax_compat.source_lines import KernelFaultError, is_of_jax, line_of
 
 # Names for a TPU kernel's memory: JAX's interpreter knows buffers and semaphores only by order of allocation.
@@ -70,7 +69,7 @@ def layout_of(equation: Equation) -> MemoryLayout:
     mapping = params.get("grid_mapping")
     scalars = mapping.num_index_operands if mapping is not None else 0
     inputs = mapping.num_inputs if mapping is not None else len(equation.invars)
-    aliased = {output: operand - scalars for operand, output in _alias_pairs(params["input_output_aliases"])}
+    aliased = {output: operand - scalars for operand, output in dict(params["input_output_aliases"]).items()}
     refs, names = jaxpr.invars, _names(jaxpr)
     ends = scalars + inputs, scalars + inputs + len(equation.outvars)
 
@@ -85,7 +84,8 @@ def layout_of(equation: Equation) -> MemoryLayout:
     semaphores: list[str] = []
     for i, (name, ref) in enumerate(zip(names[scalars:], refs[scalars:], strict=True)):
         if _is_semaphore(ref):
-            semaphores += _element_names(name, ref.aval.shape)
+            places = (", ".join(map(str, at)) for at in np.ndindex(*ref.aval.shape))
+            semaphores += [f"{name}[{at}]" if at else name for at in places]
         elif i + scalars >= ends[1] or str(ref.aval.memory_space).lower() not in MAIN_MEMORY:
             buffers.append(KernelBuffer(name, padded=i < inputs))
     line = line_of(equation.source_info)
@@ -125,17 +125,13 @@ def overhanging_alias(equation: Equation) -> str:
     if mapping is None:
         return ""
     names: list[str] = _names(equation.params["jaxpr"])[mapping.num_index_operands :]
-    for _, output in _alias_pairs(equation.params["input_output_aliases"]):
+    for output in dict(equation.params["input_output_aliases"]).values():
         number = mapping.num_inputs + output
         block = mapping.block_mappings[number]
         sizes = [getattr(each, "block_size", 1) for each in block.block_shape]
         if any(length % size for length, size in zip(block.array_aval.shape, sizes, strict=True)):
             return names[int(number)]
     return ""
-
-
-def _alias_pairs(aliases: Any) -> list[tuple[int, int]]:
-    return list(aliases.items() if hasattr(aliases, "items") else aliases)
 
 
 def _names(jaxpr: Jaxpr) -> list[str]:
@@ -147,15 +143,6 @@ def _names(jaxpr: Jaxpr) -> list[str]:
 
 def _is_semaphore(ref: Var) -> bool:
     return "semaphore" in str(getattr(ref.aval, "memory_space", ""))
-
-
-def _element_names(name: str, shape: tuple[int, ...]) -> Iterator[str]:
-    for i in range(math.prod(shape)):
-        at: list[str] = []
-        for length in reversed(shape):
-            i, rest = divmod(i, length)
-            at.insert(0, str(rest))
-        yield f"{name}[{', '.join(at)}]" if shape else name
 
 
 # For each primitive that counts a semaphore: the parameter with the tree of its operands, and the index in it.
@@ -172,7 +159,7 @@ def _sites(jaxpr: Jaxpr, names: Mapping[Var, str], outer: str) -> Iterator[tuple
             tree, number = _COUNTED[primitive]
             ref = jax.tree.unflatten(equation.params[tree], equation.invars)[number]
             site = replace(site, semaphore=names.get(getattr(ref, "ref", ref), ""))
-        for inner in _nested(equation):
+        for inner in inner_jaxprs(equation):
             inside = _inner_names(primitive, equation, inner, names)
             if primitive == "run_scoped" and not is_of_jax(inner):
                 own = dict(zip(inner.invars, _names(inner), strict=True))
@@ -180,14 +167,6 @@ def _sites(jaxpr: Jaxpr, names: Mapping[Var, str], outer: str) -> Iterator[tuple
                 site = replace(site, allocates=tuple(n for v, n in own.items() if not _is_semaphore(v)))
             yield from _sites(inner, inside, site.line)
         yield id(equation.source_info), site
-
-
-def _nested(equation: Equation) -> Iterator[Jaxpr]:
-    for value in equation.params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            inner = item.jaxpr if isinstance(item, ClosedJaxpr) else item
-            if hasattr(inner, "eqns"):
-                yield inner
 
 
 # Names for the inputs of a nested jaxpr. A branch's or a loop body's operands are the last of the equation's.
@@ -438,7 +417,8 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
     def _outside(
         self, access: Access, key: BufferKey, rnge: IndexRanges, source: SourceInfo | None, *, masked: bool = False
     ) -> MisuseError:
-        name, line, element = self.name(key), self.line(source), f"[{_indices(rnge)}]"
+        indices = (f"{i.start or 0}:{i.stop}" if isinstance(i, slice) else str(i) for i in rnge)
+        name, line, element = self.name(key), self.line(source), f"[{', '.join(indices)}]"
         words = (
             f"{name}{element} is {_VERBS[access]}{' under its mask' if masked else ''} at {line}, outside its shape "
             f"{tuple(self._buffer(key).logical_shape)}"
@@ -454,10 +434,6 @@ _VERBS = {Access.LOAD: "read", Access.STORE: "written"}
 def place_of(line: str) -> str:
     """FILE:LINE of a line that messages show, or "" for `PIPELINE_CODE`."""
     return "" if line == PIPELINE_CODE else line
-
-
-def _indices(rnge: IndexRanges) -> str:
-    return ", ".join(f"{i.start or 0}:{i.stop}" if isinstance(i, slice) else str(i) for i in rnge)
 
 
 def _within(index: slice | int, length: int) -> bool:
