@@ -264,7 +264,7 @@ class Fingerprints:
 
 
 class Cache:
-    """What the cases of the current pairing and dtype share; the next ones replace it.
+    """The state that the cases of the current pairing and dtype share; that of the next ones replaces it.
 
     Compilation and the oracle dominate the cost of a run, so neither is repeated for another backend or case.
 

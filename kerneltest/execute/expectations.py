@@ -96,7 +96,7 @@ def _gradient_size(expected: Expectation) -> int:
 
 
 class Expectations:
-    """What the oracle expects of the cases of a pairing in one dtype.
+    """The expectations of the cases of a pairing in one dtype.
 
     Attributes:
       cases: the expectation of each case, with its arguments, by its id.
