@@ -39,31 +39,32 @@ def raising(slot, rng):
 
 
 @kt.invariant(applies=lambda pairing, signature: "even" in pairing.name)
-def negated(asked):
+def negated(context):
     '''The function is even, so -x gives the same.'''
-    yield kt.Variation(asked.traced, tuple(-x for x in asked.leaves), (kt.OutputCheck("of -x", asked.by_oracle()),))
+    check = kt.OutputCheck("of -x", context.by_oracle())
+    yield kt.Variation(context.traced, tuple(-x for x in context.leaves), (check,))
 
 
 @kt.invariant(applies=lambda pairing, signature: "linear" in pairing.name)
-def scaled(asked):
+def scaled(context):
     '''1024 times the input gives 1024 times the result.'''
     def smaller(outputs):
         return tuple(output / 1024 for output in outputs)
-    leaves = tuple(1024 * x for x in asked.leaves)
-    yield kt.Variation(asked.traced, leaves, (kt.OutputCheck("of 1024 x", asked.as_plain_call(), take=smaller),))
+    leaves = tuple(1024 * x for x in context.leaves)
+    yield kt.Variation(context.traced, leaves, (kt.OutputCheck("of 1024 x", context.as_plain_call(), take=smaller),))
 
 
 @kt.invariant(applies=lambda pairing, signature: pairing.name == "faulty")
-def dividing(asked):
+def dividing(context):
     '''Raises.'''
     yield 1 / 0
 
 
 @kt.invariant(applies=lambda pairing, signature: pairing.name == "faulty")
-def half_a_share(asked):
+def half_a_share(context):
     '''Takes less than it says.'''
-    share = kt.OutputCheck("half", asked.by_oracle(), take=lambda outputs: tuple(o[:1] for o in outputs))
-    yield kt.Variation(asked.traced, asked.leaves, (share,))
+    share = kt.OutputCheck("half", context.by_oracle(), take=lambda outputs: tuple(o[:1] for o in outputs))
+    yield kt.Variation(context.traced, context.leaves, (share,))
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ def sevens(slot: kt.Slot, rng: np.random.Generator) -> Array:
 
 
 @kt.invariant(applies=lambda pairing, signature: "x" in pairing.leaves and dict(signature.dims)["n"] > 1)
-def called_again(asked: kt.InvariantContext) -> Iterator[kt.Variation]:
+def called_again(context: kt.InvariantContext) -> Iterator[kt.Variation]:
     """Called again, the kernel gives the same."""
     shares = (
-        kt.OutputCheck("called again", asked.by_oracle()),
-        kt.OutputCheck("as before", asked.as_plain_call()),
+        kt.OutputCheck("called again", context.by_oracle()),
+        kt.OutputCheck("as before", context.as_plain_call()),
         kt.OutputCheck("not below zero", lambda outputs, precision: kt.ExpectedOutputs(outputs, outputs)),
     )
-    yield kt.Variation(asked.traced, asked.leaves, shares)
+    yield kt.Variation(context.traced, context.leaves, shares)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""The ids of pairings, items, backends and source lines: each is formatted and taken apart here alone.
+"""The ids of pairings, items, backends, source lines and shards: each is formatted and taken apart here alone.
 
 Records, plans and commands hold ids as text, which other hands may have written: any text has parts, some of them "".
 """
 
+import re
 from dataclasses import dataclass
 from typing import Self
 
@@ -117,3 +118,28 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunShard:
+    """One part of a run that several machines share: number `number` of `count`, counted from 1."""
+
+    number: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Returns the shard that `i/n` names, or None for "".
+
+        Raises:
+          ValueError: the text is not `i/n` with i from 1 to n.
+        """
+        if not text:
+            return None
+        match = re.fullmatch(r"([1-9]\d{0,17})/([1-9]\d{0,17})", text)
+        if not match or int(match[1]) > int(match[2]):
+            raise ValueError(text)
+        return cls(int(match[1]), int(match[2]))

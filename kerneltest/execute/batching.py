@@ -29,11 +29,7 @@ _MAX_RUN = 2**22  # elements in the arguments of cases that run at once
 def expect_batch(item: str, pairing: Pairing, case: AnyCase, cache: Cache, traced: Traced) -> None:
     """Evaluates the oracle for a case and for coming cases of its signature, as long as their samples are small.
 
-    Args:
-      item: the name of the case's item.
-      pairing, case: of the oracle.
-      cache: stores the expectation of each case.
-      traced: the kernel, traced for the signature.
+    `item` is the name of the case's item.
 
     Raises:
       Failure: the oracle failed for this case. If it fails for another one, that one reports it when it is judged.
@@ -64,10 +60,7 @@ def expect_batch(item: str, pairing: Pairing, case: AnyCase, cache: Cache, trace
 def run_batched(item: str, context: InvariantContext, executable: BatchExecutable) -> Outputs:
     """Returns the outputs for a case, run in one batch with coming cases of its signature.
 
-    Args:
-      item: the name of the case's item.
-      context: the case.
-      executable: of the kernel.
+    `item` is the name of the case's item.
 
     Raises:
       Failure: as `Executable.run` does for this case.
@@ -127,8 +120,18 @@ class NotCoveredError(Exception):
     """The fast path cannot run a kernel."""
 
 
-_DOING = "evaluating a kernel without a compiler"
 _EXPECTED = (NotCoveredError, WrongOutputError, UnknownError, KernelFaultError)
+
+
+def _allow(error: Exception) -> None:
+    """Goes on after an exception on the fast path.
+
+    Raises:
+      Failure: the case hangs.
+    """
+    if isinstance(error, Failure) and error.verdict is Verdict.HANG:
+        raise error
+    warn_of_recovery(error, "evaluating a kernel without a compiler", *_EXPECTED)
 
 
 def outcome_if_pass(judge: Callable[[], Outcome]) -> Outcome | None:
@@ -139,13 +142,8 @@ def outcome_if_pass(judge: Callable[[], Outcome]) -> Outcome | None:
     """
     try:
         outcome = judge()
-    except Failure as failure:
-        if failure.verdict is Verdict.HANG:
-            raise
-        warn_of_recovery(failure, _DOING, *_EXPECTED)
-        return None
     except Exception as error:
-        warn_of_recovery(error, _DOING, *_EXPECTED)
+        _allow(error)
         return None
     return outcome if outcome.record.verdict is Verdict.PASS else None
 
@@ -209,19 +207,14 @@ def evaluate_apart(context: InvariantContext) -> Outputs | None:
         context.cache.process.enter_phase(Phase.RUNNING)
         return None if executable is None else executable.run(context.leaves)
     except Exception as error:
-        if isinstance(error, Failure) and error.verdict is Verdict.HANG:
-            raise
-        warn_of_recovery(error, _DOING, *_EXPECTED)
+        _allow(error)
         return None
 
 
 def run_on_fast_path(item: str, context: InvariantContext, executable: Executable) -> Outputs:
     """Returns the outputs for a case, run in one batch with the coming cases of its signature if possible.
 
-    Args:
-      item: the name of the case's item.
-      context: the case.
-      executable: of the kernel.
+    `item` is the name of the case's item.
 
     Raises:
       NotCoveredError: the kernel gives other bits the second time.

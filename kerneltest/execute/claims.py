@@ -26,7 +26,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.formula import Formula, Take, TraceWide, whole
 from kerneltest.execute.item import Item, Outcome
-from kerneltest.judge.compare import Comparison, compare, is_wrong
+from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong
 from kerneltest.judge.formula import (
     OwnRounding,
     follows_formula,
@@ -266,14 +266,7 @@ class Claim:
 
     def compare(self, noise: float) -> list[Comparison]:
         """Compares each output; `noise` is the absolute error that the oracle's own rounding may leave in a zero."""
-        expected = self.expected
-        alternatives = expected.alternatives or [()] * len(self.outputs)
-        return [
-            compare(actual, value, bound, signed_zeros=self.signed_zeros, noise=noise, alternatives=others)
-            for actual, value, bound, others in zip(
-                self.outputs, expected.values, expected.bounds, alternatives, strict=True
-            )
-        ]
+        return compare_outputs(self.outputs, self.expected, signed_zeros=self.signed_zeros, noise=noise)
 
     def own_rounding(self, comparisons: Sequence[Comparison]) -> OwnRounding | None:
         """Returns the rounding of the kernel's own formula; None if it may not explain outputs, or is unknown."""
@@ -300,12 +293,10 @@ def plain_claim(
     bitwise: bool,
     evaluate_apart: Callable[[], Outputs | None],
 ) -> Claim:
-    """Returns the claim that the outputs of the plain call are the oracle's.
+    """Returns the claim that the outputs of the plain call are the oracle's, on a backend of some precision.
 
     Args:
-      context: the plain call.
-      outputs: what it gave.
-      precision: the backend's arithmetic.
+      context, outputs, precision: the plain call, and what it gave.
       bitwise: whether they must be equal bit for bit, but for the sign of zeros.
       evaluate_apart: as in `Claim`.
     """
@@ -340,9 +331,7 @@ def claims_of(
     Args:
       context: the plain call.
       number: of the variation, among those of its invariant.
-      variation: the call.
-      outputs: what it gave.
-      precision: the backend's arithmetic.
+      variation, outputs, precision: the call, what it gave, and the backend's arithmetic.
 
     Raises:
       DeclarationError: a check expects values of other shapes.
@@ -432,10 +421,11 @@ class _Judge:
         label = f"{claim.check.label} {WITHOUT_ROUNDING}".lstrip()
         return self._finding(claim, found, label, formula_cause(found), lambda output: ()) if found else None
 
+    # The claim with bounds that the kernel's own rounding explains, or the same claim with the cause of its wrong
+    # outputs.
     def _explain(
         self, claim: Claim, comparisons: Sequence[Comparison]
     ) -> tuple[Claim, Sequence[Comparison], MismatchCause | None]:
-        """Returns a claim whose wrong outputs the kernel's own rounding explains, or the same with their cause."""
         states_cause = self.with_evidence and claim.evaluate_apart is not None  # the cause is evidence, too
         if claim.own_format is None and not states_cause:
             return claim, comparisons, None
@@ -453,7 +443,6 @@ class _Judge:
         return claim, comparisons, _find_cause(claim.formula, comparisons, formula, own)
 
     def _add(self, expected: ExpectedOutputs, comparisons: Sequence[Comparison], tolerance: str) -> None:
-        """Adds the counts, the bound fraction and the ulps of comparisons to those of the record."""
         record = self.record
         used = [u for u in (record.bound_fraction, *(c.bound_fraction for c in comparisons)) if u is not None]
         ulps = zip_longest(record.ulps, *(c.ulps for c in comparisons), fillvalue=0)
@@ -502,8 +491,8 @@ class _Judge:
             finding = replace(finding, error_budget=self._budget(shares, number, guard))
         return Outcome(finding, context.arguments, comparison=comparison)
 
+    # Adds the error budget of an output that uses much of its bound, or whose bound is too wide to compare any.
     def _note_use(self, claim: Claim, comparisons: Sequence[Comparison]) -> None:
-        """Adds the error budget of an output that uses much of its bound, or whose bound is too wide to compare any."""
         context, shares = self.context, claim.expected.shares
         used, number = max(
             ((c.bound_fraction, i) for i, c in enumerate(comparisons) if c.bound_fraction is not None), default=(0.0, 0)

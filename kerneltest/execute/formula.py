@@ -289,13 +289,8 @@ def _sample(kernel: PromotedKernel, leaves: Sequence[Array], arithmetic: SampleA
     return _explained(lambda: kernel.sample(leaves, arithmetic))
 
 
+# Raises NotPromotedError where NumPy cannot evaluate a kernel.
 def _explained(evaluate: Callable[[], _T]) -> _T:
-    """Evaluates a kernel.
-
-    Raises:
-      NotPromotedError: NumPy cannot evaluate it.
-      Failure: the evaluation hangs.
-    """
     try:
         return evaluate()
     except Exception as error:

@@ -22,7 +22,6 @@ from kerneltest.execute.claims import Claim, InvariantContext, Variation, case_c
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint, value_fingerprint
 from kerneltest.plan import DEPTHS
-from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
 from kerneltest.plan.families import normal as normal_values
@@ -43,13 +42,7 @@ class Invariant:
     Attributes:
       family: the family of its cases.
       vary: the generator of variations.
-      applies: whether a signature of a pairing can be varied in this way.
-      rewrites: whether it rewrites the traced function, so that only backends that run this function unchanged use it.
-      once: whether it has one case for each pairing and dtype, rather than one for each of several signatures.
-      every_order: whether it takes as many signatures as it needs for each of two dims to be twice the longer one; if
-        its depth has too few, also those of deeper ones.
-      follows: whether what it runs follows from the kernel's jaxpr, unless that has rules of its own for derivatives or
-        batches.
+      applies, rewrites, once, follows, every_order: as for `invariant`.
     """
 
     family: Family
@@ -118,15 +111,10 @@ def invariant(
     return register
 
 
-def _signatures(item: Item, invariant: Invariant, depth: str) -> list[Signature]:
-    """Returns the signatures of a depth to which an invariant applies, without empty dims."""
+# The signatures of a depth to which an invariant applies, without empty dims.
+def _signatures(item: Item, depth: str, applies: Condition) -> list[Signature]:
     own = (s for s in signatures(item.pairing, depth) if s.dtype == item.dtype and all(n for _, n in s.dims))
-    return [signature for signature in own if invariant.applies(item.pairing, signature)]
-
-
-def _deeper_signatures(item: Item, invariant: Invariant) -> Iterator[Signature]:
-    for depth in DEPTHS[DEPTHS.index(item.depth) + 1 :]:
-        yield from _signatures(item, invariant, depth)
+    return [signature for signature in own if applies(item.pairing, signature)]
 
 
 class InvariantGroup(Group):
@@ -136,18 +124,21 @@ class InvariantGroup(Group):
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
         """Yields cases of each invariant for the most telling signatures to which it applies, without empty dims."""
-        for each in INVARIANTS.values():
-            if each.applies_to(item.backend):
-                telling, others = order_by_variety(item.pairing, _signatures(item, each, item.depth))
-                count = 1 if each.once else _SIGNATURES[item.depth]
-                if each.every_order and telling:  # without, no deeper signatures are computed
-                    known = {*telling, *others}
-                    others += (other for other in _deeper_signatures(item, each) if other not in known)
-                again, rest = order_by_variety(item.pairing, others)
-                if each.every_order:
-                    count = max(count, len(telling) + len(again))
-                for signature in [*telling, *again, *rest][:count]:
-                    yield Case(item.pairing_id, item.pairing.name, signature, each.family, "", item.seed)
+        for known in INVARIANTS.values():
+            if not known.applies_to(item.backend):
+                continue
+            telling, others = order_by_variety(item.pairing, _signatures(item, item.depth, known.applies))
+            count = 1 if known.once else _SIGNATURES[item.depth]
+            if known.every_order and telling:  # without, no deeper signatures are computed
+                planned = {*telling, *others}
+                for depth in DEPTHS[DEPTHS.index(item.depth) + 1 :]:
+                    deeper = _signatures(item, depth, known.applies)
+                    others += (signature for signature in deeper if signature not in planned)
+            again, rest = order_by_variety(item.pairing, others)
+            if known.every_order:
+                count = max(count, len(telling) + len(again))
+            for signature in [*telling, *again, *rest][:count]:
+                yield item.case(signature, known.family)
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
         """Returns the fingerprint of the plain call and of the functions that the invariant traces in addition."""

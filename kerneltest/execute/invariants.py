@@ -60,11 +60,10 @@ COTANGENTS: dict[str, Weigh] = {
 
 
 def cotangents(label: str, rng: Rng, defined: Sequence[Array], dtypes: Sequence[DType]) -> tuple[Array, ...]:
-    """Returns the cotangent of each float output.
+    """Returns the cotangent of each float output, of the kind with a label in `COTANGENTS`.
 
     Args:
-      label: of the kind, in `COTANGENTS`.
-      rng: chooses the weights.
+      label, rng: choose the weights.
       defined: bool, True for the elements that may have a weight.
       dtypes: of the outputs, and so of the cotangents.
     """
@@ -89,8 +88,8 @@ def plain_call(context: InvariantContext) -> Iterator[Variation]:
     yield Variation(traced, leaves, (again,))
 
 
+# Other values for the same signature, and the oracle's for them.
 def _other_values(context: InvariantContext) -> tuple[tuple[Array, ...], Expectation]:
-    """Returns other values for the same signature, and the oracle's for them."""
     pairing, signature = context.pairing, context.case.signature
     other = Case(context.case.pairing_id, pairing.name, signature, FAMILIES["small_integers"], "", context.seed)
     expectation, _ = context.cache.expectations.of(pairing, other, context.traced)
@@ -105,40 +104,28 @@ def vmapped(context: InvariantContext) -> Iterator[Variation]:
     inputs = tuple(ShapeDtype((2, *i.shape), i.dtype) for i in context.traced.inputs)
     try:
         batched = jax.vmap(context.traced.function)
-        traced = context.once(
-            "vmapped", lambda: trace_function(batched, inputs, "under jax.vmap over a new leading axis")
-        )
+        how = "under jax.vmap over a new leading axis"
+        traced = context.once("vmapped", lambda: trace_function(batched, inputs, how))
     except Failure as failure:
         error = failure.__cause__
         if error is None or not raised_in_jax(error) or refuses_custom_vmap(error):
             raise
         raise Failure(Verdict.UNAVAILABLE, describe_limitation(error, "cannot batch this under jax.vmap")) from failure
     _check_batched(traced.outputs, context.traced.outputs)
-    yield Variation(
-        traced,
-        tuple(np.stack(pair) for pair in zip(context.leaves, leaves, strict=True)),
-        (
-            OutputCheck(
-                "first in a batch of two under jax.vmap",
-                context.by_oracle(),
-                lambda outputs: tuple(o[0] for o in outputs),
-            ),
-            OutputCheck(
-                "second in a batch of two under jax.vmap",
-                context.by_oracle(expectation),
-                lambda outputs: tuple(o[1] for o in outputs),
-            ),
-        ),
-        transformation="jax.vmap",
+    first = OutputCheck(
+        "first in a batch of two under jax.vmap", context.by_oracle(), lambda outputs: tuple(o[0] for o in outputs)
     )
+    second = OutputCheck(
+        "second in a batch of two under jax.vmap",
+        context.by_oracle(expectation),
+        lambda outputs: tuple(o[1] for o in outputs),
+    )
+    pairs = tuple(np.stack(pair) for pair in zip(context.leaves, leaves, strict=True))
+    yield Variation(traced, pairs, (first, second), transformation="jax.vmap")
 
 
+# The kernel's own `custom_vmap` rule may give other outputs than those of one call with a new leading axis.
 def _check_batched(outputs: Sequence[ShapeDtype], single: Sequence[ShapeDtype]) -> None:
-    """Checks that the outputs of a batch of two are those of one call with a new leading axis.
-
-    Raises:
-      Failure: they are not, as the kernel's own `custom_vmap` rule makes them.
-    """
     for number, (batched, one) in enumerate(zip(outputs, single, strict=True)):
         wanted = ShapeDtype((2, *one.shape), one.dtype)
         if batched != wanted:
@@ -172,7 +159,6 @@ def old_output(context: InvariantContext) -> Iterator[Variation]:
 
 
 def _rewrite(context: InvariantContext, rule: Rule, label: str) -> Variation:
-    """Returns the call with its jaxpr rewritten, which must give the oracle's values."""
     traced = context.traced
     changed = context.once(label, lambda: analyze(rewrite_jaxpr(traced.jaxpr, rule), traced.function, traced.inputs))
     return Variation(changed, context.leaves, (OutputCheck(label, context.by_oracle()),))
@@ -191,13 +177,12 @@ def other_choices(context: InvariantContext) -> Iterator[Variation]:
     for name, option in _other_options(context.pairing, context.case.signature):
         statics = {**dict(context.case.signature.statics), name: option}
         other = replace(context.case.signature, statics=tuple(statics.items()))
-        yield Variation(
-            context.at(other), context.leaves, (OutputCheck(f"with {name}={option}", context.as_plain_call()),)
-        )
+        check = OutputCheck(f"with {name}={option}", context.as_plain_call())
+        yield Variation(context.at(other), context.leaves, (check,))
 
 
+# The other admitted options of static arguments in `invariant_to`, with their names.
 def _other_options(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, str]]:
-    """Yields the other admitted options of static arguments in `invariant_to`, with their names."""
     options = pairing.options()
     for name, chosen in signature.statics:
         if name in pairing.invariant_to:
@@ -219,19 +204,19 @@ def alone(context: InvariantContext) -> Iterator[Variation]:
         shorter = replace(signature, dims=tuple({**dict(signature.dims), name: least}.items()))
         single = context.at(shorter)
         pairs = zip(context.traced.outputs, single.outputs, strict=True)
-        outputs = [output_axes(pairing, signature, name, least, a.shape, b.shape) for a, b in pairs]
+        outputs = [_output_axes(pairing, signature, name, least, a.shape, b.shape) for a, b in pairs]
         slices = BatchSlices(dict(signature.dims), name)
         unique = any(leaf.globally_unique and name in dims_in_axes(leaf.shape) for leaf in declared)
         repeatable = length % least == 0 and not unique and not slices.overlap([*leaves, *outputs])
         for start in sorted({0, length - least}):
             place = f"{name}={start}" if least == 1 else f"{name}={start} to {start + least - 1}"
-            once = slices.repeated_positions(start, least, 1)
+            once = np.arange(start, start + least)
             part, sliced = slices.taker(outputs, once), slices.taker(leaves, once)(context.leaves)
             if any(isinstance(axis, AxisExpression) for axes in outputs for axis in axes):
-                check_order(context, shorter, single, sliced, part)
+                _check_order(context, shorter, single, sliced, part)
             yield Variation(single, sliced, (OutputCheck(f"{place} alone, of {length}", context.by_oracle(part=part)),))
             if repeatable:
-                again = slices.repeated_positions(start, least, length // least)
+                again = np.tile(once, length // least)
                 wanted = context.as_plain_call(slices.taker(outputs, again))
                 label = f"{place} in each of {length // least} places"
                 inputs = slices.taker(leaves, again)(context.leaves)
@@ -242,9 +227,8 @@ def alone(context: InvariantContext) -> Iterator[Variation]:
 def gradient(context: InvariantContext) -> Iterator[Variation]:
     """The gradient is the oracle's, as `grad=` declares. Undefined elements of outputs have no weight in it."""
     traced = context.traced
-    floats = [
-        (o, where) for o, where in zip(traced.outputs, context.expectation.defined, strict=True) if is_float(o.dtype)
-    ]
+    pairs = zip(traced.outputs, context.expectation.defined, strict=True)
+    floats = [(output, where) for output, where in pairs if is_float(output.dtype)]
     paths = [path for path, _ in context.case.signature.dtypes]
     differentiable = [
         i for i, path in enumerate(paths) if is_float(traced.inputs[i].dtype) and context.pairing.differentiates(path)
@@ -300,10 +284,6 @@ class BatchSlices:
     lengths: dict[str, int]
     name: str
 
-    def repeated_positions(self, start: int, length: int, count: int) -> Array:
-        """Returns the positions of a slice, repeated `count` times."""
-        return np.tile(np.arange(start, start + length), count)
-
     def overlap(self, arrays: Sequence[Sequence[Axis]]) -> bool:
         """Returns whether neighbouring slices of an array share elements, as in an array of offsets of length n + 1."""
         return any(isinstance(a, AxisExpression) and a.extra and self.name in a.names for axes in arrays for a in axes)
@@ -328,21 +308,11 @@ def batch_slices(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, 
             yield name, lengths[name], least
 
 
-def output_axes(
+# The axes of an output: an expression where a dim is part of the axis, else the length. `whole` is the output's shape
+# for all of the dim, and `single` for a slice, in which the dim has the length `least`.
+def _output_axes(
     pairing: Pairing, signature: Signature, name: str, least: int, whole: Sequence[int], single: Sequence[int]
 ) -> list[Axis]:
-    """Returns the axes of an output: an expression where a dim is part of the axis, else the length.
-
-    Args:
-      pairing, signature: of the call.
-      name: the dim.
-      least: its length in a slice.
-      whole: the output's shape for all of the dim.
-      single: the output's shape for a slice.
-
-    Raises:
-      Failure: `unavailable`; the length of an axis changes with the slice as no declared axis does.
-    """
     lengths = dict(signature.dims)
     short = {**lengths, name: least}
     declared = [axis for leaf in pairing.leaves.values() for axis in leaf.shape if name in dims_in(axis)]
@@ -361,27 +331,16 @@ def output_axes(
     return axes
 
 
-def check_order(context: InvariantContext, shorter: Signature, single: Traced, sliced: Outputs, part: Take) -> None:
-    """Checks that outputs order the elements of a composed axis in the same way as the argument that declares it.
-
-    An output does not if the oracle's values for a slice differ from that part of its values for the whole, but are
-    among these elsewhere.
-
-    Args:
-      context: the plain call.
-      shorter: the signature of a slice.
-      single: the kernel, traced for that signature.
-      sliced: the arguments of a slice.
-      part: takes the slice out of outputs.
-
-    Raises:
-      Failure: `unavailable`; an output has another order, so its slices are unknown.
-    """
+# Outputs must order the elements of a composed axis in the same way as the argument that declares it. An output does
+# not if the oracle's values for a slice (the arguments `sliced`) differ from that part of its values for the whole, but
+# are among these elsewhere.
+def _check_order(context: InvariantContext, shorter: Signature, single: Traced, sliced: Outputs, part: Take) -> None:
     wide = {path: widen(leaf) for (path, _), leaf in zip(shorter.dtypes, sliced, strict=True)}
     context.cache.process.enter_phase(Phase.EXPECTING)
     alone = evaluator(context.pairing, shorter, single.outputs)(wide)
     for one, there, whole in zip(alone, part(context.expectation.values), context.expectation.values, strict=True):
-        if one.shape != there.shape or (not _are_close(one, there) and _are_among(one, whole)):
+        close = one.shape == there.shape and np.allclose(one, there, rtol=_ROUNDING, atol=0, equal_nan=True)
+        if one.shape != there.shape or (not close and _are_among(one, whole)):
             raise Failure(
                 Verdict.UNAVAILABLE,
                 "an output orders the elements of an axis differently from the argument that has this axis, so its "
@@ -389,12 +348,8 @@ def check_order(context: InvariantContext, shorter: Signature, single: Traced, s
             )
 
 
-def _are_close(one: Array, other: Array) -> bool:
-    return bool(np.allclose(one, other, rtol=_ROUNDING, atol=0, equal_nan=True))
-
-
+# Whether each finite value is close to one of the others.
 def _are_among(values: Array, others: Array) -> bool:
-    """Returns whether each finite value is close to one of the others."""
     known = np.concatenate([[-np.inf], np.sort(others[np.isfinite(others)].astype(np.float64), axis=None), [np.inf]])
     wanted = values[np.isfinite(values)].astype(np.float64)
     at = np.clip(np.searchsorted(known, wanted), 1, known.size - 1)

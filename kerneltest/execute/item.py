@@ -15,6 +15,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.settings import RunSettings
 from kerneltest.judge.compare import Comparison
+from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
 from kerneltest.plan.signatures import Signature
@@ -76,6 +77,10 @@ class Item:
     def cases(self) -> Iterator[AnyCase]:
         """Returns the cases, in the order in which they run."""
         return self.group.cases(self)
+
+    def case(self, signature: Signature, family: Family) -> Case:
+        """Returns the case of a signature that a family fills."""
+        return Case(self.pairing_id, self.pairing.name, signature, family, "", self.seed)
 
     def families(self) -> Mapping[str, int]:
         """Returns the number of cases of each family."""

@@ -28,7 +28,6 @@ from kerneltest.judge.compare import compare
 from kerneltest.judge.mismatch_evidence import output_dims
 from kerneltest.oracle.evaluation import expect
 from kerneltest.oracle.expectation import oracle_noise
-from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
 from kerneltest.plan.production_sizes import (
@@ -43,7 +42,7 @@ from kerneltest.plan.production_sizes import (
     production_signatures,
     required_part,
 )
-from kerneltest.plan.signatures import signatures
+from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.partial_arrays import format_element
@@ -66,7 +65,7 @@ class ProductionGroup(Group):
     def cases(self, item: Item) -> Iterator[AnyCase]:
         for signature in production_signatures(item.pairing):
             if signature.dtype == item.dtype:
-                yield Case(item.pairing_id, item.pairing.name, signature, self._family, "", item.seed)
+                yield item.case(signature, self._family)
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
         return None
@@ -105,45 +104,33 @@ class ProductionGroup(Group):
                 note = f"values are not compared: the length of {derived} is not a dim, so its parts are unknown"
                 record = replace(record, compared=record.compared + max(samples.offsets.size, 1), message=note)
                 continue
-            output = SampledOutput(item, case, inputs, number, traced.outputs, traced.exact)
+            output = SampledOutput(pairing, case.signature, item.depth, inputs, number, traced.outputs, traced.exact)
             record = output.judge(samples, record, prepared.precision)
         return Outcome(record)
 
 
+# What the oracle makes of the first, the middle and the last element of each output.
 def _telling_elements(item: Item, case: AnyCase, traced: Traced) -> Iterator[object]:
-    """Yields what the oracle makes of the first, the middle and the last element of each output."""
     if derived := find_derived_axis(item.pairing, item.dtype, item.depth, traced.outputs):
         yield derived
         return
     check_needs(item.pairing, item.dtype, item.depth)
     inputs = position_coded_arrays(item.pairing, case.signature)
     for number, output in enumerate(traced.outputs):
-        sampled = SampledOutput(item, case, inputs, number, traced.outputs, traced.exact)
+        sampled = SampledOutput(item.pairing, case.signature, item.depth, inputs, number, traced.outputs, traced.exact)
         size = math.prod(output.shape)
         for offset in sorted({0, size // 2, size - 1}) if size else ():
             yield sampled.expected_element(output.shape, offset)
 
 
+# Sampled elements must be written, and depend on no memory that is not.
 def _check_defined(number: int, samples: OutputSamples) -> None:
-    """Checks that sampled elements are written, and depend on no memory that is not.
-
-    Raises:
-      Failure: `unwritten` or `uninitialised`.
-    """
     if samples.unwritten.size:
         first = format_element(samples.shape, int(samples.unwritten[0]))
-        raise Failure(
-            Verdict.UNWRITTEN,
-            Undefined(
-                f"output {number}",
-                unwritten=True,
-                count=samples.unwritten.size,
-                total=samples.offsets.size,
-                first=first,
-                sampled=True,
-                remark="programs with higher numbers write further on, and not even the last one reaches it",
-            ),
-        )
+        remark = "programs with higher numbers write further on, and not even the last one reaches it"
+        count, total = samples.unwritten.size, samples.offsets.size
+        detail = Undefined(f"output {number}", True, count, total, first, sampled=True, remark=remark)
+        raise Failure(Verdict.UNWRITTEN, detail)
     if samples.undefined.any():
         first = format_element(samples.shape, int(samples.offsets[samples.undefined][0]))
         count = int(samples.undefined.sum())
@@ -156,15 +143,17 @@ class SampledOutput:
     """One output of a call at production sizes.
 
     Attributes:
-      item, case: of the call.
+      pairing, signature: of the call.
+      depth: of the run, whose signatures determine the dims of outputs.
       inputs: the arguments by path.
       number: the output's number, from 0.
       outputs: shapes and dtypes of all outputs.
       exact: whether the arithmetic is exact, so that every bit must be right.
     """
 
-    item: Item
-    case: AnyCase
+    pairing: Pairing
+    signature: Signature
+    depth: str
     inputs: Mapping[str, PositionCodedArray]
     number: int
     outputs: Sequence[ShapeDtype]
@@ -208,7 +197,7 @@ class SampledOutput:
             samples.values[chosen],
             values,
             bounds,
-            signed_zeros=self.item.pairing.signed_zeros,
+            signed_zeros=self.pairing.signed_zeros,
             noise=max(row[3] for row in rows),
             alternatives=others,
         )
@@ -236,32 +225,31 @@ class SampledOutput:
         note = f"values of output {self.number} are not compared: the bound of each sampled element is too wide"
         return replace(record, message="; ".join(filter(None, (record.message, note))))
 
+    # The part of the arguments on which the element at an offset depends.
     def _part(self, shape: tuple[int, ...], offset: int) -> RequiredPart:
-        """Returns the part of the arguments on which the element at an offset depends."""
-        pairing, signature = self.item.pairing, self.case.signature
         index = [int(i) for i in axis_indices(np.asarray(offset), shape)]
-        names = output_dims(pairing, self.number, self.item.depth)
-        return required_part(pairing, signature, position_along_dims(names, index))
+        names = output_dims(self.pairing, self.number, self.depth)
+        return required_part(self.pairing, self.signature, position_along_dims(names, index))
 
+    # The samples on which to run the oracle: as many as it can handle, evenly spaced.
     def _choose(self, parts: Sequence[RequiredPart], largest: int) -> list[int]:
-        """Returns the samples on which to run the oracle: as many as it can handle, evenly spaced."""
         count = max(_MAX_EVALUATED[self.exact] // max(largest, 1), _MIN_SAMPLES)
         return sorted({int(i) for i in np.linspace(len(parts) - 1, 0, min(count, len(parts)))})
 
+    # The value, bound and alternatives of an element, each of shape (1,), and the oracle's noise.
     def _expect(
         self, part: RequiredPart, shape: tuple[int, ...], offset: int, precision: Precision
     ) -> tuple[Array, Array, list[Array], float]:
-        """Returns the value, bound and alternatives of an element, each of shape (1,), and the oracle's noise."""
-        pairing = self.item.pairing
-        named = [output_dims(pairing, number, self.item.depth) for number in range(len(self.outputs))]
-        outputs = tuple(part_output(part, each, names) for each, names in zip(self.outputs, named, strict=True))
+        number, pairing = self.number, self.pairing
+        named = [output_dims(pairing, i, self.depth) for i in range(len(self.outputs))]
+        outputs = tuple(part_output(part, output, names) for output, names in zip(self.outputs, named, strict=True))
         arguments = part_arguments(pairing, part, self.inputs)
         expectation = expect(pairing, part.signature, arguments, outputs, bitwise=self.exact, repeat=False)
         index = axis_indices(np.asarray(offset), shape)
-        at = tuple(int(i) - part.start.get(name, 0) for i, name in zip(index, named[self.number], strict=True))
-        bound = expectation.bound(self.number, outputs[self.number].dtype, precision)
-        others = [np.reshape(other[at], 1) for other in expectation.alternatives(self.number, precision)]
-        value = np.reshape(expectation.values[self.number][at], 1)
+        at = tuple(int(i) - part.start.get(name, 0) for i, name in zip(index, named[number], strict=True))
+        bound = expectation.bound(number, outputs[number].dtype, precision)
+        others = [np.reshape(other[at], 1) for other in expectation.alternatives(number, precision)]
+        value = np.reshape(expectation.values[number][at], 1)
         return value, np.reshape(bound[at], 1), others, oracle_noise(arguments)
 
 

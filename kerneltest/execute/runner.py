@@ -153,14 +153,12 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         yield Outcome(item.record(Verdict.XPASS, reason, family=family))
 
 
+# If the group itself raises, that is the outcome of all cases that are left. With a budget, one case runs first, to
+# learn whether the group can afford the others. If it cannot, nothing is compiled ahead, since those cases may be left
+# out.
 def _judge_group(
     item: Item, planned: Sequence[AnyCase], cache: Cache, judge: Callable[[AnyCase], Outcome]
 ) -> Iterator[Outcome]:
-    """Yields the outcomes of a group; if the group itself raises, that is the outcome of all cases that are left.
-
-    With a budget, one case runs first, to learn whether the group can afford the others. If it cannot, nothing is
-    compiled ahead, since those cases may be left out.
-    """
     process, group, ended = cache.process, item.group, 0
     first = len(planned) if process.budget is None else 1
     try:
@@ -217,17 +215,14 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None)
 
 
+# The watchdog raises a hang into a thread, and code on the way may convert it to a failure of the kernel.
 def _underlying_hang(error: BaseException) -> Failure | None:
-    """Returns the hang that an exception is or wraps; None if there is none.
-
-    The watchdog raises a hang into a thread, and code on the way may convert it to a failure of the kernel.
-    """
     hangs = (cause for cause in iter_causes(error) if isinstance(cause, Failure) and cause.verdict is Verdict.HANG)
     return next(hangs, None)
 
 
+# The backend that reports in this run that the kernel does not lower; "" if this backend has to.
 def _lowering_reporter(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
-    """Returns the backend that reports in this run that the kernel does not lower; "" if this backend has to."""
     lowering = item.backend.lowering_backend()
     is_planned = (item.pairing_id, lowering, item.dtype) in cache.process.planned and case.signature in item.lowered
     if not failure.does_not_lower or not is_planned:
@@ -240,7 +235,6 @@ def _lowering_reporter(item: Item, case: AnyCase, cache: Cache, failure: Failure
 
 
 def _failure_outcome(item: Item, case: AnyCase, cache: Cache, failure: Failure, *, fillable: bool = True) -> Outcome:
-    """Returns the outcome of a case that failed, with its arguments if it is a finding and they can be filled."""
     record, arguments = item.record(failure.verdict, failure.detail, case=case), None
     if not failure.verdict.is_finding or not fillable:
         return Outcome(record)

@@ -9,7 +9,6 @@ extension. Importing this module loads neither NumPy nor JAX.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from kerneltest.backends.registry import ALL, select_ids
 from kerneltest.core.extension_registry import Registry
+from kerneltest.core.ids import RunShard
 from kerneltest.plan import DEPTHS
 
 if TYPE_CHECKING:
@@ -67,31 +67,6 @@ class SettingKind(Generic[T]):
 def one_of(*words: str) -> SettingKind[str]:
     """Returns the kind of a setting that is one of a few words."""
     return SettingKind(f"one of {', '.join(words)}", str, lambda value: value in words, choices=words)
-
-
-@dataclass(frozen=True, slots=True)
-class RunShard:
-    """One part of a run that several machines share: number `number` of `count`, counted from 1."""
-
-    number: int
-    count: int
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
-
-    @classmethod
-    def parse(cls, text: str) -> RunShard | None:
-        """Returns the shard that `i/n` names, or None for "".
-
-        Raises:
-          ValueError: the text is not `i/n` with i from 1 to n.
-        """
-        if not text:
-            return None
-        match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
-        if not match or int(match[1]) > int(match[2]):
-            raise ValueError(text)
-        return cls(int(match[1]), int(match[2]))
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -173,9 +173,8 @@ class ValueGroup(Group):
     def cases(self, item: Item) -> Iterator[AnyCase]:
         """Returns the planned cases. A costly backend gets only those that add a family, a target or a signature."""
         costly = item.backend.costly
-        long = (
-            () if costly or self.name != GroupName.STRUCTURAL else affordable_long_signatures(item.pairing, item.depth)
-        )
+        has_long = not costly and self.name == GroupName.STRUCTURAL
+        long = affordable_long_signatures(item.pairing, item.depth) if has_long else ()
         planned = _value_cases(item.pairing, item.pairing_id, item.dtype, self.name, item.seed, item.depth, long)
         return _skip_covered(planned) if costly else iter(planned)
 
@@ -204,7 +203,7 @@ class SignatureGroup(Group):
         planned = lowered_signatures if item.backend.tier is Tier.LOWER else signatures
         for signature in planned(item.pairing, item.depth):
             if signature.dtype == item.dtype:
-                yield Case(item.pairing_id, item.pairing.name, signature, self._family, "", item.seed)
+                yield item.case(signature, self._family)
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
         return None
@@ -233,8 +232,8 @@ def _value_cases(
     return tuple(value_cases(pairing, pairing_id, dtype, group, seed, depth, long=long))
 
 
+# The cases that cover something no earlier case covers.
 def _skip_covered(planned: Iterable[Case]) -> Iterator[Case]:
-    """Yields the cases that cover something no earlier case covers."""
     seen: set[object] = set()
     for case in planned:
         if not (covered := new_coverage(case)) <= seen:
@@ -242,12 +241,8 @@ def _skip_covered(planned: Iterable[Case]) -> Iterator[Case]:
             yield case
 
 
+# The same inputs must give the same bits again, in the elements that the oracle defines.
 def _check_repeated(outputs: Sequence[Array], again: Sequence[Array], defined: Sequence[Array]) -> None:
-    """Checks that the same inputs gave the same bits again, in the elements that the oracle defines.
-
-    Raises:
-      Failure: `nondeterministic`; they did not.
-    """
     for number, (one, other, where) in enumerate(zip(outputs, again, defined, strict=True)):
         differs = np.argwhere((one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}")) & where)
         if len(differs):
@@ -275,14 +270,13 @@ class RejectionGroup(Group):
             base = next(each for each in signatures(pairing, item.depth) if each.dtype == item.dtype)
             for rejection in pairing.rejects:
                 family = marker_family(f"rejects_{rejection.name}", self.name)
-                signature = _rejected_signature(pairing, base, rejection)
-                yield Case(item.pairing_id, pairing.name, signature, family, "", item.seed)
+                yield item.case(_rejected_signature(pairing, base, rejection), family)
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
         return None
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
-        (rejection,) = _rejections(item, case)
+        rejection = _rejection(item, case)
         cache.process.enter_phase(Phase.TRACING)
         try:
             rejected = trace(_with_rejected_arguments(item.pairing, rejection), case.signature, item.backend.platform)
@@ -297,31 +291,24 @@ class RejectionGroup(Group):
         Raises:
           Failure: `runtime_error` for another exception, `xpass` for none.
         """
-        pairing = item.pairing
-        (rejection,) = _rejections(item, case)
+        rejection = _rejection(item, case)
+        rejected, expected = _with_rejected_arguments(item.pairing, rejection), rejection.expected
         try:
-            item.backend.prepare(
-                trace(_with_rejected_arguments(pairing, rejection), case.signature, item.backend.platform)
-            )
+            item.backend.prepare(trace(rejected, case.signature, item.backend.platform))
         except Failure as raised:
             if rejection.matches(raised):
                 return Outcome(item.record(Verdict.PASS, case=case, compared=1))
-            cause = raised.__cause__ or raised
-            detail = Stated(
-                "expected {expected}, got {error}", {"expected": rejection.expected, "error": format_exception(cause)}
-            )
+            error = format_exception(raised.__cause__ or raised)
+            detail = Stated("expected {expected}, got {error}", {"expected": expected, "error": error})
             raise Failure(Verdict.RUNTIME_ERROR, detail) from raised
-        raise Failure(
-            Verdict.XPASS, Stated("expected {expected}, but nothing was raised", {"expected": rejection.expected})
-        )
+        raise Failure(Verdict.XPASS, Stated("expected {expected}, but nothing was raised", {"expected": expected}))
 
 
-def _rejections(item: Item, case: AnyCase) -> list[Rejection]:
-    return [each for each in item.pairing.rejects if f"rejects_{each.name}" == case.family.name]
+def _rejection(item: Item, case: AnyCase) -> Rejection:
+    return next(each for each in item.pairing.rejects if f"rejects_{each.name}" == case.family.name)
 
 
 def _with_rejected_arguments(pairing: Pairing, rejection: Rejection) -> Pairing:
-    """Returns the pairing with the arguments of a rejection."""
     changed: dict[str, Argument] = {}
     for name, value in rejection.arguments.items():
         if not isinstance(value, ArrayArgument):
@@ -332,7 +319,6 @@ def _with_rejected_arguments(pairing: Pairing, rejection: Rejection) -> Pairing:
 
 
 def _rejected_signature(pairing: Pairing, base: Signature, rejection: Rejection) -> Signature:
-    """Returns a signature with the lengths, dtypes and static arguments of a rejection."""
     leaves = _with_rejected_arguments(pairing, rejection).leaves
     names = dict(base.dtypes)
     return replace(

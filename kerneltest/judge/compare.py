@@ -9,6 +9,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array, DType, cast, float_format, is_float, widen
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import AxisExpression
+from kerneltest.oracle.expectation import ExpectedOutputs
 from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, ErrorMap, Pattern, PatternKind
 
 ULP_BUCKETS = 16
@@ -90,12 +91,12 @@ def compare(
       The comparison.
     """
     if not is_float(actual.dtype):
-        asked = np.asarray(np.isfinite(bound))
+        checked = np.asarray(np.isfinite(bound))
         wrapped = cast(expected, actual.dtype)
-        wrong = np.asarray((actual != wrapped) & asked)
+        wrong = np.asarray((actual != wrapped) & checked)
         for other in alternatives:
             wrong &= actual != cast(other, actual.dtype)
-        return Comparison(actual, widen(wrapped), bound, wrong, np.zeros(wrong.shape, bool), int(asked.sum()), None)
+        return Comparison(actual, widen(wrapped), bound, wrong, np.zeros(wrong.shape, bool), int(checked.sum()), None)
     exact = np.asarray(expected, np.float64)
     with np.errstate(all="ignore"):  # never-written memory may hold signalling NaNs
         got = actual.astype(np.float64)
@@ -133,13 +134,24 @@ def compare(
     return Comparison(actual, exact, bound, wrong, special, compared, used, vacuous, ulp_histogram(distance))
 
 
+def compare_outputs(
+    outputs: Sequence[Array], expected: ExpectedOutputs, *, signed_zeros: bool, noise: float = 0.0
+) -> list[Comparison]:
+    """Compares each of several outputs with its accepted values, as `compare` does."""
+    alternatives = expected.alternatives or [()] * len(outputs)
+    return [
+        compare(actual, value, bound, signed_zeros=signed_zeros, noise=noise, alternatives=others)
+        for actual, value, bound, others in zip(outputs, expected.values, expected.bounds, alternatives, strict=True)
+    ]
+
+
 def is_wrong(comparisons: Iterable[Comparison]) -> bool:
     """Returns whether any element of any output is wrong."""
     return any(each.wrong.any() for each in comparisons)
 
 
+# The largest error / bound, both before the result is rounded to the output's dtype.
 def _bound_fraction(got: Array, exact: Array, bound: Array, dtype: DType) -> float:
-    """Returns the largest error / bound, both before the result is rounded to the output's dtype."""
     fmt = float_format(dtype)
     # The numbers below a power of two have half the spacing of those above it.
     inward = np.where(np.abs(exact) < np.abs(got), 1 - 2.0**-30, 1.0)
@@ -148,8 +160,8 @@ def _bound_fraction(got: Array, exact: Array, bound: Array, dtype: DType) -> flo
     return float(np.max(np.where(room > 0, np.maximum(before, 0.0) / np.where(room > 0, room, 1.0), error / bound)))
 
 
+# Whether zeros are within the bound of every finite element, although some should not be zero.
 def _zeros_would_pass(exact: Array, bound: Array, noise: float, dtype: DType) -> bool:
-    """Checks whether zeros are within the bound of every finite element, although some should not be zero."""
     size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
     telling = size > max(noise, float_format(dtype).smallest_normal, _FLUSHED)
     return bool(telling.any() and (bound >= size)[telling].all())
@@ -207,8 +219,8 @@ def map_errors(comparison: Comparison) -> ErrorMap:
     )
 
 
+# The position of each element in `ERROR_LEVELS`.
 def _levels(comparison: Comparison) -> Array:
-    """Returns the position of each element in `ERROR_LEVELS`."""
     actual, exact = comparison.actual, comparison.expected
     with np.errstate(all="ignore"):  # special values are set afterwards
         if is_float(actual.dtype):
@@ -271,12 +283,12 @@ def locate_mismatch(comparison: Comparison, axes: Sequence[OutputAxis]) -> Misma
     index = comparison.worst_index
     if not index:  # a scalar
         return MismatchLocation(index, "", (1, 1), None)
-    named = [f"{axis.name}={i // axis.block}" for i, axis in zip(index, axes, strict=True) if axis.block]
-    touched = _blocks_with(comparison.wrong, axes)
-    patterns = (rule(comparison, axes) for rule in _RULES)
-    return MismatchLocation(
-        index, " ".join(named), (int(touched.sum()), touched.size), next(filter(None, patterns), None)
-    )
+    block = " ".join(f"{axis.name}={i // axis.block}" for i, axis in zip(index, axes, strict=True) if axis.block)
+    touched = np.zeros([axis.blocks for axis in axes], bool)  # whether a block has a wrong element
+    places = zip(np.nonzero(comparison.wrong), axes, strict=True)
+    touched[tuple(at // (axis.block or max(axis.length, 1)) for at, axis in places)] = True
+    pattern = next(filter(None, (rule(comparison, axes) for rule in _RULES)), None)
+    return MismatchLocation(index, block, (int(touched.sum()), touched.size), pattern)
 
 
 def match_axes(
@@ -293,32 +305,14 @@ def match_axes(
       A dim or an expression for each axis; "" if none or several dims fit.
     """
     names = []
-    for axis in range(len(shapes[0])):
-        fitting = [
-            name
-            for name in dims[0]
-            if all(lengths[name] == shape[axis] for shape, lengths in zip(shapes, dims, strict=True))
-        ]
-        made = [
-            str(extent)
-            for extent in expressions
-            if all(extent.length(lengths) == shape[axis] for shape, lengths in zip(shapes, dims, strict=True))
-        ]
+    for lengths in zip(*shapes, strict=False):
+        fitting = [name for name in dims[0] if tuple(each[name] for each in dims) == lengths]
+        made = [str(extent) for extent in expressions if tuple(map(extent.length, dims)) == lengths]
         names.append(fitting[0] if len(fitting) == 1 else made[0] if made and not fitting else "")
     return tuple(names)
 
 
-def _blocks_with(wrong: Array, axes: Sequence[OutputAxis]) -> Array:
-    """Returns an array with one element for each block: True if the block has a wrong element."""
-    touched = np.zeros([axis.blocks for axis in axes], bool)
-    touched[
-        tuple(at // (axis.block or max(axis.length, 1)) for at, axis in zip(np.nonzero(wrong), axes, strict=True))
-    ] = True
-    return touched
-
-
 def _past_the_last_full_block(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
-    """All wrong elements are in the incomplete last block of an axis."""
     for place, axis in enumerate(axes):
         if not axis.block or axis.length < axis.block or axis.length % axis.block == 0:
             continue
@@ -328,14 +322,13 @@ def _past_the_last_full_block(comparison: Comparison, axes: Sequence[OutputAxis]
     return None
 
 
+# The wrong elements have the expected values of elements a whole number of blocks further along one axis.
 def _shifted_by_a_block(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
-    """The wrong elements have the expected values of elements a whole number of blocks further along one axis."""
     rounded = cast(comparison.expected, comparison.actual.dtype)
     where = np.argwhere(comparison.wrong)
     few = where[:: -(-len(where) // _FEW)]
 
     def values_and_sources(places: Array, place: int, by: int) -> tuple[Array, Array]:
-        """Returns the actual values at places, and the expected ones `by` further on, if that is inside the output."""
         source = places.copy()
         source[:, place] += by
         inside = (source[:, place] >= 0) & (source[:, place] < axes[place].length)
@@ -357,7 +350,6 @@ def _shifted_by_a_block(comparison: Comparison, axes: Sequence[OutputAxis]) -> P
 
 
 def _one_block(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
-    """All wrong elements are in one block of an axis."""
     for place, axis in enumerate(axes):
         if axis.blocks < 2 or not axis.block:
             continue
@@ -368,7 +360,6 @@ def _one_block(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | 
 
 
 def _one_line(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
-    """All wrong elements have one index along an axis, such as one row."""
     for place, axis in enumerate(axes):
         at = np.unique(np.nonzero(comparison.wrong)[place])
         if len(at) == 1 and axis.length > 1 and len(axes) > 1:
@@ -377,7 +368,6 @@ def _one_line(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | N
 
 
 def _everywhere(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
-    """All of several elements are wrong."""
     everywhere = comparison.wrong.all() and comparison.wrong.size > 1
     return Pattern(PatternKind.EVERYWHERE) if everywhere else None
 

@@ -30,8 +30,7 @@ class MismatchContext:
     """A wrong output with its case: the input of every rule.
 
     Attributes:
-      pairing, signature: of the case.
-      arguments: the case's array arguments by path.
+      pairing, signature, arguments: of the case.
       output: the number of the wrong output, from 0.
       comparison: the output's comparison; at least one element is wrong.
       axes: the output's axes.
@@ -65,8 +64,8 @@ class MismatchContext:
         with np.errstate(all="ignore"):
             allowed = self.comparison.bound + spread * np.abs(values)
             near = np.abs(got - np.asarray(values, np.float64)) <= allowed
-        unasked = np.isinf(self.comparison.bound)
-        return bool(((got == rounded) | near | (np.isnan(got) & np.isnan(rounded)) | unasked).all())
+        unchecked = np.isinf(self.comparison.bound)
+        return bool(((got == rounded) | near | (np.isnan(got) & np.isnan(rounded)) | unchecked).all())
 
     def evaluate_oracle(self, leaves: Mapping[str, Array]) -> Array:
         """Returns the oracle's value of this output for other arguments.
@@ -103,38 +102,37 @@ _FUNCTIONS: tuple[tuple[Callable[[Array], Array], str], ...] = (
 def output_relation(mismatch: MismatchContext) -> str:
     """Returns the relation of a wrong output to the expected one, in words; "" if none holds."""
     expected = np.asarray(mismatch.comparison.expected, np.float64)
-    asked = np.isfinite(mismatch.comparison.bound)
-    if not mismatch.inputs_are_finite or len(np.unique(expected[asked])) < _ENOUGH_VALUES:
+    checked = np.isfinite(mismatch.comparison.bound)
+    if not mismatch.inputs_are_finite or len(np.unique(expected[checked])) < _ENOUGH_VALUES:
         return ""
     got = mismatch.comparison.actual.astype(np.float64)
     for values, part, words in _candidates(mismatch, got, expected):
-        if _equals(mismatch, got[part], values, asked[part]) and _differs(
-            mismatch, expected[part], values, asked[part]
-        ):
+        here = checked[part]
+        if _equals(mismatch, got[part], values, here) and _differs(mismatch, expected[part], values, here):
             return words
     return ""
 
 
-def _equals(mismatch: MismatchContext, got: Array, values: Array, asked: Array) -> bool:
-    """Returns whether the output equals other values, as far as the rounding of its dtype lets one see it."""
+# As far as the rounding of the output's dtype lets one see it.
+def _equals(mismatch: MismatchContext, got: Array, values: Array, checked: Array) -> bool:
     dtype = mismatch.comparison.actual.dtype
-    if got.shape != values.shape or len(np.unique(got[asked])) < _ENOUGH_VALUES:
+    if got.shape != values.shape or len(np.unique(got[checked])) < _ENOUGH_VALUES:
         return False
     with np.errstate(all="ignore"):
         same = (np.abs(got - values) <= _roundings(mismatch, got, values)) | (np.isnan(got) & np.isnan(values))
         same |= cast(values, dtype).astype(np.float64) == got
-    return bool((same | ~asked).all())
+    return bool((same | ~checked).all())
 
 
-def _differs(mismatch: MismatchContext, expected: Array, values: Array, asked: Array) -> bool:
-    """Returns whether other values are clearly not the expected ones in most places."""
+# In most places.
+def _differs(mismatch: MismatchContext, expected: Array, values: Array, checked: Array) -> bool:
     with np.errstate(all="ignore"):
         apart = ~(np.abs(expected - values) <= _CLEARLY * _roundings(mismatch, expected, values))
-    return bool(np.mean(apart[asked]) > 1 / 2)
+    return bool(np.mean(apart[checked]) > 1 / 2)
 
 
+# How far apart rounding may bring two numbers.
 def _roundings(mismatch: MismatchContext, one: Array, other: Array) -> Array:
-    """Returns how far apart rounding may bring two numbers."""
     dtype = mismatch.comparison.actual.dtype
     unit = float_format(dtype).unit_roundoff if is_float(dtype) else 0.0
     return _ROUNDINGS * unit * (np.abs(one) + np.abs(other))
@@ -143,8 +141,8 @@ def _roundings(mismatch: MismatchContext, one: Array, other: Array) -> Array:
 _Candidate = tuple[Array, tuple[slice, ...], str]
 
 
+# Other values, the part of the output that they are compared with, and the relation in words.
 def _candidates(mismatch: MismatchContext, got: Array, expected: Array) -> Iterator[_Candidate]:
-    """Yields other values, the part of the output that they are compared with, and the relation in words."""
     whole = (slice(None),) * expected.ndim
     names = [axis.name for axis in mismatch.axes]
     for order in itertools.permutations(range(expected.ndim)):
@@ -156,33 +154,19 @@ def _candidates(mismatch: MismatchContext, got: Array, expected: Array) -> Itera
         yield np.flip(expected, place), whole, f"it is the expected output reversed along {name}"
         for by in range(1, min(_MOST_SHIFTED, length - 1) + 1):
             words = f"{by} place{'s' * (by > 1)} of {name}"
-            yield (
-                _take(expected, place, slice(by, None)),
-                _part(whole, place, slice(None, -by)),
-                f"each is the expected value {words} further on",
-            )
-            yield (
-                _take(expected, place, slice(None, -by)),
-                _part(whole, place, slice(by, None)),
-                f"each is the expected value {words} further back",
-            )
+            late, early = _part(whole, place, slice(by, None)), _part(whole, place, slice(None, -by))
+            yield expected[late], early, f"each is the expected value {words} further on"
+            yield expected[early], late, f"each is the expected value {words} further back"
     with np.errstate(all="ignore"):
         difference = float(np.median(got - expected))
-        yield (
-            expected + difference,
-            whole,
-            f"each is {abs(difference):.4g} too {'large' if difference > 0 else 'small'}",
-        )
+        size = "large" if difference > 0 else "small"
+        yield expected + difference, whole, f"each is {abs(difference):.4g} too {size}"
         for function, words in _FUNCTIONS:
             yield function(expected), whole, f"each is {words}"
         for place, name in enumerate(names):
             ratio = np.median(got / expected, axis=place, keepdims=True)
             if expected.shape[place] >= _ENOUGH_VALUES:
                 yield expected * ratio, whole, f"along {name}, each is the expected value times one factor"
-
-
-def _take(values: Array, place: int, part: slice) -> Array:
-    return values[_part((slice(None),) * values.ndim, place, part)]
 
 
 def _part(whole: tuple[slice, ...], place: int, part: slice) -> tuple[slice, ...]:
@@ -216,7 +200,6 @@ def describe_special_inputs(arguments: Mapping[str, Array]) -> str:
 
 
 def _only_where_masked(mismatch: MismatchContext) -> str:
-    """All wrong elements are masked out."""
     for path, leaf in mismatch.signature.leaves(mismatch.pairing).items():
         mask = mismatch.arguments[path] == np.asarray(leaf.mask_values[1]).astype(mismatch.arguments[path].dtype)
         if not leaf.kind.is_mask or mask.shape != mismatch.comparison.wrong.shape:
@@ -226,8 +209,8 @@ def _only_where_masked(mismatch: MismatchContext) -> str:
     return ""
 
 
+# The output is a sum that omits one block of a dim, or counts that block twice.
 def _block_of_a_sum(mismatch: MismatchContext) -> str:
-    """The output is a sum that omits one block of a dim, or counts that block twice."""
     has_floats = any(is_float(value.dtype) for value in mismatch.arguments.values())
     if not mismatch.inputs_are_finite or (has_floats and not is_float(mismatch.comparison.actual.dtype)):
         return ""  # integers made of floats are positions or counts, not sums
@@ -244,8 +227,8 @@ def _block_of_a_sum(mismatch: MismatchContext) -> str:
     return ""
 
 
+# The dims that the output does not have, each with its block and its length.
 def _summed_dims(mismatch: MismatchContext) -> Iterator[tuple[str, int, int]]:
-    """Yields the dims that the output does not have, each with its block and its length."""
     kept = {axis.name for axis in mismatch.axes}
     for name, dim in mismatch.pairing.dims.items():
         length = dict(mismatch.signature.dims).get(name, 0)
@@ -253,10 +236,10 @@ def _summed_dims(mismatch: MismatchContext) -> Iterator[tuple[str, int, int]]:
             yield name, dim.block, length
 
 
+# Multiplies one block along a dim in the first argument of data that has the dim.
 def _scale_block(
     declared: Mapping[str, ArrayArgument], leaves: Mapping[str, Array], dim: str, block: slice, factor: float
 ) -> dict[str, Array] | None:
-    """Returns the arguments with one block along a dim multiplied, in the first argument of data that has the dim."""
     changed = dict(leaves)
     for path, leaf in declared.items():
         if dim in leaf.shape and leaf.kind.is_data:
@@ -268,8 +251,8 @@ def _scale_block(
     return None
 
 
+# The sums stop near 2^p, above which adding 1 changes nothing in a format with p bits of precision.
 def _narrow_accumulator(mismatch: MismatchContext) -> str:
-    """The sums stop near 2^p, above which adding 1 changes nothing in a format with p bits of precision."""
     comparison = mismatch.comparison
     if not is_float(comparison.actual.dtype) or not mismatch.inputs_are_finite:
         return ""
@@ -289,7 +272,6 @@ def _narrow_accumulator(mismatch: MismatchContext) -> str:
 
 
 def _constant_factor(mismatch: MismatchContext) -> str:
-    """Every element is the expected one times one factor."""
     comparison = mismatch.comparison
     if not is_float(comparison.actual.dtype) or not mismatch.inputs_are_finite:
         return ""
@@ -316,7 +298,6 @@ _NEARLY = 1e-2  # relative error below which its size is said instead of the fac
 
 
 def _permuted_blocks(mismatch: MismatchContext) -> str:
-    """Whole blocks have the expected values of other blocks."""
     comparison = mismatch.comparison
     rounded = cast(comparison.expected, comparison.actual.dtype)
     for place, axis in enumerate(mismatch.axes):
@@ -336,16 +317,16 @@ def _permuted_blocks(mismatch: MismatchContext) -> str:
     return ""
 
 
+# A row for each block, with zeros of one sign.
 def _whole_blocks(values: Array, place: int, block: int) -> Array:
-    """Returns the whole blocks along an axis, a row each, with zeros of one sign."""
     whole = values.shape[place] // block
     first = np.moveaxis(values, place, 0)[: whole * block]
     rows = np.ascontiguousarray(first).reshape(whole, -1)
     return np.where(rows == 0, np.zeros_like(rows), rows)
 
 
+# Integers wrapped in a dtype with too few bits.
 def _narrow_integers(mismatch: MismatchContext) -> str:
-    """Integers wrapped in a dtype with too few bits."""
     comparison = mismatch.comparison
     if comparison.actual.dtype.kind not in "iu":
         return ""
@@ -359,8 +340,8 @@ def _narrow_integers(mismatch: MismatchContext) -> str:
     return ""
 
 
+# All blocks (or elements) along an axis equal the first one, and should not.
 def _repeated_blocks(mismatch: MismatchContext) -> str:
-    """All blocks (or elements) along an axis equal the first one, and should not."""
     comparison = mismatch.comparison
     for place, axis in enumerate(mismatch.axes):
         length = axis.block or 1

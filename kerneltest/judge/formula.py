@@ -17,7 +17,7 @@ from kerneltest.core.details import SLIGHT, ErrorCause, MismatchCause
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_float, parse_dtype, widen
 from kerneltest.core.precision import FLOAT32
 from kerneltest.declare.error_models import Rounding, Tolerance
-from kerneltest.judge.compare import Comparison, compare, is_wrong
+from kerneltest.judge.compare import Comparison, compare, compare_outputs, is_wrong
 from kerneltest.numerics.rounding_bounds import (
     FORMULA_FORMAT,
     NEGLIGIBLE,
@@ -27,7 +27,7 @@ from kerneltest.numerics.rounding_bounds import (
     formula_precision,
 )
 from kerneltest.numerics.spread import spread_of
-from kerneltest.oracle.expectation import Expectation
+from kerneltest.oracle.expectation import Expectation, ExpectedOutputs
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.tracing import Traced
@@ -67,10 +67,8 @@ def compare_closely(
     alternatives: list[tuple[Array, ...]] = [()] * len(outputs)
 
     def compare_all() -> list[Comparison]:
-        return [
-            compare(got, value, bound, signed_zeros=False, alternatives=others)
-            for got, value, bound, others in zip(outputs, expectation.values, bounds, alternatives, strict=True)
-        ]
+        expected = ExpectedOutputs(expectation.values, tuple(bounds), alternatives=tuple(alternatives))
+        return compare_outputs(outputs, expected, signed_zeros=False)
 
     found = compare_all()
     if limits and is_wrong(found):

@@ -76,28 +76,27 @@ def input_windows(pairing: Pairing, arguments: Mapping[str, Array], place: Mappi
     return tuple(windows)
 
 
+# The rows and columns of a part of at most `most` elements around an index, and its index expression.
 def _part(shape: tuple[int, ...], index: tuple[int, ...], most: int) -> tuple[tuple[int, int], tuple[int | slice, ...]]:
-    """Returns the rows and columns of a part of at most `most` elements around an index, and its index expression."""
     rows, columns = _last_two(shape, 1)
     side = int(np.sqrt(most))
     shown_rows = min(rows, max(side, most // max(columns, 1)))
     shown_columns = min(columns, most // max(shown_rows, 1))
     if not shape:
         return (1, 1), ()
-    start_columns = _start(index[-1], columns, shown_columns)
-    last = slice(start_columns, start_columns + shown_columns)
+    last = _around(index[-1], columns, shown_columns)
     if len(shape) == 1:
         return (1, shown_columns), (last,)
-    start_rows = _start(index[-2], rows, shown_rows)
-    return (shown_rows, shown_columns), (*index[:-2], slice(start_rows, start_rows + shown_rows), last)
+    return (shown_rows, shown_columns), (*index[:-2], _around(index[-2], rows, shown_rows), last)
 
 
-def _start(index: int, length: int, shown: int) -> int:
-    return max(0, min(index - shown // 2, length - shown))
+def _around(index: int, length: int, shown: int) -> slice:
+    start = max(0, min(index - shown // 2, length - shown))
+    return slice(start, start + shown)
 
 
 def _origin(at: Iterable[int | slice]) -> tuple[int, ...]:
-    return tuple(each.start if isinstance(each, slice) else int(each) for each in at)
+    return tuple(part.start if isinstance(part, slice) else int(part) for part in at)
 
 
 def _last_two(values: Sequence[int], missing: int) -> tuple[int, int]:
@@ -133,8 +132,7 @@ def mismatch_record(
 
     Args:
       record: the record of the case so far.
-      pairing, signature: of the case.
-      arguments: the case's array arguments by path.
+      pairing, signature, arguments: of the case.
       output: the number of the wrong output, from 0.
       comparison: the output's comparison; at least one element is wrong.
       depth: the run's depth; its signatures determine the dims of the output.
@@ -145,30 +143,33 @@ def mismatch_record(
       gradient_of: the leaf with respect to which the output is a gradient; "" for other outputs.
       cause: of the wrong values; None if it is unknown.
     """
+    shape, index = comparison.actual.shape, comparison.worst_index
 
     def find_axes() -> tuple[OutputAxis, ...]:
-        named = pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, depth)
-        return _axes(pairing, [str(name) for name in named], comparison.actual.shape)
+        named = map(str, pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, depth))
+        return tuple(
+            OutputAxis(name or f"axis{i}", length, pairing.dims[name].block if name in pairing.dims else None)
+            for i, (name, length) in enumerate(zip(named, shape, strict=True))
+        )
 
     def diagnose_it() -> str:
         context = MismatchContext(pairing, signature, arguments, output, comparison, axes, guard.deadline)
         return diagnose(context, is_gradient=bool(gradient_of))
 
-    index = comparison.worst_index
-    unnamed = tuple(OutputAxis(f"axis{i}", length, None) for i, length in enumerate(comparison.actual.shape))
+    unnamed = tuple(OutputAxis(f"axis{i}", length, None) for i, length in enumerate(shape))
     axes = guard.collect("naming the axes of the output", find_axes, unnamed)
     unknown = MismatchLocation(index, "", (1, 1), None)
     place = guard.collect("locating the wrong elements", lambda: locate_mismatch(comparison, axes), unknown)
     diagnosis = guard.collect("diagnosing the wrong elements", diagnose_it, "")
     special = "" if structural else guard.collect("listing inputs", lambda: describe_special_inputs(arguments), "")
     by_dim = dict(zip([axis.name for axis in axes], place.index, strict=True))
-    wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
+    wrong = int(comparison.wrong.sum())
     detail = Mismatch(
         call=call,
         output=output,
         gradient_of=gradient_of,
         wrong=wrong,
-        total=total,
+        total=comparison.wrong.size,
         pattern=place.pattern.text() if place.pattern else "",
         index=place.index,
         block=place.block,
@@ -198,13 +199,6 @@ def mismatch_record(
     )
     return replace(
         record, verdict=comparison.verdict, message=detail.text(), detail=detail, wrong=wrong, evidence=evidence
-    )
-
-
-def _axes(pairing: Pairing, names: Sequence[str], shape: tuple[int, ...]) -> tuple[OutputAxis, ...]:
-    return tuple(
-        OutputAxis(name or f"axis{i}", length, pairing.dims[name].block if name in pairing.dims else None)
-        for i, (name, length) in enumerate(zip(names, shape, strict=True))
     )
 
 
@@ -252,8 +246,8 @@ def format_array(value: Array) -> str:
         return f"{value.dtype.name}{list(value.shape)} {_format_nearly_equal(wide) or wide}"
 
 
+# `all 0 but 1 at [0, 32]` for an array of which all but a few elements are equal; "" for any other.
 def _format_nearly_equal(values: Array) -> str:
-    """Returns `all 0 but 1 at [0, 32]` for an array of which all but a few elements are equal; "" for any other."""
     if values.size <= _LISTED:
         return ""
     _, first, counts = np.unique(values, return_index=True, return_counts=True)

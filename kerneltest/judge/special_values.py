@@ -25,15 +25,15 @@ def find_special_inputs(
     """
     found: list[SpecialInput] = []
     for path, values in arguments.items():
-        found += (SpecialInput(path, *each) for each in _special_values(values, (blocks or {}).get(path, 0)))
+        found += (SpecialInput(path, *special) for special in _special_values(values, (blocks or {}).get(path, 0)))
         if counted and path in counted:
-            each_count = _special_counts(values.astype(np.int64), counted[path])
-            found += (SpecialInput(path, value, of=of) for value, of in each_count)
+            counts = _special_counts(values.astype(np.int64), counted[path])
+            found += (SpecialInput(path, value, of=of) for value, of in counts)
     return tuple(found)
 
 
+# What is special about numbers of elements, or about the lengths of parts.
 def _special_counts(values: Array, axis: CountedAxis) -> Iterator[tuple[SpecialValue, str]]:
-    """Yields what is special about numbers of elements, or about the lengths of parts."""
     are_ends = axis.role == "offsets"
     counts = np.diff(values, axis=-1) if are_ends else values
     if are_ends and (counts == 0).any():
@@ -86,11 +86,9 @@ def _special_floats(values: Array, wide: Array, block: int) -> Iterator[tuple[Sp
         yield SpecialValue.NEGATIVE_ZERO, FillExtent.SOME
 
 
+# How much of an array a value fills, from every element to some. The last block of a row counts only if it is whole, or
+# the first one too: shorter ones are filled by chance.
 def _extents(value: SpecialValue, fills: Array, block: int) -> Iterator[tuple[SpecialValue, FillExtent]]:
-    """Yields how much of an array a value fills, from every element to some.
-
-    The last block of a row counts only if it is whole, or the first one too: shorter ones are filled by chance.
-    """
     if not fills.any():
         return
     if fills.all():
@@ -122,8 +120,8 @@ def find_magnitudes(arguments: Mapping[str, Array]) -> tuple[Magnitudes, ...]:
     )
 
 
+# The binades of positive and of negative numbers, as bits.
 def _binades(values: Array) -> tuple[int, int]:
-    """Returns the binades of positive and of negative numbers as bits."""
     with np.errstate(all="ignore"):
         wide = values.astype(np.float64)
     wide = wide[np.isfinite(wide) & (wide != 0)]

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import repeat
 
 import jax
 import numpy as np
@@ -32,7 +31,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import InvariantContext, OutputCheck, Variation
 from kerneltest.execute.invariant_group import INVARIANTS
-from kerneltest.judge.compare import Comparison, compare
+from kerneltest.judge.compare import Comparison, compare_outputs
 from kerneltest.localize.listing import Listing
 from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.cases import Case, signature_slots
@@ -41,6 +40,7 @@ from kerneltest.plan.families import FAMILIES
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.jax_compat.source_lines import keep_retraced_lines
 from kerneltest.trace.partial_arrays import PartialArray, PartialKernel
+from kerneltest.trace.primitives import primitive_named
 from kerneltest.trace.tracing import Call, Traced, kernel_device
 
 # The operations at which NaN and infinities appear or are lost during a run, and repairs of these operations.
@@ -147,20 +147,16 @@ def repair(op: Operation, kind: SpecialKind, value: float) -> Sequence[Operation
     return [replace(op, semantics=Semantics(lambda _: rule))]
 
 
-_SIGNS = {"sub": "-", "add": "+", "mul": "*", "div": "/"}
-_NAMES = {"convert_element_type": "a cast", "select_n": "where", "reduce_sum": "a sum", "reduce_max": "a maximum"}
-
-
 def describe_event(op: Operation, primitive: str, event: SpecialEvent) -> str:
     """Returns `-inf - -inf is nan`: an operation with its operands' values, and its result."""
     values, result = [_number(value) for value in event.operands], _number(event.result)
-    name = _NAMES.get(primitive, primitive)
-    if primitive in _SIGNS and len(values) == 2:
-        expression = f"{values[0]} {_SIGNS[primitive]} {values[1]}"
+    known = primitive_named(primitive)
+    if known.sign and len(values) == 2:
+        expression = f"{values[0]} {known.sign} {values[1]}"
     elif values:
-        expression = f"{name}({', '.join(values)})"
+        expression = f"{known.words}({', '.join(values)})"
     else:
-        expression = f"{name} of {'NaN' if event.kind is SpecialKind.NAN_LOST else 'numbers other than NaN'}"
+        expression = f"{known.words} of {'NaN' if event.kind is SpecialKind.NAN_LOST else 'numbers other than NaN'}"
     if event.kind is SpecialKind.INFINITY_APPEARS and not any(float(value) == 0 for value in event.operands):
         return f"{expression} overflows {op.types[0].dtype.name} to {result}"
     return f"{expression} is {result}" + (": NaN is lost" if event.kind is SpecialKind.NAN_LOST else "")
@@ -341,17 +337,11 @@ class CaseReplay:
 
     def compare(self, run: SimulatedRun) -> list[Comparison]:
         """Compares every output with the expected one."""
-        return [
-            compare(actual, value, bound, signed_zeros=expected.bitwise or self._signed_zeros, alternatives=others)
-            for check, expected in zip(self._checks, self._expected, strict=True)
-            for actual, value, bound, others in zip(
-                check.take(run.outputs),
-                expected.values,
-                expected.bounds,
-                expected.alternatives or repeat(()),
-                strict=False,
-            )
-        ]
+        found: list[Comparison] = []
+        for check, expected in zip(self._checks, self._expected, strict=True):
+            signed_zeros = expected.bitwise or self._signed_zeros
+            found += compare_outputs(check.take(run.outputs), expected, signed_zeros=signed_zeros)
+        return found
 
     def is_right(self, run: SimulatedRun) -> bool:
         """Tells whether no element is wrong or undefined, and memory was used correctly."""

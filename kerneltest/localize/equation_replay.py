@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import repeat
 
 import jax
 import numpy as np
@@ -21,7 +20,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import OutputCheck, Variation
-from kerneltest.judge.compare import compare
+from kerneltest.judge.compare import compare_outputs
 from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely
 from kerneltest.localize.case_replay import distinctive_cases, variations
 from kerneltest.localize.sites import LocatedJaxpr, SiteKey, locate_equations, site_key
@@ -31,19 +30,12 @@ from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, Ker
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
+from kerneltest.trace.primitives import primitive_of
 from kerneltest.trace.tracing import Traced, trace_in_float64
-from kerneltest.trace.walk import primitive_name
 
 # A kernel that NumPy evaluates as it is or with other equations, with and without rounding.
 
 # Primitives that compute no new floats. What one equation leaves unrounded, they hand on.
-MOVES = frozenset(
-    """broadcast_in_dim reshape squeeze expand_dims transpose rev slice dynamic_slice dynamic_update_slice concatenate
-    pad gather scatter copy copy_p select_n stop_gradient optimization_barrier get swap masked_load masked_swap load
-    store max min reduce_max reduce_min cummax cummin neg abs scan while cond pjit jit closed_call core_call
-    custom_jvp_call custom_vjp_call custom_vmap_call run_scoped run_state pallas_call core_map""".split()
-)
-
 
 # Makes a mutated jaxpr; None if the mutation does not apply to it.
 Mutate = Callable[[LocatedJaxpr], ClosedJaxpr | None]
@@ -134,11 +126,15 @@ class _RoundedRules(KernelRules):
         self._unrounded = unrounded
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
-        evaluate, name = super().rule(machine, equation), primitive_name(equation)
-        if name in MOVES or len(equation.outvars) != 1 or not hasattr(equation.outvars[0].aval, "dtype"):
+        evaluate, primitive = super().rule(machine, equation), primitive_of(equation)
+        if not primitive.may_round or len(equation.outvars) != 1 or not hasattr(equation.outvars[0].aval, "dtype"):
             return evaluate
         dtype = np.dtype(equation.outvars[0].aval.dtype)
-        if self._unrounded is not None and self._unrounded[1] == name and site_key(equation) == self._unrounded:
+        if (
+            self._unrounded is not None
+            and self._unrounded[1] == primitive.name
+            and site_key(equation) == self._unrounded
+        ):
             return (lambda operands: operands) if is_integer(dtype) else evaluate
         if not is_float(dtype) or not is_promotable(dtype) or dtype == np.float64:
             return evaluate
@@ -198,11 +194,8 @@ class EquationReplay:
                 for found in compare_closely(check.take(run.formula), formula, functions, sample):
                     yield found.wrong
         for check, expected in zip(self._checks, self._expected, strict=True):
-            others = expected.alternatives or repeat(())
-            for got, value, bound, other in zip(
-                check.take(run.rounded), expected.values, expected.bounds, others, strict=False
-            ):
-                yield compare(got, value, bound, signed_zeros=expected.bitwise, alternatives=other).wrong
+            for found in compare_outputs(check.take(run.rounded), expected, signed_zeros=expected.bitwise):
+                yield found.wrong
 
     def _samples_of(self, check: OutputCheck) -> tuple[Array, ...]:
         """Returns samples of the original kernel, by which the bound of every mutant is widened."""

@@ -21,23 +21,20 @@ from kerneltest.localize.edits import (
 )
 from kerneltest.localize.sites import Site
 from kerneltest.trace.jax_compat.jaxprs import Atom, Literal, Var
-from kerneltest.trace.primitives import Kind, kind_of
-
-STORES = {"swap": 1, "masked_swap": 1, "addupdate": 1}
-"""The primitives that store, each with the number of the stored operand."""
+from kerneltest.trace.primitives import Kind, access_parts, kind_of
 
 _REDUCING = frozenset({Kind.REDUCTION, Kind.SCAN, Kind.PRODUCT})
 
 
 def mask(site: Site) -> Iterator[EquationChange]:
     """Yields loads, and operands of reductions, products and stores, masked by conditions in scope."""
-    if site.name in ("get", "masked_load") and len(site.equation.outvars) == 1:
+    if kind_of(site.equation) is Kind.READ and len(site.equation.outvars) == 1:
         (result,) = site.equation.outvars
         for key, words, conditions, fill, function in _masks(site, result):
             phrase = f"masking the loaded values by {words} with {fill:g}"
             yield EquationChange(phrase, partial(after, site.equation, function, *conditions), f"result {key}", 1)
-    numbers = range(len(site.operands)) if kind_of(site.equation) in _REDUCING else ()
-    for number in (*numbers, *((STORES[site.name],) if site.name in STORES else ())):
+    numbers = range(len(site.operands)) if kind_of(site.equation) in _REDUCING else _stored(site)
+    for number in numbers:
         operand = site.operands[number]
         if isinstance(operand, Literal) or not is_array(operand):
             continue
@@ -45,6 +42,12 @@ def mask(site: Site) -> Iterator[EquationChange]:
             phrase = f"masking operand {number + 1} of {site.name} by {words} with {fill:g}"
             edit = partial(before, site.equation, {number: function}, *conditions)
             yield EquationChange(phrase, edit, f"operand {number} {key}", 1)
+
+
+def _stored(site: Site) -> list[int]:
+    # The number of the operand that a store stores.
+    parts = access_parts(site.equation, range(len(site.operands)))
+    return [parts.value] if parts is not None and kind_of(site.equation) in (Kind.WRITE, Kind.UPDATE) else []
 
 
 def _masks(site: Site, atom: Atom) -> Iterator[tuple[str, str, list[Var], float, Function]]:
@@ -140,8 +143,8 @@ def rescale(site: Site) -> Iterator[EquationChange]:
         places = [(-1, site.equation.outvars[0])]
     elif site.name == "add" and is_float_array(site.equation.outvars[0]):
         places = [(n, v) for n, v in enumerate(site.operands) if not isinstance(v, Literal)]
-    elif site.name in STORES and is_float_array(site.operands[1]):
-        places = [(1, site.operands[1])]
+    else:
+        places = [(n, site.operands[n]) for n in _stored(site) if is_float_array(site.operands[n])]
     for number, atom in places:
         what = f"operand {number + 1} of {site.name}" if number >= 0 else f"the result of {site.name}"
         for key, words, factor, axis in _factors(site, atom):

@@ -14,14 +14,14 @@ from kerneltest.localize.call_operators import call_repairs
 from kerneltest.localize.case_replay import MutableCall, MutableKernel, Patch
 from kerneltest.localize.code_operators import code_mutations
 from kerneltest.localize.edits import dtype_of, is_array, is_integer_array
-from kerneltest.localize.equation_replay import MOVES, EquationPatch, EvaluatedKernel
+from kerneltest.localize.equation_replay import EquationPatch, EvaluatedKernel
 from kerneltest.localize.listing import Mutation
 from kerneltest.localize.operators import OPERATORS
 from kerneltest.localize.sites import Changes, LocatedJaxpr, Site, SiteKey
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.partial_arrays import KernelValue, list_values
-from kerneltest.trace.primitives import Kind, kind_of
+from kerneltest.trace.primitives import Kind, kind_of, primitive_of
 from kerneltest.trace.walk import primitive_name
 
 
@@ -159,7 +159,7 @@ def _rounded_to(site: Site) -> str | None:
         return None
     (result,) = site.equation.outvars
     dtype = dtype_of(result)
-    if is_float(dtype) and dtype.itemsize == 2 and site.name not in MOVES:
+    if is_float(dtype) and dtype.itemsize == 2 and primitive_of(site.equation).may_round:
         return str(dtype.name)
     if site.name == "convert_element_type" and is_integer_array(result) and is_integer_array(site.operands[0]):
         wider = dtype_of(site.operands[0]).itemsize > dtype.itemsize

@@ -39,7 +39,15 @@ from kerneltest.localize.edits import (
 )
 from kerneltest.localize.sites import Changes, Site
 from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, JaxArray, Literal
-from kerneltest.trace.primitives import PRIMITIVES, Kind, kind_of, primitive_of
+from kerneltest.trace.primitives import (
+    PRIMITIVES,
+    AccessParts,
+    Kind,
+    access_parts,
+    kind_of,
+    primitive_of,
+    with_access_parts,
+)
 from kerneltest.trace.walk import new_variable, primitive_name, scan_counts
 
 
@@ -343,39 +351,29 @@ def _fits(number: Any, dtype: np.dtype[Any]) -> bool:
 
 # Loads, stores, masks, slices, copies and barriers.
 
-_MASKED = {"masked_load": 2, "masked_swap": 3}  # the position of the mask among the parts of an access
 
-
-def _parts(equation: Equation) -> list[Any]:
-    # The parts of a masked access: reference, indices, stored value if any, mask, and a load's `other`.
-    return list(equation.params["args_tree"].unflatten(equation.invars))
-
-
-def _with_parts(equation: Equation, parts: list[Any]) -> Equation:
-    leaves, tree = jax.tree_util.tree_flatten(parts)
-    return equation.replace(invars=leaves, params={**equation.params, "args_tree": tree})
+def _access(site: Site) -> AccessParts | None:
+    return access_parts(site.equation) if kind_of(site.equation) is not Kind.ATOMIC else None
 
 
 def _change_mask(words: str, function: Function, site: Site) -> Iterator[EquationChange]:
-    place = _MASKED.get(site.name)
-    mask = None if place is None else _parts(site.equation)[place]
-    if mask is None or isinstance(mask, Literal):
+    parts = _access(site)
+    if parts is None or parts.mask is None or isinstance(parts.mask, Literal):
         return
 
     def edit() -> list[Equation]:
-        parts, new = _parts(site.equation), new_variable(mask)
-        parts[_MASKED[site.name]] = new
-        return [*define(new, function, [mask]), _with_parts(site.equation, parts)]
+        new = new_variable(parts.mask)
+        return [*define(new, function, [parts.mask]), with_access_parts(site.equation, parts._replace(mask=new))]
 
-    yield EquationChange(f"the {'load' if site.name == 'masked_load' else 'store'} {words}", edit)
+    yield EquationChange(f"the {'load' if kind_of(site.equation) is Kind.READ else 'store'} {words}", edit)
 
 
 def _change_other(site: Site) -> Iterator[EquationChange]:
-    parts = _parts(site.equation) if site.name == "masked_load" else []
-    if parts and isinstance(parts[3], Literal):
-        new = 1.0 if np.asarray(parts[3].val).astype(np.float64) == 0 else 0.0
-        changed = [*parts[:3], with_value(parts[3], new)]
-        yield EquationChange(f"other={new:g}", lambda: [_with_parts(site.equation, changed)])
+    parts = _access(site)
+    if parts is not None and isinstance(parts.other, Literal):
+        new = 1.0 if np.asarray(parts.other.val).astype(np.float64) == 0 else 0.0
+        changed = parts._replace(other=with_value(parts.other, new))
+        yield EquationChange(f"other={new:g}", lambda: [with_access_parts(site.equation, changed)])
 
 
 def _is_discarded(equation: Equation) -> bool:
@@ -384,7 +382,7 @@ def _is_discarded(equation: Equation) -> bool:
 
 
 def _drop_store(site: Site) -> Iterator[EquationChange]:
-    if site.name in insertions.STORES and _is_discarded(site.equation):
+    if _access(site) is not None and kind_of(site.equation) is not Kind.READ and _is_discarded(site.equation):
         yield EquationChange("not stored", list)
 
 
@@ -393,15 +391,17 @@ def _store_twice(site: Site) -> Iterator[EquationChange]:
         yield EquationChange("stored twice", lambda: [site.equation, site.equation])
 
 
-_INDEXED = {"get": 1, "swap": 2, "addupdate": 2, "dynamic_slice": 1, "dynamic_update_slice": 2}
+_FIRST_START = {"dynamic_slice": 1, "dynamic_update_slice": 2}
 
 
 def _shift_slice(site: Site) -> Iterator[EquationChange]:
-    if site.name in _MASKED:
-        starts = range(1, 1 + len(jax.tree_util.tree_leaves(_parts(site.equation)[1])))
+    if (parts := _access(site)) is not None:
+        first = primitive_of(site.equation).parts.index("transforms")
+        last = first + len(jax.tree_util.tree_leaves(parts.transforms))
     else:
-        starts = range(_INDEXED.get(site.name, len(site.operands)), len(site.operands))
-    for number in starts:
+        last = len(site.operands)
+        first = _FIRST_START.get(site.name, last)
+    for number in range(first, last):
         operand = site.operands[number]
         if is_array(operand) and operand.aval.shape == () and np.issubdtype(dtype_of(operand), np.integer):
             edit = partial(before, site.equation, {number: lambda start: start + 1})

@@ -26,9 +26,9 @@ from kerneltest.plan.signatures import Signature
 TrackedEvaluate = Callable[[Mapping[str, Operand]], tuple[Operand, ...]]
 
 
+# NumPy warns about special values, which oracles may compute, and pytest may make errors of warnings.
 @contextmanager
 def _silence_warnings() -> Iterator[None]:
-    """Silences NumPy's warnings about special values, which oracles may compute, even if pytest makes them errors."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Mean of empty slice|All-NaN|Degrees of freedom", RuntimeWarning)
         yield
@@ -37,13 +37,8 @@ def _silence_warnings() -> Iterator[None]:
 def evaluator(pairing: Pairing, signature: Signature, outputs: Sequence[ShapeDtype]) -> Evaluate:
     """Returns the oracle as a function from leaves in float64, complex128 or int64 to its outputs.
 
-    Outputs are zero where they are undefined. Calling the function raises a `Failure` if the oracle writes to one of
-    its arguments.
-
-    Args:
-      pairing: the pairing.
-      signature: the lengths and static arguments.
-      outputs: the kernel's outputs; an output that the oracle ignores gets their shape.
+    Outputs are zero where they are undefined; one that the oracle ignores gets the shape of the kernel's. Calling the
+    function raises a `Failure` if the oracle writes to one of its arguments.
     """
     return lambda wide: evaluate_oracle(pairing, signature, wide, outputs)[0]
 
@@ -68,12 +63,8 @@ def evaluate_oracle(
     return outputs
 
 
+# An array of JAX was computed in float32, and neither its rounding nor that of its operations is known.
 def _check_numpy(name: str, outputs: Sequence[object]) -> None:
-    """Checks that no output is an array of JAX.
-
-    Raises:
-      Failure: one is, so it was computed in float32, and neither its rounding nor that of its operations is known.
-    """
     for output in outputs:
         value = output.values if isinstance(output, Defined) else output
         if isinstance(value, jax.Array):
@@ -88,12 +79,7 @@ def _check_numpy(name: str, outputs: Sequence[object]) -> None:
 def tracking_evaluator(pairing: Pairing, signature: Signature, like: Sequence[ShapeDtype]) -> TrackedEvaluate:
     """Returns the oracle as a function from tracked leaves, to which it may write, to its outputs.
 
-    Outputs are zero where they are undefined.
-
-    Args:
-      pairing: the pairing.
-      signature: the lengths and static arguments.
-      like: the kernel's outputs; an output that the oracle ignores gets their shape.
+    Outputs are zero where they are undefined; one that the oracle ignores gets the shape of the kernel's, `like`.
     """
     oracle = instrument(pairing.oracle)
 
@@ -120,8 +106,7 @@ def expect(
     """Evaluates the oracle on a case's array arguments, and again as often as the error model requires.
 
     Args:
-      pairing: the pairing.
-      signature: the case's signature.
+      pairing, signature: of the case.
       leaves: the array arguments in the kernel's dtypes, by path.
       outputs: shapes and dtypes of the kernel's outputs.
       bitwise: whether the outputs must be equal bit for bit.
@@ -134,7 +119,7 @@ def expect(
     evaluate = evaluator(pairing, signature, outputs)
     wide = {path: widen(value) for path, value in leaves.items()}
     with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
-        values, asked = known or evaluate_oracle(pairing, signature, wide, outputs)
+        values, defined = known or evaluate_oracle(pairing, signature, wide, outputs)
         again = evaluate(wide) if repeat else values
         sampled = isinstance(pairing.tolerance, Rounding) and not bitwise  # its samples flush themselves
         flat = leaves if sampled else {path: flush_subnormals(value) for path, value in leaves.items()}
@@ -143,7 +128,7 @@ def expect(
     _check_outputs(pairing.name, values, outputs)
     _check_repeatable(pairing.name, values, again)
     if bitwise or isinstance(pairing.tolerance, Exact):
-        return Expectation(values, flushed, None, asked)
+        return Expectation(values, flushed, None, defined)
     formats = {path: float_format(value.dtype) for path, value in leaves.items() if is_float(value.dtype)}
 
     def in_kernel_dtypes(reference: Callable[..., object]) -> tuple[Array, ...]:
@@ -175,7 +160,7 @@ def expect(
     )
     try:
         bounds = pairing.tolerance.bounds(measured)
-        return Expectation(values, flushed, bounds, asked, formula=formula_bounds(measured))
+        return Expectation(values, flushed, bounds, defined, formula=formula_bounds(measured))
     except (KeyboardInterrupt, GeneratorExit, Failure):
         raise
     except BaseException as error:
@@ -187,12 +172,8 @@ def _oracle_error(sentence: str, **values: int | str) -> Failure:
     return Failure(Verdict.ORACLE_ERROR, Stated(sentence, values))
 
 
+# Random numbers in an oracle would widen its spread, and so every bound.
 def _check_repeatable(name: str, values: tuple[Array, ...], again: tuple[Array, ...]) -> None:
-    """Checks that two evaluations are equal: random numbers in an oracle would widen its spread, and so every bound.
-
-    Raises:
-      Failure: they differ.
-    """
     for one, other in zip(values, again, strict=True):
         if one is not other and not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
             at = tuple(np.argwhere(np.asarray(one != other))[0])
@@ -212,18 +193,17 @@ def check_all_masked(pairing: Pairing, target: str, expectation: Expectation) ->
     masked rows are zero.
 
     Args:
-      pairing: the pairing.
+      pairing, expectation: of the case.
       target: the path of the argument that is all masked.
-      expectation: the oracle's values for the case.
 
     Raises:
-      Failure: they differ from the declaration.
+      Failure: the values differ from the declaration.
     """
     masks = [path for path, leaf in pairing.leaves.items() if leaf.kind.is_mask]
     if masks and target not in masks:
         return
-    for value, asked in zip(expectation.values, expectation.defined, strict=True):
-        fits = (value == 0) if pairing.all_masked == "zeros" else np.isnan(np.asarray(value, np.float64)) | ~asked
+    for value, defined in zip(expectation.values, expectation.defined, strict=True):
+        fits = (value == 0) if pairing.all_masked == "zeros" else np.isnan(np.asarray(value, np.float64)) | ~defined
         if pairing.all_masked and not fits.all():
             raise _oracle_error(
                 "oracle {oracle} returns {value} where everything is masked, but the pairing declares "
@@ -235,11 +215,6 @@ def check_all_masked(pairing: Pairing, target: str, expectation: Expectation) ->
 
 
 def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[ShapeDtype, ...]) -> None:
-    """Checks that the oracle's outputs fit the kernel's.
-
-    Raises:
-      Failure: their number, a shape or a kind of dtype differs.
-    """
     if len(values) != len(outputs):
         raise _oracle_error(
             "oracle {oracle} returned {number} outputs, the kernel {wanted}",
@@ -256,18 +231,13 @@ def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[ShapeDty
                 shape=str(value.shape),
                 wanted=str(output.shape),
             )
-        wanted = "float" if is_float(output.dtype) else "integer" if is_integer(output.dtype) else "bool"
-        dtype = value.dtype
-        fits = {
-            "float": is_float(dtype) or is_integer(dtype) or dtype == np.bool_,
-            "integer": is_integer(dtype) or dtype == np.bool_,
-            "bool": dtype == np.bool_,
-        }[wanted]
-        if not fits:
+        kind = "float" if is_float(output.dtype) else "integer" if is_integer(output.dtype) else "bool"
+        fits = value.dtype == np.bool_ or (kind != "bool" and is_integer(value.dtype))
+        if not fits and not (kind == "float" and is_float(value.dtype)):
             raise _oracle_error(
                 "{output} has dtype {dtype}, the kernel's has {wanted}: return {kind} values, for example by .astype",
                 output=which,
-                dtype=str(dtype),
+                dtype=str(value.dtype),
                 wanted=str(output.dtype),
-                kind=wanted,
+                kind=kind,
             )

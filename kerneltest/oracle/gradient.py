@@ -1,7 +1,7 @@
 """The expected gradient of an oracle, from a backward pass over its operations where they can be tracked."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -56,11 +56,7 @@ def gradients_by_slopes(
     Source: Squire and Trapp, "Using complex variables to estimate derivatives of real functions", 1998; the bound is
     that of `conditioned_bounds`, for the gradient as a function.
 
-    Args:
-      evaluate: evaluates the oracle.
-      leaves: the arguments in the kernel's dtypes, by path.
-      cotangents: w, an array for each float output, in its dtype.
-      rng: chooses the elements and the perturbations.
+    Args: as for `expect_gradients`.
     """
     wide = {path: widen(value) for path, value in leaves.items()}
     outputs = [v for v in evaluate(wide) if is_float(v.dtype)]
@@ -73,7 +69,9 @@ def gradients_by_slopes(
             continue
         typical = float(np.mean(np.abs(wide[path]))) if leaf.size else 0.0
         value, mass, fixed = np.zeros(leaf.shape), np.zeros(leaf.shape), np.full(leaf.shape, np.inf)
-        for at in _chosen_indices(leaf.shape, rng):
+        between = rng.permutation(np.arange(1, max(leaf.size - 1, 1)))[: ELEMENTS - 2]
+        for flat in sorted({0, leaf.size - 1, *map(int, between)} & set(range(leaf.size))):
+            at = tuple(map(int, np.unravel_index(flat, leaf.shape)))
             slopes, errors = _slopes(evaluate, wide, path, at)
             value[at] = _dot(weights, slopes)
             size = max(abs(float(wide[path][at])), typical) or 1.0
@@ -91,18 +89,10 @@ def gradients_by_slopes(
     return Expectation(tuple(gradient), None, tuple(bounds))
 
 
-def _chosen_indices(shape: tuple[int, ...], rng: Rng) -> Iterator[tuple[int, ...]]:
-    """Yields the indices of the first element, the last, and some between."""
-    size = int(np.prod(shape))
-    between = rng.permutation(np.arange(1, max(size - 1, 1)))[: ELEMENTS - 2]
-    for flat in sorted({0, size - 1, *map(int, between)} & set(range(size))):
-        yield tuple(int(i) for i in np.unravel_index(flat, shape))
-
-
+# The derivative of each float output by one element, and its uncertainty (infinite at a kink).
 def _slopes(
     evaluate: Evaluate, wide: Mapping[str, Array], path: str, at: tuple[int, ...]
 ) -> tuple[list[Array], list[Array]]:
-    """Returns the derivative of each float output by one element, and its uncertainty (infinite at a kink)."""
 
     def outputs(step: complex) -> list[Array]:
         moved = wide[path].astype(np.complex128 if isinstance(step, complex) else np.float64)
@@ -132,8 +122,8 @@ def _slopes(
     return slopes, errors
 
 
+# The derivatives by a complex step; None if the oracle does not accept complex numbers.
 def _complex_slopes(outputs: Callable[[complex], list[Array]]) -> list[Array] | None:
-    """Returns the derivatives by a complex step; None if the oracle does not accept complex numbers."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # raised if the oracle drops the imaginary part
@@ -142,8 +132,8 @@ def _complex_slopes(outputs: Callable[[complex], list[Array]]) -> list[Array] | 
         return None
 
 
+# Each element moves by one rounding, up or down.
 def _perturb(value: Array, u: float, rng: Rng) -> Array:
-    """Returns `value` with each element moved by one rounding, up or down."""
     return value * (1 + u * rng.choice((-1.0, 1.0), value.shape)) if is_float(value.dtype) else value
 
 
@@ -179,15 +169,14 @@ def expect_gradients(
       outputs: the dtypes of the float outputs, which a kernel may store for its backward pass.
       paths: the paths of the leaves whose gradient is wanted; by default all float leaves.
     """
-    chosen = [i for i, path in enumerate(_floats(leaves)) if not paths or path in paths]
     every = _all_gradients(evaluate, leaves, cotangents, rng, tracking, outputs)
+    chosen = [i for i, path in enumerate(_floats(leaves)) if not paths or path in paths]
     bounds = None if every.bounds is None else tuple(every.bounds[i] for i in chosen)
-    asked = tuple(every.defined[i] for i in chosen)
-    return replace(every, values=tuple(every.values[i] for i in chosen), bounds=bounds, defined=asked)
+    values, defined = (tuple(arrays[i] for i in chosen) for arrays in (every.values, every.defined))
+    return replace(every, values=values, bounds=bounds, defined=defined)
 
 
 def _floats(leaves: Mapping[str, Array]) -> list[str]:
-    """Returns the paths of the float leaves."""
     return [path for path, value in leaves.items() if is_float(value.dtype)]
 
 
@@ -196,15 +185,16 @@ def _all_gradients(
     leaves: Mapping[str, Array],
     cotangents: Sequence[Array],
     rng: Rng,
-    watched: Oracle | None,
+    tracking: Oracle | None,
     outputs: Sequence[DType],
 ) -> Expectation:
-    if watched is not None:
-        backward = BackwardPass(watched, leaves, cotangents, outputs)
+    why = "it cannot be tracked"
+    if tracking is not None:
+        backward = BackwardPass(tracking, leaves, cotangents, outputs)
         try:
             values = backward.exact()
             if _agrees(evaluate, leaves, cotangents, values, rng):
-                closely = BackwardPass(watched, leaves, cotangents, outputs, FORMULA_FORMAT)
+                closely = BackwardPass(tracking, leaves, cotangents, outputs, FORMULA_FORMAT)
                 bounds, formula = (
                     tuple(GradientBound(each, i, value) for i, value in enumerate(values))
                     for each in (backward, closely)
@@ -213,8 +203,6 @@ def _all_gradients(
             why = "its derivative disagrees with a finite difference, as at a kink"
         except Exception as error:  # an unknown derivative, or anything that an oracle raises on tracked arrays
             why = format_exception(error).splitlines()[0]
-    else:
-        why = "it cannot be tracked"
     return replace(gradients_by_slopes(evaluate, leaves, cotangents, rng), unfollowed=f"{_SLOPES_INSTEAD} ({why})")
 
 
@@ -223,10 +211,7 @@ class BackwardPass:
     """The gradient by a backward pass over the oracle's operations, in samples.
 
     Attributes:
-      oracle: evaluates the oracle on tracked leaves.
-      leaves: the arguments in the kernel's dtypes, by path.
-      cotangents: an array for each float output, in its dtype.
-      outputs: the dtypes of the float outputs.
+      oracle, leaves, cotangents, outputs: as for `expect_gradients`; the oracle takes tracked leaves.
       compute: the format of arithmetic. If it is `FORMULA_FORMAT`, nothing is stored in narrower dtypes.
       found: what the samples of each gradient show, by name of the precision.
     """
@@ -254,31 +239,33 @@ class BackwardPass:
     def at(self, precision: Precision) -> SampledOutputs:
         """Returns what the samples of each gradient show on a backend."""
         if (known := find_alike(self.found, precision)) is None:
-            machine = RoundingModel(precision, self.compute)
-            spreads = [spread_of(each) for each in self._samples(machine)]
-            known = SampledOutputs(spreads, "", tuple(machine.sources), machine.answers)
+            rounding = RoundingModel(precision, self.compute)
+            spreads = [spread_of(samples) for samples in self._samples(rounding)]
+            known = SampledOutputs(spreads, "", tuple(rounding.sources), rounding.answers)
         self.found[precision.name] = known
         return known
 
     def shares(self, precision: Precision, leaf: int) -> tuple[ErrorShare, ...]:
         """Returns the part of each operation, forward or backward, in the spread of a gradient, the largest first."""
-        return error_shares(lambda m: self._samples(m)[leaf], precision, self.compute, self.at(precision).sources)
+        return error_shares(
+            lambda rounding: self._samples(rounding)[leaf], precision, self.compute, self.at(precision).sources
+        )
 
-    def _samples(self, machine: RoundingModel) -> list[Array]:
+    def _samples(self, rounding: RoundingModel) -> list[Array]:
         formats = {path: self._stored(v.dtype) for path, v in self.leaves.items() if is_float(v.dtype)}
         wide = {path: widen(value) for path, value in self.leaves.items()}
         tracked = {
-            path: TrackedArray(machine.flush_inputs(wide[path][None]), machine, fmt) for path, fmt in formats.items()
+            path: TrackedArray(rounding.flush_inputs(wide[path][None]), rounding, fmt) for path, fmt in formats.items()
         }
         tape: list[TapeEntry] = []
-        machine.tape = tape
-        with track_created_arrays(machine):
-            results = self.oracle({**track_integers(wide, machine), **tracked})
-            machine.tape = None
-            if machine.escape:
-                raise UntrackedError(machine.escape)
-            floats = [each for each in results if is_float(np.dtype(each.dtype))]
-            weights = [TrackedArray(np.asarray(w, np.float64)[None], machine, None) for w in self.cotangents]
+        rounding.tape = tape
+        with track_created_arrays(rounding):
+            results = self.oracle({**track_integers(wide, rounding), **tracked})
+            rounding.tape = None
+            if rounding.escape:
+                raise UntrackedError(rounding.escape)
+            floats = [output for output in results if is_float(np.dtype(output.dtype))]
+            weights = [TrackedArray(np.asarray(w, np.float64)[None], rounding, None) for w in self.cotangents]
             stored = map(self._stored, self.outputs)
             outputs = [
                 (output, weight, fmt)
@@ -321,13 +308,11 @@ class GradientBound:
         return shares_of_bound(found, self.at(precision), self.backward.at(precision).spreads[self.leaf])
 
 
+# Whether the gradient agrees with central differences in a random direction; it does not at a kink. Two differences
+# cancel the next term of the series, which is large where a slope changes within a few steps.
 def _agrees(
     evaluate: Evaluate, leaves: Mapping[str, Array], cotangents: Sequence[Array], values: Sequence[Array], rng: Rng
 ) -> bool:
-    """Returns whether the gradient agrees with central differences in a random direction; it does not at a kink.
-
-    Two of them together cancel the next term of the series, which is large where a slope changes within a few steps.
-    """
     wide = {path: widen(value) for path, value in leaves.items()}
     floats = _floats(leaves)
     direction = {

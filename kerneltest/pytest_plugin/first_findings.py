@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kerneltest.core.ids import PairingId
 from kerneltest.pytest_plugin.progress import PROGRESS
 from kerneltest.report.text.lines import for_terminal
 
@@ -36,4 +37,4 @@ class FirstFindings:
             if progress is not None:
                 stack.enter_context(progress.hide())
             reporter.ensure_newline()
-            reporter.write_line(for_terminal(f"first finding in {item.rpartition('::')[2]}: {finding}"), red=True)
+            reporter.write_line(for_terminal(f"first finding in {PairingId.parse(item).own_name}: {finding}"), red=True)

@@ -13,7 +13,7 @@ from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
 from kerneltest.pytest_plugin.options import resolve_path
 
 if TYPE_CHECKING:
-    from kerneltest.execute.settings import RunShard
+    from kerneltest.core.ids import RunShard
 
 Part = tuple[str, str]  # a pairing and a dtype: its items share traces and expectations
 

@@ -1,7 +1,6 @@
 """Resuming an interrupted run: its records stay, everything else that it left is removed."""
 
 import hashlib
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kerneltest.core.files import open_inside
+from kerneltest.core.ids import RunShard
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.files import RecordError, dumps
 from kerneltest.records.record_files import line_of, read_end, read_plan, read_records, read_shard, shard_files
@@ -103,7 +103,6 @@ def _shard_of(item: str) -> str:
 
 # Merging the shards of a run: they must be complete and belong to one plan.
 
-_SHARD = re.compile(r"[1-9]\d{0,17}/([1-9]\d{0,17})")
 _MOST_NAMED = 8  # missing shards
 
 # Files that a merged run takes over from its shards.
@@ -137,22 +136,21 @@ def merge_plans(runs: Sequence[RunRecords]) -> Plan:
     names = [run.name or run.folder.name for run in runs]
     if whole := [name for run, name in zip(runs, names, strict=True) if not run.plan.shard]:
         raise JoinError(f"{whole[0]} is a whole run, not a shard: kerneltest report and summary take it as it is")
-    first = runs[0]
+    first, count = runs[0], _shard(runs[0].plan, names[0]).count
     for run, name in zip(runs, names, strict=True):
+        if (other := _shard(run.plan, name).count) != count:
+            raise JoinError(f"{names[0]} and {name} belong to different runs: they have {count} and {other} shards")
         if told := "; ".join(_differences(first.plan, run.plan)):
             raise JoinError(f"{names[0]} and {name} belong to different runs: {told}")
         if _digest_of_whole(run.plan, (*run.plan.items, *run.plan.elsewhere)) != run.plan.whole:
             raise JoinError(f"{name} does not list all items of its run: run this shard again with this kerneltest")
-    if not (match := _SHARD.fullmatch(first.plan.shard)):
-        raise JoinError(f"{names[0]} has no number of a shard, but {first.plan.shard!a}")
-    count = int(match[1])
     by_shard: dict[str, str] = {}
     for run, name in zip(runs, names, strict=True):
         if run.plan.shard in by_shard:
             raise JoinError(f"{by_shard[run.plan.shard]} and {name} are both shard {run.plan.shard}")
         by_shard[run.plan.shard] = name
     if (lacking := count - len(by_shard)) > 0:
-        absent = (f"{i}/{count}" for i in range(1, count + 1) if f"{i}/{count}" not in by_shard)
+        absent = (shard for i in range(1, count + 1) if (shard := str(RunShard(i, count))) not in by_shard)
         more = f" and {lacking - _MOST_NAMED} more" if lacking > _MOST_NAMED else ""
         named = f"{', '.join(islice(absent, _MOST_NAMED))}{more}"
         raise JoinError(f"shard{'s' * (lacking > 1)} {named} missing: run it, or name its folder")
@@ -168,11 +166,17 @@ def merge_plans(runs: Sequence[RunRecords]) -> Plan:
     )  # fmt: skip
 
 
+def _shard(plan: Plan, name: str) -> RunShard:
+    try:
+        if (shard := RunShard.parse(plan.shard)) is not None:
+            return shard
+    except ValueError:
+        pass
+    raise JoinError(f"{name} has no number of a shard, but {plan.shard!a}")
+
+
 def _differences(one: Plan, other: Plan) -> list[str]:
     """Returns the differences of two plans because of which their shards do not belong together."""
-    counts = [plan.shard.partition("/")[2] for plan in (one, other)]
-    if len(set(counts)) > 1:
-        return [f"they have {' and '.join(counts)} shards"]
     if told := [f"{name} is {a} and {b}" for name, a, b in plan_differences(one, other)]:
         return told
     if one.whole == other.whole:
@@ -195,7 +199,7 @@ def copy_files(run: RunRecords, folder: Path) -> None:
       OSError: a file cannot be read or written.
       RecordError: two shards hold different files of one name.
     """
-    number = run.plan.shard.partition("/")[0]
+    number = _shard(run.plan, run.name).number
     for path in sorted(path for pattern in _COPIED for path in run.folder.glob(pattern)):
         name = path.relative_to(run.folder).as_posix()
         kind, dash, rest = name.partition("-")

@@ -70,6 +70,9 @@ class FormulaAnswer:
     unanswered: str = ""
 
 
+_NO_EVIDENCE = Evidence()
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One case on one backend, or one cell that could not be served at all.
@@ -139,6 +142,11 @@ class Record:
     reused_from: str = ""
     expected: ExpectedValues | None = None
     formula: FormulaAnswer | None = None
+
+    @property
+    def shown(self) -> Evidence:
+        """The evidence; an empty one if none was recorded."""
+        return self.evidence or _NO_EVIDENCE
 
     @property
     def cell(self) -> CellKey:

@@ -22,7 +22,7 @@ from kerneltest.execute.runner import run_case
 from kerneltest.execute.value_groups import SignatureGroup
 from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.evidence import Element, Evidence
+from kerneltest.records.evidence import Element
 from kerneltest.records.schema import Record
 from kerneltest.shrink.smaller_cases import (
     Arguments,
@@ -59,7 +59,7 @@ def resembles(record: Record, other: Record) -> bool:
 
 
 def _common_traits(record: Record) -> tuple[object, ...]:
-    evidence, detail = record.evidence or Evidence(), record.detail
+    evidence, detail = record.shown, record.detail
     if evidence.actual is not None and evidence.expected is not None:
         gradient_of = detail.gradient_of if isinstance(detail, Mismatch) else ""
         return evidence.output, gradient_of, _kind_of_error(evidence.actual, evidence.expected)
@@ -251,7 +251,7 @@ class _Search:
 
     def _worst_place(self) -> dict[str, int]:
         _, outcome = self._failing[-1]
-        evidence = outcome.record.evidence or Evidence()
+        evidence = outcome.record.shown
         shape = evidence.window.shape if evidence.window else ()
         places = list(zip(shape, evidence.index, strict=False))
         lengths = self.case.signature.dims

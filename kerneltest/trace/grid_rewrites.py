@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from kerneltest.trace.jax_compat.jaxprs import Atom, ClosedJaxpr, Equation, Jaxpr, Literal, Var
+from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, Literal, Var
 from kerneltest.trace.primitives import inner_jaxprs
 from kerneltest.trace.rewrite import Rule, inline_equations, is_plain_call, rewrite_jaxpr, rewrite_params
 from kerneltest.trace.tracing import Call
@@ -66,8 +66,7 @@ def _reverse_index_map(index_map: Jaxpr, grid: tuple[int, ...]) -> Jaxpr:
     inner = index_map.invars[: len(grid)]
     outer = [new_variable(v) for v in inner]
     reverse = [e for i, length in enumerate(grid) for e in _from_last(outer[i], length, inner[i])]
-    invars = [*outer, *index_map.invars[len(grid) :]]
-    return index_map.replace(invars=invars, eqns=[*reverse, *index_map.eqns])
+    return index_map.replace(invars=[*outer, *index_map.invars[len(grid) :]], eqns=[*reverse, *index_map.eqns])
 
 
 def _from_last(number: Var, length: int, result: Var) -> list[Equation]:
@@ -84,12 +83,7 @@ def _from_last(number: Var, length: int, result: Var) -> list[Equation]:
 
 
 def rewrite_for_interpreter(call: Call, changed: Mapping[str, Any]) -> Equation:
-    """The equation of one Mosaic call, rewritten for an interpreter.
-
-    Args:
-      call: to interpret.
-      changed: the parameters that select the interpreter, in place of the call's own.
-    """
+    """The equation of one Mosaic call, rewritten for the interpreter that the `changed` parameters select."""
     smallest = min((size for body in inner_jaxprs(call.equation) for size in _group_sizes(body)), default=1)
 
     def rule(equation: Equation) -> list[Equation] | None:
@@ -125,10 +119,10 @@ def _conditional(equation: Equation) -> list[Equation]:
     """Rewrites `copy(..., predicate=p)` as `cond(p, copy, nothing)`."""
     *operands, predicate = equation.invars
     copy = equation.replace(invars=operands, params={**equation.params, "has_user_predicate": False})
-    template = jax.make_jaxpr(lambda p: jax.lax.cond(p, lambda: 1, lambda: 2))(True).jaxpr
-    to_index, choose = template.eqns
+    to_index, choose = jax.make_jaxpr(lambda p: jax.lax.cond(p, lambda: 1, lambda: 2))(True).jaxpr.eqns
     arguments = list(dict.fromkeys(operand for operand in operands if not isinstance(operand, Literal)))
-    branches = tuple(ClosedJaxpr(_jaxpr(arguments, copies), ()) for copies in ([], [copy]))
+    empty = jax.make_jaxpr(lambda: None)().jaxpr.replace(invars=arguments)
+    branches = (ClosedJaxpr(empty, ()), ClosedJaxpr(empty.replace(eqns=[copy]), ()))
     return [
         to_index.replace(invars=[predicate]),
         choose.replace(
@@ -138,7 +132,3 @@ def _conditional(equation: Equation) -> list[Equation]:
             effects=equation.effects,
         ),
     ]
-
-
-def _jaxpr(invars: list[Atom], equations: list[Equation]) -> Jaxpr:
-    return jax.make_jaxpr(lambda: None)().jaxpr.replace(invars=invars, eqns=equations)

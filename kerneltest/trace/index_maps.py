@@ -179,25 +179,6 @@ class _IntegerRules(RuleSet):
 _PROGRAMS = 2**16  # checked at most: of a larger grid the ends of each axis and some programs between them
 
 
-@dataclass(frozen=True, slots=True)
-class _Outside:
-    """Blocks outside of one array.
-
-    Attributes:
-      buffer: the array's parameter.
-      element: the block or element along the axis on which it leaves the array.
-      visit: the first program that takes one.
-      words: the programs and the blocks.
-      advice: the change to make.
-    """
-
-    buffer: str
-    element: str
-    visit: Visit
-    words: str
-    advice: str
-
-
 @dataclass(frozen=True, eq=False)
 class IndexMappedCall:
     """A Pallas call on a grid that runs unconditionally.
@@ -217,16 +198,24 @@ class IndexMappedCall:
           leaves: a case's. Without them, index maps that read prefetched scalars are not checked.
         """
         scalars = [None if leaves is None or leaf is None else leaves[leaf] for leaf in self.scalars]
-        found = [outside for block in self._blocks if (outside := self._outside(block, scalars)) is not None]
+        found = [(block, taken) for block in self._blocks if (taken := self._taken_outside(block, scalars)) is not None]
         if not found:
             return None
-        first, others = found[0], dict.fromkeys(each.buffer for each in found[1:])
-        also = f"; also of {', '.join(others)}" if others else ""
+        (block, (indices, bad)), *others = found
+        outside = bad.any(axis=0)
+        at = int(outside.argmax())
+        axis = int(bad[:, at].argmax())
+        allowed, program, count = block.ranges[axis], self._program(at), int(outside.sum())
+        element, line = allowed.describe(int(indices[axis, at])), block.line or line_of(self.call.equation.source_info)
+        also = ", ".join(dict.fromkeys(other.name for other, _ in others))
         words = (
-            f"{first.words}{also}; interpret mode substitutes a block inside the array, which hides this: "
-            f"{first.advice}"
+            f"{f'program {program}' if program else 'the only program'} takes {element} of {block.name} along axis "
+            f"{axis}, which has {allowed.words}, by the index map at {line}; "
+            f"{'' if outside.size == math.prod(self.call.grid) else 'at least '}"
+            f"{count} program{'' if count == 1 else 's'} in all{f'; also of {also}' if also else ''}; interpret mode "
+            f"substitutes a block inside the array, which hides this: {self._advice(block, axis)}"
         )
-        return MemoryFault(self.call.name, first.visit, first.buffer, first.element, words)
+        return MemoryFault(self.call.name, Visit(Access.BLOCK, program, line), block.name, element, words)
 
     @cached_property
     def _blocks(self) -> list[ArrayBlock]:
@@ -243,7 +232,8 @@ class IndexMappedCall:
         numbers = [np.linspace(0, length - 1, count).astype(np.int32) for length, count in pairs]
         return np.reshape(np.meshgrid(*numbers, indexing="ij"), (len(counts), math.prod(counts)))
 
-    def _outside(self, block: ArrayBlock, scalars: Sequence[Array | None]) -> _Outside | None:
+    def _taken_outside(self, block: ArrayBlock, scalars: Sequence[Array | None]) -> tuple[Array, Array] | None:
+        """The indices that each program takes, and which of them are outside, (axes, programs); None if none is."""
         if not block.ranges or not all(self.call.grid):
             return None
         try:
@@ -251,25 +241,10 @@ class IndexMappedCall:
                 indices = Machine(_IntegerRules()).compile(block.index_map)([*self._programs, *scalars])
         except UnknownError:
             return None
-        chosen = np.array([np.broadcast_to(index, self._programs.shape[1]) for index in indices])
+        taken = np.array([np.broadcast_to(index, self._programs.shape[1]) for index in indices])
         first, last = np.array([(r.first, r.last) for r in block.ranges]).T[:, :, None]
-        bad = (chosen < first) | (chosen > last)
-        outside = bad.any(axis=0)
-        if not outside.any():
-            return None
-        at = int(outside.argmax())
-        axis = int(bad[:, at].argmax())
-        index = int(chosen[axis, at])
-        element, count = block.ranges[axis].describe(index), int(outside.sum())
-        line = block.line or line_of(self.call.equation.source_info)
-        program = self._program(at)
-        words = (
-            f"{f'program {program}' if program else 'the only program'} takes {element} of {block.name} along axis "
-            f"{axis}, which has {block.ranges[axis].words}, by the index map at {line}; "
-            f"{'' if outside.size == math.prod(self.call.grid) else 'at least '}"
-            f"{count} program{'' if count == 1 else 's'} in all"
-        )
-        return _Outside(block.name, element, Visit(Access.BLOCK, program, line), words, self._advice(block, axis))
+        bad = (taken < first) | (taken > last)
+        return (taken, bad) if bad.any() else None
 
     def _program(self, at: int) -> tuple[int, ...]:
         """The number of a program that is checked along each axis of the grid, without those that vmap has added."""

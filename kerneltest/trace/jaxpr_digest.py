@@ -41,11 +41,8 @@ ignore_attributes("jaxlib", _IGNORED)
 def jaxpr_fingerprint(jaxpr: ClosedJaxpr, *, approximate: bool = False) -> Fingerprint:
     """Returns the fingerprint of a jaxpr: its operations, their parameters, and the bytes of its constants.
 
-    Names of variables and source lines do not count.
-
-    Args:
-      jaxpr: to read.
-      approximate: whether constants that differ by a few roundings, as between machines, count as equal.
+    Names of variables and source lines do not count. Constants that differ by a few roundings, as between machines,
+    count as equal if it is `approximate`.
 
     Raises:
       NotReusableError: it has side effects, calls back into Python, or has a parameter whose content is unknown.

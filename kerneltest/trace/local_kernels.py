@@ -63,11 +63,7 @@ def mesh_size(sharded: ClosedJaxpr) -> int:
 
 
 def on_devices(sharded: ClosedJaxpr, devices: Sequence[Any]) -> tuple[ClosedJaxpr, Any]:
-    """Puts a jaxpr with `jax.shard_map` on devices, unless its mesh consists of such devices already.
-
-    Args:
-      sharded: the jaxpr.
-      devices: of one platform, as many as the mesh has or more.
+    """Puts a jaxpr with `jax.shard_map` on devices of one platform, unless its mesh consists of such devices already.
 
     Returns:
       The jaxpr, and the sharding of an array that each device of its mesh holds whole.
@@ -159,23 +155,19 @@ def _join(
     """Joins the parts of the devices to the whole array."""
     cuts = _axes(spec, parts[0].ndim)
     by_place = {tuple(_position(axes, mesh, d) for axes in cuts): part for part, d in zip(parts, devices, strict=True)}
-    for dimension, axes in reversed(list(enumerate(cuts))):
-        if not axes:
-            continue
-        rows: dict[tuple[int, ...], list[JaxArray]] = {}
-        for place in sorted(by_place):
-            rows.setdefault((*place[:dimension], 0, *place[dimension + 1 :]), []).append(by_place[place])
-        by_place = {place: jnp.concatenate(row, dimension) for place, row in rows.items()}
-    (whole,) = by_place.values()
-    return whole
+
+    def join(place: tuple[int, ...]) -> JaxArray:
+        axis = len(place)
+        if axis == len(cuts):
+            return by_place[place]
+        rows = [join((*place, number)) for number in range(math.prod(mesh[name] for name in cuts[axis]))]
+        return jnp.concatenate(rows, axis) if cuts[axis] else rows[0]
+
+    return join(())
 
 
 class _DeviceRules(RuleSet):
-    """The values of all devices of a mesh, in a list: each equation runs on all of them before the next one.
-
-    Args:
-      mesh: the length of each of its axes.
-    """
+    """The values of all devices of a mesh, in a list: each equation runs on all of them before the next one."""
 
     def __init__(self, mesh: Mapping[str, int]) -> None:
         super().__init__()

@@ -94,8 +94,8 @@ def resolve_platform(jaxpr: Jaxpr, platform: str) -> Jaxpr:
     return rewrite_jaxpr(jaxpr, rule)
 
 
+# The platforms of each branch, None for a default branch; None for other equations.
 def _branch_platforms(equation: Equation) -> Sequence[Sequence[str] | None] | None:
-    """The platforms of each branch, None for a default branch; None for other branches."""
     found: Sequence[Sequence[str] | None] | None = equation.params.get("branches_platforms")
     return found
 
@@ -105,6 +105,10 @@ INTERPRETED_TPU = "tpu-v5e"
 
 _SMALL_GPU = "a GPU of two multiprocessors"  # few enough for an interpreter to run in reasonable time
 _GPUS = {"cuda": ("NVIDIA H200", 132), "rocm": ("gfx942", 304), _SMALL_GPU: ("NVIDIA H200", 2)}
+_LANGUAGES = {
+    INTERPRETED_TPU: ("mosaic_tpu", "it asks for the properties of a TPU"),
+    _SMALL_GPU: ("triton", "it asks for the properties of a GPU"),
+}
 
 
 @contextmanager
@@ -129,7 +133,7 @@ def abstract_platform(platform: str) -> Iterator[None]:
 
 
 def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
-    """Calls a function for a platform that this machine does not have."""
+    """Calls a function as on a platform."""
     with abstract_platform(platform):
         return function(*leaves)
 
@@ -137,12 +141,6 @@ def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
 # The device that has an attribute: `pltpu.create_tensorcore_mesh` asks for the cores of a TPU, and a kernel that starts
 # one program on each multiprocessor for those of a GPU.
 _OWNERS = {"num_cores": INTERPRETED_TPU, "core_count": _SMALL_GPU, "compute_capability": _SMALL_GPU}
-
-
-_LANGUAGES = {
-    INTERPRETED_TPU: ("mosaic_tpu", "it asks for the properties of a TPU"),
-    _SMALL_GPU: ("triton", "it asks for the properties of a GPU"),
-}
 
 
 def language_for(device: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, OpenJaxpr, open_jaxpr
@@ -58,6 +59,7 @@ MOVES = frozenset({Kind.MOVE, Kind.FILL, Kind.PLACEMENT, Kind.MESH_CAST})
 ACCESSES = frozenset({Kind.READ, Kind.WRITE, Kind.UPDATE, Kind.ATOMIC})
 # Kinds that compute nothing themselves; equations that are nested in them may.
 _TRANSPARENT = MOVES | ACCESSES | CONTROL | {Kind.SORT, Kind.CALL, Kind.KERNEL, Kind.PROGRAM}
+_SELECTING = (_TRANSPARENT | {Kind.REGION}) - {Kind.FILL}
 _READING = frozenset({Kind.READ, Kind.UPDATE, Kind.ATOMIC})
 _WRITING = frozenset({Kind.WRITE, Kind.UPDATE, Kind.ATOMIC})
 
@@ -108,6 +110,13 @@ class Primitive:
     sign: str = ""
     words: str = ""
     lax: str = ""
+
+    @property
+    def may_round(self) -> bool:
+        """True unless its result is representable wherever its operands are."""
+        if self.kind in (Kind.ELEMENTWISE, Kind.COMPARISON, Kind.REDUCTION, Kind.SCAN):
+            return self.rounds or self.sums
+        return self.kind not in _SELECTING
 
     @property
     def rounds(self) -> bool:
@@ -258,13 +267,14 @@ def _table() -> Iterator[Primitive]:
     yield from _rows(Kind.REDUCTION, "reduce_xor", numpy=np.bitwise_xor.reduce, exact=True)
     yield from _rows(Kind.REDUCTION, "argmax", numpy=np.argmax, exact=True, mistaken_for="argmin")
     yield from _rows(Kind.REDUCTION, "argmin", numpy=np.argmin, exact=True, mistaken_for="argmax")
-    yield from _rows(Kind.REDUCTION, "mosaic_gpu_reduce_sum mosaic_gpu_reduce_max mosaic_gpu_reduce_min")
-    yield from _rows(Kind.REDUCTION, "mosaic_gpu_reduce_prod")
+    yield from _rows(Kind.REDUCTION, "mosaic_gpu_reduce_max mosaic_gpu_reduce_min")
+    yield from _rows(Kind.REDUCTION, "mosaic_gpu_reduce_sum mosaic_gpu_reduce_prod", ulps="")
     yield from _rows(Kind.SCAN, "cumsum", numpy=np.cumsum, exact=True, sums=True, mistaken_for="cummax")
     yield from _rows(Kind.SCAN, "cummax", numpy=np.maximum.accumulate, exact=True, extreme=True)
     yield from _rows(Kind.SCAN, "cummin", numpy=np.minimum.accumulate, exact=True, extreme=True)
     yield from _rows(Kind.SCAN, "cumprod", numpy=np.cumprod, ulps="")
-    yield from _rows(Kind.SCAN, "masked_cumsum masked_cummax masked_cummin cumlogsumexp")
+    yield from _rows(Kind.SCAN, "masked_cummax masked_cummin")
+    yield from _rows(Kind.SCAN, "masked_cumsum cumlogsumexp", ulps="")
     yield from _rows(Kind.PRODUCT, "dot_general", exact=True, sums=True)
     yield from _rows(Kind.PRODUCT, "conv conv_general_dilated mma wgmma wgmma_ref tcgen05_mma")
     yield from _rows(Kind.PRODUCT, "matmul_push_rhs matmul_acc_lhs matmul_pop matmul_lhs_fifo matmul_pop_fifo")
@@ -367,3 +377,10 @@ def access_parts(equation: Equation, operands: Sequence[Any] | None = None) -> A
         before = len(parts) - 1  # the transforms come last
         values = [*values[:before], equation.params["tree"].unflatten(values[before:])]
     return AccessParts(**dict(zip(parts, values, strict=True)))
+
+
+def with_access_parts(equation: Equation, parts: AccessParts) -> Equation:
+    """Returns an access that has an `args_tree`, as `masked_load` has, with other operands."""
+    operands = [getattr(parts, name) for name in primitive_of(equation).parts]
+    leaves, tree = jax.tree_util.tree_flatten(operands)
+    return equation.replace(invars=leaves, params={**equation.params, "args_tree": tree})

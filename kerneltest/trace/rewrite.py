@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import is_float
 from kerneltest.trace.jax_compat.jaxprs import (
@@ -140,9 +141,7 @@ def fill_outputs(fill: _ChooseFill) -> Rule:
 def is_plain_call(equation: Equation, *, sized: bool = True) -> bool:
     """Returns whether it is a `pallas_call` on arrays, and not in Mosaic GPU, whose copies pad with zeros.
 
-    Args:
-      equation: any equation.
-      sized: whether its grid must not be computed at run time.
+    Its grid must not be computed at run time if it is to be `sized`.
     """
     if primitive_name(equation) != "pallas_call":
         return False
@@ -173,10 +172,8 @@ def _pad_call(equation: Equation, fill: _ChooseFill) -> Sequence[Equation]:
     changed = {**params, "grid_mapping": mapping.replace(block_mappings=tuple(blocks)), "out_avals": out_avals}
 
     def call(*operands: JaxArray) -> list[JaxArray]:
-        padded = [
-            *operands[:skipped],
-            *(_pad(x, shape, fill) for x, shape in zip(operands[skipped:], shapes, strict=False)),
-        ]
+        blocked = zip(operands[skipped:], shapes, strict=False)
+        padded = [*operands[:skipped], *(_pad(x, shape, fill) for x, shape in blocked)]
         results = equation.primitive.bind(*padded, **changed)
         return [x[tuple(map(slice, whole[i]))] for x, i in zip(results, outputs, strict=True)]
 
@@ -190,26 +187,13 @@ def _pad(x: JaxArray, shape: tuple[int, ...], fill: _ChooseFill) -> JaxArray:
 
 def padded_shape(block: BlockMapping) -> tuple[int, ...]:
     """The shape of a block mapping's array, rounded up to whole blocks."""
-    sizes = [length if isinstance(length, int) else _block_size(length) for length in block.block_shape]
-    return tuple(
-        -(-length // size) * size if size else length
-        for length, size in zip(block.array_aval.shape, sizes, strict=True)
-    )
-
-
-def _block_size(length: Any) -> int:
-    """The size of a blocked dimension; 0 for one that is indexed by elements, squeezed or dynamic."""
-    return int(length.block_size) if type(length).__name__ == "Blocked" else 0
+    # A dimension that is indexed by elements, squeezed or dynamic is not blocked.
+    sizes = [n if isinstance(n, int) else n.block_size if isinstance(n, pl.Blocked) else 1 for n in block.block_shape]
+    return tuple(-(-length // size) * size for length, size in zip(block.array_aval.shape, sizes, strict=True))
 
 
 def _with_operands(params: Params, outputs: Sequence[int], operands: int) -> dict[str, Any]:
-    """The parameters of a call that list its operands, with one operand more for each of some outputs.
-
-    Args:
-      params: the call's.
-      outputs: their indices.
-      operands: the number of operands of the call.
-    """
+    """The parameters of a call that list its `operands`, with one operand more for each of some outputs, by index."""
     mapping, jaxpr = params["grid_mapping"], params["jaxpr"]
     inputs = mapping.num_inputs
     blocks = list(mapping.block_mappings)
@@ -232,8 +216,7 @@ def _with_operands(params: Params, outputs: Sequence[int], operands: int) -> dic
     }
 
 
-def _shift_effect(effect: Any, start: int, by: int) -> Any:
-    """Adapts an effect to `by` inputs that are inserted at `start`."""
+def _shift_effect(effect: Any, start: int, by: int) -> Any:  # for `by` inputs that are inserted at `start`
     at = getattr(effect, "input_index", None)
     return effect.replace(input_index=at + by) if at is not None and at >= start else effect
 

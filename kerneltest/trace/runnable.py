@@ -26,12 +26,7 @@ def runnable(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
 
 
 def call_as_function(call: Call, language: str = "triton") -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
-    """Returns one Pallas call as a function, and the shapes and dtypes of its operands.
-
-    Args:
-      call: the call.
-      language: the language to use for a call that fits several.
-    """
+    """Returns a Pallas call as a function, in `language` if it fits several, and its operands' shapes and dtypes."""
     params = dict(call.equation.params, interpret=False)
     if language == "triton" and call.dialect in ("any", "triton") and not dialect_of(params.get("compiler_params")):
         params["compiler_params"] = plgpu.CompilerParams()
@@ -104,11 +99,8 @@ def call_arrays(call: Call) -> tuple[list[CallArray], list[CallArray]]:
     return arrays[:count], arrays[count:]
 
 
+# Offsets count elements, and JAX's Triton lowering uses 64 bits for them only if the array has over 2^32 bytes.
 def _offset_hint(shape: tuple[int, ...], dtype: DType) -> str:
-    """A hint for arrays that 32-bit offsets do not cover.
-
-    Offsets count elements, and JAX's Triton lowering uses 64 bits for them only if the array has over 2^32 bytes.
-    """
     if not 2**31 < math.prod(shape) <= 2**32 // dtype.itemsize:
         return ""
     return (
@@ -117,8 +109,8 @@ def _offset_hint(shape: tuple[int, ...], dtype: DType) -> str:
     )
 
 
+# Before 0.12, JAX's Triton lowering accesses overhanging blocks whole, past the array's end.
 def _tail_hint(blocks: Sequence[BlockMapping | None], number: int, shape: tuple[int, ...]) -> str:
-    """A hint for blocks that overhang: before 0.12, JAX's Triton lowering accesses them whole, past the array's end."""
     mapping = blocks[number] if number < len(blocks) else None
     if jax.__version_info__ >= (0, 12) or mapping is None:
         return ""

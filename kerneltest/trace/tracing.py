@@ -49,13 +49,7 @@ from kerneltest.trace.walk import (
 # Exceptions that end the tracing of a kernel.
 
 
-def tracing_failure(error: BaseException, purpose: str) -> Failure:
-    """Returns the failure for an exception that was raised while a kernel was traced.
-
-    Args:
-      error: the exception.
-      purpose: of the tracing, such as `for m=1,n=3`.
-    """
+def _tracing_failure(error: BaseException, purpose: str) -> Failure:
     hide_own_frame(error)
     if reason := _mesh_limit(error):
         return Failure(Verdict.UNAVAILABLE, reason)
@@ -64,26 +58,11 @@ def tracing_failure(error: BaseException, purpose: str) -> Failure:
     return Failure(Verdict.RUNTIME_ERROR, detail)
 
 
-def check_leaks(closed: ClosedJaxpr, purpose: str) -> None:
-    """Checks that a traced function uses no value of an earlier trace, as one that remembers results would.
-
-    Args:
-      closed: the function.
-      purpose: of the tracing.
-
-    Raises:
-      Failure: it does.
-    """
-    if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
-        sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"
-        raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"purpose": purpose}))
-
-
 _TOO_LARGE = re.compile(r"-?\d{10,}")
 
 
 def _error_text(error: BaseException) -> str:
-    """The text of an error; for an integer that overflows, of which JAX only names its own argument, an explanation."""
+    # Of an integer that overflows, JAX only names its own argument.
     said = exception_text(error)
     number = _TOO_LARGE.search(said) if isinstance(error, OverflowError) else None
     if number is None:
@@ -95,11 +74,8 @@ def _error_text(error: BaseException) -> str:
     )
 
 
+# Either this machine has too few devices, or the function takes arrays that are on those devices already.
 def _mesh_limit(error: BaseException) -> str:
-    """The reason why a function that makes a mesh cannot be traced here, or "".
-
-    Either this machine has too few devices, or the function takes arrays that are on those devices already.
-    """
     line, said = user_line(error), exception_text(error)
     if _PLACED.search(said):
         return (
@@ -236,18 +212,7 @@ def trace_kernel(
     purpose: str,
     platform: str = "",
 ) -> Traced:
-    """Traces a function that calls a kernel, for a platform.
-
-    Args:
-      kernel: that may ask for the platform.
-      function: of arrays; it returns a list of arrays.
-      inputs: shape and dtype of each argument.
-      purpose: the purpose, for the message of an error, such as `for m=1,n=3`.
-      platform: as for `trace`.
-
-    Raises:
-      Failure: as `trace_function` does.
-    """
+    """Traces a function that calls a kernel, which may ask for the platform; otherwise as `trace_function` does."""
 
     def traced_for(each: str) -> Traced:
         with simulate_platform(each, kernel):
@@ -301,8 +266,10 @@ def trace_function(
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # SystemExit and pytest's outcomes included
-        raise tracing_failure(error, purpose) from error
-    check_leaks(closed, purpose)
+        raise _tracing_failure(error, purpose) from error
+    if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
+        sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"
+        raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"purpose": purpose}))
     traced = analyze(closed, on_device, inputs)
     if device == platform:
         return traced
@@ -312,13 +279,7 @@ def trace_function(
 
 
 def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeDtype, ...]) -> Traced:
-    """Analyses a traced function: its outputs, its Pallas calls and its arithmetic.
-
-    Args:
-      closed: the traced function.
-      function: the same, untraced.
-      inputs: shape and dtype of each argument.
-    """
+    """Analyses a traced function, also given untraced: its outputs, its Pallas calls and its arithmetic."""
     sharded, not_local = closed if shard_maps(closed) else None, ""
     try:
         if sharded is not None:
@@ -397,28 +358,18 @@ _FEW_DIGITS = 2**3
 def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platform: str = "") -> Traced | None:
     """Traces a kernel with float64 in place of its floats of 16 bits or more, arguments and constants included.
 
-    Args:
-      pairing: the kernel's.
-      signature: of its arguments.
-      own: its trace for that signature.
-      platform: as `trace` takes it.
-
     Returns:
       The trace; None if the kernel cannot be traced so, if it consists of other operations in float64, or if none of
-      its constants can have been rounded, so that its own trace is as good.
+      its constants can have been rounded, so that its `own` trace is as good.
     """
     if rounds_explicitly(own.jaxpr.jaxpr) or not any(map(_may_be_rounded, _constants(own.jaxpr))):
         return None
-    dtypes = tuple((path, _widened(dtype)) for path, dtype in signature.dtypes)
+    dtypes = tuple((path, "float64" if is_promotable(parse_dtype(d)) else d) for path, d in signature.dtypes)
     with suppress(Failure), widen_float_names(), jax.enable_x64(True), _traced_in_float64(True):
         traced = trace(pairing, replace(signature, dtypes=dtypes), platform)
         if [*_operations(traced)] == [*_operations(own)]:
             return traced
     return None
-
-
-def _widened(name: str) -> str:
-    return "float64" if is_promotable(parse_dtype(name)) else name
 
 
 def _operations(traced: Traced) -> Iterator[str]:
@@ -439,8 +390,7 @@ def _constants(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[Any]:
             yield from _constants(inner)
 
 
-def _may_be_rounded(constant: Any) -> bool:
-    """Returns whether float64 may hold another value of a constant."""
+def _may_be_rounded(constant: Any) -> bool:  # from what its author wrote
     try:
         dtype = np.dtype(getattr(constant, "dtype", type(constant)))
     except TypeError:

@@ -24,9 +24,7 @@ def new_variable(variable: Var) -> Var:
 def iter_equations(jaxpr: Jaxpr, within: tuple[Equation, ...] = ()) -> Iterator[tuple[Equation, tuple[Equation, ...]]]:
     """Yields every equation at any depth of a jaxpr, open or closed, and the equations that it is nested in.
 
-    Args:
-      jaxpr: to walk over, in the order of the program.
-      within: the equations that the jaxpr itself is nested in, outermost first.
+    The order is that of the program. The jaxpr itself is nested `within` equations, the outermost first.
     """
     for equation in jaxpr.eqns:
         yield equation, within
@@ -222,14 +220,10 @@ def has_narrow_products(jaxpr: Jaxpr) -> bool:
 
 
 def _is_narrow(jaxpr: Jaxpr, operand: Atom, exact: frozenset[Var], rounds: bool) -> bool:
-    """Returns whether an operand of a product is of 16 bits, or a value that was rounded to 16 bits.
+    """Returns whether an operand of a product in a jaxpr is of 16 bits, or a value that was rounded to 16 bits.
 
-    Args:
-      jaxpr: that of the product.
-      operand: the operand.
-      exact: the kernel's arguments, which it did not round.
-      rounds: whether the kernel rounds any value that it does not just store; this decides for values that come from
-        outside of the jaxpr.
+    The kernel's arguments are `exact`. Values that come from outside of the jaxpr are narrow if it `rounds` any value
+    that it does not just store.
     """
     if _bytes_of_float(operand) in (1, 2):
         return True

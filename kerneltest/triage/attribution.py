@@ -114,26 +114,23 @@ def attribution(record: Record, same_case: Sequence[Record]) -> Attribution | No
 
 def _of_lowering(record: Record, interpreted: Sequence[Record]) -> Attribution | None:
     # None where rounding may explain it.
-    evidence = record.evidence
-    if evidence is None or not _is_apart(record, evidence, interpreted):
+    if not _is_apart(record, record.shown, interpreted):
         return None
     target = BackendId.parse(record.backend).target or record.backend
     if drops_nan(record):
         return Attribution(Blame.MAXIMUM, target)
-    formats = [each for each in evidence.otherwise if each not in ("maximum", "TF32")]
+    formats = [each for each in record.shown.otherwise if each not in ("maximum", "TF32")]
     if formats:
         return Attribution(Blame.KERNEL_FORMAT, " and ".join(formats))
-    if "TF32" in evidence.otherwise:
+    if "TF32" in record.shown.otherwise:
         return Attribution(Blame.TF32, record.tolerance)
     return Attribution(Blame.LOWERING, target)
 
 
 def drops_nan(record: Record) -> bool:
     """Returns whether a number in place of NaN may come from a maximum that was lowered to Triton's."""
-    evidence = record.evidence
-    if evidence is None or "maximum" not in evidence.otherwise:
-        return False
-    return _is_nan(evidence.expected) and not _is_nan(evidence.actual)
+    evidence = record.shown
+    return "maximum" in evidence.otherwise and _is_nan(evidence.expected) and not _is_nan(evidence.actual)
 
 
 def _is_apart(record: Record, evidence: Evidence, interpreted: Sequence[Record]) -> bool:

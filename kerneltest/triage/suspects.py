@@ -111,16 +111,15 @@ class Suspect:
     def diagnosis(self) -> str:
         """The likely mistake that explains nearly every finding, or that an experiment showed; or ""."""
         smallest = self.reproducer.record if self.reproducer is not None else None
-        if smallest is not None and (words := _tried_out(smallest)):
-            return words
-        judged = [
-            r.evidence.diagnosis for r in self.findings if r.evidence is not None and r.evidence.actual is not None
-        ]
+        by_rule = smallest.detail.remarks if smallest is not None and isinstance(smallest.detail, Mismatch) else ""
+        if smallest is not None and smallest.shown.diagnosis and smallest.shown.diagnosis not in by_rule:
+            return smallest.shown.diagnosis  # an experiment showed it
+        judged = [record.shown.diagnosis for record in self.findings if _has_value(record)]
         common = Counter(without_numbers(words) for words in judged).most_common(1)
         if not common or not common[0][0] or common[0][1] < _EXPLAINED * len(judged):
             return ""
         essence, count = common[0]
-        own = self.example.evidence.diagnosis if self.example.evidence is not None else ""
+        own = self.example.shown.diagnosis
         words = own if without_numbers(own) == essence else next(w for w in judged if without_numbers(w) == essence)
         return words if count == len(judged) else f"{words} (explains {count:,} of {len(judged):,} findings)"
 
@@ -143,7 +142,7 @@ class Suspect:
 
     def _slight_error(self) -> str:
         # An integer is never slightly off: a position or a code beside the right one is another.
-        if self.example.evidence is not None and isinstance(self.example.evidence.actual, int):
+        if isinstance(self.example.shown.actual, int):
             return ""
         known = [formula_error(record) for record in self.findings if symptom(record).effect not in OF_ROUNDING]
         errors = sorted(error for error in known if error is not None)
@@ -177,24 +176,14 @@ class Suspect:
 
 
 def _has_value(record: Record) -> bool:
-    return record.evidence is not None and record.evidence.actual is not None
+    return record.shown.actual is not None
 
 
 def _pattern(record: Record) -> str:
-    pattern = record.evidence.pattern if record.evidence is not None else None
-    return pattern.brief() if pattern is not None else ""
+    return record.shown.pattern.brief() if record.shown.pattern is not None else ""
 
 
 _EXPLAINED = 0.8  # share of the findings that a diagnosis must explain; fewer do by chance
-
-
-def _tried_out(record: Record) -> str:
-    # Not those that a rule gave.
-    if record.evidence is None or (
-        isinstance(record.detail, Mismatch) and record.evidence.diagnosis in record.detail.remarks
-    ):
-        return ""
-    return record.evidence.diagnosis
 
 
 def is_same_bug(
@@ -226,19 +215,17 @@ def is_same_bug(
         return False
     if one.fault is not None and other.fault is not None and one.fault.place == other.fault.place:
         return True
-    mine, its = one.reproducer, other.reproducer
-    if mine is None or its is None:
+    if one.reproducer is None or other.reproducer is None:
         return False
-    return _inputs(mine.record) is not None and _inputs(mine.record) == _inputs(its.record)
+    mine, its = (
+        (record.shown.arguments, record.backend, record.signature)
+        for record in (one.reproducer.record, other.reproducer.record)
+    )
+    return bool(mine[0]) and mine == its
 
 
 def _is_left_wrong(other: Suspect, one: Suspect) -> bool:
     return one.fault is not None and any(record.case in one.fault.unexplained for record in other.findings)
-
-
-def _inputs(record: Record) -> tuple[str, str, Mapping[str, str]] | None:
-    arguments = record.evidence.arguments if record.evidence is not None else None
-    return (record.backend, record.signature, arguments) if arguments else None
 
 
 def find_suspects(

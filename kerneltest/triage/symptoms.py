@@ -136,8 +136,8 @@ def _level(record: Record, effect: Effect) -> Level:
 
 
 def _wrong_value(record: Record) -> tuple[Effect, str]:
-    evidence, detail = record.evidence, record.detail
-    if evidence is None or evidence.actual is None or evidence.expected is None:
+    evidence, detail = record.shown, record.detail
+    if evidence.actual is None or evidence.expected is None:
         return Effect.WRONG, ""
     got, wanted = float(evidence.actual), float(evidence.expected)
     finite = math.isfinite(got) and math.isfinite(wanted)

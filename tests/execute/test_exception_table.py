@@ -40,7 +40,7 @@ PHASES = {
         "interpret-tpu",
         (USERS, USERS, USERS, OURS),
     ),
-    "judge": ("kerneltest.execute.claims.compare", "interpret", (USERS, USERS, LIMIT, OURS)),
+    "judge": ("kerneltest.execute.claims.compare_outputs", "interpret", (USERS, USERS, LIMIT, OURS)),
     "round": ("kerneltest.numerics.rounding_bounds.spread_of", "interpret", (USERS, USERS, LIMIT, OURS)),
 }
 

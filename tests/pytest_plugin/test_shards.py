@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kerneltest.execute.settings import RunShard
+from kerneltest.core.ids import RunShard
 from kerneltest.pytest_plugin.sharding import balance, seconds_by_item
 from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.records.runs import read_runs

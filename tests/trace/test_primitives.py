@@ -4,10 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
+from kerneltest.core.dtypes import ShapeDtype
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel
+from kerneltest.trace.index_maps import calls_with_index_maps
 from kerneltest.trace.jax_compat.jaxprs import open_jaxpr
 from kerneltest.trace.jax_compat.lowering_tables import lowered_primitives
 from kerneltest.trace.primitives import PRIMITIVES, Kind, called_jaxpr, primitive_named, primitive_of
+from kerneltest.trace.tracing import trace_function
+from kerneltest.trace.walk import is_exact, lowering_differences, unconditional_equations
 
 
 def test_every_primitive_that_pallas_lowers_or_interprets_has_a_row():
@@ -45,6 +51,50 @@ def test_calls_hold_one_jaxpr_of_their_operands(wrap):
     inner = called_jaxpr(call)
     assert [equation.primitive.name for equation in open_jaxpr(inner).eqns] == ["sin", "add"]
     assert len(open_jaxpr(inner).invars) == len(call.invars)
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, jax.checkpoint, _with_custom_jvp, _with_custom_vjp])
+def test_a_call_changes_no_property_of_a_kernel(wrap):
+    jaxpr = jax.make_jaxpr(wrap(lambda x: (x + 1).astype(jnp.bfloat16)))(jnp.ones(3)).jaxpr
+    assert is_exact(jaxpr)
+    assert not is_exact(jax.make_jaxpr(wrap(jnp.exp))(jnp.ones(3)).jaxpr)
+    assert lowering_differences(jaxpr) == ("bfloat16",)
+    names = [(e.primitive.name, operands[0]) for e, operands in unconditional_equations(jaxpr, {jaxpr.invars[0]: 7})]
+    assert names[-2:] == [("add", 7), ("convert_element_type", None)]
+
+
+def _under_checkpoint(x):
+    def body(x_ref, o_ref):
+        o_ref[...] = jax.checkpoint(lambda x: x * x)(x_ref[...])
+
+    spec = pl.BlockSpec((4,), jax.checkpoint(lambda i: i + 1))
+    return jax.checkpoint(
+        pl.pallas_call(body, x, grid=(2,), in_specs=[spec], out_specs=pl.BlockSpec((4,), lambda i: i))
+    )(x)
+
+
+def test_a_kernel_under_jax_checkpoint_is_evaluated_and_checked():
+    shape = ShapeDtype((8,), np.dtype(np.float32))
+    traced = trace_function(lambda x: [_under_checkpoint(x)], (shape,), "here")
+    x = np.arange(8, dtype=np.float32)
+    (output,) = BatchedKernel(traced)([x[None]])
+    assert output[0, :4].tolist() == [16, 25, 36, 49]
+    (call,) = calls_with_index_maps(traced)
+    assert "takes block 2 of x_ref" in str(call.find_outside_block())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: jnp.square(x) + x,
+        lambda x: x.at[jnp.array([0, 0])].add(x[:2]),
+        lambda x: jnp.stack([x, x[::-1]]),
+        lambda x: jnp.sort(jnp.tile(x, 2)),
+    ],
+)
+def test_sums_moves_and_one_product_of_integers_are_exact(function):
+    assert is_exact(jax.make_jaxpr(function)(jnp.ones(3)).jaxpr)
+    assert not is_exact(jax.make_jaxpr(lambda x: jnp.square(function(jnp.square(x))))(jnp.ones(3)).jaxpr)
 
 
 def test_other_equations_are_not_calls():

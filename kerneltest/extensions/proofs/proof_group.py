@@ -15,7 +15,6 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import register_group
 from kerneltest.extensions.proofs import PROVE
-from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
 
@@ -37,7 +36,7 @@ class ProofGroup(Group):
         for signature in choices(item.pairing):
             if signature.dtype == item.dtype:
                 every_size = replace(signature, dims=())
-                yield Case(item.pairing_id, item.pairing.name, every_size, self._family, "", item.seed)
+                yield item.case(every_size, self._family)
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
         return None

@@ -32,7 +32,6 @@ from kerneltest.extensions.sanitizer.processes import (
     run_cases,
 )
 from kerneltest.extensions.sanitizer.tools import GUARDS, TOOLS, reason_missing, supports
-from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES, Family, Rng, is_data
 from kerneltest.plan.signatures import signatures
@@ -124,7 +123,7 @@ class SanitizedGroup(Group):
         for tool in item.settings.get(SANITIZE):
             for signature in signatures(item.pairing, item.depth) if supports(tool, item.backend.id) else ():
                 if signature.dtype == item.dtype:
-                    yield Case(item.pairing_id, item.pairing.name, signature, _FAMILIES[tool], "", item.seed)
+                    yield item.case(signature, _FAMILIES[tool])
 
     def outcomes(
         self, item: Item, planned: Sequence[AnyCase], cache: Cache, judge_case: Callable[[AnyCase], Outcome]

@@ -72,8 +72,8 @@ def _drawable(records: Iterable[Record], most: int) -> list[Record]:
     # The first records with pictures, until these have so many elements together.
     chosen = []
     for record in records:
-        if most > 0 and record.evidence is not None and record.evidence.window is not None:
-            most -= math.prod(record.evidence.window.extent)
+        if most > 0 and record.shown.window is not None:
+            most -= math.prod(record.shown.window.extent)
             chosen.append(record)
     return chosen
 
@@ -102,7 +102,6 @@ def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
     shown = load_windows(merged.runs, _drawable((rows[number].record for number in numbers), MOST_DRAWN))
     for number in numbers:
         record, run = rows[number].record, merged.runs[rows[number].run]
-        evidence = record.evidence or Evidence()
         blamed = attributed.get((record.pairing, record.case, record.backend))
         detail: Json = {
             "row": number,
@@ -113,11 +112,11 @@ def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
             "suspect": blamed.text() if blamed is not None else "",
             "commands": [_item_command(run, record), *_case_command(run, record)],
             "python": python_lines(run.plan, record) or "",
-        } | _evidence(record, evidence)
+        } | _evidence(record)
         if record.error_budget:
             detail["budget"], detail["unstable"] = budget_data(record), instability_note(record.error_budget)
         detail |= _pictures(shown.get(id(record)))
-        if scripts < MOST_SCRIPTS and (text := read_script(run.folder, evidence.script)):
+        if scripts < MOST_SCRIPTS and (text := read_script(run.folder, record.shown.script)):
             scripts += 1
             detail["code"] = text
         chosen.append(detail)
@@ -133,8 +132,7 @@ def _most_diverse_first(rows: Sequence[OverlayRow]) -> list[int]:
             record = row.record
             broad = (record.pairing, row.ending)
             narrow = (*broad, record.backend, record.dtype, record.family)
-            drawable = record.evidence is not None and record.evidence.window is not None
-            ranked.append((seen[narrow], not drawable, seen[broad], number))
+            ranked.append((seen[narrow], record.shown.window is None, seen[broad], number))
             seen.update((narrow, broad))
     return [number for *_, number in sorted(ranked)]
 
@@ -144,11 +142,11 @@ def _item_command(run: RunRecords, record: Record) -> str:
 
 
 def _case_command(run: RunRecords, record: Record) -> list[str]:
-    saved = record.evidence is not None and record.evidence.file
-    return [repro_command(run.name, record.case, record.backend)] if saved else []
+    return [repro_command(run.name, record.case, record.backend)] if record.shown.file else []
 
 
-def _evidence(record: Record, evidence: Evidence) -> Json:
+def _evidence(record: Record) -> Json:
+    evidence = record.shown
     detail: Json = {name: getattr(evidence, name) for name in ("diagnosis", "block", "file", "script")}
     detail["pattern"] = evidence.pattern.text() if evidence.pattern is not None else ""
     detail["stderr"] = evidence.stderr[-MOST_TEXT:]
@@ -247,7 +245,7 @@ class ShownSuspects:
                 first.setdefault((suspect_number, record.backend, record.family), row)
         for i, suspect in enumerate(self.suspects):
             example, plain = suspect.example, _planned_case(suspect)
-            run, evidence = self._run_of(plain), example.evidence or Evidence()
+            run, evidence = self._run_of(plain), example.shown
             entry: Json = {
                 "id": suspect.id,
                 "pairing": names["pairing"][suspect.pairing],

@@ -78,7 +78,7 @@ def _counts(suspect: Suspect) -> str:
 
 def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
     title, record, fault = suspect.title, suspect.example, suspect.fault
-    evidence = record.evidence or Evidence()
+    evidence = record.shown
     if suspect.known_bug:
         yield Line(LineKind.PLAIN, f"known: {suspect.known_bug}")
     if suspect.level in (Level.BUILD, Level.BROKEN):
@@ -343,8 +343,8 @@ def format_finding(record: Record, arguments: Mapping[str, Array]) -> list[str]:
     for path, value in arguments.items():
         text = np.array2string(value, threshold=16, edgeitems=2)
         lines.append(f"{path} = {value.dtype}{list(value.shape)} {' '.join(text.split())}")
-    evidence = record.evidence
-    if evidence is not None and evidence.actual is not None:
+    evidence = record.shown
+    if evidence.actual is not None:
         got, expected = format_pair(evidence.actual, evidence.expected)
         lines.append(f"got {got}, expected {expected} at {list(evidence.index)}")
     return list(map(_shorten, lines))
