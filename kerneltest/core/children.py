@@ -237,14 +237,9 @@ class Child:
 
 
 class Children:
-    """A pool of equal children, as many as threads ask at the same time."""
+    """A pool of the children that `make` returns, as many as threads ask at the same time."""
 
     def __init__(self, make: Callable[[], Child]) -> None:
-        """Initialises the instance.
-
-        Args:
-          make: returns a new child.
-        """
         self._make = make
         self._idle: queue.LifoQueue[Child] = queue.LifoQueue()
         self._busy: set[Child] = set()
