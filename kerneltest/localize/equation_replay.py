@@ -35,8 +35,6 @@ from kerneltest.trace.tracing import Traced, trace_in_float64
 
 # A kernel that NumPy evaluates as it is or with other equations, with and without rounding.
 
-# Primitives that compute no new floats. What one equation leaves unrounded, they hand on.
-
 # Makes a mutated jaxpr; None if the mutation does not apply to it.
 Mutate = Callable[[LocatedJaxpr], ClosedJaxpr | None]
 
@@ -187,7 +185,6 @@ class EquationReplay:
             return False
 
     def _wrong(self, run: EvaluatedRun) -> Iterator[Array]:
-        """Yields masks of the wrong elements: of the outputs without rounding, then of those with rounding."""
         for check, formula in zip(self._checks, self._formulas, strict=True):
             if formula is not None:
                 functions, sample = self.kernel.promoted.functions, partial(self._samples_of, check)
@@ -198,7 +195,7 @@ class EquationReplay:
                 yield found.wrong
 
     def _samples_of(self, check: OutputCheck) -> tuple[Array, ...]:
-        """Returns samples of the original kernel, by which the bound of every mutant is widened."""
+        # Returns samples of the original kernel, by which the bound of every mutant is widened.
         return check.take(self._samples)
 
 
@@ -240,7 +237,6 @@ def equation_replays(
 def _formula(
     pairing: Pairing, case: AnyCase, check: OutputCheck, plain: bool, cache: Cache, variation: Variation
 ) -> Expectation | None:
-    """Returns the oracle's values to which outputs are held without rounding; None if it is not."""
     if check.formula is not None or not plain:
         return check.formula
     return cache.expectations.of(pairing, case, variation.traced)[0]
