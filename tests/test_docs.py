@@ -252,6 +252,12 @@ def test_the_guide_has_every_option() -> None:
     }
 
 
+def test_pages_name_only_options_that_exist() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "action.yml", ROOT / "Makefile"]
+    named = {option for page in pages for option in re.findall("--kt-[a-z][a-z-]*", page.read_text(encoding="utf-8"))}
+    assert named <= {setting.option for setting in known_settings()}
+
+
 def test_the_guide_has_every_argument_of_a_pairing() -> None:
     parameters = inspect.signature(kt.oracle_for).parameters.values()
     table = GUIDE.split("| option | default | |")[1].split("\n\n")[0]

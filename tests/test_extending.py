@@ -41,7 +41,8 @@ def raising(slot, rng):
 @kt.invariant(applies=lambda pairing, signature: "even" in pairing.name)
 def negated(context):
     '''The function is even, so -x gives the same.'''
-    yield kt.Variation(context.traced, tuple(-x for x in context.leaves), (kt.OutputCheck("of -x", context.by_oracle()),))
+    checks = (kt.OutputCheck("of -x", context.by_oracle()),)
+    yield kt.Variation(context.traced, tuple(-x for x in context.leaves), checks)
 
 
 @kt.invariant(applies=lambda pairing, signature: "linear" in pairing.name)

@@ -64,7 +64,7 @@ def remainder(a: Array, b: Array) -> Array:
 
 
 def _shift(function: Compute, beyond: Compute) -> Compute:
-    """A shift whose result is that of `beyond` for amounts that are negative or at least the number of bits."""
+    # A shift whose result is that of `beyond` for amounts that are negative or at least the number of bits.
 
     def compute(x: Array, by: Array) -> Array:
         outside = (by < 0) | (by >= x.dtype.itemsize * 8)
@@ -93,13 +93,30 @@ def count_ones(x: Array) -> Array:
 # Functions of real numbers.
 
 
-def _round_away(x: Array) -> Array:
+def round_away(x: Array) -> Array:
+    """Rounds to the nearest integer, and halves away from zero."""
     below_half = np.nextafter(x.dtype.type(0.5), x.dtype.type(0))  # 0.5 would round the number below it up
     return np.asarray(np.trunc(x + np.copysign(below_half, x)))
 
 
-def _erf(x: Array) -> Array:
+def erf(x: Array) -> Array:
+    """The error function, in float64."""
     return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))
+
+
+def rsqrt(x: Array) -> Array:
+    """1 / sqrt(x), rounded twice."""
+    return np.asarray(1 / np.sqrt(x))
+
+
+def logistic(x: Array) -> Array:
+    """The sigmoid, by its definition."""
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def power(x: Array, y: Array) -> Array:
+    """X to the power of floats or integers."""
+    return np.asarray(np.power(x, y.astype(x.dtype)))
 
 
 def integer_power(x: Array, exponent: int) -> Array:
@@ -114,23 +131,16 @@ def integer_power(x: Array, exponent: int) -> Array:
     return np.asarray(np.ones_like(x) / result) if exponent < 0 else result
 
 
-# In the dtype of the operands: a CPU computes narrower floats in float32; the simulator computes all in float64.
-FUNCTIONS: Mapping[str, Compute] = {
-    "abs": np.abs, "ceil": np.ceil, "floor": np.floor, "trunc": np.trunc, "rint": np.rint, "round": _round_away,
-    "sqrt": np.sqrt, "cbrt": np.cbrt, "rsqrt": lambda x: 1 / np.sqrt(x),
-    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10,
-    "log1p": np.log1p, "logistic": lambda x: 1 / (1 + np.exp(-x)), "erf": _erf,
-    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
-    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "atan2": np.arctan2, "pow": lambda x, y: np.power(x, y.astype(x.dtype)), "fmod": np.fmod,
-    "copysign": np.copysign, "fma": lambda a, b, c: a * b + c,
-}  # fmt: skip
-
 # What an atomic update or a scatter combines the content of memory with.
 UPDATES: Mapping[str, np.ufunc] = {
     "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
 }  # fmt: skip
+
+
+def clamp(low: Array, x: Array, high: Array) -> Array:
+    """Clamps; if the limits are in the wrong order, the upper one counts."""
+    return np.asarray(np.minimum(np.maximum(x, low), high))
 
 
 def select(which: Array, *cases: Array) -> Any:

@@ -30,37 +30,23 @@ _LEAST_SHARE = 0.01  # seconds; 0 would be no limit
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectedPairing:
-    """A pairing under a name in a test module or class.
-
-    Attributes:
-      pairing: the pairing.
-      module: the name of the test module.
-      name: of the pairing there; `norms[0]` in a list.
-      plan: of the pairing under this name.
-      problem: why it cannot be tested; "" if it can.
-    """
+    """A pairing under a name in a test module or class."""
 
     pairing: Pairing
-    module: str
-    name: str
+    module: str  # the name of the test module
+    name: str  # of the pairing there; `norms[0]` in a list
     plan: PairingPlan
-    problem: str = ""
+    problem: str = ""  # why it cannot be tested; "" if it can
 
 
 class Collection:
-    """The pairings of a session.
-
-    Attributes:
-      pairings: all that were collected, in order. One pairing may be collected under several names.
-      modules: the names of the modules in which pytest looked for tests.
-      selected: what the run does.
-      internal_errors: exceptions of kerneltest while it planned pairings.
-    """
+    """The pairings of a session."""
 
     def __init__(self) -> None:
+        # all that were collected, in order. One pairing may be collected under several names.
         self.pairings: list[CollectedPairing] = []
-        self.modules: set[str] = set()
-        self.selected: frozenset[PlannedPart] = frozenset()
+        self.modules: set[str] = set()  # the names of the modules in which pytest looked for tests
+        self.selected: frozenset[PlannedPart] = frozenset()  # what the run does
         self.internal_errors: list[InternalError] = []
         self._dtypes: Counter[tuple[str, str]] = Counter()  # by pairing and backend
         declared = sys.modules.get("kerneltest.declare.oracle_for")

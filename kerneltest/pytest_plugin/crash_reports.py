@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from kerneltest.core.details import Crashed, DeviceLost, Hung
 from kerneltest.core.details.base import format_place
@@ -18,6 +18,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.runner import PriorAttempts
+from kerneltest.pytest_plugin.executor import ItemResult
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.files import RecordError
 from kerneltest.records.journal import Activity, read_orphaned
@@ -43,36 +44,12 @@ class ReasonSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CrashReason:
-    """The reason why a process died.
+    """The reason why a process died."""
 
-    Attributes:
-      cause: in words: "killed by SIGKILL"; of a hang, what did not answer in time.
-      source: its origin.
-      is_hang: whether the process was ended because a case did not answer in time.
-      location: FILE:LINE of the user's source at which it was then, or "".
-    """
-
-    cause: str
+    cause: str  # in words: "killed by SIGKILL"; of a hang, what did not answer in time
     source: ReasonSource = ReasonSource.PROCESS
-    is_hang: bool = False
-    location: str = ""
-
-
-class CrashLog(Protocol):
-    """Receives the reason why a process is about to die."""
-
-    @property
-    def stacks(self) -> TextIO:
-        """A file with a descriptor, for the stacks of all threads."""
-        ...
-
-    def write(self, reason: CrashReason, activity: Activity | None) -> None:
-        """Writes a reason, and what the process was doing."""
-        ...
-
-    def close(self) -> None:
-        """Ends the log of a process that did not die."""
-        ...
+    is_hang: bool = False  # whether the process was ended because a case did not answer in time
+    location: str = ""  # FILE:LINE of the user's source at which it was then, or ""
 
 
 class FileCrashLog:
@@ -105,6 +82,9 @@ class ConsoleCrashLog:
 
     def close(self) -> None:
         self.stacks.close()
+
+
+CrashLog = FileCrashLog | ConsoleCrashLog
 
 
 def stacks_file(folder: Path, shard: str) -> Path:
@@ -180,12 +160,7 @@ class UncollectedError(Exception):
 
 
 def failure_from_crash(folder: Path, activity: Activity) -> Failure:
-    """Returns the failure of the case that a process was running when it died.
-
-    Args:
-      folder: of the run.
-      activity: what the process was doing.
-    """
+    """Returns the failure of the case that a process was running when it died."""
     reasons = read_crash_reasons(folder, activity.shard)
     stacks = read_text(stacks_file(folder, activity.shard))[:_MAX_TEXT].strip()
     evidence = [*(reason.cause for reason in reasons), stacks]
@@ -203,7 +178,6 @@ def failure_from_crash(folder: Path, activity: Activity) -> Failure:
 
 
 def _reason_of_python(stacks: str, activity: Activity) -> CrashReason | None:
-    """Returns the reason that Python's faulthandler wrote, if it did."""
     if fatal := _FATAL_ERROR.match(stacks):
         return CrashReason(fatal[1])
     if timeout := _TIMEOUT.match(stacks):
@@ -231,12 +205,6 @@ def prior_attempts(
     is_retry: bool = False,
 ) -> tuple[PriorAttempts | None, list[Record]]:
     """Returns what was done of an item by processes that died while running it.
-
-    Args:
-      folder: of the run.
-      item: its name.
-      shard: of this process, which is alive.
-      is_retry: whether the item was begun before.
 
     Returns:
       The cases that need not run again, or None without any; and the records of the item.
@@ -286,3 +254,12 @@ def record_crash(writer: RecordWriter, items: Sequence[PlannedItem], activity: A
                 evidence=Evidence(stderr=failure.stderr) if activity.case else None,
             )
         )
+
+
+def abandon_item(writer: RecordWriter, item: str, activity: Activity, failure: Failure) -> ItemResult:
+    """Records why the rest of an item is not run, and returns the item's result."""
+    planned = planned_items(writer.folder, item)
+    record_crash(writer, planned, activity, failure)
+    message = f"{failure}\nIt was {activity}; the rest of the item is not run."
+    families = tuple(family for part in planned for family in part.families)
+    return ItemResult(str(failure.verdict), families, str(failure).partition("\n")[0], message)

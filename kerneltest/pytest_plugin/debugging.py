@@ -14,11 +14,6 @@ if TYPE_CHECKING:
 def raise_at_pairing(error: Exception, item: Item, names: Mapping[str, object]) -> NoReturn:
     """Raises an error in a frame at the oracle's first line, among the names of its module.
 
-    Args:
-      error: to raise.
-      item: the failed item.
-      names: local variables of the frame.
-
     Raises:
       error: always.
     """
@@ -37,10 +32,6 @@ def case_arrays(folder: Path, item: Item) -> dict[str, object]:
     """Returns the arrays of an item's smallest failing case by name: its inputs, `expected`, `got` and `wrong`.
 
     The case is run once more from its saved inputs. Without any, or where it computes no values, there are no arrays.
-
-    Args:
-      folder: of the run.
-      item: the failed item, whose backend runs the case.
     """
     from kerneltest.reproduce.rerun import ReproductionError, run_saved_case
 

@@ -35,7 +35,6 @@ class Dispatcher:
     """The executors of this process: itself, the isolated process that it supervises, and a cluster.
 
     Attributes:
-      cluster: runs items on other machines; None without one.
       arguments: with which another process collects the same items.
     """
 
@@ -50,18 +49,7 @@ class Dispatcher:
         arguments: Sequence[str],
         reporter: Reporter | None,
     ) -> None:
-        """Initialises the instance.
-
-        Args:
-          config: pytest's.
-          settings: of the run.
-          folder: of the run.
-          collection: of the session.
-          shard: the name of this process within the run.
-          arguments: pytest's, with which another process collects the same items.
-          reporter: reports to the user if this process has to end; None if its supervisor does.
-        """
-        self.cluster: Cluster | None = None
+        self.cluster: Cluster | None = None  # runs items on other machines; None without one
         captures = config.getoption("capture", "no") != "no"
         self.arguments = PytestArguments(tuple(arguments), config.invocation_params.dir, captures)
         self._config, self._settings, self._folder, self._collection = config, settings, folder, collection
@@ -140,13 +128,7 @@ class Dispatcher:
         return self.isolated_worker if isolate == "always" or (isolate == "device" and is_device) else self.worker
 
     def request(self, item: Item, node_id: str, *, is_retry: bool) -> ItemRequest:
-        """Returns the request to run a pytest item.
-
-        Args:
-          item: one of its groups.
-          node_id: of the pytest item.
-          is_retry: whether it was begun before.
-        """
+        """Returns the request to run a pytest item."""
         from kerneltest.report.rerun_commands import pytest_command
 
         node = PairingId.parse(node_id)
@@ -203,7 +185,6 @@ class Dispatcher:
         return self._worker.cache.process.journal.activity if self._worker is not None else None
 
     def _abandon(self, activity: Activity, failure: Failure) -> None:
-        """Records and reports the run before the watchdog ends this process, unless its supervisor does that."""
         if self._reporter is not None:
             from kerneltest.pytest_plugin import crash_reports
 

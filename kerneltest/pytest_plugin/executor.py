@@ -15,91 +15,55 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PytestArguments:
-    """The pytest call with which another process collects the same items.
-
-    Attributes:
-      words: the arguments of pytest.
-      folder: in which pytest was started.
-      captures: whether pytest captures standard output and error.
-      is_remote: whether the session is on another machine. This machine must then plan the same cases, and the run's
-        folder here belongs to the process, which deletes it at its end.
-    """
+    """The pytest call with which another process collects the same items."""
 
     words: tuple[str, ...]
-    folder: Path
-    captures: bool
+    folder: Path  # in which pytest was started
+    captures: bool  # whether pytest captures standard output and error
+    # whether the session is on another machine. This machine must then plan the same cases, and the run's folder here
+    # belongs to the process, which deletes it at its end.
     is_remote: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """The setup of a worker process; it can be pickled.
-
-    Attributes:
-      folder: of the run.
-      shard: the name of the process within the run: `main`, `gw0`, `gw0.1`.
-      planned: pairing, backend and dtype of everything that the run does.
-      settings: of the run.
-      named_backends: backends that must be available.
-      store: folder that keeps compiled code and green items between runs; None to keep none.
-      reuses_records: whether the records of green items in the store may be reused.
-      writes_keys: whether a later run may reuse results of this one, so that items need keys.
-      root: of the session; paths in messages are relative to it.
-      shows_cases: whether failures also show single cases.
-      published_folder: the run's folder in paths that files of the run hold; None if that is `folder`.
-    """
+    """The setup of a worker process; it can be pickled."""
 
     folder: Path
-    shard: str
-    planned: frozenset[tuple[str, str, str]]
+    shard: str  # the name of the process within the run: `main`, `gw0`, `gw0.1`
+    planned: frozenset[tuple[str, str, str]]  # pairing, backend and dtype of everything that the run does
     settings: RunSettings
-    named_backends: frozenset[str]
-    store: Path | None
-    root: Path
-    shows_cases: bool
+    named_backends: frozenset[str]  # backends that must be available
+    store: Path | None  # folder that keeps compiled code and green items between runs; None to keep none
+    root: Path  # of the session; paths in messages are relative to it
+    shows_cases: bool  # whether failures also show single cases
+    # the run's folder in paths that files of the run hold; None if that is `folder`
     published_folder: Path | None = None
-    reuses_records: bool = False
-    writes_keys: bool = False
+    reuses_records: bool = False  # whether the records of green items in the store may be reused
+    writes_keys: bool = False  # whether a later run may reuse results of this one, so that items need keys
 
 
 @dataclass(frozen=True, slots=True)
 class ItemRequest:
-    """A request to run one pytest item.
-
-    Attributes:
-      name: its node id.
-      command: reruns it; its failure shows that.
-      budget: seconds that it may take; 0 for no limit.
-      is_retry: whether it was begun before, so that some of its cases may have a record.
-      stops_at_finding: whether it ends with its first finding, as the run then does.
-    """
+    """A request to run one pytest item."""
 
     name: str
-    command: str
-    budget: float = 0.0
-    is_retry: bool = False
-    stops_at_finding: bool = False
+    command: str  # reruns it; its failure shows that
+    budget: float = 0.0  # seconds that it may take; 0 for no limit
+    is_retry: bool = False  # whether it was begun before, so that some of its cases may have a record
+    stops_at_finding: bool = False  # whether it ends with its first finding, as the run then does
 
 
 @dataclass(frozen=True, slots=True)
 class ItemResult:
-    """The result of one pytest item.
+    """The result of one pytest item."""
 
-    Attributes:
-      verdict: the worst verdict of its cases, or a gap.
-      families: those that have a record.
-      headline: the findings in one line; "" without any.
-      message: the findings, or the reason of a skip.
-      skipped: whether the item was skipped.
-      device_lost: whether the device no longer responds, so that the process must not run another item.
-    """
-
-    verdict: str
-    families: tuple[str, ...] = ()
-    headline: str = ""
-    message: str = ""
+    verdict: str  # the worst verdict of its cases, or a gap
+    families: tuple[str, ...] = ()  # those that have a record
+    headline: str = ""  # the findings in one line; "" without any
+    message: str = ""  # the findings, or the reason of a skip
     skipped: bool = False
-    device_lost: bool = False
+    device_lost: bool = False  # whether the device no longer responds, so that the process must not run another item
 
 
 class Executor(Protocol):

@@ -46,9 +46,8 @@ def _guard(function: Callable[..., Any], doing: str) -> Callable[..., Any]:
     return guarded
 
 
+# Guards a wrapper of other hooks. What those raise passes through it.
 def _guard_generator(hook: Callable[..., Generator[Any, Any, Any]], doing: str) -> Callable[..., Any]:
-    """Guards a wrapper of other hooks. What those raise passes through it."""
-
     @functools.wraps(hook)
     def guarded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         wrapper = hook(*args, **kwargs)
@@ -73,7 +72,6 @@ def _guard_generator(hook: Callable[..., Generator[Any, Any, Any]], doing: str) 
 
 
 def _raise_in_words(error: Exception, doing: str, name: str) -> NoReturn:
-    """Ends the run because of an exception of kerneltest; raises any other one again."""
     passes = (pytest.UsageError, pytest.exit.Exception, pytest.Collector.CollectError, OSError, Failure)
     if isinstance(error, passes) or origin_of(error) is not Origin.KERNELTEST:
         raise error

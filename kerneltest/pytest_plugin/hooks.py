@@ -26,12 +26,11 @@ from kerneltest.pytest_plugin.options import add_options
 from kerneltest.pytest_plugin.progress import PROGRESS, ProgressLine, open_terminal
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
 from kerneltest.pytest_plugin.sharding import ShardPlugin, earlier_seconds
-from kerneltest.pytest_plugin.summary import FailedTests
 
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
 
-_SHARDING, _INCREMENTAL, _FAILED_TESTS = "kerneltest-sharding", "kerneltest-incremental", "kerneltest-failed-tests"
+_SHARDING, _INCREMENTAL = "kerneltest-sharding", "kerneltest-incremental"
 _GUARD, _SESSION = pytest.StashKey[ExitGuard](), pytest.StashKey[pytest.Session]()
 _MAX_RESTARTS = "200"  # xdist's default of 4 restarts per worker can be used up by a single crashing item
 
@@ -53,8 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_GUARD] = ExitGuard("the session")
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if not run.role.is_worker:
-        plugins.register(FailedTests(run.reporter.failed_tests), _FAILED_TESTS)
-        plugins.register(run.reporter.brief_failures, "kerneltest-brief-failures")
+        plugins.register(run.reporter, "kerneltest-reporter")
     if not run.role.is_worker and not collects_only and (terminal := open_terminal(config)) is not None:
         reporter = plugins.getplugin("terminalreporter")
         line = ProgressLine(reporter, run.plan.cases_by_item, run.dispatcher.progress, terminal)
@@ -88,8 +86,8 @@ def pytest_xdist_setupnodes(specs: Sequence[Any]) -> None:
     from kerneltest.pytest_plugin.scheduler import assign_gpus
 
     local = [spec for spec in specs if spec.popen]
-    for spec, assignment in zip(local, assign_gpus(len(local)), strict=True):
-        spec.env.update(assignment.environment)
+    for spec, variables in zip(local, assign_gpus(len(local)), strict=True):
+        spec.env.update(variables)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kerneltest.records.result_cache import ResultCache
-    from kerneltest.records.runs import RunRecords as RecordedRun
+    from kerneltest.records.runs import RunRecords
     from kerneltest.records.schema import Record
 
 _LEFT_OUT = "left-out.json"  # in the run's folder, from a worker to its controller
@@ -55,7 +55,6 @@ class IncrementalPlugin:
         return ResultCache(DiskStore(folder))
 
     def _unchanged(self, items: Sequence[KernelItem], green: dict[str, str]) -> Iterator[str]:
-        """Yields the node ids of the items whose key is that under which they were green."""
         if not any(item.nodeid in green for item in items):
             return
         from kerneltest.execute.cache import Cache, ProcessState
@@ -92,7 +91,7 @@ class IncrementalPlugin:
             path.unlink()
         return bool(self._left_out)
 
-    def store_green_items(self, run: RecordedRun) -> None:
+    def store_green_items(self, run: RunRecords) -> None:
         """Stores the keys and the records of green items; drops items that are not green."""
         if (results := self._results()) is None:
             return

@@ -117,20 +117,11 @@ class IsolatedProcess:
         self,
         setup: WorkerSetup,
         arguments: PytestArguments,
-        judged: SharedInteger,
-        ended: SharedInteger,
+        judged: SharedInteger,  # gets the number of judged cases of the running item
+        ended: SharedInteger,  # gets the time at which the item ended, in seconds since 1970
         *,
-        ahead: bool = False,
+        ahead: bool = False,  # whether to collect all items of the session before the first request
     ) -> None:
-        """Initialises the instance.
-
-        Args:
-          setup: of its worker.
-          arguments: with which it collects.
-          judged: gets the number of judged cases of the running item.
-          ended: gets the time at which the item ended, in seconds since 1970.
-          ahead: whether to collect all items of the session before the first request.
-        """
         os.chdir(arguments.folder)
         self._judged, self._ended = judged, ended
         self._setup, self._arguments = setup, arguments
@@ -158,8 +149,8 @@ class IsolatedProcess:
     def _count_case(self) -> None:
         self._judged.value += 1
 
+    # Not before the session has cleared the run's folder.
     def _redirect_output(self) -> None:
-        """Redirects standard output and error to a file; not before the session has cleared the run's folder."""
         if self._arguments.captures:
             with output_file(self._setup.folder, self._setup.shard).open("ab") as file:
                 os.dup2(file.fileno(), 1)
@@ -187,7 +178,6 @@ def _serve(*arguments: Any, **options: Any) -> Callable[[Mapping[str, Any]], Map
 
 
 def _absence(name: str, collected: ItemsByName) -> str:
-    """Returns why an item was not collected again."""
     item = ItemId.parse(name)
     if unavailable := collected.get(str(item.unavailable)):
         return f"{name} cannot run in the isolated process: {unavailable[0].backend.unavailable()}"
@@ -200,13 +190,7 @@ def _absence(name: str, collected: ItemsByName) -> str:
 
 
 def plan_differences(plan: Plan, parts: Sequence[Item], name: str) -> Iterator[str]:
-    """Yields how an item that was collected on this machine differs from the plan of its run.
-
-    Args:
-      plan: of the run.
-      parts: the item's groups.
-      name: its node id.
-    """
+    """Yields how an item that was collected on this machine differs from the plan of its run."""
     here = {
         **{key: value for key, value in jax_environment().items() if key in _SAME_ON_ALL_MACHINES},
         **jax_settings(),
@@ -237,21 +221,11 @@ class _GarbledError(Exception):
 
 
 class IsolatedWorker:
-    """Runs items in an isolated process.
-
-    Attributes:
-      is_busy: whether an item is running.
-    """
+    """Runs items in an isolated process."""
 
     def __init__(self, main: ItemWorker, arguments: PytestArguments, memory: float) -> None:
-        """Initialises the instance.
-
-        Args:
-          main: the worker of this process, which records what the isolated process cannot.
-          arguments: with which the isolated process collects the same items.
-          memory: its limit in GiB; 0 for 90 % of the memory free at its start.
-        """
-        self._main, self._arguments, self._memory = main, arguments, memory
+        self._main = main  # the worker of this process, which records what the isolated process cannot
+        self._arguments, self._memory = arguments, memory  # GiB; 0 for 90 % of the memory free at its start
         self._child: Child | None = None
         self._starts = 0  # processes so far
         self._forwarded = 0  # bytes of the process's output
@@ -317,15 +291,10 @@ class IsolatedWorker:
             if starts == _MAX_STARTS:
                 break
             request = replace(request, is_retry=True)
-        return self._abandon(request, activity)
+        failure = crash_reports.failure_from_crash(self.setup.folder, activity)
+        return crash_reports.abandon_item(self._main.writer, request.name, activity, failure)
 
     def _attempt(self, request: ItemRequest, on_case: Callable[[], None]) -> ItemResult:
-        """Runs an item once, in the current process or a new one.
-
-        Raises:
-          ChildEndedError: the process died.
-          _GarbledError: its answer cannot be read.
-        """
         child = self._child or self.start(ahead=False)
         self._judged.value = self._ended.value = 0
         self.is_busy = True
@@ -349,17 +318,15 @@ class IsolatedWorker:
             raise
         finally:
             self.is_busy = False
-            self._forward_output()
+            # pytest captures it with the item
+            output, self._forwarded = captured_output(self.setup.folder, self.setup.shard, self._forwarded)
+            print(output, end="", flush=True)
         if "uncollected" in answer:
             raise UncollectedError(answer["uncollected"])
         return ItemResult(**{**answer["result"], "families": tuple(answer["result"]["families"])})
 
+    # Gives up a process whose watchdog should have ended it.
     def _check_journal(self) -> None:
-        """Gives up a process whose watchdog should have ended it.
-
-        Raises:
-          ChildEndedError: it was ended.
-        """
         setup = self.setup
         try:
             running = (setup.folder / f"running-{setup.shard}.txt").stat()
@@ -383,17 +350,3 @@ class IsolatedWorker:
             self.stop()
             for path in crash_files(self.setup.folder, self.setup.shard):
                 path.unlink(missing_ok=True)
-
-    def _forward_output(self) -> None:
-        """Prints what the process wrote, so that pytest captures it with the item."""
-        output, self._forwarded = captured_output(self.setup.folder, self.setup.shard, self._forwarded)
-        print(output, end="", flush=True)
-
-    def _abandon(self, request: ItemRequest, activity: Activity) -> ItemResult:
-        """Returns the result of an item that is abandoned after too many crashes."""
-        failure = crash_reports.failure_from_crash(self.setup.folder, activity)
-        planned = crash_reports.planned_items(self.setup.folder, request.name)
-        crash_reports.record_crash(self._main.writer, planned, activity, failure)
-        message = f"{failure}\nIt was {activity}; the rest of the item is not run."
-        families = tuple(family for part in planned for family in part.families)
-        return ItemResult(str(failure.verdict), families, str(failure).partition("\n")[0], message)

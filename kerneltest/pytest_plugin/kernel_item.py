@@ -31,15 +31,11 @@ _XFAIL_ADVICE = (
 
 
 class FindingsError(AssertionError):
-    """An item has findings. As an assertion, it is a failed test to other tools, and not a broken one.
-
-    Attributes:
-      headline: the first finding in one line.
-    """
+    """An item has findings. As an assertion, it is a failed test to other tools, and not a broken one."""
 
     def __init__(self, headline: str, message: str) -> None:
         super().__init__(message)
-        self.headline = headline
+        self.headline = headline  # the first finding in one line
 
 
 class TimeIsUp(KeyboardInterrupt):
@@ -50,14 +46,9 @@ class TimeIsUp(KeyboardInterrupt):
 
 
 class PairingItem(pytest.Item):
-    """An item of a pairing. It has the pairing's marks, and no `xfail`.
+    """An item of a pairing. It has the pairing's marks, and no `xfail`."""
 
-    Attributes:
-      pairing: whose item it is.
-      items: the groups of families that it is about; () if the pairing cannot be tested.
-    """
-
-    items: Sequence[Item] = ()
+    items: Sequence[Item] = ()  # the groups of families that it is about; () if the pairing cannot be tested
 
     def __init__(self, *, pairing: Pairing, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -192,9 +183,8 @@ class UntestableItem(PairingItem):
         return self.path, None, self.name
 
 
+# Calls `on_alarm` in the main thread after some seconds, except while debugging. Returns what cancels that.
 def _set_alarm(seconds: float, on_alarm: Callable[[], None]) -> Callable[[], None]:
-    """Calls `on_alarm` in the main thread after some seconds, except while debugging. Returns what cancels that."""
-
     def handle(number: int, frame: FrameType | None) -> None:
         timeout: Any = sys.modules["pytest_timeout"]
         if not timeout.is_debugging():

@@ -54,13 +54,7 @@ def read_settings(config: pytest.Config) -> RunSettings:
 
 
 def resolve_path(config: pytest.Config, name: str, value: str) -> Path:
-    """Returns the path that a setting names: relative to the ini file if set there, else to where pytest was started.
-
-    Args:
-      config: of the session.
-      name: of the setting.
-      value: its value.
-    """
-    from_ini = config.getoption(f"kt_{name}") is None and config.inipath is not None
-    base = config.inipath.parent if from_ini and config.inipath is not None else config.invocation_params.dir
-    return Path(base, value)
+    """Returns the path that a setting names: relative to the ini file if set there, else to pytest's start."""
+    if config.inipath is not None and config.getoption(f"kt_{name}") is None:
+        return config.inipath.parent / value
+    return config.invocation_params.dir / value

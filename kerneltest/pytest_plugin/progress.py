@@ -20,21 +20,13 @@ _RATE_AFTER = 1.0  # seconds before a rate is shown
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of a run.
+    """The progress of a run."""
 
-    Attributes:
-      planned: number of cases by item, without items whose backend is unavailable.
-      started: time of the start, in seconds.
-      running: the running items, in order.
-      ended: the items that have ended.
-      judged: number of cases of the items that have ended.
-    """
-
-    planned: dict[str, int]
-    started: float
-    running: dict[str, None] = field(default_factory=dict)
+    planned: dict[str, int]  # number of cases by item, without items whose backend is unavailable
+    started: float  # time of the start, in seconds
+    running: dict[str, None] = field(default_factory=dict)  # the running items, in order
     ended: set[str] = field(default_factory=set)
-    judged: int = 0
+    judged: int = 0  # number of cases of the items that have ended
 
     def end(self, item: str, *, skipped: bool) -> None:
         """Counts an item as ended; removes it from the plan if it was skipped, which says nothing about speed."""
@@ -80,16 +72,10 @@ class ProgressLine:
     def __init__(
         self, reporter: Any, plan: Callable[[], Mapping[str, int]], stage: Callable[[], tuple[int, str]], output: int
     ) -> None:
-        """Initialises the instance.
-
-        Args:
-          reporter: pytest's terminal reporter.
-          plan: returns the number of cases by item; called when the first item starts.
-          stage: returns the number of judged cases of the running item, and its stage in words.
-          output: file descriptor of the terminal, which pytest does not capture.
-        """
         self._writer = reporter.config.get_terminal_writer()
-        self._plan, self._stage, self._output = plan, stage, output
+        self._plan = plan  # the number of cases by item; called when the first item starts
+        self._stage = stage  # the number of judged cases of the running item, and its stage in words
+        self._output = output  # file descriptor of the terminal, which pytest does not capture
         self._progress: Progress | None = None
         self._lock = threading.RLock()
         self._hidden = 0
@@ -137,6 +123,7 @@ class ProgressLine:
             with self._lock:
                 self._draw()
 
+    @pytest.hookimpl(tryfirst=True)
     def stop(self) -> None:
         """Erases the line and shows it no more."""
         if not self._stopped.is_set():
@@ -188,21 +175,7 @@ class ProgressLine:
         with self.hide():
             return (yield)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_enter_pdb(self) -> None:
-        self.stop()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_keyboard_interrupt(self) -> None:
-        self.stop()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_internalerror(self) -> None:
-        self.stop()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        self.stop()
+    pytest_enter_pdb = pytest_keyboard_interrupt = pytest_internalerror = pytest_sessionfinish = stop
 
     def pytest_unconfigure(self) -> None:
         self.stop()

@@ -13,11 +13,7 @@ _TIMEOUT = 10.0  # seconds, for git
 
 
 def identify_project(root: Path) -> Project:
-    """Returns the name in pyproject.toml, or else the folder's, and the commit that git has checked out.
-
-    Args:
-      root: the folder of pytest's configuration.
-    """
+    """Returns the name in pyproject.toml, or else the folder's, and the commit that git has checked out."""
     return Project(_declared_name(root / "pyproject.toml") or root.resolve().name, _commit(root))
 
 
@@ -35,8 +31,8 @@ def _commit(root: Path) -> str:
     return f"{revision[:12]} with uncommitted changes" if is_changed else revision[:12]
 
 
+# Returns what git prints; "" if there is no git, no repository or no commit.
 def _git(root: Path, *arguments: str) -> str:
-    """Returns what git prints; "" if there is no git, no repository or no commit."""
     command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
     try:
         done = run_tool(command, _TIMEOUT)

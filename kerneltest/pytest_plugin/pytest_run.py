@@ -20,15 +20,10 @@ from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
 
 @dataclass(frozen=True, slots=True)
 class XdistRole:
-    """The role of this process under pytest-xdist.
+    """The role of this process under pytest-xdist."""
 
-    Attributes:
-      worker_input: what the controller sent this worker; None in any other process.
-      is_controller: whether this process hands items to workers.
-    """
-
-    worker_input: Mapping[str, object] | None
-    is_controller: bool
+    worker_input: Mapping[str, object] | None  # what the controller sent this worker; None in any other process
+    is_controller: bool  # whether this process hands items to workers
 
     @classmethod
     def of(cls, config: pytest.Config) -> XdistRole:
@@ -49,29 +44,17 @@ class XdistRole:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PytestRun:
-    """One pytest session. Each part owns the state of one concern.
-
-    Attributes:
-      config: pytest's.
-      settings: of the run.
-      role: of this process under pytest-xdist.
-      folder: of the run.
-      plan: in that folder.
-      collection: the pairings that were collected, and what is selected of them.
-      dispatcher: chooses the executor of each item.
-      reporter: reports how the run ended.
-      crashes: of xdist workers.
-    """
+    """One pytest session. Each part owns the state of one concern."""
 
     config: pytest.Config
     settings: RunSettings
     role: XdistRole
     folder: RunFolder
-    plan: PlanFile
-    collection: Collection
-    dispatcher: Dispatcher
-    reporter: Reporter
-    crashes: XdistCrashes
+    plan: PlanFile  # in that folder
+    collection: Collection  # the pairings that were collected, and what is selected of them
+    dispatcher: Dispatcher  # chooses the executor of each item
+    reporter: Reporter  # reports how the run ended
+    crashes: XdistCrashes  # of xdist workers
 
     @classmethod
     def start(cls, config: pytest.Config) -> PytestRun:
@@ -113,7 +96,6 @@ RUN = pytest.StashKey[PytestRun]()
 
 
 def _claim_folder(config: pytest.Config, settings: RunSettings, role: XdistRole) -> RunFolder:
-    """Returns the run's folder; an xdist worker's is its controller's."""
     if role.worker_input is not None:
         return RunFolder(Path(str(role.worker_input["kt_folder"])), str(role.worker_input["kt_run"]))
     remove_abandoned_folders()

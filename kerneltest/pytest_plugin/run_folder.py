@@ -30,11 +30,7 @@ _LOCK = ".kerneltest.lock"  # held by the folder's process; the system releases 
 
 
 class TemporaryFolder:
-    """A folder below the system's temporary one that belongs to this process.
-
-    Attributes:
-      path: of the folder.
-    """
+    """A folder below the system's temporary one that belongs to this process."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
@@ -76,17 +72,12 @@ class FolderError(ValueError):
 
 
 class RunFolder:
-    """A folder that belongs to one run at a time.
-
-    Attributes:
-      path: of the folder.
-      run: the run's id, which its plan also holds.
-    """
+    """A folder that belongs to one run at a time."""
 
     def __init__(self, path: Path, run: str = "") -> None:
         """Uses a folder that another process has claimed, as an xdist worker does."""
         self.path = path
-        self.run = run
+        self.run = run  # the run's id, which its plan also holds
         self._lock: FileLock | None = None
         self._temporary: TemporaryFolder | None = None
 
@@ -176,20 +167,10 @@ def _describe_owner(path: Path) -> str:
 
 
 class PlanFile:
-    """The plan of a run. Until this run has one, its folder keeps what an earlier run left there.
-
-    Attributes:
-      is_written: whether this run has written its plan, here or in an xdist worker.
-    """
+    """The plan of a run. Until this run has one, its folder keeps what an earlier run left there."""
 
     def __init__(self, folder: RunFolder, resumed: Plan | None) -> None:
-        """Initialises the instance.
-
-        Args:
-          folder: of the run.
-          resumed: the plan of the run to resume; None for a new run.
-        """
-        self.is_written = False
+        self.is_written = False  # whether this run has written its plan, here or in an xdist worker
         self._folder, self._resumed = folder, resumed
 
     @classmethod

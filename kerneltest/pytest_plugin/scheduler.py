@@ -6,7 +6,6 @@ import os
 import subprocess
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,17 +23,11 @@ _MIN_QUEUE = 2  # queued items per worker; xdist starts an item only once the ne
 
 
 class ItemCost(NamedTuple):
-    """The cost of an item.
-
-    Attributes:
-      part: to which it belongs.
-      tier: of its backend.
-      cost: as `COSTS` gives it.
-    """
+    """The cost of an item."""
 
     part: Part
     tier: str
-    cost: float
+    cost: float  # as `COSTS` gives it
 
 
 class PartScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no types
@@ -136,21 +129,8 @@ _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _MAX_MEMORY = 0.9  # fraction of a GPU's memory for all workers on it
 
 
-@dataclass(frozen=True, slots=True)
-class GpuAssignment:
-    """A worker's GPU, or its share of one.
-
-    Attributes:
-      environment: variables with which the worker is started; {} without a GPU.
-      device: the GPU's name or number on this machine, by its driver; "" without a GPU.
-    """
-
-    environment: Mapping[str, str]
-    device: str = ""
-
-
-def assign_gpus(workers: int, environment: Mapping[str, str] | None = None) -> list[GpuAssignment]:
-    """Assigns a GPU to each worker, or a share of one if there are more workers than GPUs.
+def assign_gpus(workers: int, environment: Mapping[str, str] | None = None) -> list[dict[str, str]]:
+    """Returns the variables that assign a GPU to each worker, or a share of one if there are more workers than GPUs.
 
     Args:
       workers: number of workers.
@@ -158,21 +138,17 @@ def assign_gpus(workers: int, environment: Mapping[str, str] | None = None) -> l
     """
     known = os.environ if environment is None else environment
     visible = _visible(known)
-    if not visible:
-        return [GpuAssignment({})] * workers
-    assignments = []
-    for number in range(workers):
-        gpu = visible[number % len(visible)]
-        sharers = len(range(number % len(visible), workers, len(visible)))
-        variables = dict(gpu)
+    assignments: list[dict[str, str]] = [{} for _ in range(workers)]
+    for number, variables in enumerate(assignments if visible else ()):
+        variables |= visible[number % len(visible)]
         if _FRACTION not in known:
+            sharers = len(range(number % len(visible), workers, len(visible)))
             variables[_FRACTION] = f"{_MAX_MEMORY / sharers:.3f}"
-        assignments.append(GpuAssignment(variables, next(iter(gpu.values()))))
     return assignments
 
 
+# For each GPU that the caller may use: the variables that hide all others.
 def _visible(known: Mapping[str, str]) -> list[dict[str, str]]:
-    """Returns, for each GPU that the caller may use, the variables that hide all others."""
     if nvidia := _select(known.get("CUDA_VISIBLE_DEVICES"), _nvidia()):
         return [{"CUDA_VISIBLE_DEVICES": name} for name in nvidia]
     amd = _select(known.get("ROCR_VISIBLE_DEVICES"), _amd())
@@ -183,15 +159,8 @@ def _visible(known: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"ROCR_VISIBLE_DEVICES": name, "HIP_VISIBLE_DEVICES": "0"} for name in selected]
 
 
+# Like the drivers, it ignores everything after the first GPU that is not present.
 def _select(variable: str | None, present: Sequence[str]) -> list[str]:
-    """Returns the GPUs that a variable selects.
-
-    Like the drivers, it ignores everything after the first GPU that is not present.
-
-    Args:
-      variable: numbers, or names such as `GPU-1f3c`, separated by commas; None selects all.
-      present: all GPUs.
-    """
     if variable is None or not present:
         return list(present)
     names = []
@@ -204,15 +173,14 @@ def _select(variable: str | None, present: Sequence[str]) -> list[str]:
 
 
 def _nvidia() -> list[str]:
-    """Returns the numbers of NVIDIA's GPUs."""
     try:
         return [line for line in ask_nvidia_smi("index") if line.isdigit()]
     except (OSError, subprocess.SubprocessError):
         return []
 
 
+# As ROCr counts them: nodes with vector units, in order.
 def _amd() -> list[str]:
-    """Returns the numbers of AMD's GPUs as ROCr counts them: nodes with vector units, in order."""
     found = 0
     for node in sorted(_KFD.glob("*/properties"), key=lambda path: int(path.parent.name)):
         try:

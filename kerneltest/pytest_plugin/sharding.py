@@ -21,20 +21,9 @@ COSTS = {"interpret": 1.0, "lower": 4.0, "compile": 8.0, "simulate": 1.5, "devic
 
 
 class ShardPlugin:
-    """Selects the items of one shard. Tests that are not pairings belong to the first shard.
-
-    Attributes:
-      shard: the shard.
-      whole: the items of all shards.
-    """
+    """Selects the items of one shard. Tests that are not pairings belong to the first shard."""
 
     def __init__(self, shard: RunShard, seconds: Mapping[str, float]) -> None:
-        """Initialises the instance.
-
-        Args:
-          shard: to select.
-          seconds: that items took in an earlier run, by node id.
-        """
         self.shard, self._seconds = shard, seconds
         self.whole: list[KernelItem] = []
 
@@ -77,12 +66,7 @@ def _guess(item: KernelItem) -> float:
 
 
 def balance(costs: Mapping[Part, float], count: int) -> dict[Part, int]:
-    """Returns the shard of each part, from 1: the most expensive part first, to the shard with the lowest cost so far.
-
-    Args:
-      costs: of the parts, in any unit.
-      count: number of shards.
-    """
+    """Returns the shard of each part, from 1: the most expensive first, to the shard with the lowest cost so far."""
     loads = [0.0] * min(count, len(costs))  # the other shards are empty
     shard_of: dict[Part, int] = {}
     for part in sorted(costs, key=lambda part: (-costs[part], part)):
@@ -94,10 +78,6 @@ def balance(costs: Mapping[Part, float], count: int) -> dict[Part, int]:
 
 def earlier_seconds(config: pytest.Config, durations: str) -> dict[str, float]:
     """Returns the seconds that items took in an earlier run, by which shards are balanced; {} without one.
-
-    Args:
-      config: of pytest.
-      durations: the folder of that run, as it was given to `--kt-durations`.
 
     Raises:
       pytest.UsageError: the folder cannot be read.

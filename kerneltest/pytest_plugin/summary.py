@@ -21,67 +21,16 @@ if TYPE_CHECKING:
     from kerneltest.records.journal import Activity
     from kerneltest.records.run_plan import Plan
     from kerneltest.records.runs import RunRecords
-    from kerneltest.records.runs import RunRecords as RecordedRun
     from kerneltest.records.schema import Record
     from kerneltest.report.text.lines import Line
     from kerneltest.triage.suspects import Suspect
 
 
-# Brief failures: the summary reports each suspect once, and an item only names its own by their numbers.
-
-
-class BriefFailures:
-    """A pytest plugin that leaves failures out of the section FAILURES if the summary explains them.
-
-    They stay in pytest's counts and in its short summary. JUnit XML and other plugins received them in full before.
-
-    Attributes:
-      explained: ids of the reports that are left out, by the objects' identity.
-    """
-
-    def __init__(self) -> None:
-        self.explained: set[int] = set()
-        self._failed: list[Any] = []
-        self._reports: list[Any] = []
-
-    def leave_out(
-        self, reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect], *, stopped: bool = False
-    ) -> None:
-        """Leaves out the reports of items whose findings all belong to suspects that the summary shows.
-
-        Args:
-          reports: pytest's reports of failures.
-          run: the run.
-          suspects: those that the summary shows, in its order.
-          stopped: whether the session was ended before it had run everything, which the summary tells.
-        """
-        for report, numbers in _explained_reports(reports, run, suspects, stopped):
-            report.longrepr.reprcrash.message = f"suspect{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-            self.explained.add(id(report))
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, object, object]:
-        self._reports = terminalreporter.stats.get("failed", [])
-        self._failed = self._reports[:]
-        self._reports[:] = [report for report in self._failed if id(report) not in self.explained]
-        try:
-            return (yield)
-        finally:
-            self.restore()
-
-    def restore(self) -> None:
-        """Hands all failures back to pytest, whose short summary follows."""
-        self._reports[:] = self._failed
-
-
+# With the suspects' numbers within their pairing. A report says more than its suspects if its item was not run to its
+# end in a session that was, or ran out of time; if pytest's `xfail` marks the item; or if output was captured.
 def _explained_reports(
     reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect], stopped: bool
 ) -> Iterator[tuple[Any, list[int]]]:
-    """Yields the reports that suspects explain, with the suspects' numbers within their pairing.
-
-    A report says more than its suspects if its item was not run to its end in a session that was, or ran out of time;
-    if pytest's `xfail` marks the item; or if output was captured.
-    """
     findings = Counter(record.item for record in run.records if not record.verdict.is_green)
     missing = set() if stopped else set(run.reconciled.missing)
     unended = {each.item for each in run.plan.items if not missing.isdisjoint(each.cells)}
@@ -111,38 +60,23 @@ INTERRUPTED = 2
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The outcome of a run.
+    """The outcome of a run."""
 
-    Attributes:
-      complete: whether every planned cell has exactly one status and something was compared.
-      green: whether it is complete and has no findings.
-      lines: to print, without control characters.
-      run: as read from the folder; None if it cannot be read.
-      suspects: of the run.
-    """
-
-    complete: bool
-    green: bool
-    lines: tuple[Line, ...]
-    run: RecordedRun | None = None
+    complete: bool  # whether every planned cell has exactly one status and something was compared
+    green: bool  # whether it is complete and has no findings
+    lines: tuple[Line, ...]  # to print, without control characters
+    run: RunRecords | None = None  # as read from the folder; None if it cannot be read
     suspects: tuple[Suspect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """The terminal that a summary is written to.
+    """The terminal that a summary is written to."""
 
-    Attributes:
-      width: in columns; None for lines of any length.
-      verbose: pytest's verbosity.
-      stopped: whether the session was ended before it had run everything.
-      root: the folder that node ids are relative to, as seen from the folder in which pytest was started.
-    """
-
-    width: int | None = None
-    verbose: int = 0
-    stopped: bool = False
-    root: str = "."
+    width: int | None = None  # in columns; None for lines of any length
+    verbose: int = 0  # pytest's verbosity
+    stopped: bool = False  # whether the session was ended before it had run everything
+    root: str = "."  # the folder that node ids are relative to, as seen from the folder in which pytest was started
 
     def command_for(self, plan: Plan, record: Record) -> str:
         """Returns the shell command that runs the item of a finding again."""
@@ -203,33 +137,39 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
         return Summary(run.reconciled.complete, run.reconciled.green, tuple(shown), run, suspects)
 
 
-def _wants_brief(config: pytest.Config) -> bool:
-    """Returns whether failures may be shortened: not if the user asked for long ones, or for one line each."""
-    return config.option.tbstyle not in ("long", "line")
-
-
 class Reporter:
-    """Reports how the run ended.
+    """A pytest plugin that reports how the run ended.
 
-    Attributes:
-      summary: of the run; None before its end.
-      failed_tests: node ids of what failed, pairings included, in order.
-      brief_failures: leaves out failures that the summary explains.
-      console: file descriptor of standard error, duplicated before pytest captures that.
+    The summary reports each suspect once. Failures that it explains are left out of pytest's section FAILURES; they
+    stay in pytest's counts and in its short summary, and JUnit XML and other plugins have received them in full.
     """
 
     def __init__(self, folder: RunFolder, report: str) -> None:
-        """Initialises the instance.
-
-        Args:
-          folder: of the run.
-          report: the folder as the user named it, or "".
-        """
-        self.summary: Summary | None = None
-        self.failed_tests: dict[str, None] = {}
-        self.brief_failures = BriefFailures()
-        self.console = os.dup(2)
+        self.summary: Summary | None = None  # of the run; None before its end
+        self.failed_tests: dict[str, None] = {}  # node ids of what failed, pairings included, in order
+        self.console = os.dup(2)  # file descriptor of standard error, duplicated before pytest captures that
         self._folder, self._report = folder, report
+        self._explained: set[int] = set()  # ids of the reports that are left out, by the objects' identity
+        self._failed: list[Any] = []
+        self._reports: list[Any] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed_tests[report.nodeid] = None
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed_tests[report.nodeid] = None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, object, object]:
+        self._reports = terminalreporter.stats.get("failed", [])
+        self._failed = self._reports[:]
+        self._reports[:] = [report for report in self._failed if id(report) not in self._explained]
+        try:
+            return (yield)
+        finally:
+            self._reports[:] = self._failed
 
     def finish(self, session: pytest.Session) -> Summary:
         """Ends the run and returns its summary. pytest then shows only the failures that the summary does not."""
@@ -245,17 +185,18 @@ class Reporter:
             root=os.path.relpath(config.rootpath, config.invocation_params.dir),
         )
         summary = finish(self._folder.path, report=self._report, terminal=terminal, failed_tests=self.failed_tests)
-        if reporter is not None and summary.run is not None and terminal.verbose <= 0 and _wants_brief(config):
-            shown = summary.suspects[:MOST_SUSPECTS]
-            self.brief_failures.leave_out(
-                reporter.stats.get("failed", ()), summary.run, shown, stopped=terminal.stopped
-            )
+        may_shorten = terminal.verbose <= 0 and config.option.tbstyle not in ("long", "line")
+        if reporter is not None and summary.run is not None and may_shorten:
+            failed, shown = reporter.stats.get("failed", ()), summary.suspects[:MOST_SUSPECTS]
+            for report, numbers in _explained_reports(failed, summary.run, shown, terminal.stopped):
+                report.longrepr.reprcrash.message = f"suspect{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+                self._explained.add(id(report))
         self.summary = summary
         return summary
 
     def write_summary(self, terminalreporter: Any) -> None:
         """Writes the summary in a section of its own; a quiet session only gets a section if there is a finding."""
-        self.brief_failures.restore()
+        self._reports[:] = self._failed  # all failures, for pytest's short summary, which follows
         if self.summary is None:
             return
         if terminalreporter.config.option.verbose >= 0 or not self.summary.green:
@@ -279,26 +220,3 @@ class Reporter:
     def close(self) -> None:
         """Closes the console."""
         os.close(self.console)
-
-
-# The tests of a session that failed, so that merging its shards knows of those that are no pairings.
-
-
-class FailedTests:
-    """Notes each test and each file that failed."""
-
-    def __init__(self, names: dict[str, None]) -> None:
-        """Initialises the instance.
-
-        Args:
-          names: receives the node ids, pairings included.
-        """
-        self._names = names
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self._names[report.nodeid] = None
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self._names[report.nodeid] = None

@@ -22,14 +22,8 @@ class SuspectTracker:
     """The records of the current pairing, and the suspects that follow from them."""
 
     def __init__(self, folder: Path, seconds: float, published_folder: Path | None = None) -> None:
-        """Initialises the instance.
-
-        Args:
-          folder: of the run.
-          seconds: to search for the smallest case of each suspect; 0 for no search.
-          published_folder: the run's folder in paths that files of the run hold; None if that is `folder`.
-        """
-        self._folder, self._seconds, self._published_folder = folder, seconds, published_folder
+        self._folder, self._published_folder = folder, published_folder
+        self._seconds = seconds  # to search for the smallest case of each suspect; 0 for no search
         self._records: list[Record] = []
         self._smallest: list[Reproducer] = []
 
@@ -45,14 +39,7 @@ class SuspectTracker:
     def investigate(
         self, parts: Sequence[Item], cache: Cache, writer: RecordWriter, *, searches: bool = True
     ) -> tuple[Suspect, ...]:
-        """Returns the suspects of an item, with their smallest cases once this process has searched for them.
-
-        Args:
-          parts: the item's groups.
-          cache: what its cases share.
-          writer: of this process's records.
-          searches: whether to search for the smallest cases.
-        """
+        """Returns the suspects of an item, with their smallest cases once this process has searched for them."""
         pairing = parts[0].pairing
         blocks = {parts[0].pairing_id: {name: dim.block for name, dim in pairing.dims.items() if dim.block}}
         from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS
@@ -66,8 +53,8 @@ class SuspectTracker:
         known = find_suspects(self._records, blocks, self._smallest)
         return tuple(each for each in known if any(record.item == parts[0].name for record in each.findings))
 
+    # Returns whether this process, and no other one of the run, searches for the smallest case of a suspect.
     def _claim(self, suspect: Suspect) -> bool:
-        """Returns whether this process, and no other one of the run, searches for the smallest case of a suspect."""
         try:
             open_inside(self._folder, f"suspect-{suspect.id}.claim", "xb").close()
         except FileExistsError:

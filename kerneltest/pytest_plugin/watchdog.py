@@ -33,14 +33,6 @@ class Watchdog:
     def __init__(
         self, journal: Journal, seconds: float, log: CrashLog, before_exit: Callable[[Activity, Failure], None]
     ) -> None:
-        """Initialises the instance.
-
-        Args:
-          journal: of this process.
-          seconds: that a phase may last.
-          log: of this process.
-          before_exit: called before the process ends.
-        """
         self.journal, self.seconds = journal, seconds
         self._log, self._before_exit = log, before_exit
         self._stopped = threading.Event()
@@ -68,8 +60,8 @@ class Watchdog:
     def _set_timer(self) -> None:
         faulthandler.dump_traceback_later(self.seconds + 2 * GRACE, exit=True, file=self._log.stacks)
 
+    # Sets the timer anew if it is armed, also where pytest has cancelled it, as it does when a test fails.
     def _postpone(self) -> None:
-        """Sets the timer anew if it is armed, also where pytest has cancelled it, as it does when a test fails."""
         with self._arming:
             if self._armed:
                 self._set_timer()
@@ -102,7 +94,6 @@ class Watchdog:
                 self._end_process(activity)
 
     def _raise_hang(self, activity: Activity) -> None:
-        """Raises a hang into the thread that runs the case."""
         reason = self._reason(activity)
 
         class Hang(Failure):

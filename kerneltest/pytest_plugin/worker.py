@@ -34,57 +34,6 @@ from kerneltest.reproduce.script_writer import save_reproduction
 from kerneltest.trace.tracing import without_debugging
 from kerneltest.triage.suspects import Suspect
 
-# The result of an item, from its records, its findings and their suspects.
-
-
-def item_result(
-    setup: WorkerSetup,
-    item: Item,
-    request: ItemRequest,
-    records: Sequence[Record],
-    findings: Sequence[Record],
-    suspects: Sequence[Suspect],
-) -> ItemResult:
-    """Returns the result of an item.
-
-    Args:
-      setup: of the worker that ran it.
-      item: one of its groups.
-      request: of the item.
-      records: of all its cases.
-      findings: those of them that are not green.
-      suspects: of the findings.
-    """
-    verdicts = [record.verdict for record in records]
-    passed = any(verdict in (Verdict.PASS, Verdict.XFAIL) for verdict in verdicts)
-    result = ItemResult(
-        str(Verdict.PASS if passed else Verdict.UNAVAILABLE), tuple(dict.fromkeys(record.family for record in records))
-    )
-    if findings:
-        line, message = describe_findings(setup, item, findings, suspects, request)
-        return replace(
-            result, verdict=str(worst(record.verdict for record in findings)), headline=line, message=message
-        )
-    reason = next((record.message for record in reversed(records) if record.verdict is Verdict.UNAVAILABLE), "")
-    if passed or not reason:
-        return result
-    backend = item.backend
-    lacking = backend.unavailable() and not isinstance(backend, UnavailableBackend)
-    if backend.id in setup.named_backends and lacking:
-        message = escape_surrogates(f"{backend.id} was requested and is unavailable: {reason}")
-        return replace(result, headline=message, message=message)
-    return replace(result, skipped=True, message=escape_surrogates(f"{backend.id} unavailable: {reason}"))
-
-
-def describe_findings(
-    setup: WorkerSetup, item: Item, findings: Sequence[Record], suspects: Sequence[Suspect], request: ItemRequest
-) -> tuple[str, str]:
-    """Returns the findings of an item in one line, and in full. Arguments are those of `item_result`."""
-    report, shows_cases = setup.settings.report, setup.shows_cases
-    lines = format_failure(item, findings, suspects, setup.root, report, request.command, cases=shows_cases)
-    return headline(findings, suspects), "\n".join(lines)
-
-
 # Reuse by a worker: of items that were green under the same key, and of the records of a run that it resumes.
 
 
@@ -96,12 +45,7 @@ class ItemReuse:
         self._keys = KeyWriter(setup.folder, setup.shard)
 
     def find_key(self, parts: Sequence[Item], cache: Cache) -> str:
-        """Returns the key of an item; "" if its verdicts must not be reused, or if no run can.
-
-        Args:
-          parts: the item's groups.
-          cache: that the item runs with.
-        """
+        """Returns the key of an item; "" if its verdicts must not be reused, or if no run can."""
         if not self._setup.writes_keys:
             return ""
         try:
@@ -145,8 +89,6 @@ class ItemWorker:
     """Runs items in this process.
 
     Attributes:
-      setup: of the worker.
-      cache: what items share.
       judged_cases: number of judged cases of the running item.
       is_shrinking: whether it is searching for the smallest case of a finding.
     """
@@ -158,16 +100,8 @@ class ItemWorker:
         console: CrashLog | None = None,
         on_finding: Callable[[str, str], None] = lambda item, finding: None,
     ) -> None:
-        """Initialises the instance.
-
-        Args:
-          setup: of the worker.
-          before_exit: called before the watchdog ends this process.
-          console: log in which to report why this process died; None if a supervisor reads a file instead and starts a
-            replacement.
-          on_finding: called with an item and its first finding in a line, as soon as that is judged.
-        """
-        self.setup, self._on_finding = setup, on_finding
+        self.setup = setup
+        self._on_finding = on_finding  # called with an item and its first finding in a line, as soon as that is judged
         state = ProcessState(journal=Journal(setup.folder, setup.shard), planned=setup.planned)
         self.cache = Cache(process=state)
         self.judged_cases, self.is_shrinking = 0, False
@@ -175,7 +109,8 @@ class ItemWorker:
         self._kinds: set[tuple[Verdict, str]] = set()  # of the findings of the running item
         self._writer: RecordWriter | None = None
         self._reuse = ItemReuse(setup)
-        self._console, self._before_exit = console, before_exit
+        self._before_exit = before_exit  # called before the watchdog ends this process
+        self._console = console  # None if a supervisor reads a file instead, and starts a replacement
         self._log: CrashLog | None = None
         self._watchdog: Watchdog | None = None
 
@@ -229,8 +164,8 @@ class ItemWorker:
             self._watchdog.start()
         return log
 
+    # Reports the case that called `os._exit`, which never has the status of a success.
     def _report_exit(self, status: int) -> int:
-        """Reports the case that called `os._exit`, which never has the status of a success."""
         assert self._log is not None
         if (activity := self.cache.process.journal.activity) is None:
             return status
@@ -250,13 +185,7 @@ class ItemWorker:
     def run(
         self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
     ) -> ItemResult:
-        """Runs all groups of an item and records each case as it ends.
-
-        Args:
-          parts: the item's groups.
-          request: which item, and how.
-          on_case: called after each case, before that is recorded.
-        """
+        """Runs all groups of an item and records each case as it ends."""
         with self.supervise(), self.jax_settings():
             result = self._run(parts, request, on_case)
         self.cache.process.journal.write_timings()
@@ -300,9 +229,51 @@ class ItemWorker:
             backend = parts[0].backend
             if backend.tier is Tier.DEVICE and not device_responds(backend.id):
                 process.device_lost = "since the search for the smallest case of a finding"
-        self._record_internal(parts[0], findings)
-        result = item_result(self.setup, parts[0], request, records, findings, suspects)
+        for failure in process.take_internal_failures():  # of kerneltest itself, since the last outcome
+            record = parts[0].record(failure.verdict, failure.detail, family=ANY)
+            self.writer.write(record)
+            self._add(record, findings)
+        result = self._result(parts[0], request, records, findings, suspects)
         return replace(result, device_lost=bool(process.device_lost))
+
+    def _result(
+        self,
+        item: Item,
+        request: ItemRequest,
+        records: Sequence[Record],
+        findings: Sequence[Record],
+        suspects: Sequence[Suspect],
+    ) -> ItemResult:
+        passed = any(record.verdict in (Verdict.PASS, Verdict.XFAIL) for record in records)
+        result = ItemResult(
+            str(Verdict.PASS if passed else Verdict.UNAVAILABLE),
+            tuple(dict.fromkeys(record.family for record in records)),
+        )
+        if findings:
+            verdict, message = (
+                worst(record.verdict for record in findings),
+                self._describe(item, findings, suspects, request),
+            )
+            return replace(result, verdict=str(verdict), headline=headline(findings, suspects), message=message)
+        reason = next((record.message for record in reversed(records) if record.verdict is Verdict.UNAVAILABLE), "")
+        if passed or not reason:
+            return result
+        backend = item.backend
+        lacking = backend.unavailable() and not isinstance(backend, UnavailableBackend)
+        if backend.id in self.setup.named_backends and lacking:
+            message = escape_surrogates(f"{backend.id} was requested and is unavailable: {reason}")
+            return replace(result, headline=message, message=message)
+        return replace(result, skipped=True, message=escape_surrogates(f"{backend.id} unavailable: {reason}"))
+
+    def _describe(
+        self, item: Item, findings: Sequence[Record], suspects: Sequence[Suspect], request: ItemRequest
+    ) -> str:
+        setup = self.setup
+        return "\n".join(
+            format_failure(
+                item, findings, suspects, setup.root, setup.settings.report, request.command, cases=setup.shows_cases
+            )
+        )
 
     def timed_out(self, parts: Sequence[Item], request: ItemRequest, reason: str, advice: Sequence[str]) -> ItemResult:
         """Returns the result of an item that ran out of time, which is not a finding. Its records stay.
@@ -316,19 +287,12 @@ class ItemWorker:
         findings = [record for record in records if not record.verdict.is_green]
         planned = sum(sum(part.families().values()) for part in parts)
         line = reason.format(f"{sum(bool(record.case) for record in records)} of {planned} cases judged")
-        details = [describe_findings(self.setup, parts[0], findings, (), request)[1]] if findings else []
+        details = [self._describe(parts[0], findings, (), request)] if findings else []
         families = tuple(dict.fromkeys(record.family for record in findings))
         return ItemResult(str(Gap.MISSING), families, line, "\n".join([f"{line}.", *advice, *details]))
 
-    def _record_internal(self, part: Item, findings: list[Record]) -> None:
-        """Records what kerneltest itself raised since the last outcome."""
-        for failure in self.cache.process.take_internal_failures():
-            record = part.record(failure.verdict, failure.detail, family=ANY)
-            self.writer.write(record)
-            self._add(record, findings)
-
+    # Writes the record of a case, with its inputs if it is the first finding of its kind or one of a few.
     def _write(self, part: Item, outcome: Outcome, findings: Sequence[Record]) -> Record:
-        """Writes the record of a case, with its inputs if it is the first finding of its kind or one of a few."""
         record = outcome.record
         guard = Guard(self.cache.process.internal_failures)
         is_known_kind = (record.verdict, record.family) in self._kinds
@@ -346,14 +310,13 @@ class ItemWorker:
         return record
 
     def _add(self, record: Record, findings: list[Record]) -> None:
-        """Adds a record of the running item, and to `findings` if it is not green."""
         self._suspects.add(record)
         if not record.verdict.is_green:
             findings.append(record)
             self._kinds.add((record.verdict, record.family))
 
+    # Ends this process, or stops using the device, if a case has poisoned the device's context.
     def _check_device(self, record: Record) -> None:
-        """Ends this process, or stops using the device, if a case has poisoned the device's context."""
         if device_is_lost(record):
             process = self.cache.process
             process.device_lost = f"since case {record.case}: {record.message.partition(chr(10))[0]}"
@@ -361,7 +324,6 @@ class ItemWorker:
                 process.abort("a device error poisoned its context")
 
     def _abort(self, cause: str) -> None:
-        """Ends this process, so that its supervisor replaces it."""
         if self._log is not None:
             self._log.write(CrashReason(cause), self.cache.process.journal.activity)
             exit_guard.leave(1)

@@ -21,13 +21,7 @@ class XdistCrashes:
         self._properties: dict[str, list[tuple[str, object]]] = {}  # by item
 
     def handle(self, item: str, report: Any, scheduler: Any) -> None:
-        """Records why a worker died and reschedules the item; ignores tests that are not kerneltest's.
-
-        Args:
-          item: the node id of the item that the worker was running.
-          report: of the item, as xdist made it; marked as a rerun if another worker continues.
-          scheduler: xdist's.
-        """
+        """Records why a worker died and reschedules the item; ignores tests that are not kerneltest's."""
         from kerneltest.pytest_plugin import crash_reports
         from kerneltest.records.journal import Activity, read_orphaned
         from kerneltest.report.text.lines import lines_for_terminal
@@ -59,7 +53,6 @@ class XdistCrashes:
 
 
 def _reschedule(scheduler: Any, item: str) -> bool:
-    """Returns whether xdist will run an item again; some of its schedulers cannot."""
     try:
         scheduler.mark_test_pending(item)
     except NotImplementedError:

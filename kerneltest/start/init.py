@@ -100,12 +100,7 @@ _FEW = (1, 2, 5)
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
-    # Values need not be hashable.
-    found: list[Any] = []
-    for value in values:
-        if value not in found:
-            found.append(value)
-    return found
+    return [value for number, value in enumerate(values) if value not in values[:number]]  # they may not be hashable
 
 
 def _lengths(probe: Probe, example: Example) -> Lengths:

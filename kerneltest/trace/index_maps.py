@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
-from kerneltest.trace.batched_interpreter.memory_rules import OperandLeaf, operand_leaves
+from kerneltest.trace.batched_interpreter.memory_rules import OperandLeaf, is_slice, operand_leaves
 from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Jaxpr, open_jaxpr
 from kerneltest.trace.jax_compat.source_lines import line_of, line_of_function
 from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError
@@ -124,7 +124,7 @@ def blocks_of(equation: Equation, *, copied: bool) -> list[ArrayBlock]:
 
 
 def _accessed(equations: Iterable[tuple[Equation, list[int | None]]]) -> Iterator[int]:
-    """Yields the numbers of the references that are read or written without a mask."""
+    # Yields the numbers of the references that are read or written without a mask.
     for equation, operands in equations:
         parts = access_parts(equation)
         if parts is not None and parts.mask is None and operands[0] is not None:
@@ -158,11 +158,10 @@ class _IntegerRules(RuleSet):
         return divide
 
     def _element(self, equation: Equation) -> EquationFunction:
-        """One element of an array for each row."""
         transforms = jax.tree.unflatten(equation.params["tree"], operand_leaves(equation)[1:])
         if len(transforms) != 1:
             raise UnknownError("a reference that is indexed twice, or not at all")
-        leaves = [i for i in transforms[0].indices if not (hasattr(i, "size") and hasattr(i, "start"))]
+        leaves = [i for i in transforms[0].indices if not is_slice(i)]
 
         def element(operands: Sequence[Any]) -> Sequence[Array]:
             memory = operands[0]
@@ -223,7 +222,7 @@ class IndexMappedCall:
 
     @cached_property
     def _programs(self) -> Array:
-        """The numbers of the programs to check along each axis of the grid, (axes, programs)."""
+        # The numbers of the programs to check along each axis of the grid, (axes, programs).
         counts = list(self.call.grid)
         while math.prod(counts) > _PROGRAMS:
             longest = counts.index(max(counts))
@@ -247,12 +246,11 @@ class IndexMappedCall:
         return (taken, bad) if bad.any() else None
 
     def _program(self, at: int) -> tuple[int, ...]:
-        """The number of a program that is checked along each axis of the grid, without those that vmap has added."""
+        # The number of a program that is checked along each axis of the grid, without those that vmap has added.
         vmapped = self.call.equation.params["grid_mapping"].vmapped_dims
         return tuple(int(numbers[at]) for axis, numbers in enumerate(self._programs) if axis not in vmapped)
 
     def _advice(self, block: ArrayBlock, axis: int) -> str:
-        """The change that keeps an index map inside the array along an axis."""
         allowed, result = block.ranges[axis], block.index_map.outvars[axis]
         programs = block.index_map.invars[: len(self.call.grid)]
         if not hasattr(result, "val") and result in programs and allowed.block:

@@ -87,7 +87,7 @@ def _bodies(equation: Equation, operands: tuple[Atom, ...], within: tuple[Equati
 
 
 def _body(jaxpr: Jaxpr, fixed: Sequence[Atom], within: tuple[Equation, ...]) -> JaxprBody:
-    """The body of a jaxpr whose first arguments are `fixed`. Its variables are new, since jaxprs may be shared."""
+    # The body of a jaxpr whose first arguments are `fixed`. Its variables are new, since jaxprs may be shared.
     jaxpr = open_jaxpr(jaxpr)
     arguments = tuple(new_variable(variable) for variable in jaxpr.invars[len(fixed) :])
     steps: list[JaxprStep] = []
@@ -98,7 +98,6 @@ def _body(jaxpr: Jaxpr, fixed: Sequence[Atom], within: tuple[Equation, ...]) -> 
 def _inline(
     jaxpr: Jaxpr, arguments: Sequence[Atom], within: tuple[Equation, ...], steps: list[JaxprStep]
 ) -> tuple[Atom, ...]:
-    """Appends the steps of a jaxpr that is called with `arguments`, and returns its results."""
     environment: dict[Var, Atom] = dict(zip(jaxpr.invars, arguments, strict=True))
 
     def read(value: Atom) -> Atom:

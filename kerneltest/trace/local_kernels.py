@@ -113,7 +113,6 @@ def localize(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def _run_on_mesh(equation: Equation, arrays: Sequence[JaxArray]) -> list[JaxArray]:
-    """Runs a `jax.shard_map`: cuts its inputs, runs every device's part, and joins the outputs."""
     params = equation.params
     manual = params["newly_manual_axes"]
     mesh = {axis: size for axis, size in params["mesh"].shape.items() if axis in manual}
@@ -127,7 +126,6 @@ def _run_on_mesh(equation: Equation, arrays: Sequence[JaxArray]) -> list[JaxArra
 
 
 def _axes(spec: Any, rank: int) -> list[tuple[str, ...]]:
-    """The axes of the mesh along which each dimension of an array is cut."""
     entries = [() if each is None else each if isinstance(each, tuple) else (each,) for each in spec]
     return entries + [()] * (rank - len(entries))
 
@@ -140,7 +138,6 @@ def _position(axes: Sequence[str], mesh: Mapping[str, int], device: Mapping[str,
 
 
 def _part(array: JaxArray, spec: Any, mesh: Mapping[str, int], device: Mapping[str, int]) -> JaxArray:
-    """Returns a device's part of an array."""
     starts, ends = [], []
     for axes, length in zip(_axes(spec, array.ndim), array.shape, strict=True):
         size = length // math.prod(mesh[axis] for axis in axes)
@@ -152,7 +149,6 @@ def _part(array: JaxArray, spec: Any, mesh: Mapping[str, int], device: Mapping[s
 def _join(
     parts: Sequence[JaxArray], spec: Any, mesh: Mapping[str, int], devices: Sequence[Mapping[str, int]]
 ) -> JaxArray:
-    """Joins the parts of the devices to the whole array."""
     cuts = _axes(spec, parts[0].ndim)
     by_place = {tuple(_position(axes, mesh, d) for axes in cuts): part for part, d in zip(parts, devices, strict=True)}
 
@@ -185,7 +181,6 @@ class _DeviceRules(RuleSet):
         return [value] * self._count
 
     def _alone(self, jaxpr: Jaxpr, equations: list[Equation]) -> Step:
-        """Equations that every device runs alone: one jaxpr, which all of them share."""
         operands, results = _operands(equations), _results(equations, jaxpr)
         part = jaxpr.replace(
             constvars=[], invars=operands, outvars=results, eqns=equations, effects=without_effects(equations),
@@ -236,7 +231,7 @@ class _DeviceRules(RuleSet):
         return evaluate
 
     def _collect(self, equation: Equation, values: Sequence[DeviceValues]) -> list[DeviceValues]:
-        """Runs a collective under `jax.vmap`: the devices that exchange values are the rows of an axis with a name."""
+        # Runs a collective under `jax.vmap`: the devices that exchange values are the rows of an axis with a name.
         name, params = primitive_name(equation), dict(equation.params)
         key = "axes" if "axes" in params else "axis_name"
         along = params[key] if isinstance(params[key], tuple) else (params[key],)
@@ -271,7 +266,7 @@ def _runs_alone(equation: Equation) -> bool:
 
 
 def _permute(x: JaxArray, permutation: Sequence[tuple[int, int]]) -> JaxArray:
-    """Returns the value of the device that sends to this one; zeros if none does, which `jax.vmap` does not support."""
+    # Returns the value of the device that sends to this one; zeros if none does, which `jax.vmap` does not support.
     every = jax.lax.all_gather(x, _ROWS)
     senders = {to: sender for sender, to in permutation}
     sender = jnp.array([senders.get(row, -1) for row in range(len(every))])[jax.lax.axis_index(_ROWS)]
@@ -279,14 +274,12 @@ def _permute(x: JaxArray, permutation: Sequence[tuple[int, int]]) -> JaxArray:
 
 
 def _operands(equations: Sequence[Equation]) -> list[Var]:
-    """The variables that some equations read and do not define, in order."""
     defined = {v for equation in equations for v in equation.outvars}
     read = (v for equation in equations for v in equation.invars if not hasattr(v, "val"))
     return list(dict.fromkeys(v for v in read if v not in defined))
 
 
 def _results(equations: Sequence[Equation], jaxpr: Jaxpr) -> list[Var]:
-    """The variables that some equations of a jaxpr define."""
     inside = set(map(id, equations))
     read = {v for e in jaxpr.eqns if id(e) not in inside for v in e.invars if not hasattr(v, "val")}
     read |= {v for v in jaxpr.outvars if not hasattr(v, "val")}

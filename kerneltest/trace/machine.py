@@ -23,11 +23,7 @@ class UnknownError(Exception):
 
 
 class BatchedRef:
-    """The memory that a reference refers to.
-
-    Attributes:
-      array: its content, (rows, *shape).
-    """
+    """The memory that a reference refers to, (rows, *shape)."""
 
     __slots__ = ("array",)
 
@@ -119,11 +115,7 @@ def unwritten_memory(shape: Sequence[int], dtype: DType) -> Array:
 
 
 def scoped_memory(rules: RuleSet, aval: AbstractValue) -> Callable[[int], BatchedRef]:
-    """The function from a number of rows to unwritten memory of a type. The memory of a semaphore is never read.
-
-    Raises:
-      UnknownError: NumPy does not have its dtype.
-    """
+    """The function from a number of rows to unwritten memory of a type. The memory of a semaphore is never read."""
     shape = tuple(aval.shape)
     extended = jnp.issubdtype(aval.dtype, dtypes.extended)
     if extended and not jnp.issubdtype(aval.dtype, dtypes.prng_key):
@@ -153,11 +145,7 @@ def run_by_group(
 ) -> Sequence[Array]:
     """Runs each group of rows that share a key by itself, and joins the results.
 
-    Args:
-      machine: runs them.
-      keys: (rows,).
-      values: the inputs; what a group writes to their memory is written back.
-      run: from a key and the group's values to the group's results.
+    What a group writes to the memory among the values is written back.
 
     Raises:
       UnknownError: rows of different groups share memory, or are to stay in step.
@@ -196,11 +184,9 @@ class Machine:
     """Evaluates jaxprs by a rule set.
 
     Args:
-      rules: the rule set.
       substitutions: variables that take the value of another one, which is defined before them.
 
     Attributes:
-      rules: the rule set.
       program: the current program's number along each axis of the grid, (1,) each, while a Pallas call runs.
       grid: the number of programs along each axis.
     """
@@ -214,10 +200,9 @@ class Machine:
         self._compiled: dict[int, tuple[Jaxpr, CompiledJaxpr]] = {}
 
     def compile(self, jaxpr: Jaxpr, *, consts_as_arguments: bool = False) -> "CompiledJaxpr":
-        """Prepares a jaxpr for evaluation.
+        """Prepares a jaxpr, open or closed, for evaluation.
 
         Args:
-          jaxpr: open or closed.
           consts_as_arguments: whether it is called with its constants as its first arguments.
 
         Raises:

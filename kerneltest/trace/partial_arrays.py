@@ -55,7 +55,6 @@ def require_defined(outputs: Sequence[PartialArray]) -> tuple[Array, ...]:
 
 
 def _failure(array: str, codes: Array, sources: Sequence[UndefinedSource]) -> Failure:
-    """The failure of an array with undefined elements."""
     first = format_element(codes.shape, int(np.flatnonzero(codes)[0]))
     unwritten = int(codes.max()) == UNWRITTEN
     count = int(np.count_nonzero(codes))
@@ -76,11 +75,7 @@ RunCall = Callable[[Equation, list[PartialArray]], list[PartialArray]]
 
 
 class PartialRules(RuleSet):
-    """Arrays with undefined elements, without rows. A function runs the Pallas calls, NumPy or JAX everything else.
-
-    Args:
-      run_call: runs one call, from its equation and its operands.
-    """
+    """Arrays with undefined elements, without rows. A function runs the Pallas calls, NumPy or JAX everything else."""
 
     def __init__(self, run_call: RunCall) -> None:
         super().__init__()
@@ -92,18 +87,17 @@ class PartialRules(RuleSet):
             return lambda operands: self._run_call(equation, list(operands))
         if kind is Kind.EMPTY:
             return lambda operands: _empty(equation)
-        has_calls = _has_calls(equation)
-        bind = None if has_calls else functools.partial(_track, equation)
-        enters_large = has_calls if kind is Kind.BRANCH else kind is Kind.CALL
-
-        @functools.cache
-        def enter() -> EquationFunction:
-            return control_rule(machine, equation)
+        inner = control_rule(machine, equation) if _has_calls(equation) else None
+        substitutions = (
+            machine.substitutions
+        )  # without the machine, which would be in a reference circle with all calls
 
         def evaluate(operands: Sequence[PartialArray]) -> Sequence[PartialArray]:
-            if any(isinstance(operand.values, VirtualArray) for operand in operands):
-                return enter()(operands) if enters_large else _large(equation, operands)
-            return enter()(operands) if bind is None else bind(operands)
+            if not any(isinstance(operand.values, VirtualArray) for operand in operands):
+                return inner(operands) if inner is not None else _track(equation, operands)
+            if kind is Kind.CALL:
+                return control_rule(Machine(self, substitutions), equation)(operands)
+            return inner(operands) if inner is not None and kind is Kind.BRANCH else _large(equation, operands)
 
         return evaluate
 
@@ -133,7 +127,6 @@ class PartialKernel:
     """A kernel whose Pallas calls are run by a function.
 
     Args:
-      traced: the kernel.
       run_call: runs one call, from its equation and its operands.
       substitutions: variables that take the value of another variable, one that is evaluated before them.
     """
@@ -153,7 +146,7 @@ class PartialKernel:
 
 @functools.lru_cache(maxsize=4096)  # kernels with other substitutions have the same equations
 def _has_calls(equation: Equation) -> bool:
-    """Returns whether equations nested in it need this rule set: Pallas calls, and arrays that are not filled."""
+    # Returns whether equations nested in it need this rule set: Pallas calls, and arrays that are not filled.
     nested = (e for jaxpr in inner_jaxprs(equation) for e, _ in iter_equations(jaxpr))
     return any(kind_of(e) in (Kind.KERNEL, Kind.EMPTY) for e in nested)
 
@@ -167,18 +160,13 @@ def _empty(equation: Equation) -> list[PartialArray]:
 
 
 def _check_size(equation: Equation) -> None:
-    """Raises an `unavailable` Failure if an operation of JAX's own makes an array that does not fit in memory."""
+    # Raises an `unavailable` Failure if an operation of JAX's own makes an array that does not fit in memory.
     if sum(math.prod(getattr(v.aval, "shape", ())) for v in equation.outvars) > _MOST:
         reason = f"{primitive_name(equation)}, outside of the Pallas calls, makes an array that is too large for memory"
         raise Failure(Verdict.UNAVAILABLE, f"{reason} ({line_of(equation.source_info)})")
 
 
 def _large(equation: Equation, operands: Sequence[PartialArray]) -> list[PartialArray]:
-    """Evaluates an operation of JAX's own on arrays that do not fit in memory.
-
-    Raises:
-      Failure: `unavailable`, for an operation that computes.
-    """
     result, name = equation.outvars[0], primitive_name(equation)
     if name == "optimization_barrier":
         return list(operands)
@@ -206,7 +194,7 @@ class _NumpyRules(RuleSet):
 
 @functools.lru_cache(maxsize=4096)
 def _in_numpy(equation: Equation) -> EquationFunction | None:
-    """The function that evaluates an equation without a Pallas call in it; None if it is not supported."""
+    # The function that evaluates an equation without a Pallas call in it; None if it is not supported.
     if any(hasattr(v.aval, "inner_aval") for v in (*equation.invars, *equation.outvars)):
         return None
     try:
@@ -216,7 +204,7 @@ def _in_numpy(equation: Equation) -> EquationFunction | None:
 
 
 def _bind(equation: Equation, values: Sequence[JaxArray]) -> list[JaxArray]:
-    """Evaluates an operation of JAX's own in NumPy, or by JAX if the rule does not cover it."""
+    # Evaluates an operation of JAX's own in NumPy, or by JAX if the rule does not cover it.
     if (function := _in_numpy(equation)) is not None:
         try:
             with np.errstate(all="ignore"):
@@ -241,10 +229,8 @@ def _bind(equation: Equation, values: Sequence[JaxArray]) -> list[JaxArray]:
 
 
 def _track(equation: Equation, operands: Sequence[PartialArray]) -> list[PartialArray]:
-    """Evaluates an operation of JAX's own.
-
-    An element of a result is undefined if it changes with the values that the undefined operand elements are given.
-    """
+    # Evaluates an operation of JAX's own. An element of a result is undefined if it changes with the values that the
+    # undefined operand elements are given.
     _check_size(equation)
     results = _bind(equation, [operand.values for operand in operands])
     tainted = [operand for operand in operands if operand.undefined is not None]
@@ -271,7 +257,7 @@ def _track(equation: Equation, operands: Sequence[PartialArray]) -> list[Partial
 
 
 def _fill_undefined(array: PartialArray, byte: int) -> JaxArray:
-    """The array's values, every undefined element made of one repeated byte."""
+    # The array's values, every undefined element made of one repeated byte.
     if array.undefined is None:
         return array.values
     values = np.array(array.values)
@@ -285,12 +271,9 @@ def _fill_undefined(array: PartialArray, byte: int) -> JaxArray:
 
 @dataclass(frozen=True, slots=True)
 class KernelValue:
-    """A value of the function around the Pallas calls.
+    """A value of the function around the Pallas calls, and the equation that computes it; None for an argument.
 
-    Attributes:
-      variable: the variable in its jaxpr.
-      equation: the equation that computes it; None for an argument.
-      candidates: indices in the list of all values: those of the same shape and dtype that are computed before it.
+    `candidates` are the indices, in the list of all values, of those of the same type that are computed before it.
     """
 
     variable: Var

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from kerneltest.numerics import device_operations
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, OpenJaxpr, open_jaxpr
 
 
@@ -71,8 +72,7 @@ class Primitive:
     Attributes:
       name: JAX's name.
       kind: what it does.
-      numpy: the NumPy function that gives the same on floats, or on integers if it takes no floats. For a reduction
-        or scan, the one that takes `axis`.
+      numpy: the function in NumPy, in the dtype of its operands. For a reduction or scan, the one that takes `axis`.
       exact: whether results on small integers, held in floats, are exact in any order of evaluation.
       ulps: the function in `Precision.ulps` that bounds its error; "" if it rounds once; None if it does not round.
       never_exact: whether no result is representable but that of 0, though float64 rounds some to 1 or -1.
@@ -199,20 +199,23 @@ def _table() -> Iterator[Primitive]:
     yield from _exact("sign", np.sign, mistaken_for="x")
     yield from _exact("max", np.maximum, extreme=True, mistaken_for="min")
     yield from _exact("min", np.minimum, extreme=True, mistaken_for="max")
-    yield from _exact("clamp", None, mistaken_for="x")
+    yield from _exact("clamp", device_operations.clamp, mistaken_for="x")
     yield from _exact("floor", np.floor, mistaken_for="ceil round")
     yield from _exact("ceil", np.ceil, mistaken_for="floor round")
     yield from _exact("round", None, mistaken_for="floor")
-    yield from _exact("rem", np.fmod, ulps="")
+    yield from _exact("rem", device_operations.remainder, ulps="")
     yield from _exact("_copysign", np.copysign)
     yield from _exact("nextafter", np.nextafter, exact=False)
     yield from _exact("and", np.bitwise_and, lax="bitwise_and", sign="&", mistaken_for="or")
     yield from _exact("or", np.bitwise_or, lax="bitwise_or", sign="|", mistaken_for="and")
     yield from _exact("xor", np.bitwise_xor, lax="bitwise_xor", sign="^")
     yield from _exact("not", np.invert, lax="bitwise_not", mistaken_for="x")
-    yield from _exact("shift_left", np.left_shift)
-    yield from _exact("shift_right_arithmetic", np.right_shift)
-    yield from _exact("shift_right_logical population_count clz mulhi", None)
+    yield from _exact("shift_left", device_operations.shift_left)
+    yield from _exact("shift_right_arithmetic", device_operations.shift_right_arithmetic)
+    yield from _exact("shift_right_logical", device_operations.shift_right_logical)
+    yield from _exact("population_count", device_operations.count_ones)
+    yield from _exact("clz", device_operations.leading_zeros)
+    yield from _exact("mulhi", None)
     yield from _exact("is_finite", np.isfinite, mistaken_for="true")
     yield from _rows(Kind.COMPARISON, "lt", numpy=np.less, exact=True, sign="<", mistaken_for="le ge gt")
     yield from _rows(Kind.COMPARISON, "le", numpy=np.less_equal, exact=True, sign="<=", mistaken_for="lt gt ge")
@@ -221,8 +224,8 @@ def _table() -> Iterator[Primitive]:
     yield from _rows(Kind.COMPARISON, "eq", numpy=np.equal, exact=True, sign="==", mistaken_for="ne")
     yield from _rows(Kind.COMPARISON, "ne", numpy=np.not_equal, exact=True, sign="!=", mistaken_for="eq")
 
-    yield from _function("div", "divide", sign="/", mistaken_for="mul swapped")
-    yield from _function("pow", "power", mistaken_for="swapped")
+    yield from _function("div", "divide", numpy=device_operations.divide, sign="/", mistaken_for="mul swapped")
+    yield from _function("pow", "power", numpy=device_operations.power, mistaken_for="swapped")
     yield from _function("integer_pow", "", multiplies=True)
     yield from _function("reciprocal", "divide", numpy=np.reciprocal)
     yield from _function("one_minus_square", "")
@@ -233,10 +236,17 @@ def _table() -> Iterator[Primitive]:
     yield from _function("log2", "log2", mistaken_for="log")
     yield from _function("log1p", "log1p", never_exact=True, mistaken_for="log")
     yield from _function("sqrt", "sqrt", mistaken_for="x rsqrt")
-    yield from _function("rsqrt", "rsqrt", mistaken_for="sqrt reciprocal")
+    yield from _function("rsqrt", "rsqrt", numpy=device_operations.rsqrt, mistaken_for="sqrt reciprocal")
     yield from _function("cbrt", "cbrt", fused_only=True)
     yield from _function("tanh", "tanh", never_exact=True, fused_only=True, mistaken_for="x logistic")
-    yield from _function("logistic", "expit", never_exact=True, words="the sigmoid", mistaken_for="tanh")
+    yield from _function(
+        "logistic",
+        "expit",
+        numpy=device_operations.logistic,
+        never_exact=True,
+        words="the sigmoid",
+        mistaken_for="tanh",
+    )
     yield from _function("sin", "sin", never_exact=True, mistaken_for="cos")
     yield from _function("cos", "cos", never_exact=True, mistaken_for="sin")
     yield from _function("tan", "tan", never_exact=True)
@@ -249,9 +259,9 @@ def _table() -> Iterator[Primitive]:
     yield from _function("asinh", "arcsinh")
     yield from _function("acosh", "arccosh")
     yield from _function("atanh", "arctanh")
-    yield from _function("erf", "erf", never_exact=True, mistaken_for="tanh")
-    yield from _function("erfc", "erfc", never_exact=True)
-    yield from _function("erf_inv", "erf")
+    yield from _function("erf", "erf", numpy=device_operations.erf, never_exact=True, mistaken_for="tanh")
+    yield from _function("erfc", "erfc", numpy=None, never_exact=True)
+    yield from _function("erf_inv", "erf", numpy=None)
 
     yield from _rows(Kind.CAST, "convert_element_type", exact=True, words="a cast")
     yield from _rows(Kind.CAST, "reduce_precision bitcast_convert_type bitcast stochastic_round")

@@ -12,7 +12,7 @@ from kerneltest.triage.conditions import (
     VALUE_LEVELS,
     Condition,
     Finding,
-    MostBasic,
+    PairingRecords,
     input_condition,
     signature_condition,
     signatures_tried,
@@ -41,8 +41,12 @@ class FindingCluster:
     findings: list[Finding]
 
     @property
+    def records(self) -> list[Record]:
+        return [record for record, _ in self.findings]
+
+    @property
     def signatures(self) -> frozenset[str]:
-        return frozenset(record.signature for record, _ in self.findings)
+        return frozenset(record.signature for record in self.records)
 
     @property
     def kinds(self) -> Counter[Kind]:
@@ -50,7 +54,7 @@ class FindingCluster:
 
     @property
     def backends(self) -> frozenset[str]:
-        return frozenset(record.backend for record, _ in self.findings)
+        return frozenset(record.backend for record in self.records)
 
     @property
     def kind(self) -> Kind:
@@ -58,6 +62,10 @@ class FindingCluster:
         memory = Counter(symptom.kind for record, symptom in self.findings if is_memory(record))
         unordered = Counter(symptom.kind for _, symptom in self.findings if symptom.effect in UNORDERED)
         return (memory or unordered or self.kinds).most_common(1)[0][0]
+
+    def part(self, test: Callable[[Record], bool]) -> "FindingCluster":
+        """Returns the findings that pass a test."""
+        return FindingCluster(self.level, [pair for pair in self.findings if test(pair[0])])
 
     @property
     def is_unordered(self) -> bool:
@@ -81,24 +89,15 @@ def is_memory(record: Record) -> bool:
 _SHARP = 0.3  # share of a signature's structural cases that a wrong formula fails; rounding fails fewer
 
 
-def cluster_by_cause(
-    findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
-) -> list[FindingCluster]:
+def cluster_by_cause(findings: Sequence[Finding], run: PairingRecords) -> list[FindingCluster]:
     """Clusters one pairing's wrong values and memory faults by cause, case by case on all backends that ran it."""
     of_memory = [pair for pair in findings if is_memory(pair[0]) or pair[1].effect in UNORDERED]
     memory = _merge_nested(cluster_by(of_memory, lambda symptom: symptom.kind))
     causes = []
     held = {id(pair) for pair in of_memory}
     values = [pair for pair in findings if id(pair) not in held]
-    for cause in _cluster_values(values, records, blocks, most_basic):
-        same = next(
-            (
-                each
-                for each in memory
-                if _coincide(cause, each, records) or _complement(cause, each, records, blocks, most_basic)
-            ),
-            None,
-        )
+    for cause in _cluster_values(values, run):
+        same = next((each for each in memory if _coincide(cause, each, run) or _complement(cause, each, run)), None)
         if same is None:
             causes.append(cause)
         else:
@@ -106,9 +105,7 @@ def cluster_by_cause(
     return causes + memory
 
 
-def _cluster_values(
-    findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
-) -> list[FindingCluster]:
+def _cluster_values(findings: Sequence[Finding], run: PairingRecords) -> list[FindingCluster]:
     # The most basic level at which a signature fails explains its other failures: misplaced elements are imprecise too.
     cases: dict[str, list[Finding]] = {}
     for pair in findings:
@@ -117,14 +114,10 @@ def _cluster_values(
     for pairs in cases.values():
         at[min((symptom.level for _, symptom in pairs), key=VALUE_LEVELS.index)].findings += pairs
     structure, precision = at[Level.STRUCTURE], at[Level.PRECISION]
-    if structure.findings and precision.findings and (_is_slight(structure) or not _is_sharp(structure, records)):
+    if structure.findings and precision.findings and (_is_slight(structure) or not _is_sharp(structure, run)):
         precision.findings += structure.findings
         structure.findings = []
-    causes = [
-        part
-        for each in _split_by_extent(structure, records)
-        for part in _split_by_condition(each, records, blocks, most_basic)
-    ]
+    causes = [part for side in _split_by_extent(structure, run) for part in _split_by_condition(side, run)]
     own = [cause.kinds for cause in causes]
     for level in VALUE_LEVELS[1:]:
         unexplained: list[Finding] = []
@@ -177,7 +170,7 @@ def _contains(around: FindingCluster, cluster: FindingCluster) -> bool:
     return cluster.signatures <= around.signatures
 
 
-def _coincide(values: FindingCluster, memory: FindingCluster, records: Sequence[Record]) -> bool:
+def _coincide(values: FindingCluster, memory: FindingCluster, run: PairingRecords) -> bool:
     """Returns whether the misuse of memory explains wrong values.
 
     Values that only real or simulated memory makes wrong are explained if they are wrong where memory is misused. Those
@@ -186,38 +179,32 @@ def _coincide(values: FindingCluster, memory: FindingCluster, records: Sequence[
     if values.level is not Level.STRUCTURE and not memory.is_unordered:
         return False
     one, other = values.signatures, memory.signatures
-    if not any(record.tier is Tier.INTERPRET for record, _ in values.findings):
+    if not any(record.tier is Tier.INTERPRET for record in values.records):
         return bool(one & other) if memory.is_unordered else len(one & other) >= _COINCIDENCE * len(one)
     if values.level is not Level.STRUCTURE:
         return False
     for backends in (values.backends, memory.backends):
-        ran = {r.signature for r in records if r.backend in backends and r.verdict.is_judgement}
+        ran = {record.signature for record in run.on(backends) if record.verdict.is_judgement}
         one, other = one & ran, other & ran
     return bool(one) and len(one & other) >= _COINCIDENCE * len(one | other)
 
 
-def _complement(
-    values: FindingCluster,
-    memory: FindingCluster,
-    records: Sequence[Record],
-    blocks: Mapping[str, int],
-    most_basic: MostBasic,
-) -> bool:
+def _complement(values: FindingCluster, memory: FindingCluster, run: PairingRecords) -> bool:
     """Returns whether values are wrong only where the condition of accesses holds that end a case in an interpreter.
 
     A wrong index map shows in some signatures as such an access, which hides the values, and in others as wrong values.
     """
-    of_interpreters = {record.tier for record, _ in (*values.findings, *memory.findings)} == {Tier.INTERPRET}
+    of_interpreters = {record.tier for record in (*values.records, *memory.records)} == {Tier.INTERPRET}
     if values.level is not Level.STRUCTURE or memory.is_unordered or not of_interpreters:
         return False
-    mine = [record for record in records if record.backend in memory.backends]
+    mine = run.on(memory.backends)
 
     def condition(*clusters: FindingCluster) -> Condition:
-        findings = [record for cluster in clusters for record, _ in cluster.findings]
-        tried = signatures_tried(mine, findings, Level.STRUCTURE, most_basic)
+        findings = [record for cluster in clusters for record in cluster.records]
+        tried = signatures_tried(mine, findings, Level.STRUCTURE, run.most_basic)
         failing = {record.signature for record in findings}
         bad, good = ([each for name, each in tried.items() if (name in failing) is fails] for fails in (True, False))
-        return signature_condition(bad, good, blocks)
+        return signature_condition(bad, good, run.blocks)
 
     together = condition(memory, values)
     return together.exact and together.words == condition(memory).words
@@ -227,42 +214,35 @@ _COINCIDENCE = 0.9  # share of signatures that two clusters of one cause have in
 _COMPARED = (VerdictKind.PASS, VerdictKind.VALUES)
 
 
-def _split_by_extent(cluster: FindingCluster, records: Sequence[Record]) -> list[FindingCluster]:
+def _split_by_extent(cluster: FindingCluster, run: PairingRecords) -> list[FindingCluster]:
     # Some signatures fail all structural cases, and the others hardly any.
-    structural = GroupName.STRUCTURAL
-    count = Counter(
-        record.signature for record in records if record.group == structural and record.verdict.kind in _COMPARED
-    )
-    bad = Counter(record.signature for record, _ in cluster.findings if record.group == structural)
+    structural = [record for record in run.records if record.group == GroupName.STRUCTURAL]
+    count = Counter(record.signature for record in structural if record.verdict.kind in _COMPARED)
+    bad = Counter(record.signature for record in cluster.records if record.group == GroupName.STRUCTURAL)
     whole = {s for s in cluster.signatures if count[s] and bad[s] >= 0.75 * count[s]}
     part = {s for s in cluster.signatures if count[s] and bad[s] <= 0.25 * count[s]}
     if not whole or not part or whole | part != cluster.signatures:
         return [cluster] if cluster.findings else []
     return [
-        FindingCluster(cluster.level, [pair for pair in cluster.findings if pair[0].signature in side])
-        for side in (whole, part)
+        cluster.part(lambda record: record.signature in whole),
+        cluster.part(lambda record: record.signature in part),
     ]
 
 
-def _split_by_condition(
-    cluster: FindingCluster, records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
-) -> list[FindingCluster]:
-    mine = [record for record in records if record.backend in cluster.backends]
-    cases = {record.case for record, _ in cluster.findings}
+def _split_by_condition(cluster: FindingCluster, run: PairingRecords) -> list[FindingCluster]:
+    mine = run.on(cluster.backends)
+    cases = {record.case for record in cluster.records}
     passing_inputs = [record.special_inputs for record in mine if record.case not in cases and record.verdict.is_green]
-    if input_condition([record.special_inputs for record, _ in cluster.findings], passing_inputs).exact:
+    if input_condition([record.special_inputs for record in cluster.records], passing_inputs).exact:
         return [cluster]
-    tried = signatures_tried(mine, [record for record, _ in cluster.findings], Level.INVARIANT, most_basic)
+    tried = signatures_tried(mine, cluster.records, Level.INVARIANT, run.most_basic)
     names = [name for name in tried if name in cluster.signatures]
     passing = [features for name, features in tried.items() if name not in cluster.signatures]
-    sides = two_conditions([tried[name] for name in names], passing, blocks)
+    sides = two_conditions([tried[name] for name in names], passing, run.blocks)
     if sides is None:
         return [cluster]
     first = {names[i] for i in sides[0]}
-    return [
-        FindingCluster(cluster.level, [pair for pair in cluster.findings if (pair[0].signature in first) is inside])
-        for inside in (True, False)
-    ]
+    return [cluster.part(lambda r: r.signature in first), cluster.part(lambda r: r.signature not in first)]
 
 
 def split_by_experiment(
@@ -277,23 +257,23 @@ def split_by_experiment(
       cluster: to split.
       known: the smallest cases that were found, by pairing, backend and case.
     """
-    smallest = (known.get((record.pairing, record.backend, record.case)) for record, _ in cluster.findings)
+    smallest = (known.get((record.pairing, record.backend, record.case)) for record in cluster.records)
     births = ((each.origin, each.fault) for each in smallest if each is not None and each.fault is not None)
     origin, born = next(((origin, fault) for origin, fault in births if fault.unexplained), ("", None))
     if born is None:
         return [cluster]
     sides = []
     for ids in ((*born.explained, origin), tuple(each for each in born.unexplained if each != origin)):
-        tried = [record for record, _ in cluster.findings if record.case in ids]
+        tried = [record for record in cluster.records if record.case in ids]
         sides.append((ids, {record.family for record in tried}, {record.signature for record in tried}))
-    explained: list[Finding] = []
-    unexplained: list[Finding] = []
-    for pair in cluster.findings:
-        keys = (pair[0].case, pair[0].family, pair[0].signature)
+
+    def is_explained(record: Record) -> bool:
+        keys = (record.case, record.family, record.signature)
         votes = ((key in mine, key in other) for key, mine, other in zip(keys, *sides, strict=True))
-        is_explained = next((mine for mine, other in votes if mine != other), True)
-        (explained if is_explained else unexplained).append(pair)
-    return [FindingCluster(cluster.level, part) for part in (explained, unexplained) if part]
+        return next((mine for mine, other in votes if mine != other), True)
+
+    parts = (cluster.part(is_explained), cluster.part(lambda record: not is_explained(record)))
+    return [part for part in parts if part.findings]
 
 
 def _explains(cause: FindingCluster, kinds: Counter[Kind], pair: Finding) -> bool:
@@ -325,9 +305,9 @@ def _is_slight(structure: FindingCluster) -> bool:
     )
 
 
-def _is_sharp(structure: FindingCluster, records: Sequence[Record]) -> bool:
+def _is_sharp(structure: FindingCluster, run: PairingRecords) -> bool:
     # Most structural cases of the signatures fail, which rounding does not cause.
     touched = structure.signatures
-    cases = [r for r in records if r.signature in touched and r.group == GroupName.STRUCTURAL]
-    failing = {record.case for record, _ in structure.findings if record.group == GroupName.STRUCTURAL}
+    cases = [r for r in run.records if r.signature in touched and r.group == GroupName.STRUCTURAL]
+    failing = {record.case for record in structure.records if record.group == GroupName.STRUCTURAL}
     return not cases or len(failing) >= _SHARP * len(cases)

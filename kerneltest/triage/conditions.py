@@ -423,6 +423,25 @@ def _ranges(argument: str, sign: str, own: int, bad: int) -> Iterator[_Range]:
 
 Finding = tuple[Record, Symptom]
 MostBasic = Mapping[tuple[str, str], int]  # the most basic level of failure (0 at best) by backend and signature
+
+
+@dataclass(frozen=True, slots=True)
+class PairingRecords:
+    """All records of one pairing, the block lengths of its kernel by dim, in elements, and where it fails.
+
+    Attributes:
+      most_basic: the most basic level at which each signature fails on each backend.
+    """
+
+    records: Sequence[Record]
+    blocks: Mapping[str, int]
+    most_basic: MostBasic
+
+    def on(self, backends: Collection[str]) -> list[Record]:
+        """Returns the records of some backends."""
+        return [record for record in self.records if record.backend in backends]
+
+
 VALUE_LEVELS = (Level.STRUCTURE, Level.PRECISION, Level.SPECIAL, Level.INVARIANT)
 
 

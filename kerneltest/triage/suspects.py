@@ -26,7 +26,7 @@ from kerneltest.triage.clustering import (
 )
 from kerneltest.triage.conditions import (
     Condition,
-    MostBasic,
+    PairingRecords,
     features,
     input_condition,
     magnitude_condition,
@@ -260,15 +260,15 @@ def _of_pairing(
     pairing: str, records: Sequence[Record], blocks: Mapping[str, int], known: Mapping[tuple[str, str, str], Reproducer]
 ) -> list[Suspect]:
     findings = [(record, symptom(record)) for record in records if record.verdict.is_finding]
-    most_basic = most_basic_failures(findings)
+    run = PairingRecords(records, blocks, most_basic_failures(findings))
     exceptions = [pair for pair in findings if pair[1].level in BEFORE_VALUES]
     values = [pair for pair in findings if pair[1].level not in BEFORE_VALUES]
-    causes = cluster_by_cause(values, records, blocks, most_basic)
+    causes = cluster_by_cause(values, run)
     clusters = [
         *(part for cluster in causes for part in split_by_experiment(cluster, known)),
         *merge_device_diagnostics(cluster_by(exceptions, lambda symptom: symptom.cause)),
     ]
-    make = functools.partial(_suspect, pairing, records=records, blocks=blocks, most_basic=most_basic, known=known)
+    make = functools.partial(_suspect, pairing, run=run, known=known)
     interpreted = {r.case for r in records if r.tier is Tier.INTERPRET and r.verdict.is_judgement}
     suspects = _merge_same(clusters, make, interpreted)
     suspects.sort(key=lambda suspect: (_ORDER.index(suspect.level), -len(suspect.findings)))
@@ -307,21 +307,18 @@ _ORDER = (Level.STRUCTURE, Level.SPECIAL, Level.PRECISION, Level.INVARIANT, Leve
 def _suspect(
     pairing: str,
     cluster: FindingCluster,
-    *,
-    records: Sequence[Record],
-    blocks: Mapping[str, int],
-    most_basic: MostBasic,
+    run: PairingRecords,
     known: Mapping[tuple[str, str, str], Reproducer],
 ) -> Suspect:
-    findings = tuple(record for record, _ in cluster.findings)
+    records, findings = run.records, tuple(cluster.records)
     backend = Counter(record.backend for record in findings).most_common(1)[0][0]
-    here = [r for r in records if r.backend == backend and r.verdict.is_judgement]
+    here = [record for record in run.on([backend]) if record.verdict.is_judgement]
     mine = [record for record in findings if record.backend == backend]
     failing, bad = {record.signature for record in mine}, {record.case for record in mine}
     reproduced = [known[key] for r in findings if (key := (r.pairing, r.backend, r.case)) in known]
     reproducer = min(reproduced, key=lambda found: (found.fault is None, found.nontrivial), default=None)
     covered = [*findings, *([reproducer.record] if reproducer is not None else [])]
-    tried = signatures_tried(here, mine, cluster.level, most_basic)
+    tried = signatures_tried(here, mine, cluster.level, run.most_basic)
     failing_here = [r for r in here if r.case in bad]
     good = [record for record in here if record.signature in failing and record.verdict.is_green]
     effect, subject = cluster.kind
@@ -345,7 +342,7 @@ def _suspect(
         signatures=signature_condition(
             [each for name, each in tried.items() if name in failing],
             [each for name, each in tried.items() if name not in failing],
-            blocks,
+            run.blocks,
             [features(record) for record in covered],
             [features(each) for each in {r.signature: r for r in here if r.signature not in tried}.values()],
         ),

@@ -39,21 +39,20 @@ def test_three_workers_share_the_gpus_that_their_caller_may_use(
     monkeypatch.setattr(module, "_nvidia", lambda: [str(number) for number in range(nvidia)])
     monkeypatch.setattr(module, "_amd", lambda: [str(number) for number in range(amd)])
     made = assign_gpus(3, given)
-    assert [lease.device for lease in made] == devices
-    for lease in made:
-        if not lease.device:
-            assert not lease.environment
+    names = ["CUDA_VISIBLE_DEVICES"] if nvidia else ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"]
+    assert [variables.get(names[0], "") for variables in made] == devices
+    for variables, device in zip(made, devices, strict=True):
+        if not device:
+            assert not variables
             continue
-        sharing = sum(other.device == lease.device for other in made)
-        assert float(lease.environment[FRACTION]) == pytest.approx(0.9 / sharing, abs=0.001)
-        names = {"CUDA_VISIBLE_DEVICES"} if nvidia else {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
-        assert lease.environment.keys() == {*names, FRACTION}
-        assert lease.environment.get("HIP_VISIBLE_DEVICES", "0") == "0"
+        assert float(variables[FRACTION]) == pytest.approx(0.9 / devices.count(device), abs=0.001)
+        assert variables.keys() == {*names, FRACTION}
+        assert variables.get("HIP_VISIBLE_DEVICES", "0") == "0"
 
 
 def test_a_fraction_that_the_caller_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_nvidia", lambda: ["0"])
-    assert assign_gpus(1, {FRACTION: "0.2"})[0].environment == {"CUDA_VISIBLE_DEVICES": "0"}
+    assert assign_gpus(1, {FRACTION: "0.2"})[0] == {"CUDA_VISIBLE_DEVICES": "0"}
 
 
 def test_amd_gpus_are_nodes_with_vector_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,13 +37,7 @@ _SAMPLED = 48  # elements of an output
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SimulatedAtScale:
-    """A kernel of which some programs are simulated.
-
-    Attributes:
-      traced: the kernel, for sizes that may be too large to allocate.
-      target: the GPU that it is lowered for.
-      precision: the precision of the simulation.
-    """
+    """A kernel, at sizes that may be too large to allocate, of which some programs are simulated."""
 
     traced: Traced
     target: Target
@@ -52,12 +46,8 @@ class SimulatedAtScale:
     def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
         """Returns samples of the elements of each output that the programs have written.
 
-        Args:
-          leaves: the inputs: shape, dtype, and `at(indices)`.
-
         Raises:
-          Failure: a program's wrong uses of memory; `unavailable` if a part of the kernel cannot be simulated in this
-            way.
+          Failure: wrong uses of memory; `unavailable` if a part of the kernel cannot be simulated in this way.
         """
         calls = {id(call.equation): call for call in self.traced.calls}
         with jax.default_device(kernel_device("cpu")):
@@ -83,12 +73,7 @@ class SimulatedAtScale:
 def run_programs(
     call: Call, kernel: LoweredKernel, operands: Sequence[Any], programs: Array
 ) -> tuple[Launch, list[PagedBuffer]]:
-    """Runs some programs of a call on paged buffers.
-
-    Args:
-      call, kernel: the call, and the code that it is lowered to.
-      operands: arrays, or `VirtualArray` ones.
-      programs: the linear ids of those to run, ascending.
+    """Runs the programs with some linear ids, ascending, on paged buffers.
 
     Returns:
       The launch, whose `checker` has checked the accesses, and the outputs.
@@ -172,12 +157,12 @@ def _buffer(reference: CallArray, read: Callable[[Array], Array] | None) -> Page
 
 
 def _is_guessed(operand: Any) -> bool:
-    """Tells whether only some elements of an operand are known, since it is the output of another call."""
+    # Tells whether only some elements of an operand are known, since it is the output of another call.
     return isinstance(operand, VirtualArray) and operand.known_offsets is not None
 
 
 def _output_array(buffer: PagedBuffer, reference: CallArray, launch: Launch, *, known: bool) -> VirtualArray:
-    """Returns an output: the elements that programs of a call have written, and zeros elsewhere."""
+    # Returns an output: the elements that programs of a call have written, and zeros elsewhere.
     written = buffer.written_offsets()
 
     def read(at: Array) -> Array:
@@ -194,7 +179,7 @@ def _output_array(buffer: PagedBuffer, reference: CallArray, launch: Launch, *, 
 
 
 def _samples(output: Any) -> OutputSamples:
-    """Returns known elements of an output: at both ends, where its offset reaches a power of two, and others."""
+    # Returns known elements of an output: at both ends, where its offset reaches a power of two, and others.
     if not isinstance(output, VirtualArray):
         array = np.asarray(output)
         output = VirtualArray(array.shape, array.dtype, lambda at: array.reshape(-1)[at])

@@ -30,12 +30,10 @@ from kerneltest.trace.walk import computes_outside_calls
 
 @dataclass(frozen=True, slots=True)
 class Simulate(Backend):
-    """Runs the code lowered for `target`; needs neither a GPU nor the triton package.
+    """Runs the code lowered for a GPU; needs neither a GPU nor the triton package.
 
     Attributes:
-      target: the GPU.
-      orders: the number of random orders in which programs are also run one after another, to compare the bits of the
-        results.
+      orders: the number of random orders in which programs are also run one after another, to compare the results.
     """
 
     id: str
@@ -78,12 +76,6 @@ def precision_of(traced: Traced) -> Precision:
 
 
 class _SimulatedCall:
-    """One Pallas call of a kernel.
-
-    Raises:
-      Failure: the simulator does not support an operation.
-    """
-
     def __init__(self, call: Call, kernel: LoweredKernel, orders: int) -> None:
         self.name, self.orders = call.name, orders
         inputs, outputs, hints = allocate_buffers(call, kernel)
@@ -101,11 +93,6 @@ class _SimulatedCall:
         ]
 
     def run(self, operands: Sequence[PartialArray]) -> list[PartialArray]:
-        """Returns the outputs.
-
-        Raises:
-          Failure: the kernel's wrong uses of memory, or `nondeterministic`.
-        """
         inputs = input_contents(operands)
         self._compare_orders(inputs)
         self.simulation.run(inputs)
@@ -115,11 +102,7 @@ class _SimulatedCall:
         return output_arrays(self.simulation, self.outputs)
 
     def _compare_orders(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
-        """Runs the programs one after another, in ascending order and in random ones.
-
-        Raises:
-          Failure: `nondeterministic`, with the first element whose bits differ.
-        """
+        # Compares the bits of the results when programs run one after another, in ascending and in random orders.
         first: list[bytes] = []
         rng = np.random.Generator(np.random.PCG64(0))
         for number in range(self.orders + 1 if self.by_program else 0):
@@ -156,11 +139,7 @@ _SYMBOL = re.compile(r'symbol = "(\w+)"')
 
 
 def _prepare_call(call: Call, target: Target, orders: int) -> _SimulatedCall:
-    """Returns a call ready to be simulated, the same object for all targets whose code computes the same.
-
-    Raises:
-      Failure: the call does not lower, or the simulator does not support an operation.
-    """
+    # Returns a call ready to be simulated, the same object for all targets whose code computes the same.
     (kernel,) = lower_call(call, target)
     code = _SYMBOL.sub(lambda symbol: f'symbol = "{plain_name(symbol[1])}"', kernel.text)
     key = call, code, kernel.grid, tuple(kernel.aliases.items()), orders
@@ -217,7 +196,8 @@ class Simulated:
 
     @cached_property
     def _kernel(self) -> PartialKernel:
-        return PartialKernel(self.traced, lambda equation, operands: self.calls[id(equation)].run(operands))
+        calls = self.calls  # not this object, which is dropped when it is not in use
+        return PartialKernel(self.traced, lambda equation, operands: calls[id(equation)].run(operands))
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         with convert_exceptions("the simulation", Verdict.RUNTIME_ERROR), jax.default_device(kernel_device("cpu")):

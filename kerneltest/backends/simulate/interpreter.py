@@ -23,12 +23,7 @@ class TapeSlot:
 
 @dataclass(frozen=True, slots=True)
 class BufferPointer:
-    """Pointers into one buffer.
-
-    Attributes:
-      buffer: the buffer's number.
-      offset: offsets in elements.
-    """
+    """Pointers into the buffer of a number, by their offsets in elements."""
 
     buffer: int
     offset: Array | TapeSlot
@@ -119,7 +114,6 @@ class IRInterpreter:
     """Runs operations whose operands are all known.
 
     Attributes:
-      launch: the launch whose programs run.
       environment: values by number, results included.
       enabled: the programs that the control flow lets act, (programs,) bool; None for all.
     """
@@ -163,21 +157,14 @@ class IRInterpreter:
     def postpone_loop(self, op: Operation, carried: Sequence[Value], trips: int | None) -> Sequence[Value] | None:
         """Returns the results of a loop that is run later, or None if it is to be run now.
 
-        Args:
-          op: the loop.
-          carried: the values that the first iteration starts with.
-          trips: the number of iterations; None if unknown.
+        `carried` are the values that the first iteration starts with; `trips` is None if unknown.
         """
         return None
 
     # Values
 
     def compute(self, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-        """Returns the results of an operation that has a rule, which is applied to the offsets of pointers.
-
-        Raises:
-          Failure: `unavailable`, for an operation that the simulator does not support.
-        """
+        """Returns the results of an operation that has a rule, which is applied to the offsets of pointers."""
         rule = op.semantics.rule(op)
         buffers = {operand.buffer for operand in operands if isinstance(operand, BufferPointer)}
         if not buffers:
@@ -224,15 +211,7 @@ class IRInterpreter:
         mask: Value | None,
         extras: Sequence[Value],
     ) -> Value:
-        """Checks one access of all programs, carries it out, and returns its value.
-
-        Args:
-          op: the operation.
-          kind: load, store or atomic.
-          action: carries it out.
-          pointer, mask: the elements that it accesses.
-          extras: further operands of `action`.
-        """
+        """Checks one access of all programs, carries it out with further operands `extras`, and returns its value."""
         access = self.launch.next_access(kind, pointer.buffer, op.place, self.elements(pointer, mask))
         unread = self.launch.checker.check(access)
         value, undefined = action(access, unread, extras, list(map(self.undefined_mask, extras)))
@@ -339,5 +318,4 @@ def _offset(value: Value) -> Array | TapeSlot:
 
 
 def _with_offset(value: Value, offset: Array | TapeSlot) -> Value:
-    """Returns `offset`, as a pointer into the buffer of `value` if that is a pointer."""
     return BufferPointer(value.buffer, offset) if isinstance(value, BufferPointer) else offset

@@ -18,13 +18,7 @@ Mask = Array | None  # undefined elements; None if all are defined
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """The type of a value: in each program a scalar or a tensor, of numbers or of pointers.
-
-    Attributes:
-      shape: the tensor's shape; () for a scalar.
-      dtype: the dtype of the numbers, or of the elements that the pointers point to.
-      pointer: whether the value consists of pointers.
-    """
+    """The type of a value, in each program: a scalar of shape (), or a tensor; of numbers, or of pointers to such."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -67,11 +61,7 @@ def unsupported_failure(what: str, place: str = "") -> Failure:
 
 
 def unsupported_rule(op: "Operation") -> Rule:
-    """Stands for the rule of an operation that has none.
-
-    Raises:
-      Failure: `unavailable`, with the operation's name.
-    """
+    """Stands for the rule of an operation that has none."""
     raise unsupported_failure(f"operation {op.name}", op.place)
 
 

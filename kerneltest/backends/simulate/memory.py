@@ -17,11 +17,9 @@ _NO_PROGRAM = np.iinfo(np.int64).max
 
 @dataclass(slots=True)
 class Accessors:
-    """The programs that accessed each element of a buffer in one way, reading or writing.
+    """The programs that accessed each element of a buffer in one way: the least and the greatest of their linear ids.
 
-    Attributes:
-      first, last: the smallest and the largest of their linear ids, by element.
-      access: the number of the latest access, by element.
+    `access` is the number of the latest access.
     """
 
     first: Array
@@ -61,17 +59,14 @@ class SimulatedBuffer:
     """One array in memory.
 
     Attributes:
-      name: the kernel's name for it.
-      shape: the array's shape.
       data: its elements, flat.
       output: whether the kernel must write it; it starts uninitialised.
       writable: whether the kernel stores to it.
-      written: whether each element has been written; empty for a buffer that is not writable.
+      written: whether each element has been written; empty for a buffer that is not writable, as are the next two.
+      writers, readers: the programs that wrote and read each element.
       undefined: whether each element's value is undefined; None if all are defined.
-      writers, readers: the programs that wrote and read each element; empty for a buffer that is not writable.
       race_values: the values that programs store to each raced element, by its flat offset.
-      atomically_updated: whether an atomic operation has updated it, so that no element is final before all programs
-        have run.
+      atomically_updated: whether no element is final before all programs have run.
     """
 
     name: str
@@ -135,13 +130,7 @@ def uninitialised_value(dtype: np.dtype) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A wrong use of memory.
-
-    Attributes:
-      verdict: `out_of_bounds`, `race` or `uninitialised`.
-      detail: the access, the buffer, the element, the programs and the source lines.
-      offset: the flat offset of the element that programs race for; None for anything but a race.
-    """
+    """A wrong use of memory; `offset` is that of the element that programs race for."""
 
     verdict: Verdict
     detail: MemoryFault | Race
@@ -174,14 +163,10 @@ class MemoryAccess:
     """One load, store or atomic operation of all programs.
 
     Attributes:
-      kind: load, store or atomic.
       number: its place in the order of accesses.
-      buffer: the buffer that is accessed.
       offset: (programs, ...) int64, in elements.
       enabled: (programs, ...) bool, by the mask and by the control flow.
-      place: FILE:LINE of the source.
       inside: whether each element is enabled and lies in the buffer.
-      all_inside: whether all are and do.
       positions: positions in the buffer's data; that of the first element for elements that are not inside.
     """
 
@@ -211,13 +196,10 @@ class AccessChecker:
     """Checks every access in order, and keeps the first fault of each kind on each buffer.
 
     Attributes:
-      faults: the faults found so far, by verdict and buffer.
-      sources: the reads so far whose results are undefined, in order.
-
-    Args:
       grid: programs along x, y and z.
       hints: possible causes of an access past a buffer's end, by the buffer's name.
       programs: the linear ids of the programs that run, in ascending order.
+      sources: the reads so far whose results are undefined, in order.
     """
 
     def __init__(self, grid: tuple[int, int, int], hints: dict[str, str], programs: Array) -> None:
@@ -233,11 +215,7 @@ class AccessChecker:
         return checker
 
     def check(self, access: MemoryAccess) -> Array | None:
-        """Checks one access.
-
-        Returns:
-          For a load, a mask of the elements that are undefined because they lie outside or were never written.
-        """
+        """Checks one access; returns the elements of a load that lie outside or were never written."""
         self._places[access.number] = access.place
         buffer, inside = access.buffer, access.inside
         outside = access.enabled & ~inside
@@ -287,7 +265,6 @@ class AccessChecker:
         return Visit(access, program_index(self.grid, program), place)
 
     def _programs_of(self, inside: Array) -> Array:
-        """Returns the linear ids of the programs of the elements inside."""
         programs = self.programs.reshape(-1, *(1,) * (inside.ndim - 1))
         return np.broadcast_to(programs, inside.shape)[inside]
 
@@ -308,14 +285,7 @@ class AccessChecker:
     def _check_race(
         self, access: MemoryAccess, where: tuple[Array, Array, Array], earlier: Accessors, earlier_kind: Access
     ) -> None:
-        """Checks an access against the earlier ones of one kind.
-
-        Args:
-          access: the access.
-          where: offsets, positions and programs of its elements inside.
-          earlier: the programs of the earlier accesses.
-          earlier_kind: the kind of the earlier accesses.
-        """
+        # Checks an access, by the offsets, positions and programs of its elements inside, against earlier ones.
         offset, positions, programs = where
         others = earlier.find_others(positions, programs)
         conflicts = others >= 0
@@ -445,13 +415,10 @@ class PagedBuffer(SimulatedBuffer):
 
 @dataclass(eq=False, slots=True)
 class Launch:
-    """Programs and the buffers that they share.
+    """Programs and the buffers that they share, in the order of the function's arguments.
 
     Attributes:
-      grid: programs along x, y and z.
       programs: the linear ids of those that run, in ascending order, int32 (programs,).
-      buffers: the buffers, in the order of the function's arguments.
-      checker: checks the programs' accesses to the buffers.
       dynamic: whether an address, a mask or a branch depends on loaded values, so that every access is checked when it
         happens.
     """
@@ -464,14 +431,7 @@ class Launch:
     _accesses: int = 0
 
     def next_access(self, kind: Access, buffer: int, place: str, where: Sequence[Array]) -> MemoryAccess:
-        """Returns the next access.
-
-        Args:
-          kind: load, store or atomic.
-          buffer: the buffer's number.
-          place: FILE:LINE of the source.
-          where: the elements' offsets, followed by any number of masks.
-        """
+        """Returns the next access, of the elements with some offsets that any number of masks enable."""
         offset, *masks = where
         enabled = intersect_masks(masks, offset.ndim)
         shape = np.broadcast_shapes(offset.shape, enabled.shape)

@@ -26,12 +26,9 @@ Overflow = Callable[[int], tuple[str, int]]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ShadowValue:
-    """The exact value of an array whose computation overflowed.
+    """The exact value, int64 or bool, of an array whose computation overflowed, and the first operation that did.
 
-    Attributes:
-      value: the array as computed. Shadow values are found by its identity, so it is kept alive.
-      exact: the exact value, int64, or bool for a comparison; its shape broadcasts with the array's.
-      cause: the first operation that overflowed.
+    Shadow values are found by the identity of the array, so it is kept alive.
     """
 
     value: Array
@@ -57,12 +54,8 @@ class OverflowInterpreter(IRInterpreter):
     """An interpreter that also follows the exact values of integers.
 
     An access whose offset or mask differs from the exact one for an enabled element is a fault: it is not the access
-    that the kernel means.
-
-    Args:
-      launch: the launch whose programs run.
-      guessed: the numbers of buffers with unknown contents. Values that depend on them are undefined, and an access
-        whose elements do is skipped.
+    that the kernel means. `guessed` are the numbers of buffers with unknown contents: values that depend on them are
+    undefined, and an access whose elements do is skipped.
     """
 
     def __init__(self, launch: Launch, guessed: Collection[int] = ()) -> None:
@@ -119,7 +112,6 @@ class OverflowInterpreter(IRInterpreter):
         return value
 
     def _skip(self, pointer: BufferPointer, mask: Value | None) -> Value:
-        """Returns the value of an access to unknown elements, all of it undefined."""
         shape = np.broadcast_shapes(*(array_of(part).shape for part in (pointer, mask) if part is not None))
         value = np.zeros(shape, self.launch.buffers[pointer.buffer].data.dtype)
         self.mark_undefined(value, np.ones(shape, bool))
@@ -141,7 +133,6 @@ class OverflowInterpreter(IRInterpreter):
         diverges: Array,
         shadows: Sequence[ShadowValue | None],
     ) -> None:
-        """Adds the fault of an access, given the elements at which it diverges from the exact one."""
         if not diverges.any():
             return
         launch, buffer = self.launch, self.launch.buffers[pointer.buffer]
@@ -175,14 +166,13 @@ class OverflowInterpreter(IRInterpreter):
         shadows: Sequence[ShadowValue | None],
         cause: Overflow = lambda row: ("", 0),
     ) -> None:
-        """Keeps the exact value of a result that differs from it, with the cause of the operands' first overflow."""
         array = array_of(result)
         if (exact != array).any():
             causes = [each.cause for each in shadows if each is not None]
             self._shadows[id(array)] = ShadowValue(array, exact, causes[0] if causes else cause)
 
     def _follow(self, op: Operation, operands: Sequence[Value], result: Value) -> None:
-        """Computes the exact result of an operation, if its operands' exact values differ or it may overflow."""
+        # Computes the exact result of an operation, if its operands' exact values differ or it may overflow.
         array = array_of(result)
         shadows = [self._shadow(operand) for operand in operands]
         if op.name == "tt.addptr":
@@ -211,7 +201,7 @@ class OverflowInterpreter(IRInterpreter):
 
 
 def _overflow(op: Operation, operands: Sequence[Array], result: Array) -> Overflow:
-    """Returns the description of an operation whose exact result does not fit, given its exact operands."""
+    # Returns the description of an operation whose exact result does not fit, given its exact operands.
     bits = result.dtype.itemsize * 8 - 1
 
     def describe(row: int) -> tuple[str, int]:

@@ -29,12 +29,7 @@ from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN
 class Simulation:
     """One Pallas call and its memory.
 
-    Attributes:
-      launch: its programs and buffers.
-
     Args:
-      body: its function.
-      grid: programs along x, y and z.
       inputs, outputs: buffers in the function's order of arguments. An output that shares an input's memory is the same
         object as the input.
       hints: possible causes of an access past a buffer's end, by the buffer's name.
@@ -66,11 +61,7 @@ class Simulation:
         self._written = [buffer.written.copy() for buffer in buffers]
 
     def run(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
-        """Runs the tape, which leaves the results in the buffers.
-
-        Args:
-          inputs: the values and the mask of undefined elements of each buffer that is not an output.
-        """
+        """Runs the tape on the values and undefined elements of the inputs, which leaves the results in the buffers."""
         self.place(inputs)
         self.execute()
 
@@ -147,14 +138,9 @@ _UNKNOWN = Semantics()
 
 
 def parse_body(bytecode: bytes, *, complete: bool = False) -> Region:
-    """Returns the body of a module's only function, whose arguments are pointers.
+    """Returns the body of a module's only function, whose arguments are pointers; `unavailable` for unknown types.
 
-    Args:
-      bytecode: the module.
-      complete: whether to include the location of every operation, and computations whose results are unused.
-
-    Raises:
-      Failure: `unavailable`, for a type that the simulator does not support.
+    `complete` includes the location of every operation, and computations whose results are unused.
     """
     with triton_body(bytecode) as body:
         return _Reader(complete).region(body)
@@ -209,7 +195,7 @@ class _Reader:
 
 
 def _live(operations: list[Operation], yields: tuple[int, ...], whole: bool) -> tuple[Operation, ...]:
-    """Returns the operations without unused computations and unused loads, one of which precedes every store."""
+    # Returns the operations without unused computations and unused loads, one of which precedes every store.
     used = set(yields)
     live: list[Operation] = []
     for op in reversed(operations):
@@ -225,11 +211,7 @@ _POINTER = re.compile(r"!tt\.ptr<([^,>]+)")
 
 @functools.cache
 def parse_type(text: str) -> Type:
-    """Returns a type, given its MLIR text.
-
-    Raises:
-      Failure: `unavailable`, if the simulator does not support it.
-    """
+    """Returns a type, given its MLIR text; `unavailable` if the simulator does not support it."""
     shape: tuple[int, ...] = ()
     element = text
     if tensor := _TENSOR.fullmatch(text):

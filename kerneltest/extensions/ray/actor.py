@@ -38,15 +38,7 @@ class NodeWorker:
     """Runs the items of a job on a node, in an isolated process and a folder of its own."""
 
     def __init__(self, job: JobSetup, node: str) -> None:
-        """Initialises the instance.
-
-        Args:
-          job: the setup of the run's jobs.
-          node: the name of this machine in the cluster.
-
-        Raises:
-            CodeMismatchError: this machine has other code than the session.
-        """
+        """Raises `CodeMismatchError` if this machine has other code than the session."""
         remove_abandoned_folders()
         self._temporary = TemporaryFolder()
         self._folder = self._temporary.path
@@ -109,7 +101,6 @@ class NodeWorker:
             yield ItemProgress(item, self._contents(names), tuple(records), tuple(smallest), changed)
 
     def _new_lines(self, path: Path) -> list[bytes]:
-        """Returns the complete lines of a file that have not been sent."""
         if path.name == _EARLIER:
             return []
         start = self._sent.get(path.name, 0)
@@ -121,7 +112,6 @@ class NodeWorker:
         return complete.splitlines()
 
     def _contents(self, names: Sequence[str]) -> Mapping[str, bytes]:
-        """Returns the content of files of the folder, by name."""
         contents = {}
         for name in dict.fromkeys(names):
             path = self._folder / name
@@ -140,14 +130,12 @@ def _done(name: str, future: Future[ItemResult], output: str, seconds: float) ->
 
 
 def _files_of(record: Record) -> list[str]:
-    """Returns the files that a record names."""
     evidence = record.evidence
     own = [evidence.file, evidence.script] if evidence is not None else []
     return [name for name in [*own, *record.files] if name]
 
 
 def _local_setup(setup: WorkerSetup, root: Path, folder: Path, node: str) -> WorkerSetup:
-    """Returns the setup of the workers on this machine."""
     store = setup.store if setup.store is not None and setup.store.is_dir() else None
     published = Path(os.path.normpath(root / os.path.relpath(setup.folder, setup.root)))
     return replace(
@@ -161,13 +149,11 @@ def _local_setup(setup: WorkerSetup, root: Path, folder: Path, node: str) -> Wor
 
 
 def _local_arguments(arguments: PytestArguments, session_root: Path, root: Path) -> PytestArguments:
-    """Returns the arguments with which this machine collects."""
     words = (*(_localize(word, session_root, root) for word in arguments.words), f"--rootdir={root}")
     folder = Path(_localize(str(arguments.folder), session_root, root))
     return replace(arguments, words=words, folder=folder, is_remote=True)
 
 
 def _localize(word: str, session_root: Path, root: Path) -> str:
-    """Returns a path below the session's root as a path below this machine's root; other words unchanged."""
     is_below = word == str(session_root) or word.startswith(f"{session_root}{os.sep}")
     return f"{root}{word.removeprefix(str(session_root))}" if is_below else word

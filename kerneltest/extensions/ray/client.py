@@ -34,14 +34,7 @@ class RayCluster:
     """A connection to a cluster."""
 
     def __init__(self, address: str) -> None:
-        """Initialises the instance.
-
-        Args:
-          address: as for `ray.init`: `local` for a cluster on this machine, `auto`, or `host:port`.
-
-        Raises:
-            ClusterError: no cluster answers.
-        """
+        """Connects to `local`, `auto` or `host:port`, as `ray.init` does. Raises `ClusterError` if none answers."""
         if address.startswith("ray://"):
             raise ClusterError(
                 f"{address}: Ray Client does not support streaming. Start the run on a node of the cluster: "
@@ -162,11 +155,7 @@ class RayCluster:
         return self._status
 
     def close(self, unfinished: Collection[int]) -> None:
-        """Cancels unfinished jobs, waits for all others, and disconnects.
-
-        Args:
-          unfinished: numbers of jobs.
-        """
+        """Cancels unfinished jobs, waits for all others, and disconnects."""
         for stream, number in self._running.items():
             if number in unfinished:
                 ray.cancel(stream, force=False)
@@ -179,7 +168,6 @@ class RayCluster:
 
 
 def _serve(setup: JobSetup, items: Sequence[QueuedItem]) -> Iterator[NodeEvent]:
-    """Runs a job on a node."""
     from kerneltest.extensions.ray.actor import NodeWorker
 
     with closing(NodeWorker(setup, ray.get_runtime_context().get_node_id())) as worker:
@@ -187,7 +175,6 @@ def _serve(setup: JobSetup, items: Sequence[QueuedItem]) -> Iterator[NodeEvent]:
 
 
 def _devices(ids: Sequence[str]) -> Devices:
-    """Returns the devices of this node, as `RayCluster.devices` does."""
     from kerneltest.backends.registry import resolve
 
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -199,12 +186,8 @@ def _devices(ids: Sequence[str]) -> Devices:
     return devices
 
 
+# Ray itself would wait for minutes and then end this process.
 def _check_head(address: str) -> None:
-    """Checks that the head of a cluster answers. Ray itself would wait for minutes and then end this process.
-
-    Raises:
-      ClusterError: it does not.
-    """
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_WITHIN).close()

@@ -21,16 +21,11 @@ _MAX_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class ProjectCode:
-    """The code that must be the same on all machines of a run.
+    """The code that must be the same on all machines of a run."""
 
-    Attributes:
-      versions: of packages, by name.
-      own: fingerprint of kerneltest's files.
-      files: fingerprints of the project's files that the session has loaded, by path relative to the root.
-    """
-
-    versions: Mapping[str, str]
-    own: str
+    versions: Mapping[str, str]  # of packages, by name
+    own: str  # fingerprint of kerneltest's files
+    # fingerprints of the project's files that the session has loaded, by path relative to the root
     files: Mapping[str, str]
 
 
@@ -96,10 +91,6 @@ class ArchiveError(ValueError):
 
 def pack(root: Path, exclude: Path) -> bytes:
     """Returns an archive of a project's files, without hidden ones and virtual environments.
-
-    Args:
-      root: of the project.
-      exclude: a folder to leave out: the run's.
 
     Raises:
       ArchiveError: the files are too large.

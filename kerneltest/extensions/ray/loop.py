@@ -57,44 +57,27 @@ MAX_LOSSES = 3  # of nodes and workers while an item runs, before the rest of it
 
 @dataclass(slots=True)
 class ClusterJob:
-    """Items that run one after another on a node: of one pairing in one dtype, which share traces and expectations.
+    """Items that run one after another on a node: of one pairing in one dtype, which share traces and expectations."""
 
-    Attributes:
-      requests: of the items that have not ended, by name.
-      needs: from its node.
-      running: the running item; "" before the first.
-      activity: what its process was doing according to its last message.
-      location: host and node; "" before it runs.
-    """
-
-    requests: dict[str, ItemRequest]
+    requests: dict[str, ItemRequest]  # of the items that have not ended, by name
     needs: Resources
-    running: str = ""
-    activity: Activity | None = None
-    location: str = ""
+    running: str = ""  # the running item; "" before the first
+    activity: Activity | None = None  # what its process was doing according to its last message
+    location: str = ""  # host and node; "" before it runs
 
 
 @dataclass(slots=True)
 class JobTable:
-    """All jobs of a run.
+    """All jobs of a run."""
 
-    Attributes:
-      jobs: by number.
-      log: receives the records.
-      submit: submits a job.
-      abandon: ends an item that keeps dying: its request, what its process was doing, and the reason.
-      ended: the items that have ended, by name.
-      losses: descriptions of nodes and workers that died.
-      served: number of items that ended on each node.
-    """
-
-    jobs: Sequence[ClusterJob]
-    log: RecordLog
-    submit: Callable[[int, Sequence[QueuedItem], Resources], None]
+    jobs: Sequence[ClusterJob]  # by number
+    log: RecordLog  # receives the records
+    submit: Callable[[int, Sequence[QueuedItem], Resources], None]  # submits a job
+    # ends an item that keeps dying: its request, what its process was doing, and the reason
     abandon: Callable[[ItemRequest, Activity, str], ItemResult]
-    ended: dict[str, ItemDone] = field(default_factory=dict)
-    losses: list[str] = field(default_factory=list)
-    served: Counter[str] = field(default_factory=Counter)
+    ended: dict[str, ItemDone] = field(default_factory=dict)  # the items that have ended, by name
+    losses: list[str] = field(default_factory=list)  # descriptions of nodes and workers that died
+    served: Counter[str] = field(default_factory=Counter)  # number of items that ended on each node
     _losses_of: Counter[str] = field(default_factory=Counter)  # by item
     _begun: set[str] = field(default_factory=set)
 
@@ -145,11 +128,8 @@ class JobTable:
             done = replace(done, result=result)
         self.ended[done.item] = done
 
+    # The running case is not to blame: it runs in a process of its own, which its node supervises.
     def _lose(self, job: ClusterJob, lost: JobLost) -> None:
-        """Takes back the items of a job that have not ended.
-
-        The running case is not to blame: it runs in a process of its own, which its node supervises.
-        """
         if not job.requests:
             return
         item = job.running or next(iter(job.requests))
@@ -195,12 +175,6 @@ class RayLoop:
     """A pytest plugin that runs pairings on a cluster and all other tests here. It is the run's `Cluster`."""
 
     def __init__(self, run: PytestRun, progress_line: ProgressLine | None) -> None:
-        """Initialises the instance.
-
-        Args:
-          run: of the session.
-          progress_line: shows each item that starts.
-        """
         self._run, self._progress_line = run, progress_line
         self._jobs: JobTable | None = None
         self._stuck_since: float | None = None  # of the monotonic clock
@@ -296,8 +270,8 @@ class RayLoop:
         self._jobs = JobTable(self._split_into_jobs(items), log, self.ray_cluster.submit, self._abandon)
         self._jobs.start()
 
+    # Those on devices come first, and the most expensive of each kind.
     def _split_into_jobs(self, items: Sequence[KernelItem]) -> list[ClusterJob]:
-        """Returns the jobs: those on devices first, and the most expensive of each kind first."""
         costs = part_costs(items, {})
         by_needs: defaultdict[Resources, list[KernelItem]] = defaultdict(list)
         for item in items:
@@ -319,14 +293,10 @@ class RayLoop:
         return [job for *_, job in sorted(jobs, key=lambda each: each[:2])]
 
     def _slots(self, needs: Resources) -> int:
-        """Returns how many jobs with these needs run at a time."""
-        resources = self.ray_cluster.resources()
-        if needs.tpus:
-            return max(1, int(resources.get("TPU", 0) / needs.tpus))
-        return max(1, int(resources.get("GPU", 0) / needs.gpus if needs.gpus else resources.get("CPU", 0)))
+        name, count = needs.scarcest
+        return max(1, int(self.ray_cluster.resources().get(name, 0.0) / count))
 
     def _wait_for(self, names: Iterable[str]) -> Iterator[str]:
-        """Yields items as they end."""
         remaining = set(names)
         while remaining:
             assert self._jobs is not None
@@ -337,11 +307,6 @@ class RayLoop:
                 self._receive(_EVERY)
 
     def _receive(self, seconds: float) -> None:
-        """Handles the messages that arrive within some seconds.
-
-        Raises:
-          ClusterError: no node can run the remaining items.
-        """
         if self._jobs is None:
             return
         before, received = set(self._jobs.running()), False
@@ -360,17 +325,12 @@ class RayLoop:
             raise ClusterError("no node of the cluster can run the remaining items any more; existing records are kept")
 
     def _has(self, needs: Resources) -> bool:
-        """Returns whether the cluster has what a job needs."""
-        name, count = ("TPU", needs.tpus) if needs.tpus else ("GPU", needs.gpus) if needs.gpus else ("CPU", 1)
+        name, count = needs.scarcest
         return self.ray_cluster.resources().get(name, 0.0) >= count
 
     def _abandon(self, request: ItemRequest, activity: Activity, reason: str) -> ItemResult:
         failure = Failure(Verdict.CRASH, Crashed("", reason))
-        planned = crash_reports.planned_items(self._run.folder.path, request.name)
-        crash_reports.record_crash(self._run.dispatcher.worker.writer, planned, activity, failure)
-        families = tuple(family for item in planned for family in item.families)
-        message = f"{failure}\nIt was {activity}; the rest of the item is not run."
-        return ItemResult(str(Verdict.CRASH), families, str(failure), message)
+        return crash_reports.abandon_item(self._run.dispatcher.worker.writer, request.name, activity, failure)
 
     def run(
         self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
@@ -422,7 +382,6 @@ class RayLoop:
 
 
 def _run_item(session: pytest.Session, item: pytest.Item, following: pytest.Item | None) -> None:
-    """Runs an item as pytest's own loop does."""
     item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
     if session.shouldfail:
         raise session.Failed(session.shouldfail)

@@ -21,44 +21,31 @@ from kerneltest.records.schema import Record
 
 @dataclass(frozen=True, slots=True)
 class JobSetup:
-    """The part of their setup that all jobs of a run share.
-
-    Attributes:
-      run: the run's id.
-      plan: content of the run's `plan.json`.
-      worker: setup of the session's own worker.
-      arguments: with which the session collected.
-      memory: limit of a worker process in GiB; 0 for 90 % of the free memory.
-      code: of the session; nodes must have the same.
-      environment: variables that affect what kernels compute.
-      paths: entries of the session's `sys.path` below its root.
-      archive: of the project's files; None if nodes have them.
-    """
+    """The part of their setup that all jobs of a run share."""
 
     run: str
-    plan: bytes
-    worker: WorkerSetup
-    arguments: PytestArguments
-    memory: float
-    code: ProjectCode
-    environment: Mapping[str, str]
-    paths: tuple[str, ...]
-    archive: bytes | None
+    plan: bytes  # content of the run's `plan.json`
+    worker: WorkerSetup  # setup of the session's own worker
+    arguments: PytestArguments  # with which the session collected
+    memory: float  # limit of a worker process in GiB; 0 for 90 % of the free memory
+    code: ProjectCode  # of the session; nodes must have the same
+    environment: Mapping[str, str]  # variables that affect what kernels compute
+    paths: tuple[str, ...]  # entries of the session's `sys.path` below its root
+    archive: bytes | None  # of the project's files; None if nodes have them
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The resources that a job needs from its node.
+    """The resources that a job needs from its node."""
 
-    Attributes:
-      gpus: number of GPUs, or the fraction of one; 0 for none.
-      tpus: number of TPUs.
-      accelerator: type of GPU in Ray's naming; "" for any.
-    """
+    gpus: float = 0.0  # number of GPUs, or the fraction of one; 0 for none
+    tpus: int = 0  # number of TPUs
+    accelerator: str = ""  # type of GPU in Ray's naming; "" for any
 
-    gpus: float = 0.0
-    tpus: int = 0
-    accelerator: str = ""
+    @property
+    def scarcest(self) -> tuple[str, float]:
+        """The resource that limits how many jobs run at a time, in Ray's naming, and the amount that a job takes."""
+        return ("TPU", self.tpus) if self.tpus else ("GPU", self.gpus) if self.gpus else ("CPU", 1)
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -85,66 +72,42 @@ class QueuedItem:
 
 @dataclass(frozen=True, slots=True)
 class ItemStarted:
-    """An item has started.
-
-    Attributes:
-      item: its name.
-      node, host: on which it runs.
-    """
+    """An item has started."""
 
     item: str
-    node: str
+    node: str  # on which it runs
     host: str
 
 
 @dataclass(frozen=True, slots=True)
 class ItemProgress:
-    """The output of a running item since the last message.
-
-    Attributes:
-      item: its name.
-      files: content by name within the run's folder. A file comes no later than the line that names it.
-      records, smallest: lines.
-      activity: what its process is doing, if that has changed.
-    """
+    """The output of a running item since the last message."""
 
     item: str
+    # content by name within the run's folder. A file comes no later than the line that names it.
     files: Mapping[str, bytes]
-    records: tuple[bytes, ...]
+    records: tuple[bytes, ...]  # lines
     smallest: tuple[bytes, ...]
-    activity: Activity | None = None
+    activity: Activity | None = None  # what its process is doing, if that has changed
 
 
 @dataclass(frozen=True, slots=True)
 class ItemDone:
-    """An item has ended.
-
-    Attributes:
-      item: its name.
-      result: of the item; None if it could not run.
-      output: of its process.
-      seconds: that it took.
-      error: why it could not run.
-    """
+    """An item has ended."""
 
     item: str
-    result: ItemResult | None
+    result: ItemResult | None  # of the item; None if it could not run
     output: str = ""
     seconds: float = 0.0
-    error: str = ""
+    error: str = ""  # why it could not run
 
 
 @dataclass(frozen=True, slots=True)
 class JobLost:
-    """A job whose node or worker died before the job ended.
+    """A job whose node or worker died before the job ended."""
 
-    Attributes:
-      node: whether the whole node died.
-      reason: by Ray, in a line.
-    """
-
-    node: bool
-    reason: str
+    node: bool  # whether the whole node died
+    reason: str  # by Ray, in a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +137,6 @@ class RecordLog:
     """
 
     def __init__(self, folder: Path, shard: str) -> None:
-        """Initialises the instance.
-
-        Args:
-          folder: of the run. Cases with records there do not run again.
-          shard: the name of these records within the run.
-        """
         self.folder = folder
         self._name, self._smallest = f"records-{shard}.jsonl", f"smallest-{shard}.jsonl"
         self._verdicts: dict[_Key, Verdict] = {}
@@ -230,7 +187,6 @@ class RecordLog:
         self._lines[record.item][key] = line
 
     def _replace(self, key: _Key, line: bytes) -> None:
-        """Replaces the record of a case, atomically."""
         lines = (self.folder / self._name).read_bytes().splitlines(keepends=True)
         for number, each in enumerate(lines):
             record = RECORD_LINE.validate_json(each).record

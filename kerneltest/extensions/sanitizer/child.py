@@ -233,8 +233,8 @@ def _error_reply(error: Exception) -> dict[str, Any]:
     return {"error": [type(error).__name__, str(error)]}
 
 
+# Returns the dtype in which JAX gets an array: unsigned integers for those unknown to NumPy, such as bfloat16.
 def _numpy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Returns the dtype in which JAX gets an array: unsigned integers for those unknown to NumPy, such as bfloat16."""
     return dtype if dtype.type.__module__ == "numpy" else np.dtype(f"u{dtype.itemsize}")
 
 

@@ -162,73 +162,61 @@ class SanitizedGroup(Group):
         return Outcome(item.record(Verdict.PASS, _note(tool, result.errors), case=case, compared=compared))
 
     def _run(self, item: Item, case: AnyCase, cache: Cache) -> None:
-        """Runs a case under its tool, together with the pending ones after it that have the same tool."""
-        tool = case.family.name
+        tool, platform = case.family.name, item.backend.id
+        place = platform, item.dtype, item.group.name, tool
         # With a time budget, the next case may not run at all.
-        same_tool = (
-            [] if cache.process.budget is not None else [each for each in self._pending if each.family.name == tool]
-        )
-        ids = [each.id for each in same_tool]
-        batch = same_tool[ids.index(case.id) :] if case.id in ids else [case]
-        cases = {each.id: each for each in batch if each is case or not _is_quarantined(item, each)}
+        pending = self._pending if cache.process.budget is None else []
+        batch = [other for other in pending if other.family.name == tool]
+        ids = [other.id for other in batch]
+        batch = batch[ids.index(case.id) :] if case.id in ids else [case]
+        cases = {
+            other.id: other
+            for other in batch
+            if other is case or not quarantine_reason(item.pairing.xfail, place, str(other.signature))
+        }
         exported: list[ExportedCase] = []
         traces: dict[str, Traced] = {}
         with ExitStack() as stack:
-            for each in cases.values():
+            for case_id, other in cases.items():
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 try:
-                    traces[each.id] = cache.trace_for(item.pairing, each.signature, item.backend)
-                    exported.append(_export(item, each, cache, traces[each.id], folder))
+                    traces[case_id] = cache.trace_for(item.pairing, other.signature, item.backend)
+                    arguments = cache.arguments(item.pairing, other)
+                    names = tuple(path for path, _ in other.signature.dtypes)
+                    cache.enter_phase(Phase.COMPILING)
+                    write_kernel(traces[case_id], [arguments[name] for name in names], platform, folder)
+                    exported.append(ExportedCase(case_id, folder, names))
                 except Failure as failure:
-                    self._results[each.id] = failure
+                    self._results[case_id] = failure
 
             def begin(started: ExportedCase) -> None:
                 cache.begin_case(item.name, cases[started.id])
                 cache.enter_phase(Phase.RUNNING)
 
-            setup = _setup(tool, item.backend.id)
+            def concerns(ended: ExportedCase, error: SanitizerError) -> bool:
+                return _is_in_kernel(traces[ended.id], error)
+
+            x64 = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+            setup = ToolSetup(tool, platform, jax.devices(platform).index(kernel_device(platform)), x64)
             try:
-                self._results |= run_cases(
-                    setup, exported, lambda each, error: _is_in_kernel(traces[each.id], error), begin
-                )
+                self._results |= run_cases(setup, exported, concerns, begin)
             except Failure as failure:
-                self._results |= {each.id: failure for each in exported}
+                self._results |= {ended.id: failure for ended in exported}
         cache.begin_case(item.name, case)
 
 
-def _is_quarantined(item: Item, case: AnyCase) -> bool:
-    place = (item.backend.id, item.dtype, item.group.name, case.family.name)
-    return bool(quarantine_reason(item.pairing.xfail, place, str(case.signature)))
-
-
-def _setup(tool: str, platform: str) -> ToolSetup:
-    devices = jax.devices(platform)
-    x64 = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
-    return ToolSetup(tool, platform, devices.index(kernel_device(platform)), x64)
-
-
-def _export(item: Item, case: AnyCase, cache: Cache, traced: Traced, folder: Path) -> ExportedCase:
-    arguments = cache.arguments(item.pairing, case)
-    names = tuple(path for path, _ in case.signature.dtypes)
-    cache.enter_phase(Phase.COMPILING)
-    write_kernel(traced, [arguments[name] for name in names], item.backend.id, folder)
-    return ExportedCase(case.id, folder, names)
-
-
+# Rather than in code that XLA generates around the Pallas calls.
 def _is_in_kernel(traced: Traced, error: SanitizerError) -> bool:
-    """Returns whether an error is in a Pallas call, rather than in code that XLA generates around it."""
     return any(error.kernel.startswith(device_name(call.name)) for call in traced.calls if call.name)
 
 
 def _site(traced: Traced, error: SanitizerError) -> KernelSite:
-    """Returns the kernel of an error, with its lines."""
     calls = (call for call in traced.calls if call.name and error.kernel.startswith(device_name(call.name)))
     call = max(calls, key=lambda call: len(call.name))
     return KernelSite(call.name, access_lines(call, error.access), definition_line(call))
 
 
 def _overrun(writes: Sequence[GuardZoneWrite]) -> Failure:
-    """Returns the failure of a kernel that wrote to guard zones."""
     lines, elements = [], []
     for zone in writes:
         where = "past the end" if zone.side == "after" else "before the start"
@@ -242,7 +230,6 @@ def _overrun(writes: Sequence[GuardZoneWrite]) -> Failure:
 
 
 def _note(tool: str, errors: Sequence[SanitizerError]) -> str:
-    """Returns a note of the errors outside the Pallas calls, or ""."""
     kernels = sorted({error.kernel or "no kernel" for error in errors})
     return (
         f"{tool} also found {len(errors)} errors outside the Pallas calls, in {', '.join(kernels)}" if kernels else ""

@@ -23,15 +23,10 @@ _ACCESSES = {"read": Access.LOAD, "write": Access.STORE, "atomic": Access.ATOMIC
 
 @dataclass(frozen=True, slots=True)
 class PlacedArray:
-    """An array of a case on the device.
+    """An array of a case on the device."""
 
-    Attributes:
-      name: `x`, or `output 0`.
-      address, size: in bytes.
-    """
-
-    name: str
-    address: int
+    name: str  # `x`, or `output 0`
+    address: int  # in bytes
     size: int
 
     def __str__(self) -> str:
@@ -40,44 +35,28 @@ class PlacedArray:
 
 @dataclass(frozen=True, slots=True)
 class SanitizerError:
-    """One record of a tool.
-
-    Attributes:
-      verdict: of a case with this error.
-      kernel: the name of the kernel on the device; "" if no kernel ran.
-      what: the error, as a predicate of the kernel.
-      access: `read`, `write` or `atomic` if the tool says so, else "".
-      address, size: of an access to global memory, in bytes; 0 for other errors.
-      thread, block: the indices along x, y and z; () if the tool does not say.
-      count: the number of occurrences.
-      text: the record, as the tool wrote it.
-    """
+    """One record of a tool."""
 
     verdict: Verdict
-    kernel: str
-    what: str
-    access: str = ""
-    address: int = 0
+    kernel: str  # the name of the kernel on the device; "" if no kernel ran
+    what: str  # the error, as a predicate of the kernel
+    access: str = ""  # `read`, `write` or `atomic` if the tool says so, else ""
+    address: int = 0  # of an access to global memory, in bytes; 0 for other errors
     size: int = 0
-    thread: tuple[int, ...] = ()
+    thread: tuple[int, ...] = ()  # the indices along x, y and z; () if the tool does not say
     block: tuple[int, ...] = ()
     count: int = 1
-    text: str = ""
+    text: str = ""  # the record, as the tool wrote it
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSite:
-    """The kernel of an error in the user's source.
-
-    Attributes:
-      kernel: the name of the kernel function.
-      lines: FILE:LINE of its accesses that do what the error is about; none if the error is about no access.
-      definition: FILE:LINE of the kernel function, or "".
-    """
+    """The kernel of an error in the user's source."""
 
     kernel: str
+    # FILE:LINE of its accesses that do what the error is about; none if the error is about no access
     lines: tuple[str, ...] = ()
-    definition: str = ""
+    definition: str = ""  # FILE:LINE of the kernel function, or ""
 
     @property
     def place(self) -> str:
@@ -187,14 +166,7 @@ def failure_of(
     arrays: Sequence[PlacedArray],
     site_of: Callable[[SanitizerError], KernelSite],
 ) -> Failure:
-    """Returns the failure of a case, whose verdict and place are those of its first error.
-
-    Args:
-      tool: that found the errors.
-      errors: of the case, at least one.
-      arrays: of the case.
-      site_of: returns the kernel of an error.
-    """
+    """Returns the failure of a case, whose verdict and place are those of its first error."""
     first = errors[0]
     site = site_of(first)
     equal = [error for error in errors if (error.kernel, error.what) == (first.kernel, first.what)]
@@ -263,13 +235,7 @@ Reply = Mapping[str, Any]  # a line of JSON by the child
 
 @dataclass(frozen=True, slots=True)
 class ExportedCase:
-    """A case to run.
-
-    Attributes:
-      id: of the case.
-      folder: to which it was exported.
-      inputs: the names of its inputs.
-    """
+    """A case to run."""
 
     id: str
     folder: Path
@@ -278,55 +244,33 @@ class ExportedCase:
 
 @dataclass(frozen=True, slots=True)
 class GuardZoneWrite:
-    """A guard zone that was written to.
-
-    Attributes:
-      array: the array next to it.
-      side: `before` or `after` the array.
-      count: the number of bytes that were written.
-      first, last: the nearest and the farthest of them, as distances from the array.
-    """
+    """A guard zone that was written to."""
 
     array: PlacedArray
-    side: str
+    side: str  # `before` or `after` the array
     count: int
-    first: int
-    last: int
+    first: int  # the distance of the nearest from the array
+    last: int  # and that of the farthest
 
 
 @dataclass(frozen=True, slots=True)
 class SanitizedCase:
-    """The result of a case.
+    """The result of a case."""
 
-    Attributes:
-      errors: of the tool, in order.
-      arrays: the inputs and outputs on the device.
-      zone_writes: the guard zones that were written to.
-      unguarded: the outputs that XLA did not put between guard zones.
-      failure: the end of the process, or the exception that the kernel raised; None if it ran.
-    """
-
-    errors: tuple[SanitizerError, ...] = ()
+    errors: tuple[SanitizerError, ...] = ()  # of the tool, in order
     arrays: tuple[PlacedArray, ...] = ()
     zone_writes: tuple[GuardZoneWrite, ...] = ()
-    unguarded: tuple[int, ...] = ()
-    failure: Failure | None = None
+    unguarded: tuple[int, ...] = ()  # the outputs that XLA did not put between guard zones
+    failure: Failure | None = None  # the end of the process, or the exception that the kernel raised; None if it ran
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSetup:
-    """The tool and the device on which it runs cases.
+    """The tool and the device on which it runs cases."""
 
-    Attributes:
-      tool: a key of `TOOLS`.
-      platform: `cuda` or `rocm`.
-      device: its number among JAX's devices of the platform.
-      x64: JAX's setting.
-    """
-
-    tool: str
-    platform: str
-    device: int = 0
+    tool: str  # a key of `TOOLS`
+    platform: str  # `cuda` or `rocm`
+    device: int = 0  # its number among JAX's devices of the platform
     x64: bool = False
 
 
@@ -384,10 +328,10 @@ def run_cases(
     return results
 
 
+# Up to the first case that fails.
 def _run_process(
     setup: ToolSetup, cases: Sequence[ExportedCase], begin: Callable[[ExportedCase], None]
 ) -> _ProcessResult:
-    """Runs cases in one process, up to the first that fails."""
     result = _ProcessResult()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

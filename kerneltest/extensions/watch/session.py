@@ -113,23 +113,11 @@ def _variables() -> dict[str, str]:
 
 
 class WatchSession:
-    """A session of watching: its current run, and its reaction to each event.
-
-    Attributes:
-      events: the events to handle, in order.
-      status: pytest's exit status in the last run that ended.
-    """
+    """A session of watching: its current run, and its reaction to each event."""
 
     def __init__(self, pytest: WarmPytest, words: Sequence[str], report: Path) -> None:
-        """Initialises the instance.
-
-        Args:
-          pytest: starts the runs.
-          words: the arguments of pytest: files and options.
-          report: the folder for the page.
-        """
-        self.events: SimpleQueue[Event] = SimpleQueue()
-        self.status = 0
+        self.events: SimpleQueue[Event] = SimpleQueue()  # the events to handle, in order
+        self.status = 0  # pytest's exit status in the last run that ended
         self._pytest, self._words, self._report = pytest, words, report
         self._number = 0
         self._since = time.time()
@@ -162,7 +150,6 @@ class WatchSession:
                     return self.status
 
     def _start(self, why: str, since: float, *, only_changed: bool) -> None:
-        """Starts a run that replaces the one that is out of date."""
         self._pytest.stop()
         self._number, self._since, self._is_running, self._next_suspect = self._number + 1, since, True, 0
         if why:
@@ -183,7 +170,6 @@ class WatchSession:
             webbrowser.open(page.resolve().as_uri())
 
     def _show_suspect(self) -> None:
-        """Shows one suspect of the last run; the next key press shows the next one."""
         from kerneltest.records.files import RecordError
         from kerneltest.records.runs import read_runs
         from kerneltest.report.text.suspect_text import describe_suspect
@@ -276,13 +262,7 @@ def find_watchfiles() -> Any:
 
 
 def watch_saves(folders: Sequence[Path], ignored: Path, events: SimpleQueue[Event]) -> None:
-    """Puts files that were saved together into a queue. Never returns.
-
-    Args:
-      folders: the folders whose Python files are watched, except hidden and installed ones.
-      ignored: the folder to which runs write.
-      events: the queue.
-    """
+    """Puts files that were saved together into a queue. Never returns."""
     watchfiles = find_watchfiles()
     python_files = watchfiles.PythonFilter(ignore_paths=[ignored])
     for changes in watchfiles.watch(*folders, watch_filter=python_files, raise_interrupt=False):

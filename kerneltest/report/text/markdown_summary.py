@@ -22,23 +22,13 @@ from kerneltest.triage.suspects import Suspect
 # Badges: the outcome of some runs, or their mutation scores, in one line.
 
 # White text on each has a contrast over 4.5.
-_HEX = {
-    "brightgreen": "#197b30",
-    "yellow": "#8a6d00",
-    "orange": "#b35900",
-    "red": "#c0392b",
-}
+_HEX = {"brightgreen": "#197b30", "yellow": "#8a6d00", "orange": "#b35900", "red": "#c0392b"}
 _GREEN_FROM, _YELLOW_FROM = 0.9, 0.7  # shares of mutants
 
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A badge.
-
-    Attributes:
-      label, message: its texts.
-      colour: `brightgreen`, `yellow`, `orange` or `red`.
-    """
+    """A badge with its colour: `brightgreen`, `yellow`, `orange` or `red`."""
 
     label: str
     message: str

@@ -3,14 +3,13 @@
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.numerics.device_operations import UPDATES, convert, multiply_matrices, position, reduce
-from kerneltest.trace.jax_compat.jaxprs import DType, Equation, Params
+from kerneltest.trace.jax_compat.jaxprs import DType, Equation
 from kerneltest.trace.machine import (
     ArrayFunction,
     EquationFunction,
@@ -24,7 +23,6 @@ from kerneltest.trace.primitives import PRIMITIVES, Kind, primitive_of
 
 
 def _with_rows(axes: Sequence[int]) -> tuple[int, ...]:
-    """Axis numbers in an array with rows."""
     return tuple(axis + 1 for axis in axes)
 
 
@@ -44,7 +42,6 @@ def _broadcast(equation: Equation) -> ArrayFunction:
 
 
 def _expand(x: Array, ndim: int) -> Array:
-    """Adds leading axes up to `ndim`, not counting the rows."""
     return x.reshape(len(x), *(1,) * (ndim + 1 - x.ndim), *x.shape[1:])
 
 
@@ -99,7 +96,6 @@ def _pad(equation: Equation) -> ArrayFunction:
 
 
 def _clamped_slices(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
-    """The slices of some sizes from `starts` on, clamped so that they fit into `shape`."""
     firsts = [min(max(int(s), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
     return tuple(slice(first, first + size) for first, size in zip(firsts, sizes, strict=True))
 
@@ -213,116 +209,78 @@ def _dot(machine: Machine, equation: Equation) -> EquationFunction:
     return evaluate
 
 
-SHAPES: Mapping[str, Callable[[Equation], ArrayFunction]] = {
-    "broadcast_in_dim": _broadcast,
-    "broadcast_to": _broadcast,
-    "reshape": _reshape,
-    "squeeze": _reshape,
-    "expand_dims": _reshape,
-    "transpose": _transpose,
-    "slice": _slice,
-    "concatenate": _concatenate,
-    "pad": _pad,
-    "dynamic_slice": _dynamic_slice,
-    "dynamic_update_slice": _dynamic_update_slice,
-    "rev": _rev,
-    "repeat": _repeat,
-    "tile": _tile,
-    **{p.name: _reduction for p in PRIMITIVES.values() if p.kind is Kind.REDUCTION},
-    **{p.name: _cumulative for p in PRIMITIVES.values() if p.kind is Kind.SCAN},
-}
-
-# Those whose result depends on the dtypes in which values are computed.
-TYPED: Mapping[str, Rule] = {"iota": _iota, "bitcast_convert_type": _bitcast, "dot_general": _dot}
-
-
 # Rules for gathers and scatters, with XLA's definitions, in NumPy.
 
 
-@dataclass(frozen=True, slots=True)
 class _Windows:
     """The windows of an array that indices select.
 
-    Attributes:
-      shape: the array's.
+    Args:
+      equation: the gather or scatter, with the array as its first operand.
       sizes: a window's, along each axis of the array.
       mapped: for each component of an index, the axis of the array along which it moves the window.
       batched: from each batch axis of the array to that of the indices.
-      window: the axes of the array that remain in a window.
-      mode: the treatment of a window that leaves the array: `clip`, `fill` or `promise`.
+      dropped: the axes of the array that do not remain in a window.
     """
 
-    shape: tuple[int, ...]
-    sizes: tuple[int, ...]
-    mapped: tuple[int, ...]
-    batched: Mapping[int, int]
-    window: tuple[int, ...]
-    mode: str
+    def __init__(
+        self,
+        equation: Equation,
+        sizes: Sequence[int],
+        mapped: Sequence[int],
+        batched: Mapping[int, int],
+        dropped: Sequence[int],
+    ) -> None:
+        self._shape, self._sizes, self._mapped, self._batched = equation.invars[0].aval.shape, sizes, mapped, batched
+        self._window = [axis for axis in range(len(self._shape)) if axis not in (*dropped, *batched)]
+        self._fills = "fill" in str(equation.params["mode"]).lower()
 
     def positions(self, indices: Array) -> tuple[list[Array], Array]:
-        """Locates the elements of the windows.
+        """The position of each element along each axis of the array, and a mask of those that are not left out.
 
-        Args:
-          indices: (rows, *batch, components).
-
-        Returns:
-          The position along each axis of the array, and a mask of the valid elements, (rows, *batch, *window) each.
+        Indices are (rows, *batch, components), and results (rows, *batch, *window) each.
         """
         indices = indices.astype(np.int64)
-        batch = indices.shape[1:-1]
-        count = len(batch) + len(self.window)
+        batch, window = indices.shape[1:-1], tuple(self._sizes[axis] for axis in self._window)
+        whole = (len(indices), *batch, *window)
         inside = np.ones((len(indices), *batch), bool)
         starts = {}
-        for component, axis in enumerate(self.mapped):
-            first, last = indices[..., component], self.shape[axis] - self.sizes[axis]
+        for component, axis in enumerate(self._mapped):
+            first, last = indices[..., component], self._shape[axis] - self._sizes[axis]
             inside &= (first >= 0) & (first <= last)
-            starts[axis] = np.clip(first, 0, last)
+            starts[axis] = _append_axes(np.clip(first, 0, last), len(window))
         found = []
-        for axis in range(len(self.shape)):
-            at = np.zeros((1,) * (count + 1), np.int64)
-            if axis in starts:
-                at = at + starts[axis].reshape(*starts[axis].shape, *(1,) * len(self.window))
-            if axis in self.batched:
-                along = 1 + self.batched[axis]
-                lengths = [batch[along - 1] if each == along else 1 for each in range(count + 1)]
-                at = at + np.arange(batch[along - 1]).reshape(lengths)
-            if axis in self.window:
-                along = 1 + len(batch) + self.window.index(axis)
-                lengths = [self.sizes[axis] if each == along else 1 for each in range(count + 1)]
-                at = at + np.arange(self.sizes[axis]).reshape(lengths)
-            found.append(at)
-        whole = (len(indices), *batch, *(self.sizes[axis] for axis in self.window))
-        valid = inside if self.mode == "fill" else np.ones_like(inside)
-        valid = valid.reshape(*valid.shape, *(1,) * len(self.window))
-        return [np.broadcast_to(each, whole) for each in found], np.broadcast_to(valid, whole)
+        for axis in range(len(self._shape)):
+            at = starts.get(axis, np.zeros((), np.int64))
+            if axis in self._batched:
+                at = at + _along(1 + self._batched[axis], whole)
+            if axis in self._window:
+                at = at + _along(1 + len(batch) + self._window.index(axis), whole)
+            found.append(np.broadcast_to(at, whole))
+        valid = inside if self._fills else np.ones_like(inside)
+        return found, np.broadcast_to(_append_axes(valid, len(window)), whole)
 
 
-def _mode(params: Params) -> str:
-    name = str(params["mode"]).rpartition(".")[2].lower()
-    return "fill" if "fill" in name else "clip" if "clip" in name else "promise"
+def _append_axes(x: Array, count: int) -> Array:
+    return x.reshape(*x.shape, *(1,) * count)
+
+
+def _along(axis: int, shape: Sequence[int]) -> Array:
+    return np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
 
 
 def _order(axes: Sequence[int], count: int) -> tuple[int, ...]:
-    """The transposition of (rows, *batch, *window) that moves the window's axes to `axes`, counted after the rows."""
+    # The transposition of (rows, *batch, *window) that moves the window's axes to `axes`, counted after the rows.
     batch = iter(range(1, count - len(axes) + 1))
     window = iter(range(count - len(axes) + 1, count + 1))
     return (0, *(next(window) if axis in axes else next(batch) for axis in range(count)))
 
 
-def gather(equation: Equation) -> ArrayFunction:
-    """Evaluates `gather`: windows of an array, by the positions of their first elements."""
-    params = equation.params
-    numbers, sizes = params["dimension_numbers"], tuple(params["slice_sizes"])
-    shape, count = tuple(equation.invars[0].aval.shape), len(equation.outvars[0].aval.shape)
-    dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-    windows = _Windows(
-        shape,
-        sizes,
-        tuple(numbers.start_index_map),
-        dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)),
-        tuple(axis for axis in range(len(shape)) if axis not in dropped),
-        _mode(params),
-    )
+def _gather(equation: Equation) -> ArrayFunction:
+    params, count = equation.params, len(equation.outvars[0].aval.shape)
+    numbers = params["dimension_numbers"]
+    batched = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
+    windows = _Windows(equation, params["slice_sizes"], numbers.start_index_map, batched, numbers.collapsed_slice_dims)
     order, fill = _order(numbers.offset_dims, count), params.get("fill_value")
 
     def function(array: Array, indices: Array) -> Array:
@@ -332,7 +290,7 @@ def gather(equation: Equation) -> ArrayFunction:
             lengths = (max(len(array), len(indices)), *inside.shape[1:])
             found = np.full(lengths, _fill_value(array.dtype, fill), array.dtype)
         else:
-            found = array[(rows, *(each for each in at))] if len(at) else array
+            found = array[(rows, *at)] if len(at) else array
             if not inside.all():
                 found = np.where(inside, found, np.array(_fill_value(array.dtype, fill), array.dtype))
         return found.transpose(order)
@@ -341,7 +299,7 @@ def gather(equation: Equation) -> ArrayFunction:
 
 
 def _fill_value(dtype: DType, fill: Any) -> Any:
-    """The value of the elements of a gather that are outside the array; `fill` is the primitive's own, or None."""
+    # The value of the elements of a gather that are outside the array; `fill` is the primitive's own, or None.
     if fill is not None:
         return fill
     if is_float(dtype):
@@ -358,25 +316,16 @@ def _assign(array: Array, at: tuple[Array, ...], values: Array) -> None:
     array[at] = values
 
 
-def scatter(equation: Equation) -> ArrayFunction:
-    """Evaluates `scatter` and its variants: updates of windows of an array, in sequence."""
+def _scatter(equation: Equation) -> ArrayFunction:
     params, name = equation.params, str(equation.primitive.name)
     update = _assign if name == "scatter" else UPDATES[re.split("[-_]", name)[1]].at
     numbers = params["dimension_numbers"]
-    shape = tuple(equation.invars[0].aval.shape)
     update_shape = tuple(equation.invars[2].aval.shape)
-    dropped = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-    window = tuple(axis for axis in range(len(shape)) if axis not in dropped)
-    lengths = [update_shape[axis] for axis in numbers.update_window_dims]
-    sizes = tuple(lengths[window.index(axis)] if axis in window else 1 for axis in range(len(shape)))
-    windows = _Windows(
-        shape,
-        sizes,
-        tuple(numbers.scatter_dims_to_operand_dims),
-        dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)),
-        window,
-        _mode(params),
-    )
+    batched = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
+    lengths = iter(update_shape[axis] for axis in numbers.update_window_dims)
+    dropped = (*numbers.inserted_window_dims, *batched)
+    sizes = [1 if axis in dropped else next(lengths) for axis in range(len(equation.invars[0].aval.shape))]
+    windows = _Windows(equation, sizes, numbers.scatter_dims_to_operand_dims, batched, dropped)
     order = np.argsort(_order(numbers.update_window_dims, len(update_shape)))
 
     def function(array: Array, indices: Array, values: Array) -> Array:
@@ -387,15 +336,31 @@ def scatter(equation: Equation) -> ArrayFunction:
         whole = (rows, *inside.shape[1:])
         row = np.broadcast_to(np.arange(rows).reshape(-1, *(1,) * (len(whole) - 1)), whole)
         inside = np.broadcast_to(inside, whole)
-        positions = tuple(np.broadcast_to(each, whole)[inside] for each in (row, *at))
+        positions = tuple(np.broadcast_to(along, whole)[inside] for along in (row, *at))
         update(out, positions, np.broadcast_to(values, whole)[inside])
         return out
 
     return function
 
 
-INDEXING: Mapping[str, Callable[[Equation], ArrayFunction]] = {
-    "gather": gather,
-    "scatter": scatter,
-    **{f"scatter{dash}{name}": scatter for dash in "-_" for name in ("add", "mul", "min", "max")},
+ARRAY_RULES: Mapping[str, Callable[[Equation], ArrayFunction]] = {
+    **dict.fromkeys(("broadcast_in_dim", "broadcast_to"), _broadcast),
+    **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshape),
+    "transpose": _transpose,
+    "slice": _slice,
+    "concatenate": _concatenate,
+    "pad": _pad,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "rev": _rev,
+    "repeat": _repeat,
+    "tile": _tile,
+    "gather": _gather,
+    "scatter": _scatter,
+    **{f"scatter{dash}{name}": _scatter for dash in "-_" for name in ("add", "mul", "min", "max")},
+    **{p.name: _reduction for p in PRIMITIVES.values() if p.kind is Kind.REDUCTION},
+    **{p.name: _cumulative for p in PRIMITIVES.values() if p.kind is Kind.SCAN},
 }
+
+# Those whose result depends on the dtypes in which values are computed.
+TYPED_RULES: Mapping[str, Rule] = {"iota": _iota, "bitcast_convert_type": _bitcast, "dot_general": _dot}

@@ -6,20 +6,9 @@ from typing import Literal
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
-from kerneltest.numerics.device_operations import (
-    FUNCTIONS,
-    convert,
-    divide,
-    in_float32,
-    integer_power,
-    remainder,
-    select,
-    shift_left,
-    shift_right_arithmetic,
-    shift_right_logical,
-)
-from kerneltest.trace.batched_interpreter.array_rules import INDEXING, SHAPES, TYPED
-from kerneltest.trace.batched_interpreter.memory_rules import ATOMICS, COPIES, MEMORY
+from kerneltest.numerics.device_operations import convert, in_float32, integer_power, round_away, select
+from kerneltest.trace.batched_interpreter.array_rules import ARRAY_RULES, TYPED_RULES
+from kerneltest.trace.batched_interpreter.memory_rules import MEMORY_RULES
 from kerneltest.trace.batched_interpreter.pallas_call import pallas_call
 from kerneltest.trace.jax_compat.jaxprs import Equation, JaxArray, Jaxpr
 from kerneltest.trace.jax_compat.patches import interpretation
@@ -39,24 +28,15 @@ from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import primitive_name
 
+# Of the functions that round, those that are evaluated in NumPy. JAX evaluates others.
+_ROUNDING = frozenset("div pow exp exp2 expm1 log log1p sqrt rsqrt tanh logistic sin cos tan atan2".split())
 _PLAIN: Mapping[str, ArrayFunction] = {
     **{
-        primitive.name: primitive.numpy
-        for primitive in PRIMITIVES.values()
-        if primitive.numpy is not None and primitive.exact
-        if primitive.kind in (Kind.ELEMENTWISE, Kind.COMPARISON)
+        p.name: p.numpy if p.exact or not p.rounds else in_float32(p.numpy)
+        for p in PRIMITIVES.values()
+        if p.kind in (Kind.ELEMENTWISE, Kind.COMPARISON) and p.numpy is not None
+        if p.exact or not p.rounds or p.name in _ROUNDING
     },
-    "div": in_float32(divide),
-    "rem": in_float32(remainder),
-    **{
-        name: in_float32(FUNCTIONS[name])
-        for name in "exp exp2 expm1 log log1p sqrt rsqrt tanh logistic sin cos tan atan2 pow floor ceil".split()
-    },
-    "nextafter": np.nextafter,
-    "shift_left": shift_left,
-    "shift_right_arithmetic": shift_right_arithmetic,
-    "shift_right_logical": shift_right_logical,
-    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
     "select_n": select,
     **dict.fromkeys("stop_gradient multiple_of copy copy_p device_put remove_memory_space".split(), lambda x: x),
 }
@@ -64,7 +44,7 @@ _PLAIN: Mapping[str, ArrayFunction] = {
 
 def _round(equation: Equation) -> ArrayFunction:
     method = str(equation.params.get("rounding_method", ""))
-    return in_float32(FUNCTIONS["round" if "AWAY" in method or method == "0" else "rint"])
+    return in_float32(round_away if "AWAY" in method or method == "0" else np.rint)
 
 
 def _integer_power(equation: Equation) -> ArrayFunction:
@@ -87,11 +67,9 @@ def _convert(machine: Machine, equation: Equation) -> EquationFunction:
     return evaluate
 
 
-_ON_ARRAYS: Mapping[str, Callable[[Equation], ArrayFunction]] = {**SHAPES, **INDEXING}
-_ON_REFERENCES: Mapping[str, Callable[[Equation], EquationFunction]] = {**MEMORY, **COPIES}
 _BY_MACHINE: Mapping[str, Rule] = {
-    **TYPED,
-    **ATOMICS,
+    **TYPED_RULES,
+    **MEMORY_RULES,
     "convert_element_type": _convert,
     "optimization_barrier": lambda machine, equation: lambda operands: operands,
     "pallas_call": pallas_call,
@@ -109,18 +87,15 @@ def supported_rule(machine: Machine, equation: Equation) -> EquationFunction:
         return _elementwise(machine, equation, _PLAIN[name])
     if name in _WITH_PARAMETERS:
         return _elementwise(machine, equation, _WITH_PARAMETERS[name](equation))
-    if name in _ON_ARRAYS:
-        function = _ON_ARRAYS[name](equation)
+    if name in ARRAY_RULES:
+        function = ARRAY_RULES[name](equation)
         return lambda operands: (function(*operands),)
-    if name in _ON_REFERENCES:
-        return _ON_REFERENCES[name](equation)
     if name in _BY_MACHINE:
         return _BY_MACHINE[name](machine, equation)
     return control_rule(machine, equation)
 
 
 def _elementwise(machine: Machine, equation: Equation, function: ArrayFunction) -> EquationFunction:
-    """Evaluates an elementwise operation, whose operands have the result's shape or are scalars."""
     aval = equation.outvars[0].aval
     dtype, ndim = machine.rules.dtype_of(aval), len(aval.shape) + 1
 
@@ -135,7 +110,6 @@ def _elementwise(machine: Machine, equation: Equation, function: ArrayFunction) 
 
 
 def _bind_by_row(equation: Equation) -> EquationFunction:
-    """Has JAX evaluate an operation, row by row."""
     primitive, params = equation.primitive, equation.params
 
     def evaluate(operands: Sequence[Array]) -> Sequence[Array]:
@@ -179,10 +153,6 @@ class _CallbackRules(InterpreterRules):
 class BatchedKernel:
     """A kernel evaluated in NumPy for many inputs at once.
 
-    Args:
-      traced: the kernel.
-      rules: the rule set of the evaluation.
-
     Raises:
       UnknownError: the kernel contains an unsupported operation.
     """
@@ -195,18 +165,11 @@ class BatchedKernel:
     def __call__(
         self, leaves: Sequence[Array], *, overflow: Literal["ignore", "raise"] = "ignore"
     ) -> tuple[Array, ...]:
-        """Evaluates the kernel.
-
-        Args:
-          leaves: (rows, *shape), or (1, *shape) for a leaf that all rows share.
-          overflow: what to do where finite operands have an infinite result.
-
-        Returns:
-          The outputs, (rows, *shape).
+        """Evaluates the kernel on leaves (rows, *shape), or (1, *shape) if all rows share one; returns (rows, *shape).
 
         Raises:
           UnknownError: the values lead to something unsupported.
-          FloatingPointError: an operation overflows, and is to raise.
+          FloatingPointError: finite operands have an infinite result, and `overflow` is "raise".
         """
         with np.errstate(all="ignore", over=overflow):
             outputs = self._compiled(leaves)
@@ -217,11 +180,7 @@ class BatchedKernel:
 class NumpyInterpretedCall:
     """A Pallas call as JAX's own interpreter runs it, with the interpreter's operations evaluated in NumPy.
 
-    Args:
-      equation: the call's, with the interpreter among its parameters.
-
-    Raises:
-      UnknownError: the interpreter uses an unsupported operation.
+    The equation has the interpreter among its parameters.
     """
 
     def __init__(self, equation: Equation) -> None:
@@ -234,11 +193,6 @@ class NumpyInterpretedCall:
             return [output[0] for output in self._function([np.asarray(operand)[None] for operand in operands])]
 
     def run_thread(self, jaxpr: Jaxpr, values: Sequence[JaxArray]) -> None:
-        """Runs one of the kernel's threads.
-
-        Args:
-          jaxpr: the thread's, open.
-          values: the jaxpr's constants and inputs.
-        """
+        """Runs one of the kernel's threads: an open jaxpr, on the values of its constants and inputs."""
         with np.errstate(all="ignore"):
             self._machine.compile(jaxpr, consts_as_arguments=True)([np.asarray(value)[None] for value in values])

@@ -33,7 +33,6 @@ class _BlockLayout:
     """The blocks of an array.
 
     Attributes:
-      shape, dtype: the array's.
       padded: its shape, rounded up to whole blocks.
       lengths: a block's.
       scale: along each axis, the distance in elements between consecutive indices.
@@ -146,12 +145,12 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 def _share_row(value: Array) -> Array:
-    """A value with a single row if all of its rows are equal, as those of an integer are in samples of a kernel."""
+    # A value with a single row if all of its rows are equal, as those of an integer are in samples of a kernel.
     return value[:1].copy() if len({row.tobytes() for row in value}) == 1 else value
 
 
 def _number_rows(values: Sequence[Array], rows: int) -> Array:
-    """Returns a number for each row, which is the same for rows in which all values are equal."""
+    # Returns a number for each row, which is the same for rows in which all values are equal.
     numbers: dict[bytes, int] = {}
     keys = (b"".join(value[row].tobytes() for value in values if len(value) > 1) for row in range(rows))
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys])
@@ -193,12 +192,10 @@ def _block_layout(machine: Machine, mapping: BlockMapping) -> _BlockLayout:
 
 
 def _used_variables(body: Jaxpr) -> set[Var]:
-    """The variables of a body that are operands of its equations."""
     return {v for equation in body.eqns for v in equation.invars if not hasattr(v, "val")}
 
 
 def _written_references(body: Jaxpr) -> list[int]:
-    """The indices, among a body's inputs, of the references that it writes to."""
     effects = (effect for effect in body.effects if type(effect).__name__ in ("WriteEffect", "AccumEffect"))
     found = []
     for effect in effects:

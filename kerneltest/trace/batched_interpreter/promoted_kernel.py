@@ -45,12 +45,7 @@ class SampleArithmetic:
 
 
 class SamplingRules(KernelRules):
-    """Numbers in samples, for several cases at once: (cases * rows, ...), the rows of a case together.
-
-    Args:
-      arithmetic: of the samples.
-      traced: the kernel.
-    """
+    """Numbers in samples, for several cases at once: (cases * rows, ...), the rows of a case together."""
 
     def __init__(self, arithmetic: SampleArithmetic, traced: Traced) -> None:
         super().__init__(promotes=True)
@@ -96,7 +91,7 @@ class SamplingRules(KernelRules):
         return [self._perturb(leaf, unit) if unit and is_float(leaf.dtype) else leaf for leaf in leaves]
 
     def _constants(self, equation: Equation) -> dict[int, float]:
-        """The operands that are rounded constants, with the largest relative error of each."""
+        # The operands that are rounded constants, with the largest relative error of each.
         found = {}
         for number, variable in enumerate(equation.invars) if self._arithmetic.constants else ():
             literal = hasattr(variable, "val")
@@ -108,10 +103,8 @@ class SamplingRules(KernelRules):
         return found
 
     def _fused_products(self, equation: Equation) -> list[int]:
-        """The operands of an addition that are products: a compiler that fuses the two does not round these.
-
-        So the difference of a product and itself need not be 0.
-        """
+        # The operands of an addition that are products: a compiler that fuses the two does not round these. So the
+        # difference of a product and itself need not be 0.
         if self._arithmetic.precision is None or not primitive_of(equation).adds:
             return []
         variables = [(number, each) for number, each in enumerate(equation.invars) if not hasattr(each, "val")]
@@ -131,10 +124,8 @@ class SamplingRules(KernelRules):
         return lambda operands: [self._perturb(operands[0], unit), *operands[1:]]
 
     def _operand_format(self, dtype: DType, precision: Precision) -> FloatFormat | None:
-        """The format to which a machine rounds an operand of a product that has a dtype in the kernel.
-
-        One that no input has is the kernel's own choice, so that its rounding is no machine's.
-        """
+        # The format to which a machine rounds an operand of a product that has a dtype in the kernel. One that no input
+        # has is the kernel's own choice, so that its rounding is no machine's.
         if not is_float(dtype) or dtype.itemsize > 4:
             return None
         given = dtype != np.float32 and dtype in self._inputs
@@ -162,7 +153,6 @@ class SamplingRules(KernelRules):
         return round_result
 
     def _mass(self, machine: Machine, equation: Equation) -> Callable[[Sequence[Array]], tuple[Array, int]]:
-        """The function from a sum's operands to the sums of magnitudes, and the number of terms."""
         absolute = super().rule(machine, equation)
         shape, params = equation.invars[0].aval.shape, equation.params
         if primitive_name(equation) == "dot_general":
@@ -173,7 +163,7 @@ class SamplingRules(KernelRules):
         return lambda operands: (np.asarray(absolute([np.abs(each) for each in operands])[0]), terms)
 
     def _round_sum(self, sums: Array, mass: Array, terms: int, fmt: FloatFormat, of_products: bool) -> Array:
-        """Sums with the errors of summing in any order: see `RoundingModel.round_sum`."""
+        # Sums with the errors of summing in any order: see `RoundingModel.round_sum`.
         known = np.where(np.isfinite(mass), mass, 0.0)
         exact = known < 2.0**fmt.precision  # sums of integers are exact up to there
         whole = exact & (sums == np.rint(sums)) & (known == np.rint(known))
@@ -184,13 +174,8 @@ class SamplingRules(KernelRules):
         return self._round(moved, fmt)
 
     def _round(self, values: Array, fmt: FloatFormat, *, rounded: Array | bool = False) -> Array:
-        """Perturbs values by up to a rounding, on either side of a power of two, unless they are representable.
-
-        Args:
-          values: (cases * rows, ...).
-          fmt: to which they are rounded.
-          rounded: where even representable values are rounded ones.
-        """
+        # Perturbs values by up to a rounding, on either side of a power of two, unless they are representable.
+        # `rounded` are those that are rounded nevertheless.
         inexact = (round_to_nearest(values, fmt) != values) | rounded
         if not inexact.any():
             self._bits.advance(self._arithmetic.rows * math.prod(values.shape[1:]))  # as if the noise was drawn
@@ -199,7 +184,6 @@ class SamplingRules(KernelRules):
         return self._in_rows(values, values + np.where(inexact, ROUNDING * error, 0.0) * self._noise(values))
 
     def _perturb(self, values: Array, unit: float | Array) -> Array:
-        """Perturbs values by up to a relative error, except in row 0."""
         return self._in_rows(values, values * (1 + unit * self._noise(values)))
 
     def _in_rows(self, exact: Array, moved: Array) -> Array:
@@ -216,13 +200,13 @@ class SamplingRules(KernelRules):
 
 
 def _is_product(equation: Equation) -> bool:
-    """Returns whether a compiler may multiply: a quotient by a constant is a product with its reciprocal."""
+    # Returns whether a compiler may multiply: a quotient by a constant is a product with its reciprocal.
     primitive = primitive_of(equation)
     return primitive.multiplies or (primitive.name == "div" and hasattr(equation.invars[1], "val"))
 
 
 def _narrows_a_number(equation: Equation) -> FloatFormat | None:
-    """Returns the format to which an equation converts numbers of Python's, which JAX has in float32 up to there."""
+    # Returns the format to which an equation converts numbers of Python's, which JAX has in float32 up to there.
     if primitive_name(equation) != "convert_element_type" or hasattr(equation.invars[0], "val"):
         return None
     given, made = equation.invars[0].aval, np.dtype(equation.outvars[0].aval.dtype)
@@ -231,12 +215,8 @@ def _narrows_a_number(equation: Equation) -> FloatFormat | None:
 
 
 def _constant_error(value: Any, dtype: DType) -> float:
-    """Returns the largest relative error of a constant that its author may have rounded to a narrower float.
-
-    Args:
-      value: a number; None for an array.
-      dtype: of the constant in the jaxpr. One that JAX has converted to float64 still has the digits of float32.
-    """
+    # Returns the largest relative error of a constant that its author may have rounded to a narrower float. `value` is
+    # None for an array. A constant that JAX has converted to float64 still has the digits of float32.
     fmt = float_format(dtype) if dtype.itemsize < 8 else FLOAT32
     if value is None:
         return fmt.unit_roundoff if dtype.itemsize < 8 else 0.0
@@ -277,7 +257,6 @@ class PromotedKernel:
     """A kernel with its floats promoted to float64.
 
     Args:
-      traced: the kernel.
       rounds: whether it rounds where the kernel does so explicitly, by `reduce_precision`.
 
     Attributes:
@@ -296,13 +275,7 @@ class PromotedKernel:
         self._within: BatchedKernel | None = None  # made on first use
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
-        """Evaluates the kernel for several inputs at once.
-
-        Args:
-          leaves: (rows, *shape).
-
-        Returns:
-          The outputs, (rows, *shape): float64 in place of floats of 16 bits or more.
+        """Evaluates the kernel on leaves (rows, *shape): float64 in place of floats of 16 bits or more.
 
         Raises:
           UnknownError: the values lead to something unsupported.
@@ -311,32 +284,17 @@ class PromotedKernel:
             return self._kernel([_promote(leaf) for leaf in leaves])
 
     def overflows(self, leaves: Sequence[Array]) -> bool:
-        """Returns whether an operation on finite values overflows float64, for one case.
-
-        Args:
-          leaves: (*shape).
-        """
+        """Returns whether an operation on finite values overflows float64, for one case."""
         return _overflows(self._kernel, leaves)
 
     def overflows_own_dtypes(self, leaves: Sequence[Array]) -> bool:
-        """Returns whether a number becomes too large for the dtype that it has in the kernel, for one case.
-
-        Args:
-          leaves: (*shape).
-
-        Raises:
-          UnknownError: the values lead to something unsupported.
-        """
+        """Returns whether a number becomes too large for the dtype that it has in the kernel, for one case."""
         if self._within is None:
             self._within = BatchedKernel(self._traced, _LimitedRules(promotes=True))
         return _overflows(self._within, leaves)
 
     def sample(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
-        """Evaluates the kernel in samples for one case: `leaves` are (*shape), the outputs (samples, *shape).
-
-        Raises:
-          UnknownError: the values lead to something unsupported.
-        """
+        """Evaluates the kernel in samples for one case: `leaves` are (*shape), the outputs (samples, *shape)."""
         return tuple(output[0] for output in self.sample_cases([np.asarray(leaf)[None] for leaf in leaves], arithmetic))
 
     def sample_cases(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
@@ -344,7 +302,6 @@ class PromotedKernel:
 
         Args:
           leaves: (cases, *shape).
-          arithmetic: of the samples.
 
         Returns:
           The outputs, (cases, samples, *shape).

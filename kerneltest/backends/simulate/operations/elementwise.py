@@ -1,36 +1,34 @@
 """Elementwise arithmetic, comparisons and casts, with the results that devices give."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Compute, Mask, Operation, Rule, any_operand, unsupported_failure
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics.device_operations import (
-    FUNCTIONS,
     as_unsigned_operands,
     count_ones,
     float_to_integer,
     integer_to_float,
     leading_zeros,
+    power,
+    round_away,
     unsigned_view,
 )
+from kerneltest.trace.primitives import PRIMITIVES
 
 
-def undefined_and(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
-    """Returns the undefined elements of a conjunction: a false operand determines it, whatever the other one is."""
-    (a, b), (ua, ub) = values, (np.asarray(False) if mask is None else mask for mask in masks)
-    if a.dtype != np.bool_:
-        return np.logical_or(ua, ub)
-    return np.asarray((ua & ub) | (ua & b) | (ub & a))
+def undefined_logical(determining: bool) -> Callable[[Sequence[Array], Sequence[Mask]], Array]:
+    """Returns the undefined elements of a conjunction or disjunction: False or True determines it by itself."""
 
+    def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
+        (a, b), (ua, ub) = values, (np.asarray(False) if mask is None else mask for mask in masks)
+        if a.dtype != np.bool_:
+            return np.logical_or(ua, ub)
+        return np.asarray((ua & ub) | (ua & (b != determining)) | (ub & (a != determining)))
 
-def undefined_or(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
-    """Returns the undefined elements of a disjunction: a true operand determines it, whatever the other one is."""
-    (a, b), (ua, ub) = values, (np.asarray(False) if mask is None else mask for mask in masks)
-    if a.dtype != np.bool_:
-        return np.logical_or(ua, ub)
-    return np.asarray((ua & ub) | (ua & ~b) | (ub & ~a))
+    return undefined
 
 
 def undefined_select(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
@@ -73,18 +71,10 @@ def compare_floats(op: Operation) -> Rule:
     return Rule(_FLOAT_COMPARISONS[op.attributes["predicate"]], any_operand)
 
 
-def cast(dtype: np.dtype) -> Compute:
-    """Returns a conversion between floats, rounding to nearest."""
-    return lambda x: x if x.dtype == dtype else x.astype(dtype)
-
-
-def extend_signed(dtype: np.dtype) -> Compute:
-    """Returns a conversion to a wider integer that extends the sign; true becomes -1."""
-    return lambda x: (-x.astype(np.int8) if x.dtype == np.bool_ else x).astype(dtype)
-
-
-def extend_unsigned(dtype: np.dtype) -> Compute:
-    """Returns a conversion to a wider integer that extends with zeros; true becomes 1."""
+def extend(dtype: np.dtype, *, signed: bool) -> Compute:
+    """Returns a conversion to a wider integer that extends the sign, so that true becomes -1; or with zeros."""
+    if signed:
+        return lambda x: (-x.astype(np.int8) if x.dtype == np.bool_ else x).astype(dtype)
     wide = unsigned_view(np.empty(0, dtype)).dtype
     return lambda x: x.astype(dtype) if x.dtype == np.bool_ else unsigned_view(x).astype(wide).view(dtype)
 
@@ -94,35 +84,21 @@ def truncate(dtype: np.dtype) -> Compute:
     return lambda x: (x & 1).astype(np.bool_) if dtype == np.bool_ else x.astype(dtype)
 
 
-def _to_float(dtype: np.dtype, *, signed: bool) -> Compute:
+def to_float(dtype: np.dtype, *, signed: bool) -> Compute:
+    """Returns a conversion of integers to floats, rounding to nearest; true becomes -1 if it is signed."""
     by_float32 = dtype.kind != "f"  # the only way to the formats of ml_dtypes; a GPU converts to float16 directly
 
     def convert(x: Array) -> Array:
-        numbers = extend_signed(np.dtype(np.int8))(x) if x.dtype == np.bool_ and signed else x
+        numbers = extend(np.dtype(np.int8), signed=True)(x) if x.dtype == np.bool_ and signed else x
         return integer_to_float(numbers if signed else unsigned_view(x), dtype, by_float32=by_float32)
 
     return convert
 
 
-def signed_to_float(dtype: np.dtype) -> Compute:
-    """Returns a conversion of signed integers to floats, rounding to nearest; true becomes -1."""
-    return _to_float(dtype, signed=True)
-
-
-def unsigned_to_float(dtype: np.dtype) -> Compute:
-    """Returns a conversion of unsigned integers to floats, rounding to nearest; true becomes 1."""
-    return _to_float(dtype, signed=False)
-
-
-def float_to_signed(dtype: np.dtype) -> Compute:
-    """Returns a conversion that rounds towards zero, saturates and maps NaN to 0."""
-    return lambda x: x != 0 if dtype == np.bool_ else float_to_integer(x, dtype)
-
-
-def float_to_unsigned(dtype: np.dtype) -> Compute:
-    """Returns the same conversion for unsigned integers."""
-    unsigned = unsigned_view(np.empty(0, dtype)).dtype
-    return lambda x: x != 0 if dtype == np.bool_ else float_to_integer(x, unsigned).view(dtype)
+def to_integer(dtype: np.dtype, *, signed: bool) -> Compute:
+    """Returns a conversion of floats that rounds towards zero, saturates and maps NaN to 0."""
+    wanted = dtype if signed else unsigned_view(np.empty(0, dtype)).dtype
+    return lambda x: x != 0 if dtype == np.bool_ else float_to_integer(x, wanted).view(dtype)
 
 
 def bitcast(dtype: np.dtype) -> Compute:
@@ -134,13 +110,21 @@ def bitcast(dtype: np.dtype) -> Compute:
 
 
 # Functions of real numbers, computed in float64 and rounded once. A device's own error is not modelled.
+_SAME = """abs ceil floor sqrt cbrt rsqrt exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh asinh
+    acosh atanh erf atan2""".split()
 _REAL: Mapping[str, Compute] = {
-    **FUNCTIONS,
-    **dict.fromkeys(("fabs", "absf"), FUNCTIONS["abs"]),
-    "roundeven": FUNCTIONS["rint"],
-    **dict.fromkeys(("powf", "powi", "pown", "fpowi"), FUNCTIONS["pow"]),
-    "fast_tanhf": FUNCTIONS["tanh"],
-    "fast_expf": FUNCTIONS["exp"],
+    **{name: function for name in _SAME if (function := PRIMITIVES[name].numpy) is not None},
+    **dict.fromkeys(("fabs", "absf"), np.abs),
+    **dict.fromkeys(("roundeven", "rint"), np.rint),
+    **dict.fromkeys(("pow", "powf", "powi", "pown", "fpowi"), power),
+    "round": round_away,
+    "trunc": np.trunc,
+    "log10": np.log10,
+    "fast_tanhf": np.tanh,
+    "fast_expf": np.exp,
+    "fmod": np.fmod,
+    "copysign": np.copysign,
+    "fma": lambda a, b, c: a * b + c,
 }
 
 # Functions of integers and of bit patterns, in the operands' dtype.

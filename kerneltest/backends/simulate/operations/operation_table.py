@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from kerneltest.backends.simulate.interpreter import BufferPointer, IRInterpreter, Value
 from kerneltest.backends.simulate.ir import Compute, Mask, Operation, Rule, Semantics, any_operand, dense_masks
 from kerneltest.backends.simulate.operations import elementwise, tensor_operations
 from kerneltest.core.dtypes import Array
@@ -23,13 +25,25 @@ def _cast(make: Callable[[np.dtype], Compute]) -> Semantics:
 
 
 def _movement(make: Callable[[Operation], Compute], *, bare: bool = False) -> Semantics:
-    """Returns the semantics of an operation that moves masks of undefined elements as it moves the elements."""
+    # Returns the semantics of an operation that moves masks of undefined elements as it moves the elements.
 
     def rule(op: Operation) -> Rule:
         compute = make(op)
         return Rule(compute, lambda values, masks: compute(*dense_masks(values, masks)))
 
     return Semantics(rule, bare=bare)
+
+
+def _range(op: Operation) -> Compute:
+    return tensor_operations.constantly(np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32)[None])
+
+
+def _bitcast(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
+    return operands if isinstance(operands[0], BufferPointer) else interpreter.compute(op, operands)
+
+
+def _num_programs(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
+    return [np.full(1, interpreter.launch.grid[op.attributes["axis"]], np.int32)]
 
 
 OPERATIONS: Mapping[str, Semantics] = {
@@ -45,8 +59,8 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.minsi": _elementwise(np.minimum),
     "arith.maxui": _elementwise(device_operations.as_unsigned(np.maximum)),
     "arith.minui": _elementwise(device_operations.as_unsigned(np.minimum)),
-    "arith.andi": _elementwise(np.bitwise_and, elementwise.undefined_and),
-    "arith.ori": _elementwise(np.bitwise_or, elementwise.undefined_or),
+    "arith.andi": _elementwise(np.bitwise_and, elementwise.undefined_logical(determining=False)),
+    "arith.ori": _elementwise(np.bitwise_or, elementwise.undefined_logical(determining=True)),
     "arith.xori": _elementwise(np.bitwise_xor),
     "arith.shli": _elementwise(device_operations.shift_left),
     "arith.shrsi": _elementwise(device_operations.shift_right_arithmetic),
@@ -68,45 +82,43 @@ OPERATIONS: Mapping[str, Semantics] = {
     **{f"math.{name}": Semantics(elementwise.builtin, bare=True) for name in elementwise.NAMES},
     "tt.extern_elementwise": Semantics(elementwise.external),
     # Dtypes.
-    "arith.extf": _cast(elementwise.cast),
-    "arith.truncf": _cast(elementwise.cast),
-    "tt.fp_to_fp": _cast(elementwise.cast),
-    "arith.extsi": _cast(elementwise.extend_signed),
-    "arith.extui": _cast(elementwise.extend_unsigned),
+    **dict.fromkeys(("arith.extf", "arith.truncf", "tt.fp_to_fp"), _cast(lambda dtype: lambda x: x.astype(dtype))),
+    "arith.extsi": _cast(partial(elementwise.extend, signed=True)),
+    "arith.extui": _cast(partial(elementwise.extend, signed=False)),
     "arith.trunci": _cast(elementwise.truncate),
-    "arith.sitofp": _cast(elementwise.signed_to_float),
-    "arith.uitofp": _cast(elementwise.unsigned_to_float),
-    "arith.fptosi": _cast(elementwise.float_to_signed),
-    "arith.fptoui": _cast(elementwise.float_to_unsigned),
+    "arith.sitofp": _cast(partial(elementwise.to_float, signed=True)),
+    "arith.uitofp": _cast(partial(elementwise.to_float, signed=False)),
+    "arith.fptosi": _cast(partial(elementwise.to_integer, signed=True)),
+    "arith.fptoui": _cast(partial(elementwise.to_integer, signed=False)),
     "arith.bitcast": _cast(elementwise.bitcast),
-    "tt.bitcast": replace(_cast(elementwise.bitcast), execute=tensor_operations.bitcast),
-    # Shapes and constants.
-    "tt.splat": _movement(tensor_operations.splat, bare=True),
-    "tt.broadcast": _movement(tensor_operations.broadcast, bare=True),
-    "tt.expand_dims": _movement(tensor_operations.expand_dims),
+    "tt.bitcast": replace(_cast(elementwise.bitcast), execute=_bitcast),
+    # Shapes and constants. An axis along which values are the same may have length 1.
+    "tt.splat": _movement(lambda op: lambda x: x.reshape(x.shape[0], *(1,) * len(op.types[0].shape)), bare=True),
+    "tt.broadcast": _movement(lambda op: lambda x: x, bare=True),
+    "tt.expand_dims": _movement(lambda op: lambda x: np.expand_dims(x, op.attributes["axis"] + 1)),
     "tt.reshape": _movement(tensor_operations.reshape, bare=True),
-    "tt.trans": _movement(tensor_operations.transpose),
-    "tt.join": _movement(tensor_operations.join, bare=True),
+    "tt.trans": _movement(lambda op: lambda x: x.transpose(0, *(axis + 1 for axis in op.attributes["order"]))),
+    "tt.join": _movement(lambda op: lambda a, b: np.stack(np.broadcast_arrays(a, b), axis=-1), bare=True),
     "tt.split": _movement(tensor_operations.split, bare=True),
     "tt.cat": _movement(tensor_operations.concatenate, bare=True),
     "arith.constant": _movement(tensor_operations.constant),
-    "tt.make_range": _movement(tensor_operations.make_range),
+    "tt.make_range": _movement(_range),
     # Along an axis.
     "tt.dot": Semantics(tensor_operations.dot),
     "tt.reduce": Semantics(tensor_operations.reduce),
     "tt.scan": Semantics(tensor_operations.scan),
-    # Programs and their memory.
+    # Programs and their memory. Programs run in lockstep, so that a barrier has nothing to do.
     "tt.get_program_id": Semantics(execute=tensor_operations.program_id),
-    "tt.get_num_programs": Semantics(execute=tensor_operations.num_programs),
+    "tt.get_num_programs": Semantics(execute=_num_programs),
     "tt.addptr": Semantics(execute=tensor_operations.advance, bare=True),
     "tt.load": Semantics(execute=tensor_operations.load),
     "tt.store": Semantics(execute=tensor_operations.store, has_effect=True),
     "tt.atomic_rmw": Semantics(execute=tensor_operations.atomic_rmw, has_effect=True),
     "tt.atomic_cas": Semantics(execute=tensor_operations.atomic_cas, has_effect=True),
-    "tt.print": Semantics(execute=tensor_operations.no_operation, has_effect=True),
-    "tt.assert": Semantics(execute=tensor_operations.no_operation, has_effect=True),
-    "gpu.barrier": Semantics(execute=tensor_operations.no_operation, has_effect=True),  # programs run in lockstep
-    "tt.debug_barrier": Semantics(execute=tensor_operations.no_operation, has_effect=True),
+    **dict.fromkeys(
+        ("tt.print", "tt.assert", "gpu.barrier", "tt.debug_barrier"),
+        Semantics(execute=lambda interpreter, op, operands: [], has_effect=True),
+    ),
     # Control flow.
     "scf.for": Semantics(execute=tensor_operations.loop),
     "scf.if": Semantics(execute=tensor_operations.branch),

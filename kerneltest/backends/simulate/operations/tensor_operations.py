@@ -14,38 +14,10 @@ from kerneltest.core.precision import FLOAT32, SIMULATED
 from kerneltest.numerics.device_operations import UPDATES, as_unsigned, multiply_matrices
 
 
-def splat(op: Operation) -> Compute:
-    """Returns a scalar as a tensor."""
-    axes = (1,) * len(op.types[0].shape)
-    return lambda x: x.reshape(x.shape[0], *axes)
-
-
-def broadcast(op: Operation) -> Compute:
-    """Returns the operand: an axis along which values are the same may have length 1."""
-    return lambda x: x
-
-
-def expand_dims(op: Operation) -> Compute:
-    """Adds an axis of length 1."""
-    axis = op.attributes["axis"] + 1
-    return lambda x: np.expand_dims(x, axis)
-
-
 def reshape(op: Operation) -> Compute:
     """Returns the elements in row-major order in another shape."""
     before, after = op.operand_types[0].shape, op.types[0].shape
     return lambda x: _full(x, before).reshape(x.shape[0], *after)
-
-
-def transpose(op: Operation) -> Compute:
-    """Permutes the axes."""
-    order = (0, *(axis + 1 for axis in op.attributes["order"]))
-    return lambda x: x.transpose(order)
-
-
-def join(op: Operation) -> Compute:
-    """Joins two tensors along a new last axis."""
-    return lambda a, b: np.stack(np.broadcast_arrays(a, b), axis=-1)
 
 
 def split(op: Operation) -> Compute:
@@ -66,27 +38,22 @@ def concatenate(op: Operation) -> Compute:
 
 
 def _full(x: Array, shape: tuple[int, ...]) -> Array:
-    """Returns `x` with every axis but that of the programs at its full length."""
     return np.broadcast_to(x, (x.shape[0], *shape))
+
+
+def constantly(value: Array) -> Compute:
+    """Returns a computation without operands."""
+    return lambda: value
 
 
 def constant(op: Operation) -> Compute:
     """Returns the attribute `value`: a number for all elements, or an array."""
     (result,), value = op.types, op.attributes["value"]
     if isinstance(value, np.ndarray):
-        return _always(value.astype(result.dtype)[None])
+        return constantly(value.astype(result.dtype)[None])
     if result.dtype.kind == "i":
         value = np.asarray(value, np.int64)
-    return _always(np.asarray(value).astype(result.dtype).reshape((1,) * (len(result.shape) + 1)))
-
-
-def make_range(op: Operation) -> Compute:
-    """Returns the integers from the attribute `start` up to, but not including, `end`."""
-    return _always(np.arange(op.attributes["start"], op.attributes["end"], dtype=np.int32)[None])
-
-
-def _always(value: Array) -> Compute:
-    return lambda: value
+    return constantly(np.asarray(value).astype(result.dtype).reshape((1,) * (len(result.shape) + 1)))
 
 
 _DOT_INPUT = SIMULATED.dot_input["float32"]
@@ -172,7 +139,6 @@ def scan(op: Operation) -> Rule:
 
 
 def _along(x: Array, axis: int, length: int) -> Array:
-    """Returns `x` with its full length along one axis."""
     return x if x.shape[axis] == length else np.repeat(x, length, axis)
 
 
@@ -212,7 +178,7 @@ def atomic_cas(interpreter: IRInterpreter, op: Operation, operands: Sequence[Val
 def _load(
     access: MemoryAccess, unread: Array | None, others: Sequence[Array], masks: Sequence[Mask]
 ) -> tuple[Array, Array | None]:
-    """Returns the elements, and `others[0]` for masked ones, which are undefined without it."""
+    # Returns the elements, and `others[0]` for masked ones, which are undefined without it.
     buffer, inside = access.buffer, access.inside
     nothing = uninitialised_value(buffer.data.dtype)
     values = np.full(inside.shape, nothing)
@@ -234,7 +200,7 @@ def _load(
 def _store(
     access: MemoryAccess, unread: Array | None, operands: Sequence[Array], masks: Sequence[Mask]
 ) -> tuple[Array, Array | None]:
-    """Stores the elements inside. Of several values for one element, that of the last program is kept."""
+    # Stores the elements inside. Of several values for one element, that of the last program is kept.
     buffer, inside, values = access.buffer, access.inside, operands[0]
     if values.dtype != buffer.data.dtype:
         values = np.ascontiguousarray(values).view(buffer.data.dtype)
@@ -257,11 +223,7 @@ def _or(a: Array | None, b: Array) -> Array:
 
 
 def _atomic(update: Callable[..., Array]) -> Action:
-    """Returns an atomic operation, element by element in the programs' order, whose value is the previous content.
-
-    Args:
-      update: from the previous content (1,) and the operands' elements to the new content.
-    """
+    # Returns an atomic operation, element by element in the programs' order, whose value is the previous content.
 
     def act(
         access: MemoryAccess, unread: Array | None, operands: Sequence[Array], masks: Sequence[Mask]
@@ -290,10 +252,8 @@ def _atomic(update: Callable[..., Array]) -> Action:
 
 
 def _add_floats(old: Array, new: Array) -> Array:
-    """Adds floats, or the bits of integers as floats, with subnormal ones, as small integers are, taken to be zero.
-
-    So an H200 adds 1 and 1 to 0 if the lowering mistakes a block of integers for floats.
-    """
+    # Adds floats, or the bits of integers as floats, with subnormal ones, as small integers are, taken to be zero. So
+    # an H200 adds 1 and 1 to 0 if the lowering mistakes a block of integers for floats.
     if old.dtype.kind != "i":
         return np.asarray(old + new)
     dtype = np.dtype(f"f{old.dtype.itemsize}")
@@ -397,22 +357,7 @@ def program_id(interpreter: IRInterpreter, op: Operation, operands: Sequence[Val
     return [ids[:1] if launch.grid[axis] == 1 else ids]
 
 
-def num_programs(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """Returns `tt.get_num_programs` along the attribute `axis`."""
-    return [np.full(1, interpreter.launch.grid[op.attributes["axis"]], np.int32)]
-
-
 def advance(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
     """Returns `tt.addptr`: a pointer moved by a number of elements."""
     pointer, delta = operands
     return [BufferPointer(pointer.buffer, interpreter.apply(_MOVE, [pointer.offset, delta])[0])]
-
-
-def bitcast(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """Returns `tt.bitcast` of numbers, or of pointers, which it leaves as they are."""
-    return operands if isinstance(operands[0], BufferPointer) else interpreter.compute(op, operands)
-
-
-def no_operation(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """Stands for operations that only print, check or wait."""
-    return []
