@@ -269,22 +269,6 @@ class Claim:
         """Compares each output; `noise` is the absolute error that the oracle's own rounding may leave in a zero."""
         return compare_outputs(self.outputs, self.expected, signed_zeros=self.signed_zeros, noise=noise)
 
-    def own_rounding(self, comparisons: Sequence[Comparison]) -> OwnRounding | None:
-        """Returns the rounding of the kernel's own formula; None if it may not explain outputs, or is unknown."""
-        if self.own_format is None:
-            return None
-        loose = self.check.wanted(self.outputs, self.precision.never_exact()).bounds
-        arithmetic = SampleArithmetic(self.own_format, self.precision)
-        return own_rounding(self.formula.own_samples, arithmetic, comparisons, loose)
-
-    def admitting(self, own: OwnRounding) -> "Claim":
-        """Returns the claim with the bounds that the kernel's own rounding admits."""
-        return replace(
-            self,
-            expected=replace(self.expected, bounds=own.admitted),
-            tolerance=f"{self.tolerance}{_BY_OWN_FORMULA}",
-        )
-
 
 def plain_claim(
     context: InvariantContext,
@@ -431,14 +415,19 @@ class _Judge:
         if claim.own_format is None and not states_cause:
             return claim, comparisons, None
         formula, own = claim.formula.evidence(), None
-        if formula and not is_wrong(formula) and (own := claim.own_rounding(comparisons)) is not None:
+        if claim.own_format is not None and formula and not is_wrong(formula):
+            loose = claim.check.wanted(claim.outputs, claim.precision.never_exact()).bounds
+            arithmetic = SampleArithmetic(claim.own_format, claim.precision)
+            own = own_rounding(claim.formula.own_samples, arithmetic, comparisons, loose)
+        if own is not None:
             self.context.cache.enter_phase(Phase.JUDGING)
-            admitting = claim.admitting(own)
+            expected = replace(claim.expected, bounds=own.admitted)
+            admitting = replace(claim, expected=expected, tolerance=f"{claim.tolerance}{_BY_OWN_FORMULA}")
             if not is_wrong(admitted := admitting.compare(self.noise)):
                 return admitting, admitted, None
-        if not states_cause:
+        if claim.evaluate_apart is None or not states_cause:
             return claim, comparisons, None
-        evaluated = claim.evaluate_apart() if claim.evaluate_apart is not None else None
+        evaluated = claim.evaluate_apart()
         if evaluated is not None and not is_wrong(replace(claim, outputs=evaluated).compare(self.noise)):
             return claim, comparisons, _BY_BACKEND
         return claim, comparisons, _find_cause(claim.formula, comparisons, formula, own)
@@ -519,32 +508,29 @@ class _Judge:
 def judge_claims(
     context: InvariantContext, record: Record, claims: Iterable[Claim], *, with_evidence: bool = True
 ) -> Outcome:
-    """Judges the claims about the outputs of a case.
+    """Judges the claims about the outputs of a case, which are made one at a time.
 
     Args:
       context: the case.
-      record: a pass of the case, to which the results are added.
-      claims: the claims, made one at a time.
+      record: a pass of the case.
+      claims: the claims.
       with_evidence: whether to collect evidence of a wrong output, which takes longer than everything else.
 
     Returns:
-      A pass with the number of elements compared, or the finding of the first claim that does not hold.
+      The pass with the number of elements compared, or the finding of the first claim that does not hold.
 
     Raises:
       WrongOutputError: an output is wrong, without `with_evidence`.
     """
-    cache = context.cache
-    noise = cache.noise(context.case, context.arguments)
-    judge = _Judge(context, record, with_evidence, noise, Guard(cache.process.internal_failures))
+    noise = context.cache.noise(context.case, context.arguments)
+    judge = _Judge(context, record, with_evidence, noise, Guard(context.cache.process.internal_failures))
     for claim in claims:
         if (finding := judge.judge(claim)) is not None:
             return finding
-    record = judge.record
-    if record.compared:
-        return Outcome(replace(record, message=""))
+    record, message = judge.record, judge.record.message
     if record.undefined and not record.defined:
-        return Outcome(replace(record, message="nothing was compared: the oracle leaves all elements undefined"))
-    return Outcome(record)
+        message = "nothing was compared: the oracle leaves all elements undefined"
+    return Outcome(replace(record, message="" if record.compared else message))
 
 
 # The cause of wrong outputs; None if it is unknown.

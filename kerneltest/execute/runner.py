@@ -79,8 +79,7 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
     What kerneltest itself raised outside of a verdict comes last, as outcomes of all families (`ANY`).
 
     Args:
-      item: the item to run.
-      cache: the cache that it shares with other items.
+      item, cache: the item to run, and the cache that it shares with other items.
       only: the id of the only case to run; "" for all cases.
       prior: earlier attempts, whose cases are not run again. With them, nothing is compiled ahead.
     """
@@ -101,12 +100,10 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
 
 
 def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[Outcome]:
-    reason = item.backend.unavailable()
-    if reason:
+    if reason := item.backend.unavailable():
         for family in item.families() if not only else ():
-            if family in prior.unserved_families:
-                continue
-            yield Outcome(item.record(Verdict.UNAVAILABLE, reason, family=family))
+            if family not in prior.unserved_families:
+                yield Outcome(item.record(Verdict.UNAVAILABLE, reason, family=family))
         return
     cache.switch_to(item.pairing, item.dtype)
     budget = cache.process.budget
@@ -184,9 +181,8 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     """Runs and judges one case, planned or not, and applies the declared xfails to its verdict."""
     started = time.perf_counter()
     place, signature = (item.backend.id, item.dtype, item.group.name, case.family.name), str(case.signature)
-    reason = quarantine_reason(item.pairing.xfail, place, signature)
     reporter = ""
-    if reason:
+    if reason := quarantine_reason(item.pairing.xfail, place, signature):
         outcome = Outcome(item.record(Verdict.XFAIL, reason, case=case))
     else:
         try:

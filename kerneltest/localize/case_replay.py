@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -39,6 +40,7 @@ from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.jax_compat.source_lines import keep_retraced_lines
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.partial_arrays import PartialArray, PartialKernel
 from kerneltest.trace.primitives import primitive_named
 from kerneltest.trace.tracing import Call, Traced, kernel_device
@@ -309,6 +311,8 @@ def _read_only(values: Array) -> Array:
     return view
 
 
+K = TypeVar("K")
+R = TypeVar("R")
 _DISTINCTIVE = ("position_coded", "normal")  # families with hardly two equal values
 _MOST_ELEMENTS = 2**20  # in the inputs and outputs of a case that is replayed
 _SIGNATURES = 4  # to which cases of these families are added; each is a compilation
@@ -386,72 +390,81 @@ def lost_nans(comparison: Comparison) -> Array:
 
 
 def replay_cases(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str) -> list[CaseReplay]:
-    """Replays cases, and further ones for the same lengths; those of the first case come first.
-
-    Args:
-      pairing: the kernel and its oracle.
-      cases: the cases.
-      family: the family that the first one was recorded under: an invariant's name stands for the calls that it makes.
-      target: the GPU that the kernel is lowered for.
+    """Replays cases, and further ones for the same lengths; see `replays`.
 
     Returns:
-      The replays of all cases that can be simulated; none if the first one cannot.
+      The replays of all cases that can be simulated, the first case's first; none if that one cannot be.
     """
-    replays: list[CaseReplay] = []
-    for each in _replays(pairing, [*cases, *distinctive_cases(pairing, cases)], family, target):
-        if each is None and not replays:
+    found: list[CaseReplay] = []
+    for replay in _simulated(pairing, [*cases, *distinctive_cases(pairing, cases)], family, target):
+        if replay is None and not found:
             return []
-        replays += [each] if each is not None else []
-    return replays
+        found += [replay] if replay is not None else []
+    return found
 
 
 def replay_until(
     pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str, deadline: float
 ) -> Iterator[CaseReplay]:
     """Replays as many cases as there is time for. The deadline is a time of `time.monotonic`."""
-    for each in _replays(pairing, cases, family, target):
-        if each is not None:
-            yield each
+    for replay in _simulated(pairing, cases, family, target):
+        if replay is not None:
+            yield replay
         if time.monotonic() > deadline:
             return
 
 
-def _replays(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str) -> Iterator[CaseReplay | None]:
+def _simulated(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str) -> Iterator[CaseReplay | None]:
+    def make(case: AnyCase, variation: Variation, cache: Cache, kernels: dict[int, MutableKernel]) -> CaseReplay:
+        key = id(variation.traced)
+        if key not in kernels:
+            kernels[key] = MutableKernel(variation.traced, TARGETS[target], dict(case.signature.dims))
+        with convert_exceptions("the simulation", Verdict.RUNTIME_ERROR):
+            return CaseReplay(case, variation, kernels[key], pairing.signed_zeros)
+
     (backend,) = resolve([f"simulate:{target}"])
+    return replays(pairing, cases, family, backend, make)
+
+
+def replays(
+    pairing: Pairing,
+    cases: Sequence[AnyCase],
+    family: str,
+    backend: Backend,
+    make: Callable[[AnyCase, Variation, Cache, dict[int, K]], R],
+    deadline: float = math.inf,
+) -> Iterator[R | None]:
+    """Yields replays of the calls of cases, and None for a case that cannot be replayed.
+
+    Args:
+      pairing: the kernel and its oracle.
+      cases: the cases.
+      family: the family that the first one was recorded under: an invariant's name stands for the calls that it makes.
+      backend: the backend for which the kernel is traced.
+      make: makes the replay of a call. The kernels that it makes are kept, by the id of their trace.
+      deadline: when to stop, as a time of `time.monotonic`.
+    """
     cache = Cache()
-    kernels: dict[int, MutableKernel] = {}
+    kernels: dict[int, K] = {}
     try:
         for case in cases:
+            if time.monotonic() > deadline:
+                return
             try:
-                for variation in variations(pairing, case, family, backend, cache):
-                    key = id(variation.traced)
-                    if key not in kernels:
-                        kernels[key] = MutableKernel(variation.traced, TARGETS[target], dict(case.signature.dims))
-                    with convert_exceptions("the simulation", Verdict.RUNTIME_ERROR):
-                        yield CaseReplay(case, variation, kernels[key], pairing.signed_zeros)
-            except Failure:
+                for variation in _variations(pairing, case, family, backend, cache):
+                    yield make(case, variation, cache, kernels)
+            except (Failure, UnknownError):
                 yield None
     finally:
         cache.pool.close()
 
 
-def variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, cache: Cache) -> Iterator[Variation]:
-    """Yields the calls of a case: those of an invariant, or one that is compared with the oracle.
-
-    Args:
-      pairing: the kernel and its oracle.
-      case: the case.
-      family: its family, or the invariant's name.
-      backend: the backend for which the kernel is traced.
-      cache: of the pairing.
-
-    Raises:
-      Failure: the kernel cannot be traced, or the backend does not support it.
-    """
+def _variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, cache: Cache) -> Iterator[Variation]:
+    # The calls of an invariant, or one that is compared with the oracle.
     traced = cache.trace_for(pairing, case.signature, backend)
     if reason := backend.unsupported_reason(traced):
         raise Failure(Verdict.UNAVAILABLE, reason)
-    if sum(math.prod(each.shape) for each in (*traced.inputs, *traced.outputs)) > _MOST_ELEMENTS:
+    if sum(math.prod(array.shape) for array in (*traced.inputs, *traced.outputs)) > _MOST_ELEMENTS:
         raise Failure(Verdict.UNAVAILABLE, "too large to be replayed")
     expectation, _ = cache.expect(pairing, case, traced)
     context = InvariantContext(pairing, case, backend, traced, cache.arguments(pairing, case), expectation, cache)

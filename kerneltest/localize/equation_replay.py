@@ -4,7 +4,6 @@ A formula is compared with the oracle without rounding, so that a small bound ca
 outputs with rounding must be right as well.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,7 +13,7 @@ import numpy as np
 
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, is_float, is_integer, is_promotable
-from kerneltest.core.failures import Failure, convert_exceptions
+from kerneltest.core.failures import convert_exceptions
 from kerneltest.core.precision import XLA_CPU
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -22,12 +21,12 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import OutputCheck, Variation
 from kerneltest.judge.compare import compare_outputs
 from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely
-from kerneltest.localize.case_replay import distinctive_cases, variations
+from kerneltest.localize.case_replay import distinctive_cases, replays
 from kerneltest.localize.sites import LocatedJaxpr, SiteKey, locate_equations, site_key
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
-from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.primitives import primitive_of
@@ -41,15 +40,10 @@ Mutate = Callable[[LocatedJaxpr], ClosedJaxpr | None]
 
 @dataclass(frozen=True, slots=True)
 class EquationPatch:
-    """Other equations of a kernel.
+    """Other equations of a kernel."""
 
-    Attributes:
-      mutate: mutates its jaxpr; None to leave it.
-      unrounded: the place of the equations whose results are not rounded, or do not wrap; None for nowhere.
-    """
-
-    mutate: Mutate | None = None
-    unrounded: SiteKey | None = None
+    mutate: Mutate | None = None  # mutates its jaxpr; None to leave it
+    unrounded: SiteKey | None = None  # the place of the equations whose results are not rounded, or do not wrap
 
     def apply(self, jaxpr: LocatedJaxpr) -> ClosedJaxpr:
         """Returns the jaxpr as the patch has it."""
@@ -58,13 +52,7 @@ class EquationPatch:
 
 
 class EvaluatedRun:
-    """The outputs of one evaluation, each computed when it is first asked for.
-
-    Args:
-      kernel: the kernel.
-      leaves: its inputs.
-      patch: its equations.
-    """
+    """The outputs of one evaluation, each computed when it is first asked for."""
 
     def __init__(self, kernel: "EvaluatedKernel", leaves: Sequence[Array], patch: EquationPatch) -> None:
         self._kernel, self._leaves, self._patch = kernel, leaves, patch
@@ -110,10 +98,6 @@ class EvaluatedKernel:
     def run(self, leaves: Sequence[Array], patch: EquationPatch | None = None) -> EvaluatedRun:
         """Evaluates the kernel on its inputs, with a patch or as it is."""
         return EvaluatedRun(self, leaves, patch or EquationPatch())
-
-    def sample(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> Sequence[Array]:
-        """Evaluates the unpatched kernel in samples, (samples, *shape)."""
-        return self.promoted.sample(leaves, arithmetic)
 
 
 class _RoundedRules(KernelRules):
@@ -167,7 +151,7 @@ class EquationReplay:
     @cached_property
     def _samples(self) -> tuple[Array, ...]:
         try:
-            return tuple(self.kernel.sample(self._leaves, FORMULA_ARITHMETIC))
+            return tuple(self.kernel.promoted.sample(self._leaves, FORMULA_ARITHMETIC))
         except UnknownError:
             return tuple(output[None] for output in self._original.formula)
 
@@ -184,9 +168,14 @@ class EquationReplay:
                 raise
             return False
 
+    def _samples_of(self, check: OutputCheck) -> tuple[Array, ...]:
+        return check.take(self._samples)
+
     def _wrong(self, run: EvaluatedRun) -> Iterator[Array]:
+        # Masks of the wrong elements: of the outputs without rounding, then of those with rounding.
         for check, formula in zip(self._checks, self._formulas, strict=True):
             if formula is not None:
+                # Samples of the original kernel widen the bound of every mutant.
                 functions, sample = self.kernel.promoted.functions, partial(self._samples_of, check)
                 for found in compare_closely(check.take(run.formula), formula, functions, sample):
                     yield found.wrong
@@ -194,49 +183,35 @@ class EquationReplay:
             for found in compare_outputs(check.take(run.rounded), expected, signed_zeros=expected.bitwise):
                 yield found.wrong
 
-    def _samples_of(self, check: OutputCheck) -> tuple[Array, ...]:
-        # Returns samples of the original kernel, by which the bound of every mutant is widened.
-        return check.take(self._samples)
-
 
 def equation_replays(
     pairing: Pairing, cases: Sequence[AnyCase], family: str, *, distinctive: bool = True, deadline: float = np.inf
 ) -> Iterator[EquationReplay]:
-    """Yields replays of cases, and of further ones for the same lengths; without those that NumPy cannot evaluate.
+    """Yields replays of cases, without those that NumPy cannot evaluate; see `replays`.
 
     Args:
       pairing: the kernel and its oracle.
       cases: the cases.
-      family: the family that the first one was recorded under: an invariant's name stands for the calls that it makes.
-      distinctive: whether cases with distinctive values are added.
+      family: the family that the first one was recorded under.
+      distinctive: whether cases with distinctive values are added for the same lengths.
       deadline: when to stop, as a time of `time.monotonic`.
     """
+
+    def make(case: AnyCase, variation: Variation, cache: Cache, kernels: dict[int, EvaluatedKernel]) -> EquationReplay:
+        traced, plain = variation.traced, cache.trace_for(pairing, case.signature, backend)
+        if id(traced) not in kernels:
+            wide = trace_in_float64(pairing, case.signature, traced) if traced is plain else None
+            kernels[id(traced)] = EvaluatedKernel(traced, wide, dict(case.signature.dims))
+        # Without rounding, the plain call is held to the oracle's own values.
+        formulas = [
+            cache.expect(pairing, case, traced)[0] if check.formula is None and traced is plain else check.formula
+            for check in variation.checks
+        ]
+        with convert_exceptions("the evaluation", Verdict.RUNTIME_ERROR):
+            return EquationReplay(case, variation, kernels[id(traced)], formulas)
+
     (backend,) = resolve([_BACKEND])
-    cache = Cache()
-    kernels: dict[int, EvaluatedKernel] = {}
-    try:
-        for case in [*cases, *(distinctive_cases(pairing, cases) if distinctive else ())]:
-            if time.monotonic() > deadline:
-                return
-            try:
-                for variation in variations(pairing, case, family, backend, cache):
-                    key = id(variation.traced)
-                    plain = variation.traced is cache.trace_for(pairing, case.signature, backend)
-                    if key not in kernels:
-                        wide = trace_in_float64(pairing, case.signature, variation.traced) if plain else None
-                        kernels[key] = EvaluatedKernel(variation.traced, wide, dict(case.signature.dims))
-                    formulas = [_formula(pairing, case, check, plain, cache, variation) for check in variation.checks]
-                    with convert_exceptions("the evaluation", Verdict.RUNTIME_ERROR):
-                        yield EquationReplay(case, variation, kernels[key], formulas)
-            except (Failure, UnknownError):
-                continue
-    finally:
-        cache.pool.close()
-
-
-def _formula(
-    pairing: Pairing, case: AnyCase, check: OutputCheck, plain: bool, cache: Cache, variation: Variation
-) -> Expectation | None:
-    if check.formula is not None or not plain:
-        return check.formula
-    return cache.expect(pairing, case, variation.traced)[0]
+    more = distinctive_cases(pairing, cases) if distinctive else ()
+    for replay in replays(pairing, [*cases, *more], family, backend, make, deadline):
+        if replay is not None:
+            yield replay

@@ -135,10 +135,10 @@ def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: f
     with suppress(_TimeIsUp):
         if not search.fails(case.signature, arguments):
             return None
-        search.set_deadline(_SIGNATURE_SHARE * seconds)
+        search.seconds = _SIGNATURE_SHARE * seconds
         with suppress(_TimeIsUp):
             search.shorten()
-        search.set_deadline(seconds)
+        search.seconds = seconds
         search.simplify()
         while search.shorten() or search.simplify():
             continue
@@ -158,7 +158,7 @@ class _Search:
             expectations=expectation_store(),
         )
         self._started = time.perf_counter()
-        self._seconds = seconds
+        self.seconds = seconds  # until when the next step may go on, since the search began
         self._seen: set[str] = set()
         self._failing: list[tuple[ExplicitCase, Outcome]] = []
         self._template = ExplicitCase(item.pairing_id, case.signature, {}, family=case.family, target=case.target)
@@ -168,23 +168,18 @@ class _Search:
     def case(self) -> ExplicitCase:
         return self._failing[-1][0]
 
-    def set_deadline(self, seconds: float) -> None:
-        # In seconds since the search began.
-        self._seconds = seconds
-
     def fails(self, signature: Signature, arguments: Arguments) -> bool:
         # Such a case becomes the smallest so far.
         case = replace(self._template, signature=signature, arguments=arguments)
         if case.id in self._seen:
             return False
-        if time.perf_counter() - self._started >= self._seconds:
+        if time.perf_counter() - self._started >= self.seconds:
             raise _TimeIsUp
         self._seen.add(case.id)
         outcome = self._judge(case)
-        if resembles(self._record, outcome.record):
+        if is_same := resembles(self._record, outcome.record):
             self._failing.append((case, outcome))
-            return True
-        return False
+        return is_same
 
     def _judge(self, case: ExplicitCase) -> Outcome:
         self.attempts += 1

@@ -1,6 +1,6 @@
 """The states of a kernel's masks, choices, branches, loops and grids that the planned cases exercise."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import source_line
@@ -16,9 +15,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import kernel_inputs
 from kerneltest.execute.item import Item
-from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.settings import RunSettings
-from kerneltest.extensions.mutation.judging import VALUES, UnfitPairingError
+from kerneltest.extensions.mutation.judging import VALUES, plan_items
 from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
@@ -26,6 +23,7 @@ from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, Ker
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.source_lines import place_of
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
+from kerneltest.trace.primitives import access_parts
 from kerneltest.trace.tracing import Traced, without_debugging
 from kerneltest.trace.walk import primitive_name
 
@@ -51,7 +49,6 @@ class CoverageSite:
 
 STEPS = "the number of steps of the loop"
 _LOOP = ("zero", "one", "more than one")
-_AXIS = ("one", "more than one")
 
 
 class CoverageRecorder(KernelRules):
@@ -71,115 +68,93 @@ class CoverageRecorder(KernelRules):
         Raises:
           UnknownError: it contains an operation that NumPy cannot evaluate.
         """
-        return BatchedKernel(_with_places(traced), self)
+        return BatchedKernel(replace(traced, jaxpr=locate_equations(traced.jaxpr)), self)
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         function = super().rule(machine, equation)
-        place = place_of(equation.source_info)
-        watch = _WATCHES.get(primitive_name(equation))
+        place, watch = place_of(equation.source_info), _WATCHES.get(primitive_name(equation))
         if place is None or watch is None:
             return function
-        note = partial(self._note, place)
-        observe = watch(equation, note)
-        if observe is None:
-            return function
+        watched = [(CoverageSite(*place, what, states), see) for what, states, see in watch(equation)]
 
         def evaluate(operands: _Values) -> _Values:
             results = function(operands)
-            observe(operands, results)
+            for site, see in watched:
+                self.seen.setdefault(site, set()).update(site.states[number] for number in see(operands, results))
             return results
 
         return evaluate
 
-    def _note(self, place: tuple[str, int, int], what: str, states: tuple[str, ...], seen: Sequence[str]) -> None:
-        self.seen.setdefault(CoverageSite(*place, what, states), set()).update(seen)
+
+# What is watched of an equation: a site in words, its states, and the numbers of those that operands and results show.
+_Watched = tuple[str, tuple[str, ...], Callable[[_Values, _Values], Iterable[int]]]
 
 
-_Note = Callable[[str, tuple[str, ...], Sequence[str]], None]
-_Observe = Callable[[_Values, _Values], None]
+def _mask(verb: str, equation: Equation) -> Iterator[_Watched]:
+    parts = access_parts(equation, range(len(equation.invars)))
+    if parts is not None and parts.mask is not None:
+        yield f"the mask of the {verb}", ("on", "off"), partial(_booleans, parts.mask)
 
 
-def _with_places(traced: Traced) -> Traced:
-    return replace(traced, jaxpr=locate_equations(traced.jaxpr))
+def _choice(equation: Equation) -> Iterator[_Watched]:
+    if len(equation.invars) == 3:
+        yield "the condition of `where`", ("true", "false"), partial(_booleans, 0)
 
 
-def _of_mask(verb: str, position: int, equation: Equation, note: _Note) -> _Observe | None:
-    numbers = equation.params["args_tree"].unflatten(range(len(equation.invars)))
-    number = numbers[position]
-    return None if number is None else partial(_see_booleans, note, f"the mask of the {verb}", ("on", "off"), number)
+def _booleans(number: int, operands: _Values, results: _Values) -> Iterable[int]:
+    return 1 - np.unique(np.asarray(operands[number]).astype(bool).astype(np.int64))
 
 
-def _of_choice(equation: Equation, note: _Note) -> _Observe | None:
-    if len(equation.invars) != 3:
-        return None
-    return partial(_see_booleans, note, "the condition of `where`", ("true", "false"), 0)
-
-
-def _see_booleans(
-    note: _Note, what: str, states: tuple[str, ...], number: int, operands: _Values, results: _Values
-) -> None:
-    values = np.asarray(operands[number]).astype(bool)
-    note(
-        what,
-        states,
-        [state for state, is_seen in zip(states, (values.any(), not values.all()), strict=True) if is_seen],
-    )
-
-
-def _of_branches(equation: Equation, note: _Note) -> _Observe:
+def _branches(equation: Equation) -> Iterator[_Watched]:
     count = len(equation.params["branches"])
     states = ("not taken", "taken") if count == 2 else tuple(f"branch {number}" for number in range(count))
-
-    def observe(operands: _Values, results: _Values) -> None:
-        chosen = np.clip(np.asarray(operands[0]).astype(np.int64), 0, count - 1)
-        note("the branch", states, [states[number] for number in np.unique(chosen)])
-
-    return observe
+    yield "the branch", states, partial(_branch, count)
 
 
-def _of_scan(equation: Equation, note: _Note) -> _Observe:
-    length = equation.params["length"]
-    return lambda operands, results: note(STEPS, _LOOP, [_LOOP[min(length, 2)]])
+def _branch(count: int, operands: _Values, results: _Values) -> Iterable[int]:
+    return np.unique(np.clip(np.asarray(operands[0]).astype(np.int64), 0, count - 1))
 
 
-def _of_while(equation: Equation, note: _Note) -> _Observe | None:
-    params = equation.params
-    start = params["cond_nconsts"] + params["body_nconsts"]
-    counters = [
+def _scan(equation: Equation) -> Iterator[_Watched]:
+    yield STEPS, _LOOP, partial(_always, min(equation.params["length"], 2))
+
+
+def _always(number: int, operands: _Values, results: _Values) -> Iterable[int]:
+    return [number]
+
+
+def _while(equation: Equation) -> Iterator[_Watched]:
+    start = equation.params["cond_nconsts"] + equation.params["body_nconsts"]
+    counters = (
         number
         for number, variable in enumerate(equation.outvars)
         if getattr(variable.aval, "shape", None) == () and np.issubdtype(variable.aval.dtype, np.integer)
-    ]
-    if not counters:
-        return None
-    first = counters[0]  # JAX's own loops count their steps there
-
-    def observe(operands: _Values, results: _Values) -> None:
-        steps = np.abs(np.asarray(results[first], np.int64) - np.asarray(operands[start + first], np.int64))
-        note(STEPS, _LOOP, [_LOOP[number] for number in np.unique(np.minimum(steps, 2))])
-
-    return observe
+    )
+    first = next(counters, None)  # JAX's own loops count their steps there
+    if first is not None:
+        yield STEPS, _LOOP, partial(_steps, first, start + first)
 
 
-def _of_call(equation: Equation, note: _Note) -> _Observe:
-    grid: Sequence[object] = equation.params["grid_mapping"].grid
-
-    def observe(operands: _Values, results: _Values) -> None:
-        for axis, length in enumerate(grid):
-            if isinstance(length, int) and length:
-                note(f"the number of programs along axis {axis} of the grid", _AXIS, [_AXIS[min(length, 2) - 1]])
-
-    return observe
+def _steps(result: int, operand: int, operands: _Values, results: _Values) -> Iterable[int]:
+    steps = np.abs(np.asarray(results[result], np.int64) - np.asarray(operands[operand], np.int64))
+    return np.unique(np.minimum(steps, 2))
 
 
-_WATCHES: Mapping[str, Callable[[Equation, _Note], _Observe | None]] = {
-    "masked_load": partial(_of_mask, "load", 2),
-    "masked_swap": partial(_of_mask, "store", 3),
-    "select_n": _of_choice,
-    "cond": _of_branches,
-    "scan": _of_scan,
-    "while": _of_while,
-    "pallas_call": _of_call,
+def _grid(equation: Equation) -> Iterator[_Watched]:
+    for axis, length in enumerate(equation.params["grid_mapping"].grid):
+        if isinstance(length, int) and length:
+            what = f"the number of programs along axis {axis} of the grid"
+            yield what, ("one", "more than one"), partial(_always, min(length, 2) - 1)
+
+
+_WATCHES: Mapping[str, Callable[[Equation], Iterator[_Watched]]] = {
+    "masked_load": partial(_mask, "load"),
+    "masked_swap": partial(_mask, "store"),
+    "select_n": _choice,
+    "cond": _branches,
+    "scan": _scan,
+    "while": _while,
+    "pallas_call": _grid,
 }
 
 
@@ -217,6 +192,12 @@ class PairingCoverage:
                 found[site] = missing
         return found
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The number of states that some case exercises, and of all states."""
+        states = sum(len(site.states) for site in self.sites)
+        return states - sum(map(len, self.unexercised.values())), states
+
 
 def measure_coverage(pairing: Pairing, pairing_id: str, depth: str) -> PairingCoverage:
     """Evaluates the planned cases of values on a kernel, and records what they exercise.
@@ -225,15 +206,10 @@ def measure_coverage(pairing: Pairing, pairing_id: str, depth: str) -> PairingCo
       UnfitPairingError: interpret mode runs none of its cases.
     """
     coverage, recorder, cache = PairingCoverage(), CoverageRecorder(), Cache()
-    plan = plan_pairing(pairing, pairing_id, resolve(["interpret"]), RunSettings(depth=depth))
     signatures: dict[Signature, list[tuple[Item, AnyCase]]] = {}
-    for item in plan.items:
-        if item.group.name in VALUES and not item.backend.unavailable():
-            for case in item.cases():
-                signatures.setdefault(case.signature, []).append((item, case))
-    if not signatures:
-        reasons = "; ".join(dict.fromkeys(each.reason for each in plan.not_applicable))
-        raise UnfitPairingError(plan.problem or reasons or "none of its cases runs here")
+    for item in plan_items(pairing, pairing_id, "interpret", depth):
+        for case in item.cases() if item.group.name in VALUES else ():
+            signatures.setdefault(case.signature, []).append((item, case))
     with without_debugging():
         for signature, pairs in signatures.items():
             item, _ = pairs[0]
@@ -267,22 +243,18 @@ def _note_specials(
 
 def coverage_as_data(pairing: str, coverage: PairingCoverage) -> dict[str, Any]:
     """Returns a pairing's coverage in a form that JSON can hold."""
-    missing = coverage.unexercised
-    states = sum(len(site.states) for site in coverage.sites)
+    missing, (exercised, states) = coverage.unexercised, coverage.counts
     sites = [
         {"place": site.place, "what": site.what, "seen": sorted(seen), "missing": missing.get(site, ())}
         for site, seen in sorted(coverage.sites.items())
     ]
-    exercised = states - sum(map(len, missing.values()))
     return {"pairing": pairing, "cases": coverage.cases, "exercised": exercised, "states": states, "sites": sites}
 
 
 def format_coverage(pairing: str, coverage: PairingCoverage) -> Iterator[str]:
     """Yields the lines that show a pairing's coverage: the share, then the states that no case reaches, by line."""
-    states = sum(len(site.states) for site in coverage.sites)
-    missing = coverage.unexercised
-    left = sum(map(len, missing.values()))
-    yield f"{pairing}: {states - left} of {states} states exercised by {coverage.cases} cases"
+    missing, (exercised, states) = coverage.unexercised, coverage.counts
+    yield f"{pairing}: {exercised} of {states} states exercised by {coverage.cases} cases"
     for reason in sorted(coverage.left_out):
         yield f"  some cases were not evaluated: {reason}"
     for place, sites in groupby(missing, key=lambda site: site.place):
