@@ -114,7 +114,8 @@ class Child:
         self._serve, self._start, self._under, self._temporary = serve, start, under, temporary
         self._environment = environment
         self._process: _Executed | _Forked | None = None
-        self._errors = tempfile.TemporaryFile() if start == "exec" else None  # noqa: SIM115
+        # In append mode, since reading moves the position that the child shares.
+        self._errors = tempfile.TemporaryFile("a+b") if start == "exec" else None  # noqa: SIM115
 
     def start(self) -> None:
         """Starts the process if there is none, or if it died."""
@@ -199,7 +200,7 @@ class Child:
         stderr = self._written(first) if self._errors is not None else ""
         if end is End.LATE:
             return ChildEndedError(end, status, words, f"{self.name} {words}", stderr)
-        cause = words or ("what it writes does not arrive" if end is End.SILENT else describe_exit(status))
+        cause = words or ("what it writes does not arrive" if end is End.SILENT else _describe_exit(status))
         last_words = _last_words(stderr)
         message = words or f"died with exit code {status}{last_words and f': {last_words}'}"
         return ChildEndedError(end, status, cause, f"{self.name} {message}", stderr)
@@ -279,8 +280,7 @@ def _end_processes(pid: int, seconds: float) -> None:
             _, alive = psutil.wait_procs(alive, timeout=seconds)
 
 
-def describe_exit(status: int) -> str:
-    """Returns how a process ended, in words; a negative status is that of a signal."""
+def _describe_exit(status: int) -> str:
     if status < 0:
         try:
             return f"killed by {signal.Signals(-status).name}"
