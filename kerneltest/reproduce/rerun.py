@@ -181,7 +181,7 @@ def run_saved_case(folder: Path, record: Record, pairing: Pairing, backend: Back
         drawn = ExplicitCase(record.pairing, signature, arguments, family=family, target=record.target)
         outcome = run_case(item, drawn, cache)
     finally:
-        cache.pool.close()
+        cache.process.pool.close()
     if outcome.record.verdict is Verdict.UNAVAILABLE:
         raise ReproductionError(f"{backend.id} unavailable: {outcome.record.message}")
     return outcome
