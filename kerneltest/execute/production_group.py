@@ -76,20 +76,19 @@ class ProductionGroup(Group):
         if not item.backend.supports_scale:
             return kernel
         try:
-            traced = cache.trace_for(item.pairing, case.signature, item.backend)
-            cache.enter_phase(Phase.EXPECTING)
+            traced = cache.traces.of(item.pairing, case.signature, item.backend)
+            cache.process.enter_phase(Phase.EXPECTING)
             return Fingerprint.of(kernel, *_telling_elements(item, case, traced))
         except Failure as failure:
             return Fingerprint.of(kernel, str(failure))
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        pairing, traced = item.pairing, cache.trace_for(item.pairing, case.signature, item.backend)
+        pairing, traced = item.pairing, cache.traces.of(item.pairing, case.signature, item.backend)
         record = item.record(Verdict.PASS, case=case)
         if not item.backend.supports_scale:
-            cache.wait_prepared(item.backend, traced)
+            cache.executables.wait(item.backend, traced)
             return Outcome(replace(record, compared=len(traced.calls)))
-        reason = item.backend.unsupported_reason(traced)
-        if reason:
+        if reason := item.backend.unsupported_reason(traced):
             raise Failure(Verdict.UNAVAILABLE, reason)
         prepared = item.backend.prepare_at_scale(traced)
         derived = find_derived_axis(pairing, item.dtype, item.depth, traced.outputs)
@@ -177,12 +176,12 @@ class SampledOutput:
         parts = [self._part(samples.shape, offset) for offset in samples.offsets.tolist()]
         largest = max((part.elements for part in parts), default=0)
         if not parts or largest > most:
-            why = (
-                f"the oracle needs {largest:,} elements for one of them, and the limit is {most:,}; declare the inputs "
-                "on which it depends by batch_dims= or needs="
-                if parts
-                else "no element is final before all programs have run"
-            )
+            why = "no element is final before all programs have run"
+            if parts:
+                why = (
+                    f"the oracle needs {largest:,} elements for one of them, and the limit is {most:,}; declare the "
+                    "inputs on which it depends by batch_dims= or needs="
+                )
             note = f"values of output {self.number} are not compared: {why}"
             message = "; ".join(filter(None, (record.message, note)))
             return replace(record, compared=record.compared + max(samples.offsets.size, 1), message=message)

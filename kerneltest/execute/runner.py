@@ -79,8 +79,7 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
     What kerneltest itself raised outside of a verdict comes last, as outcomes of all families (`ANY`).
 
     Args:
-      item: the item to run.
-      cache: the cache that it shares with other items.
+      item, cache: the item to run, and the cache that it shares with other items.
       only: the id of the only case to run; "" for all cases.
       prior: earlier attempts, whose cases are not run again. With them, nothing is compiled ahead.
     """
@@ -101,12 +100,10 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
 
 
 def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[Outcome]:
-    reason = item.backend.unavailable()
-    if reason:
+    if reason := item.backend.unavailable():
         for family in item.families() if not only else ():
-            if family in prior.unserved_families:
-                continue
-            yield Outcome(item.record(Verdict.UNAVAILABLE, reason, family=family))
+            if family not in prior.unserved_families:
+                yield Outcome(item.record(Verdict.UNAVAILABLE, reason, family=family))
         return
     cache.switch_to(item.pairing, item.dtype)
     budget = cache.process.budget
@@ -118,7 +115,7 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         if only not in ("", case.id) or case.id in recorded:
             continue
         if failure := prior.failure_of(case):
-            cache.begin_case(item.name, case)
+            cache.process.begin_case(item.name, case)
             yield _failure_outcome(item, case, cache, failure, fillable=prior.can_fill(case))
         else:
             planned.append(case)
@@ -126,14 +123,14 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
 
     def judge(case: AnyCase) -> Outcome:
         if case.id in ids:  # while a drawn case is shrunk, the journal keeps the planned one
-            cache.begin_case(item.name, case)
+            cache.process.begin_case(item.name, case)
         if cache.process.device_lost and item.backend.tier is Tier.DEVICE:
             reason = f"the device no longer responds, {cache.process.device_lost}"
             return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
         if budget is None:
             return run_case(item, case, cache)
         if reason := budget.skip_reason(case):
-            cache.cancel_waiting()
+            cache.executables.cancel_waiting()
             return Outcome(item.record(Verdict.UNAVAILABLE, Unavailable(reason, left_out=True), case=case))
         started = budget.clock()
         outcome = run_case(item, case, cache)
@@ -184,13 +181,12 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     """Runs and judges one case, planned or not, and applies the declared xfails to its verdict."""
     started = time.perf_counter()
     place, signature = (item.backend.id, item.dtype, item.group.name, case.family.name), str(case.signature)
-    reason = quarantine_reason(item.pairing.xfail, place, signature)
     reporter = ""
-    if reason:
+    if reason := quarantine_reason(item.pairing.xfail, place, signature):
         outcome = Outcome(item.record(Verdict.XFAIL, reason, case=case))
     else:
         try:
-            cache.enter_phase(Phase.RUNNING)
+            cache.process.enter_phase(Phase.RUNNING)
             outcome = item.group.judge(item, case, cache)
         except (KeyboardInterrupt, GeneratorExit):
             raise
@@ -203,7 +199,7 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, place, signature)
     if reporter and verdict.is_finding:
         return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower; see {reporter}", case=case))
-    known = cache.known(case) if item.backend.tier.gives_values else None
+    known = cache.expectations.cases.get(case.id) if item.backend.tier.gives_values else None
     record = replace(
         record,
         verdict=verdict,
@@ -228,7 +224,7 @@ def _lowering_reporter(item: Item, case: AnyCase, cache: Cache, failure: Failure
     if not failure.does_not_lower or not is_planned:
         return ""
     try:  # an invariant may trace another function, which only this backend lowers
-        cache.wait_prepared(item.backend, cache.trace_for(item.pairing, case.signature, item.backend))
+        cache.executables.wait(item.backend, cache.traces.of(item.pairing, case.signature, item.backend))
     except Failure as plain:
         return lowering if plain.does_not_lower else ""
     return ""

@@ -94,10 +94,7 @@ def undeclared_narrow_dtype(pairing: Pairing, signature: Signature, traced: Trac
     Such a cast rounds the expected values, and a cast to float32 is in no bound. A dtype that `returns=`, a static
     argument or a default names is meant.
 
-    Args:
-      pairing, signature: of the case.
-      traced: the kernel, traced for the signature.
-      values: what the oracle returned.
+    `values` is what the oracle returned for a signature, for which the kernel is `traced`.
     """
     if not any(is_float(each.dtype) for each in traced.inputs):
         return ""

@@ -15,7 +15,7 @@ from kerneltest.core.details import Mismatch
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.cache import Cache, expectation_store
+from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.runner import run_case
@@ -135,10 +135,10 @@ def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: f
     with suppress(_TimeIsUp):
         if not search.fails(case.signature, arguments):
             return None
-        search.set_deadline(_SIGNATURE_SHARE * seconds)
+        search.seconds = _SIGNATURE_SHARE * seconds
         with suppress(_TimeIsUp):
             search.shorten()
-        search.set_deadline(seconds)
+        search.seconds = seconds
         search.simplify()
         while search.shorten() or search.simplify():
             continue
@@ -150,15 +150,9 @@ class _Search:
     def __init__(self, item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> None:
         self._item, self._record = item, record
         # Shares the run's pool and journal, but adds to copies, so that nothing is left in the run's cache.
-        self._cache = replace(
-            cache,
-            traces=dict(cache.traces),
-            prepared=dict(cache.prepared),
-            variation_traces=dict(cache.variation_traces),
-            expectations=expectation_store(),
-        )
+        self._cache = cache.branch()
         self._started = time.perf_counter()
-        self._seconds = seconds
+        self.seconds = seconds  # until when the next step may go on, since the search began
         self._seen: set[str] = set()
         self._failing: list[tuple[ExplicitCase, Outcome]] = []
         self._template = ExplicitCase(item.pairing_id, case.signature, {}, family=case.family, target=case.target)
@@ -168,28 +162,23 @@ class _Search:
     def case(self) -> ExplicitCase:
         return self._failing[-1][0]
 
-    def set_deadline(self, seconds: float) -> None:
-        # In seconds since the search began.
-        self._seconds = seconds
-
     def fails(self, signature: Signature, arguments: Arguments) -> bool:
         # Such a case becomes the smallest so far.
         case = replace(self._template, signature=signature, arguments=arguments)
         if case.id in self._seen:
             return False
-        if time.perf_counter() - self._started >= self._seconds:
+        if time.perf_counter() - self._started >= self.seconds:
             raise _TimeIsUp
         self._seen.add(case.id)
         outcome = self._judge(case)
-        if resembles(self._record, outcome.record):
+        if is_same := resembles(self._record, outcome.record):
             self._failing.append((case, outcome))
-            return True
-        return False
+        return is_same
 
     def _judge(self, case: ExplicitCase) -> Outcome:
         self.attempts += 1
         outcome = run_case(replace(self._item, dtype=case.signature.dtype), case, self._cache)
-        self._cache.expectations.clear()
+        self._cache.expectations.cases.clear()
         return outcome
 
     def result(self, complete: bool) -> ShrinkResult | None:

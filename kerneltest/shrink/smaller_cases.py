@@ -26,12 +26,7 @@ Simplifier = Callable[
 
 def count_nontrivial(arguments: Arguments) -> int:
     """Returns the number of elements that are neither 0 nor 1."""
-    return sum(int(_is_nontrivial(values).sum()) for values in arguments.values())
-
-
-def _is_nontrivial(values: Array) -> Array:
-    wide = widen(values)
-    return np.asarray((wide != 0) & (wide != 1))
+    return sum(int(np.sum((wide != 0) & (wide != 1))) for wide in map(widen, arguments.values()))
 
 
 def to_simplest(slot: Slot, values: Array) -> Array:
@@ -39,48 +34,33 @@ def to_simplest(slot: Slot, values: Array) -> Array:
     return slot.kind.simplify(slot, values)
 
 
-def to_zero(slot: Slot, values: Array) -> Array:
-    """Replaces numbers other than 0 and 1 by 0, or by the nearest number that the argument may have."""
-    return np.where(_is_trivial(slot, values), values, slot.nearest(0))
-
-
-def to_one(slot: Slot, values: Array) -> Array:
-    """Replaces numbers other than 0 and 1 by 1, or by the nearest number that the argument may have."""
-    return np.where(_is_trivial(slot, values), values, slot.nearest(1))
-
-
 def _is_trivial(slot: Slot, values: Array) -> Array:
     return np.asarray((values == slot.nearest(0)) | (values == slot.nearest(1)))
 
 
-def to_two(slot: Slot, values: Array) -> Array:
-    """Replaces numbers that are harder to read than 2 by 2."""
-    return _replace_harder(slot, values, np.full(values.shape, 2.0))
+def _nearest_to(number: int) -> Simplifier:
+    # For numbers other than 0 and 1: this number, or the nearest one that the argument may have.
+    return lambda slot, values: np.where(_is_trivial(slot, values), values, slot.nearest(number))
 
 
-def to_minus_one(slot: Slot, values: Array) -> Array:
-    """Replaces numbers that are harder to read than -1 by -1."""
-    return _replace_harder(slot, values, np.full(values.shape, -1.0))
+def _easier(make: Callable[[Array], Array]) -> Simplifier:
+    # For numbers that are harder to read: those that a function makes of them in float64.
+    def simplifier(slot: Slot, values: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return _replace_harder(slot, values, make(np.asarray(widen(values), np.float64)))
+
+    return simplifier
 
 
-def to_power_of_two(slot: Slot, values: Array) -> Array:
-    """Replaces numbers by the next power of two towards zero, if that is easier to read."""
-    wide = np.asarray(widen(values), np.float64)
-    with np.errstate(all="ignore"):
-        return _replace_harder(slot, values, np.copysign(np.exp2(np.floor(np.log2(np.abs(wide)))), wide))
+def _first_digit(wide: Array) -> Array:
+    scale = 10.0 ** np.floor(np.log10(np.abs(wide)))
+    return np.asarray(np.trunc(wide / scale) * scale)  # 77 becomes 70
 
 
-def to_one_digit(slot: Slot, values: Array) -> Array:
-    """Replaces all decimal digits but the first by zeros, if the result is easier to read: 77 becomes 70."""
-    wide = np.asarray(widen(values), np.float64)
-    with np.errstate(all="ignore"):
-        scale = 10.0 ** np.floor(np.log10(np.abs(wide)))
-        return _replace_harder(slot, values, np.trunc(wide / scale) * scale)
-
-
-def to_integer(slot: Slot, values: Array) -> Array:
-    """Replaces fractions by the nearest integer."""
-    return _replace_harder(slot, values, np.rint(np.asarray(widen(values), np.float64)))
+to_zero, to_one = _nearest_to(0), _nearest_to(1)
+to_two, to_minus_one = _easier(lambda wide: np.full(wide.shape, 2.0)), _easier(lambda wide: np.full(wide.shape, -1.0))
+to_power_of_two = _easier(lambda wide: np.copysign(np.exp2(np.floor(np.log2(np.abs(wide)))), wide))
+to_one_digit, to_integer = _easier(_first_digit), _easier(np.rint)
 
 
 def _replace_harder(slot: Slot, values: Array, wanted: Array) -> Array:

@@ -133,18 +133,16 @@ def settings() -> list[Fact]:
 
 
 def _settings() -> Iterator[Fact]:
-    import jax
-
-    from kerneltest.trace.jax_environment import jax_environment
+    from kerneltest.trace.jax_environment import jax_environment, jax_settings
     from kerneltest.trace.tracing import version_problem
 
     if newer := version_problem():
         yield Fact("JAX", newer)
     yield Fact("devices", jax_environment()["devices"])
-    bits = bool(jax.config.read("jax_enable_x64"))
-    yield Fact("jax_enable_x64", f"{bits}: 64-bit dtypes {'stay' if bits else 'become 32-bit'}")
-    precision = jax.config.read("jax_default_matmul_precision")
-    yield Fact("jax_default_matmul_precision", str(precision or "None: each backend has its own default"))
+    bits, precision = (jax_settings()[name] for name in ("jax_enable_x64", "jax_default_matmul_precision"))
+    yield Fact("jax_enable_x64", f"{bits}: 64-bit dtypes {'stay' if bits == 'True' else 'become 32-bit'}")
+    own = "None: each backend has its own default"
+    yield Fact("jax_default_matmul_precision", own if precision == "None" else precision)
     for name in ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
         if value := os.environ.get(name):
             yield Fact(name, value)

@@ -41,8 +41,6 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     fixed: list[LengthSlot] = []
     unknown: list[LengthSlot] = []
     resized: set[LengthSlot] = set()  # an output follows their length
-    example = probe.trace_lengths({})
-    assert example is not None  # a probe has traced its example
 
     def differ(one: LengthSlot, other: LengthSlot) -> bool:
         return any(lengths[one] != lengths[other] for lengths in (probe.lengths, *others))
@@ -52,18 +50,19 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
         if any(slot in group for group in groups):
             continue
         try:
-            look = _trace_longer(probe, [slot])
+            longer = probe.trace_longer([slot])
             equal = [s for s in probe.lengths if s != slot and not differ(s, slot)]
-            together = [] if look is not None else _smallest_that_grows(probe, slot, equal, groups)
+            together = [] if longer is not None else _smallest_that_grows(probe, slot, equal, groups)
         except TimeLimitError:
             unknown.append(slot)
             continue
-        if look is not None:
-            if look.outputs != example.outputs:
+        if longer is not None:
+            _, look = longer
+            if look.outputs != probe.own.outputs:
                 resized.add(slot)
             elif slot.axis is None:
                 continue  # a number that affects no output shape is an option, such as a block size
-            if (look.skeleton, look.numbers) != (example.skeleton, example.numbers):
+            if (look.skeleton, look.numbers) != (probe.own.skeleton, probe.own.numbers):
                 groups.append([slot])
             else:
                 followers.append(slot)  # the kernel takes the length from another axis
@@ -104,17 +103,6 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     return InferredDims(tuple(dims), (*fixed, *unknown), tuple(guesses))
 
 
-def _trace_longer(probe: Probe, slots: Sequence[LengthSlot]) -> TraceLengths | None:
-    # Length 1 is not tried, as it broadcasts.
-    length = probe.lengths[slots[0]]
-    for other in (2 * length, 3 * length, length + 1, length // 2):
-        if other > 1:
-            look = probe.trace_lengths(dict.fromkeys(slots, other))
-            if look is not None:
-                return look
-    return None
-
-
 def _smallest_that_grows(
     probe: Probe, slot: LengthSlot, equal: Sequence[LengthSlot], groups: Sequence[Sequence[LengthSlot]]
 ) -> list[LengthSlot] | None:
@@ -128,14 +116,14 @@ def _smallest_that_grows(
     tried = [[slot, each] for each in equal]
     tried += [[slot, *pair] for pair in itertools.combinations(few, 2)]
     tried += [[slot, *same_axis]] if len(same_axis) > 2 else []
-    if (found := next((each for each in tried if _trace_longer(probe, each) is not None), None)) is not None:
+    if (found := next((each for each in tried if probe.trace_longer(each) is not None), None)) is not None:
         return found
     kept = [slot, *equal]
-    if len(equal) < 3 or _trace_longer(probe, kept) is None:
+    if len(equal) < 3 or probe.trace_longer(kept) is None:
         return None
     for unit in (*groups, *([each] for each in equal)):
         fewer = [each for each in kept if each not in unit]
-        if slot in fewer and len(fewer) < len(kept) and _trace_longer(probe, fewer) is not None:
+        if slot in fewer and len(fewer) < len(kept) and probe.trace_longer(fewer) is not None:
             kept = fewer
     return kept
 

@@ -1,8 +1,8 @@
 """Traces a kernel at chosen lengths and dtypes, and summarises what depends on the lengths."""
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,13 +59,14 @@ class TraceLengths:
 
 @dataclass(eq=False)
 class Probe:
-    """A kernel and a call of it, to be traced with other lengths; `traced` is the call itself."""
+    """A kernel and a call of it, to be traced with other lengths; `traced` and `own` are of the call itself."""
 
     kernel: KernelFunction
     example: Example
     progress: CommandProgress = field(default_factory=CommandProgress)
     lengths: Lengths = field(init=False)
     traced: Traced = field(init=False)
+    own: TraceLengths = field(init=False)
     _traces: int = field(init=False, default=0)
     _looks: dict[tuple[int, ...], TraceLengths | None] = field(default_factory=dict)
 
@@ -86,7 +87,7 @@ class Probe:
             raise StartError(f"the call had not been traced when {error}; give a larger --limit") from error
         if not traced.calls:
             raise StartError(f"{self.kernel.name} reaches no Pallas call in this example; name a function that does")
-        self._looks[tuple(self.lengths.values())] = _summarize(traced)
+        self._looks[tuple(self.lengths.values())] = self.own = _summarize(traced)
 
     def trace_lengths(self, changed: Lengths) -> TraceLengths | None:
         """Summarises the trace with some lengths changed; None if the kernel raises. Raises a TimeLimitError."""
@@ -98,6 +99,14 @@ class Probe:
             except Failure:
                 self._looks[key] = None
         return self._looks[key]
+
+    def trace_longer(self, slots: Sequence[LengthSlot]) -> tuple[int, TraceLengths] | None:
+        """Traces with another length of some slots; None if none works. Length 1 is not tried, as it broadcasts."""
+        length = self.lengths[slots[0]]
+        for other in (2 * length, 3 * length, length + 1, length // 2):
+            if other > 1 and (look := self.trace_lengths(dict.fromkeys(slots, other))) is not None:
+                return other, look
+        return None
 
     def trace(self, changed: Lengths, dtypes: Mapping[str, np.dtype[Any]] | None = None) -> Traced:
         """Traces the kernel with some lengths and dtypes changed; raises a Failure or a TimeLimitError."""
@@ -222,27 +231,19 @@ def _operations(call: Call) -> Iterator[tuple[str, list[int]]]:
 
 def output_shapes(probe: Probe, dims: dict[str, tuple[LengthSlot, ...]]) -> tuple[str, ...]:
     """Returns the shape of each output as formulas of dims, from how it changes with the length of each dim."""
-    here = probe.trace_lengths({})
-    assert here is not None
     grown = {}
     for name, slots in dims.items():
-        length = probe.lengths[slots[0]]
-        for other in (2 * length, 3 * length, length + 1, length // 2):
-            try:
-                look = probe.trace_lengths(dict.fromkeys(slots, other)) if other else None
-            except TimeLimitError:
-                break
-            if look is not None:
-                grown[name] = (length, other, look.outputs)
-                break
+        with suppress(TimeLimitError):
+            if (found := probe.trace_longer(slots)) is not None:
+                grown[name] = (probe.lengths[slots[0]], found[0], found[1].outputs)
     shapes = []
-    for number, shape in enumerate(here.outputs):
+    for number, shape in enumerate(probe.own.outputs):
         axes = []
         for axis, length in enumerate(shape):
             parts = [
                 (name, (there[number][axis] - length) / (new - old), old)
                 for name, (old, new, there) in grown.items()
-                if len(there) == len(here.outputs)
+                if len(there) == len(probe.own.outputs)
                 and len(there[number]) == len(shape)
                 and there[number][axis] != length
             ]
