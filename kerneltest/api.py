@@ -126,7 +126,7 @@ class Result:
     def _remarks(self) -> list[str]:
         asked = Informativeness(self.records)
         nothing = [] if any(record.compared for record in self.records) else ["nothing was compared"]
-        internal = [f"kerneltest itself failed: {each.message}" for each in self.internal_errors[:1]]
+        internal = [f"kerneltest itself failed: {error.message}" for error in self.internal_errors[:1]]
         unavailable = [f"{name} unavailable: {reason}" for name, reason in self.unavailable.items()]
         others = [f"{name} not applicable: {reason}" for name, reason in self.not_applicable.items()]
         return [*internal, *nothing, *asked.problems().values(), *asked.remarks(), *unavailable, *others]

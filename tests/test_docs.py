@@ -1,5 +1,6 @@
 """The docs are true: their examples run, their messages are produced, their tables name what the code has."""
 
+import ast
 import importlib.util
 import inspect
 import re
@@ -397,3 +398,16 @@ def _loaded(name: str) -> Any:
 
 def test_a_committed_page_is_small() -> None:
     assert (ROOT / "reports/h200/report.html").stat().st_size <= 640_000
+
+
+def test_the_first_lines_of_a_room_name_what_is_there() -> None:
+    sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "kerneltest").rglob("*.py")}
+    known = set(re.findall(r"^(?:class|def) (\w+)", "\n".join(sources.values()), re.MULTILINE)) | {"kerneltest"}
+    known |= {path.name for path in (ROOT / "kerneltest").iterdir()}
+    lacking = []
+    for path, source in sources.items():
+        named = re.findall(r"`([A-Za-z_]+)`", ast.get_docstring(ast.parse(source)) or "") * (path.name == "__init__.py")
+        lacking += [
+            (path, name) for name in named if name not in known | {other.stem for other in path.parent.iterdir()}
+        ]
+    assert lacking == []

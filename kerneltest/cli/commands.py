@@ -257,7 +257,7 @@ def _doctor(chosen: argparse.Namespace) -> int:
 
     backends = list_backends()
     print("\n".join(map(for_terminal, doctor_lines(backends))))
-    return int(all(each.reason for each in backends))
+    return int(all(backend.reason for backend in backends))
 
 
 for _order, _name, _help, _add_arguments, _run_command in (

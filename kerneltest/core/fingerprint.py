@@ -377,7 +377,7 @@ def _read_function(value: FunctionType, reader: Reader) -> None:
             found = value.__globals__[name]
             if isinstance(found, ModuleType) and not is_installed(found.__name__):
                 attributes = [each for each in sorted(set(_names(value.__code__))) if each in vars(found)]
-                reader.add_all(f"module {found.__name__}", (vars(found)[each] for each in attributes))
+                reader.add_all(f"module {found.__name__}", (vars(found)[attribute] for attribute in attributes))
             else:
                 reader.add(found)
 

@@ -1,4 +1,4 @@
-"""The memory that a process may still allocate, and processes that exit with their parent."""
+"""The state of the running process: memory, garbage collection, warnings, threads of BLAS, stacks of threads."""
 
 import ctypes
 import functools
@@ -35,14 +35,9 @@ def free_memory(control_group: Path = _CONTROL_GROUP) -> int:
     return max(free, 0)
 
 
-# The state of the running interpreter: memory, garbage collection, warnings, threads of BLAS, stacks of threads.
-
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's <malloc.h>
-
 _MALLOC_VARIABLES = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
-
 _TRIM_THRESHOLD = 2**27  # bytes: several arrays of an oracle, in all samples
-
 _MMAP_THRESHOLD = 2**25  # bytes: the largest that glibc accepts
 
 # Tracing allocates thousands of short-lived objects: with Python's default, a twelfth of a run is garbage collection.

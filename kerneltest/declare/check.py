@@ -24,7 +24,15 @@ from kerneltest.declare.arguments import (
     Tree,
     optional_parts,
 )
-from kerneltest.declare.dims import AxisExpression, Dim, Function, dims_in, length_of, parse_relation
+from kerneltest.declare.dims import (
+    AxisExpression,
+    Dim,
+    Function,
+    dims_in,
+    length_of,
+    parse_relation,
+    required_parameters,
+)
 from kerneltest.declare.domains import DType
 from kerneltest.declare.outcomes import Rejection, Xfail
 from kerneltest.declare.pairing import ANY_DTYPE, Pairing, is_part_of
@@ -48,31 +56,31 @@ def check_leaves(pairing: Pairing) -> Problems:
 
 def _check_dtypes(place: str, leaf: ArrayArgument, names: Sequence[str]) -> Problems:
     known: dict[DType, str] = {}
-    for each in names:
-        dtype = parse_dtype(each)
+    for name in names:
+        dtype = parse_dtype(name)
         if dtype in known:
-            twice = each if known[dtype] == each else f"{dtype.name}, as {known[dtype]!r} and {each!r},"
+            twice = name if known[dtype] == name else f"{dtype.name}, as {known[dtype]!r} and {name!r},"
             yield place, f"its dtypes name {twice} twice; remove one"
             continue
-        known[dtype] = each
+        known[dtype] = name
         if leaf.kind.counts and not is_integer(dtype):
-            yield place, f"it counts, so its dtype is an integer such as 'int32', not {each!r}"
+            yield place, f"it counts, so its dtype is an integer such as 'int32', not {name!r}"
             continue
         if dtype.itemsize == 8 and not _keeps_64_bits():
             yield (
                 place,
-                f"{each} would reach the kernel as 32 bits, since JAX's 64-bit mode is off; set "
+                f"{name} would reach the kernel as 32 bits, since JAX's 64-bit mode is off; set "
                 "JAX_ENABLE_X64=1 or remove it from the dtypes",
             )
-        domain = leaf.interval(each)
+        domain = leaf.interval(name)
         if is_integer(dtype):
             least, most = int(iinfo(dtype).min), int(iinfo(dtype).max)
             if any(math.isfinite(end) and not least <= end <= most for end in (domain.low, domain.high)):
-                yield place, f"its domain {domain} reaches past {each}, which goes from {least} to {most}"
+                yield place, f"its domain {domain} reaches past {name}, which goes from {least} to {most}"
                 continue
         low, high = domain.ends(dtype)
         if low > high:
-            yield place, f"its domain {domain} holds no number of {each}"
+            yield place, f"its domain {domain} holds no number of {name}"
 
 
 def check_axes(pairing: Pairing) -> Problems:
@@ -152,7 +160,7 @@ def check_invariance(pairing: Pairing) -> Problems:
     floats = [
         path
         for path, leaf in pairing.leaves.items()
-        if leaf.kind.differentiable and any(is_float(parse_dtype(each)) for each in leaf.dtypes)
+        if leaf.kind.differentiable and any(is_float(parse_dtype(dtype)) for dtype in leaf.dtypes)
     ]
     if pairing.grad and not floats:
         yield "grad", "no argument holds floats, so there is nothing to differentiate"
@@ -242,15 +250,8 @@ def _check_oracle(
             yield f"argument {name!r}", f"the oracle does not take it; add it to {oracle.__name__}'s parameters"
 
 
-def required_parameters(function: Function) -> list[str]:
-    """Returns the names of the parameters that every call gives."""
-    parameters = inspect.signature(function).parameters.items()
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [name for name, each in parameters if each.default is each.empty and each.kind not in variadic]
-
-
 def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
-    return any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 _TOLERANCES = {"rtol": "relative", "atol": "absolute"}  # keywords of NumPy, and the models that they mean
@@ -352,7 +353,7 @@ def _check_models(options: Mapping[str, Any]) -> Problems:
 
 
 def _check_backends(backends: object) -> Problems:
-    if not isinstance(backends, (str, list, tuple)) or not all(isinstance(each, str) for each in backends):
+    if not isinstance(backends, (str, list, tuple)) or not all(isinstance(backend, str) for backend in backends):
         yield "backends", f"give patterns of backend ids, as in backends='gpu', not {backends!r}"
         return
     for pattern in (backends,) if isinstance(backends, str) else backends:

@@ -345,12 +345,14 @@ class Derivation:
 
 
 def required_parameters(function: Function) -> tuple[str, ...]:
-    """Returns the names of a function's parameters without a default.
+    """Returns the names of the parameters that every call of a function gives.
 
     Raises:
       TypeError, ValueError: Python cannot inspect its parameters.
     """
-    return tuple(name for name, each in inspect.signature(function).parameters.items() if each.default is each.empty)
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(one.name for one in parameters if one.default is one.empty and one.kind not in variadic)
 
 
 def parse_relation(function: Function) -> Relation:

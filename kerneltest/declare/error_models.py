@@ -123,11 +123,11 @@ class Rounding:
     def bounds(self, measured: Measured) -> tuple[RoundingLimit, ...]:
         compute = None if self.compute == "input" else float_format(parse_dtype(self.compute))
         exact_dots = measured.statics.get(self.precision or "precision", "").lower() == "highest"
-        return joined_bounds(measured, [measured.form(each) for each in self.forms], compute, exact_dots)
+        return joined_bounds(measured, [measured.form(form) for form in self.forms], compute, exact_dots)
 
     def __str__(self) -> str:
         parts = [f"compute={self.compute}"] * (self.compute != "float32")
-        parts += [f"forms={' '.join(getattr(each, '__name__', repr(each)) for each in self.forms)}"] * bool(self.forms)
+        parts += [f"forms={' '.join(getattr(form, '__name__', repr(form)) for form in self.forms)}"] * bool(self.forms)
         return f"rounding({', '.join(parts)})"
 
 

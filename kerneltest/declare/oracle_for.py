@@ -13,8 +13,8 @@ from typing import Any
 
 from kerneltest.core.failures import DeclarationError
 from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, DimSize, SameAs, leaves
-from kerneltest.declare.check import check_declaration, check_parts, required_parameters
-from kerneltest.declare.dims import Dim, dims_in_axes, parse_relation
+from kerneltest.declare.check import check_declaration, check_parts
+from kerneltest.declare.dims import Dim, dims_in_axes, parse_relation, required_parameters
 from kerneltest.declare.error_models import Tolerance
 from kerneltest.declare.kinds.data import copy_of
 from kerneltest.declare.outcomes import Rejection, Xfail

@@ -42,7 +42,7 @@ Take = Callable[[tuple[Array, ...]], tuple[Array, ...]]
 
 
 def _sample_bytes(samples: Sequence[Array]) -> int:
-    return sum(each.nbytes for each in samples)
+    return sum(sample.nbytes for sample in samples)
 
 
 def _comparison_bytes(found: Sequence[Comparison]) -> int:
@@ -196,7 +196,9 @@ class Formula:
         try:
             outputs = _explained(lambda: kernel([leaf[None] for leaf in leaves]))
             sample = functools.partial(_sample, kernel, leaves, FORMULA_ARITHMETIC)
-            return not is_wrong(compare_closely([each[0] for each in outputs], self.oracle, kernel.functions, sample))
+            return not is_wrong(
+                compare_closely([output[0] for output in outputs], self.oracle, kernel.functions, sample)
+            )
         except NotPromotedError:
             return False
 

@@ -187,7 +187,7 @@ def _other_options(pairing: Pairing, signature: Signature) -> Iterator[tuple[str
     for name, chosen in signature.statics:
         if name in pairing.invariant_to:
             others = ({**dict(signature.statics), name: option} for option in options[name] if option != chosen)
-            yield from ((name, each[name]) for each in others if pairing.admits(dict(signature.dims), each))
+            yield from ((name, other[name]) for other in others if pairing.admits(dict(signature.dims), other))
 
 
 @invariant(applies=lambda pairing, signature: any(batch_slices(pairing, signature)))

@@ -265,7 +265,9 @@ def find_derived_axis(pairing: Pairing, dtype: str, depth: str, outputs: Sequenc
       pairing, dtype, depth: determine the planned signatures.
       outputs: shapes of the outputs at production sizes.
     """
-    short = trace(pairing, next(each for each in signatures(pairing, depth) if each.dtype == dtype)).outputs
+    short = trace(
+        pairing, next(signature for signature in signatures(pairing, depth) if signature.dtype == dtype)
+    ).outputs
     for number, (one, other) in enumerate(zip(short, outputs, strict=True)):
         for axis, name in enumerate(output_dims(pairing, number, depth)):
             if not name and one.shape[axis] != other.shape[axis]:

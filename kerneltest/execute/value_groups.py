@@ -267,7 +267,7 @@ class RejectionGroup(Group):
         """Returns one case for each rejection, in the first dtype of the pairing."""
         pairing = item.pairing
         if pairing.rejects and item.dtype == signature_dtypes(pairing, item.depth)[0]:
-            base = next(each for each in signatures(pairing, item.depth) if each.dtype == item.dtype)
+            base = next(signature for signature in signatures(pairing, item.depth) if signature.dtype == item.dtype)
             for rejection in pairing.rejects:
                 family = marker_family(f"rejects_{rejection.name}", self.name)
                 yield item.case(_rejected_signature(pairing, base, rejection), family)
@@ -305,7 +305,7 @@ class RejectionGroup(Group):
 
 
 def _rejection(item: Item, case: AnyCase) -> Rejection:
-    return next(each for each in item.pairing.rejects if f"rejects_{each.name}" == case.family.name)
+    return next(reject for reject in item.pairing.rejects if f"rejects_{reject.name}" == case.family.name)
 
 
 def _with_rejected_arguments(pairing: Pairing, rejection: Rejection) -> Pairing:

@@ -147,7 +147,7 @@ def compare_outputs(
 
 def is_wrong(comparisons: Iterable[Comparison]) -> bool:
     """Returns whether any element of any output is wrong."""
-    return any(each.wrong.any() for each in comparisons)
+    return any(comparison.wrong.any() for comparison in comparisons)
 
 
 # The largest error / bound, both before the result is rounded to the output's dtype.
@@ -306,7 +306,7 @@ def match_axes(
     """
     names = []
     for lengths in zip(*shapes, strict=False):
-        fitting = [name for name in dims[0] if tuple(each[name] for each in dims) == lengths]
+        fitting = [name for name in dims[0] if tuple(dim[name] for dim in dims) == lengths]
         made = [str(extent) for extent in expressions if tuple(map(extent.length, dims)) == lengths]
         names.append(fitting[0] if len(fitting) == 1 else made[0] if made and not fitting else "")
     return tuple(names)

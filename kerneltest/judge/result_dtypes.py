@@ -83,7 +83,7 @@ def _loses_precision(pairing: Pairing, signature: Signature, traced: Traced, out
 
 # Whether a static argument, or the default of a parameter of the kernel, names a dtype.
 def _is_named(pairing: Pairing, signature: Signature, dtype: DType) -> bool:
-    defaults = [each.default for each in inspect.signature(pairing.kernel).parameters.values()]
+    defaults = [parameter.default for parameter in inspect.signature(pairing.kernel).parameters.values()]
     named = [*pairing.option_values(dict(signature.statics)).values(), *dict(signature.statics).values(), *defaults]
     return any(str(dtype) in repr(each) for each in named)
 

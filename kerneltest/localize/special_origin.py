@@ -79,7 +79,7 @@ def find_overflow(replay: CaseReplay) -> SpecialOrigin | None:
     """
     for number, event in replay.kernel.trace_specials(replay.leaves):
         is_overflow = event.kind is SpecialKind.INFINITY_APPEARS and not any(
-            float(each) == 0 for each in event.operands
+            float(operand) == 0 for operand in event.operands
         )
         if is_overflow and _source(replay.kernel, (number, event)).place:
             return _origin(replay, [(number, event)])
@@ -107,8 +107,8 @@ def _combine(replay: CaseReplay, events: Sequence[_CallEvent], appears: bool) ->
     needed = list(events)
     if not _is_repaired(replay, needed, appears):
         return []
-    for each in reversed(events):
-        fewer = [other for other in needed if other is not each]
+    for event in reversed(events):
+        fewer = [other for other in needed if other is not event]
         if _is_repaired(replay, fewer, appears):
             needed = fewer
     return needed

@@ -66,7 +66,9 @@ def reduce_suspect(
         return None
     cache.process.begin_case(item.name, case)  # the watchdog then ends it if it hangs
     guard = Guard(cache.process.internal_failures)
-    search = functools.partial(_reduce, item, case, record, cases, {each.case for each in findings}, cache, seconds)
+    search = functools.partial(
+        _reduce, item, case, record, cases, {finding.case for finding in findings}, cache, seconds
+    )
     try:
         return guard.collect("searching for the smallest case", search, None)
     finally:

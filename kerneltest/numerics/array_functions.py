@@ -506,9 +506,9 @@ def _where(condition: Operand, *choices: Operand) -> Operand:
     if not choices:
         raise UntrackedError("np.where(condition) without choices")
     first = next(_find_tracked((condition, *choices)))
-    rounded = round_constants(choices) if any(isinstance(each, SampledArray) for each in choices) else choices
+    rounded = round_constants(choices) if any(isinstance(choice, SampledArray) for choice in choices) else choices
     made = first.with_samples(np.where(*align_samples((condition, *rounded))), join_formats(choices))
-    if any(settle(each) is not each for each in choices):
+    if any(settle(choice) is not choice for choice in choices):
         made.settled = np.where(*align_samples((condition, *map(settle, rounded))))
     return made.record("where", (condition, *choices))
 

@@ -287,8 +287,8 @@ def _chain_of(array: SampledArray) -> Chain | None:
     """Returns the terms of a sum, in row 0, (cases or 1, ...); None for another result."""
     if array.chain is None and array.terms is not None:
         one, other = (
-            Chain.of(array.machine.row(each, 0) if each.ndim == array.samples.ndim else np.asarray(each)[None])
-            for each in array.terms
+            Chain.of(array.machine.row(term, 0) if term.ndim == array.samples.ndim else np.asarray(term)[None])
+            for term in array.terms
         )
         total = array.machine.row(array.samples, 0)
         array.chain = one.join(other, total, array.compute, subtracts=array.subtracts)

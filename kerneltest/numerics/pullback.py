@@ -19,11 +19,9 @@ from kerneltest.numerics.ufuncs import zero_nonfinite
 # The effect of rounded stored outputs on the sums of a backward pass.
 #
 # For `o = p @ v`, `sum_k p_k dp_k` is `sum_d o_d do_d`: a sum of values times their cotangents is equal on both sides
-# of
-# a matrix product. If the backward pass needs the first, as that of a softmax does, a kernel may compute the second
-# from
-# its stored output (Dao, "FlashAttention-2", 2023, section 3.1), including the rounding errors of the output. The error
-# of values times cotangents is called a stray here.
+# of a matrix product. If the backward pass needs the first, as that of a softmax does, a kernel may compute the second
+# from its stored output (Dao, "FlashAttention-2", 2023, section 3.1), including the rounding errors of the output. The
+# error of values times cotangents is called a stray here.
 
 _SAME = frozenset("exp exp2 cast where".split())  # the sum of values times cotangents is that of their inputs
 
@@ -250,7 +248,7 @@ def derivative_of(name: str) -> Callable[[Rule], Rule]:
 
 def _restore_axes(reduced: Operand, axes: Sequence[int], keepdims: bool) -> Operand:
     """Returns a reduced array with its axes restored, at length 1."""
-    return reduced if keepdims else np.expand_dims(reduced, tuple(each - 1 for each in axes))
+    return reduced if keepdims else np.expand_dims(reduced, tuple(axis - 1 for axis in axes))
 
 
 @derivative_of("add.reduce")

@@ -258,7 +258,7 @@ class OracleSamples:
 
     def _with_floor(self, spreads: Sequence[Spread], precision: Precision) -> list[Spread]:
         """Returns spreads whose bounds are at least those of `conditioned_bounds`."""
-        floors = [each.at(precision) for each in conditioned_bounds(self.case)]
+        floors = [bound.at(precision) for bound in conditioned_bounds(self.case)]
         return [each.at_least(floor / SPREAD_FACTOR) for each, floor in zip(spreads, floors, strict=True)]
 
     def is_tracked(self, outputs: Sequence[Array]) -> bool:
@@ -368,7 +368,7 @@ class JoinedLimit(RoundingLimit):
 
     def alternatives(self, precision: Precision) -> tuple[Array, ...]:
         """Returns the other correct results of an integer or boolean output: those of the samples of all forms."""
-        others = (each for form in self.forms for each in form.alternatives(precision))
+        others = (alternative for form in self.forms for alternative in form.alternatives(precision))
         return (*RoundingLimit.alternatives(self, precision), *others)
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
@@ -427,8 +427,8 @@ def _check_equal(case: OracleCase, form: OracleCase) -> None:
     if all(map(_nearly_equal, case.values, form.values)):
         return  # the usual case, which needs no samples
     for limits in zip(formula_bounds(case), formula_bounds(form), strict=True):
-        values, others = (np.asarray(each.samples.case.values[each.output], np.float64) for each in limits)
-        allowed = sum(each.at(precision) for each in limits)
+        values, others = (np.asarray(limit.samples.case.values[limit.output], np.float64) for limit in limits)
+        allowed = sum(limit.at(precision) for limit in limits)
         with np.errstate(invalid="ignore"):
             wrong = ~_same(values, others) & ~(np.abs(values - others) <= allowed)
         if wrong.any():

@@ -14,11 +14,10 @@ from kerneltest.numerics.rounding_model import RoundingModel, ValueOrigin, curre
 # The size of partial sums in the orders in which kernels add: each rounding is relative to one of them.
 #
 # Kernels add terms in their order, in blocks, in lanes that take every eighth term, or as a tree. A partial sum of
-# terms
-# that do not depend on this order is a random walk: `sqrt(sum x^2)` about the part of the total that it has reached
-# (Higham and Mary, "Sharper probabilistic backward error analysis for basic linear algebra kernels with random data",
-# SIAM J. Sci. Comput. 42, 2020). Terms that do depend on it, such as ascending ones, are added here in groups. No order
-# exceeds the sum of all terms of one sign.
+# terms that do not depend on this order is a random walk: `sqrt(sum x^2)` about the part of the total that it has
+# reached (Higham and Mary, "Sharper probabilistic backward error analysis for basic linear algebra kernels with random
+# data", SIAM J. Sci. Comput. 42, 2020). Terms that do depend on it, such as ascending ones, are added here in groups.
+# No order exceeds the sum of all terms of one sign.
 
 _GROUPS = 8  # of terms that follow each other, or that one lane adds
 _LANED = 256  # terms of a product: in shorter ones the partial sums of lanes are hardly larger than a random walk
@@ -267,7 +266,7 @@ class TapeEntry:
 
 def join_formats(arrays: Iterable[Operand]) -> Formats:
     """Returns the formats of the arguments that several arrays are computed from."""
-    return frozenset().union(*(each.formats for each in arrays if isinstance(each, SampledArray)))
+    return frozenset().union(*(array.formats for array in arrays if isinstance(array, SampledArray)))
 
 
 def settle(operand: Operand) -> Operand:
@@ -284,9 +283,9 @@ def round_constants(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
     Returns:
       The very same operands if all of these are representable.
     """
-    arrays = [each for each in operands if isinstance(each, SampledArray)]
+    arrays = [operand for operand in operands if isinstance(operand, SampledArray)]
     like = type(arrays[0])(arrays[0].samples, arrays[0].machine, join_formats(arrays))
-    rounded = tuple(_round_constant(each, like) for each in operands)
+    rounded = tuple(_round_constant(operand, like) for operand in operands)
     return operands if all(one is other for one, other in zip(rounded, operands, strict=True)) else rounded
 
 
@@ -330,13 +329,13 @@ def align_samples(arrays: Iterable[Operand], ndim: int | None = None) -> list[Ar
       arrays: tracked arrays, whose samples are returned, and others.
       ndim: the number of axes of the result; by default the maximum of the operands'.
     """
-    arrays = [each if isinstance(each, SampledArray) else np.asarray(each) for each in arrays]
-    most = max(each.ndim for each in arrays) if ndim is None else ndim
+    arrays = [array if isinstance(array, SampledArray) else np.asarray(array) for array in arrays]
+    most = max(array.ndim for array in arrays) if ndim is None else ndim
     return [
-        each.samples.reshape(len(each.samples), *(1,) * (most - each.ndim), *each.shape)
-        if isinstance(each, SampledArray)
-        else each
-        for each in arrays
+        array.samples.reshape(len(array.samples), *(1,) * (most - array.ndim), *array.shape)
+        if isinstance(array, SampledArray)
+        else array
+        for array in arrays
     ]
 
 

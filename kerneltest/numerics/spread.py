@@ -78,7 +78,9 @@ def sample_cases(
     samples = [out.samples if isinstance(out, SampledArray) else np.asarray(out)[None] for out in outputs]
     if len(cases) == 1:
         return [samples]
-    by_case = [each.reshape(-1, len(cases), *each.shape[1:]) if len(each) > 1 else each[:, None] for each in samples]
+    by_case = [
+        sample.reshape(-1, len(cases), *sample.shape[1:]) if len(sample) > 1 else sample[:, None] for sample in samples
+    ]
     return [[each[:, case if each.shape[1] > 1 else 0] for each in by_case] for case in range(len(cases))]
 
 

@@ -182,8 +182,7 @@ for _name in (
 #
 # NumPy has no hook for the creation of arrays. So the oracle, and the functions of the same user that it calls, are
 # copied with other globals, in which a module that creates tracked arrays takes the place of NumPy. The originals do
-# not
-# change.
+# not change.
 
 Creator = Callable[..., Operand]
 
@@ -238,7 +237,7 @@ def _tracking_version(create: Creator) -> Creator:
         elif (
             args and isinstance(args[0], (list, tuple)) and any(isinstance(v, SampledArray) for v in _flatten(args[0]))
         ):
-            whole = np.stack([create_tracked(each) for each in args[0]])
+            whole = np.stack([create_tracked(argument) for argument in args[0]])
             return create_tracked(whole, *args[1:], **kwargs)
         elif args and isinstance(args[0], SampledArray):  # such as np.asarray of a tracked array
             dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
@@ -262,15 +261,15 @@ def _track(values: Array, machine: RoundingModel, *, interpolated: bool) -> Oper
 
 
 def _flatten(values: Operand) -> Iterator[Operand]:
-    for each in values:
-        yield from _flatten(each) if isinstance(each, (list, tuple)) else (each,)
+    for value in values:
+        yield from _flatten(value) if isinstance(value, (list, tuple)) else (value,)
 
 
 class _Vectorized(np.vectorize):
     """An elementwise function of Python numbers, which rounds as the table of ufuncs says for its name."""
 
     def __call__(self, *args: Operand, **kwargs: Option) -> Operand:
-        if kwargs or self.signature is not None or not any(isinstance(each, SampledArray) for each in args):
+        if kwargs or self.signature is not None or not any(isinstance(argument, SampledArray) for argument in args):
             return super().__call__(*args, **kwargs)
         return ufuncs.call_vectorized(super().__call__, self.pyfunc.__name__, args)
 

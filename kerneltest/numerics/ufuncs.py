@@ -63,7 +63,7 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     exact = ufunc(*operands)
     if isinstance(exact, tuple):
         raise UntrackedError(f"np.{ufunc.__name__}, which has several outputs")
-    if is_float(exact.dtype) or any(is_float(each.dtype) for each in operands):
+    if is_float(exact.dtype) or any(is_float(operand.dtype) for operand in operands):
         rounded = round_constants(inputs)
         if rounded is not inputs:
             operands = align_samples(rounded)
@@ -161,7 +161,7 @@ def _ulps(
     argument = max(known.argument, _BY_EXP2) if name in ("exp", "exp2", "expm1") else known.argument
     u, true = FLOAT32.unit_roundoff, rows(exact)
     if name == "logaddexp":
-        return ulps_of_logaddexp(first, np.maximum(*(np.abs(rows(each)) for each in operands)), true)
+        return ulps_of_logaddexp(first, np.maximum(*(np.abs(rows(operand)) for operand in operands)), true)
     if not argument and not known.absolute:
         return beyond
     error: Operand = 2 * u * known.absolute

@@ -171,9 +171,9 @@ def expect_gradients(
     """
     every = _all_gradients(evaluate, leaves, cotangents, rng, tracking, outputs)
     chosen = [i for i, path in enumerate(_floats(leaves)) if not paths or path in paths]
-    bounds = None if every.bounds is None else tuple(every.bounds[i] for i in chosen)
     values, defined = (tuple(arrays[i] for i in chosen) for arrays in (every.values, every.defined))
-    return replace(every, values=values, bounds=bounds, defined=defined)
+    bounds, formula = (limits and tuple(limits[i] for i in chosen) for limits in (every.bounds, every.formula))
+    return replace(every, values=values, bounds=bounds, formula=formula, defined=defined)
 
 
 def _floats(leaves: Mapping[str, Array]) -> list[str]:

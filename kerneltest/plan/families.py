@@ -169,9 +169,9 @@ def register_edge_values(group: str) -> None:
     """Registers the edge cases that kinds of arguments bring with them, in a group, as families under their names."""
     by_name: dict[str, dict[str, EdgeValues]] = {}
     for role, kind in KINDS.items():
-        for each in kind.edge_values():
-            if each.group == group:
-                by_name.setdefault(each.make.__name__, {})[role] = each
+        for value in kind.edge_values():
+            if value.group == group:
+                by_name.setdefault(value.make.__name__, {})[role] = value
     for name, by_role in by_name.items():
         family(group=group, applies=functools.partial(_has_edge_values, by_role), name=name)(_edge_family(by_role))
 

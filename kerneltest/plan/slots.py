@@ -106,8 +106,8 @@ def fill_derived(pairing: Pairing, signature: Signature, values: Mapping[str, Ar
         taken = {name: known[name] for name in leaf.derivation.parameters if name in known} | arrays
         if "rng" in leaf.derivation.parameters:
             digest = hashlib.sha256(path.encode())
-            for each in arrays.values():
-                digest.update(b"|" if each is None else np.ascontiguousarray(each).tobytes())
+            for array in arrays.values():
+                digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes())
             taken["rng"] = np.random.Generator(np.random.PCG64(int.from_bytes(digest.digest()[:8], "big")))
         value = np.asarray(leaf.derivation.function(**taken))
         if value.shape != (shape := signature.shape(leaf)):
@@ -207,7 +207,7 @@ def _largest_sum(pairing: Pairing, signature: Signature) -> int | None:
         return None
     # An infinity that masks scores is only moved, never summed.
     sizes = (np.abs(step.output.samples) for step in steps)
-    return math.ceil(max(float(np.max(each, initial=0.0, where=np.isfinite(each))) for each in sizes))
+    return math.ceil(max(float(np.max(size, initial=0.0, where=np.isfinite(size))) for size in sizes))
 
 
 def trace_oracle(pairing: Pairing, signature: Signature) -> list[Any] | None:

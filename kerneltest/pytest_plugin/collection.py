@@ -72,8 +72,8 @@ class Collection:
         A name of its own takes precedence over a position in a list or dict.
         """
         by_pairing: dict[int, list[CollectedPairing]] = {}
-        for each in self.pairings:
-            by_pairing.setdefault(id(each.pairing), []).append(each)
+        for pairing in self.pairings:
+            by_pairing.setdefault(id(pairing.pairing), []).append(pairing)
         return [
             min(names, key=lambda each: (each.module != each.pairing.module, "[" in each.name))
             for names in by_pairing.values()
@@ -88,7 +88,7 @@ class Collection:
         declared = sys.modules.get("kerneltest.declare.oracle_for")
         if declared is None:
             return
-        yield from (each.problem for each in self.unique_pairings() if each.problem)
+        yield from (unique_pairing.problem for unique_pairing in self.unique_pairings() if unique_pairing.problem)
         collected = {id(each.pairing) for each in self.pairings}
         modules = {each.module for each in self.pairings}
         advice = "Assign it to a name in a test module or class, or put it in a list or dict there"
@@ -108,7 +108,7 @@ def collects_whole_folders(config: pytest.Config) -> bool:
     """Returns whether pytest collects whole folders, without selecting files or items of them."""
     options = config.option
     partial = getattr(options, "lf", False) or options.ignore or options.ignore_glob  # there may be no cache
-    return not partial and all("::" not in each and not each.endswith(".py") for each in config.args)
+    return not partial and all("::" not in argument and not argument.endswith(".py") for argument in config.args)
 
 
 def is_unwritten(pairing: Pairing) -> bool:

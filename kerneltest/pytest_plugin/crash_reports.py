@@ -229,7 +229,7 @@ def record_crash(writer: RecordWriter, items: Sequence[PlannedItem], activity: A
 
     A case that has a record keeps it.
     """
-    before = [each for each in read_records(writer.folder) if each.item == activity.item]
+    before = [record for record in read_records(writer.folder) if record.item == activity.item]
     if activity.case and any(each.case == activity.case for each in before):
         return
     begun = {each.family for each in before}

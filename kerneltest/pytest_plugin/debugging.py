@@ -52,6 +52,6 @@ def case_arrays(folder: Path, item: Item) -> dict[str, object]:
 def _smallest(folder: Path, item: Item) -> Record | None:
     from kerneltest.records.record_files import read_records, read_reproducers
 
-    recorded = [*(each.record for each in read_reproducers(folder)), *read_records(folder)]
+    recorded = [*(reproducer.record for reproducer in read_reproducers(folder)), *read_records(folder)]
     saved = (each for each in recorded if each.evidence is not None and each.evidence.file)
     return next((each for each in saved if each.item == item.name and each.backend == item.backend.id), None)

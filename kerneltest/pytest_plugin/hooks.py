@@ -163,7 +163,7 @@ def pytest_pycollect_makeitem(
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     run = config.stash[RUN]
-    names = {item.name for each in run.collection.unique_pairings() for item in each.plan.items}
+    names = {item.name for pairing in run.collection.unique_pairings() for item in pairing.plan.items}
     items[:] = [item for item in items if not isinstance(item, KernelItem) or item.items[0].name in names]
 
 
@@ -178,7 +178,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if incremental is not None:
         incremental.send_to_controller()
     problems = tuple(run.collection.problems(whole_folders=collects_whole_folders(session.config)))
-    has_idle_pairing = any(not each.plan.items for each in run.collection.pairings)
+    has_idle_pairing = any(not pairing.plan.items for pairing in run.collection.pairings)
     if not (items or has_idle_pairing or problems) or session.config.option.collectonly:
         return
     from kerneltest.execute.planning import build_plan
@@ -190,7 +190,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     run.collection.select(part for part, _ in items)
     run.dispatcher.begin_run()
     plan = build_plan(
-        [each.plan for each in run.collection.unique_pairings()],
+        [pairing.plan for pairing in run.collection.unique_pairings()],
         [item for item, _ in items],
         [node_id for _, node_id in items],
         run.settings,

@@ -100,10 +100,10 @@ class IncrementalPlugin:
 
         cells, keys = run.reconciled.cells, read_keys(self._run.folder.path)
         items: dict[str, str | None] = {}
-        for each in run.plan.items:
-            green = all(cells[cell].green and each.backend not in run.plan.unavailable for cell in each.cells)
-            key = keys.get(each.item)
-            items[each.item] = key if green and items.get(each.item, key) else None
+        for item in run.plan.items:
+            green = all(cells[cell].green and item.backend not in run.plan.unavailable for cell in item.cells)
+            key = keys.get(item.item)
+            items[item.item] = key if green and items.get(item.item, key) else None
         records: defaultdict[str, list[Record]] = defaultdict(list)
         if self._run.dispatcher.records_are_complete:
             for record in run.records:

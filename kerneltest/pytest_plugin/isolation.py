@@ -208,7 +208,7 @@ def plan_differences(plan: Plan, parts: Sequence[Item], name: str) -> Iterator[s
     )
     if mine.declaration != planned_pairing.declaration or not same_sources:
         yield f"the source or the declaration of {pairing_id} differs"
-    elif [plan_entry(part, name) for part in parts] != [each for each in plan.items if each.item == name]:
+    elif [plan_entry(part, name) for part in parts] != [item for item in plan.items if item.item == name]:
         yield f"{name} has other cases"
 
 

@@ -116,7 +116,9 @@ class KernelItem(PairingItem):
             )
             reason = f"pytest-timeout ended the item after {self._time_limit:g} s, with {{}}"
             result = dispatcher.worker.timed_out(self.items, request, reason, advice)
-        known = [each for each in self.user_properties if each[0] not in ("family", "verdict")]
+        known = [
+            user_property for user_property in self.user_properties if user_property[0] not in ("family", "verdict")
+        ]
         self.user_properties[:] = [*known, ("family", " ".join(result.families)), ("verdict", result.verdict)]
         return result
 

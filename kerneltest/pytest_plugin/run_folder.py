@@ -249,6 +249,6 @@ class PlanFile:
         except RecordError:
             return {}
         counts: Counter[str] = Counter()
-        for each in plan.items:
-            counts[each.item] += sum(each.families.values()) if each.group != ANY else 0
+        for item in plan.items:
+            counts[item.item] += sum(item.families.values()) if item.group != ANY else 0
         return +counts

@@ -71,14 +71,14 @@ def item_costs(plan: Plan, names: Sequence[str]) -> dict[int, ItemCost]:
     costs: defaultdict[str, float] = defaultdict(float)
     known: dict[str, tuple[Part, str]] = {}
     simulated: dict[tuple[Part, str], str] = {}  # the first GPU of each part and group
-    for each in plan.items:
-        if each.group != ANY:
-            part = each.pairing, each.dtype
-            known[each.item] = part, str(each.tier)
-            cost = COSTS[each.tier] * sum(each.families.values())
-            if each.tier == "simulate" and simulated.setdefault((part, each.group), each.backend) != each.backend:
+    for item in plan.items:
+        if item.group != ANY:
+            part = item.pairing, item.dtype
+            known[item.item] = part, str(item.tier)
+            cost = COSTS[item.tier] * sum(item.families.values())
+            if item.tier == "simulate" and simulated.setdefault((part, item.group), item.backend) != item.backend:
                 cost *= _ANOTHER_GPU
-            costs[each.item] += cost
+            costs[item.item] += cost
     return {index: ItemCost(*known[name], costs[name]) for index, name in enumerate(names) if name in known}
 
 

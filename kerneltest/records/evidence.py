@@ -315,14 +315,14 @@ def budget_parts(shares: Iterable[ErrorShare]) -> tuple[BudgetPart, ...]:
     """Returns the largest parts of a bound, largest first; many small ones make up the rest."""
     return tuple(
         BudgetPart(
-            each.source.description,
-            relative_path(each.source.origin.file),
-            each.source.origin.line,
-            round(each.part, 4),
-            float(f"{each.amplified:.3g}") if each.source.kind == "rounding" else 0.0,
+            share.source.description,
+            relative_path(share.source.origin.file),
+            share.source.origin.line,
+            round(share.part, 4),
+            float(f"{share.amplified:.3g}") if share.source.kind == "rounding" else 0.0,
         )
-        for each in list(shares)[:_MOST]
-        if each.part >= _LEAST
+        for share in list(shares)[:_MOST]
+        if share.part >= _LEAST
     )
 
 

@@ -256,7 +256,7 @@ def _parts(function: Any, names: dict[str, Any], seen: set[str]) -> Iterator[tup
 
 def _global_names(code: CodeType) -> set[str]:
     """Returns the global names that a function and the functions inside it use."""
-    inner = [_global_names(each) for each in code.co_consts if isinstance(each, CodeType)]
+    inner = [_global_names(const) for const in code.co_consts if isinstance(const, CodeType)]
     return set(code.co_names).union(*inner)
 
 

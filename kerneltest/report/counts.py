@@ -100,7 +100,9 @@ def count_cells(runs: Sequence[RunRecords], suspects: int = 0, legs: Sequence[st
         undefined=endings[Gap.NOTHING_ASKED],
         gaps=sum(endings[each] for each in (Gap.MISSING, Gap.NOTHING_COMPARED, Verdict.INTERNAL_ERROR))
         + len(absent_cells(runs)),
-        problems=tuple(f"{run.name}: {each}" if run.name else each for run in runs for each in run.reconciled.problems),
+        problems=tuple(
+            f"{run.name}: {problem}" if run.name else problem for run in runs for problem in run.reconciled.problems
+        ),
         not_run=tuple(leg for leg in dict.fromkeys(legs) if leg not in there),
         suspects=suspects,
         internal_errors=sum(run.reconciled.internal_errors for run in runs),

@@ -174,7 +174,7 @@ class Declaration:
                 *(["# Please check; tracing cannot determine this:", *notes] if notes else []),
                 "@kt.oracle_for(",
                 f"    {self.kernel.path},",
-                *(f"    {line}" for each in arguments for line in _break_line(each)),
+                *(f"    {line}" for argument in arguments for line in _break_line(argument)),
                 ")",
                 f"def {self.oracle}({', '.join(named)}):",
                 *(f"    {line}" for line in self._oracle_comment()),
@@ -235,7 +235,7 @@ class Declaration:
 
     def role(self, path: str) -> str:
         """Returns the declaration that the name of an integer array suggests, or ""."""
-        shapes = {each: self.shape(each) for each in self.example.leaves}
+        shapes = {leaf: self.shape(leaf) for leaf in self.example.leaves}
         lengths = {
             name: self.example.leaves[slot.path].shape[slot.axis]
             for slot, name in self.axes.items()

@@ -151,11 +151,11 @@ def _settings() -> Iterator[Fact]:
 def doctor_lines(backends: Sequence[BackendRow]) -> list[str]:
     """Returns the lines to print: tables of backends, of versions, and of devices and settings."""
     rows = []
-    for each in backends:
-        rows.append((each.id, "missing" if each.reason else "ready", each.reason or " ".join(each.targets)))
-        if each.install:
-            rows.append(("", "", f"to install: {each.install}"))
+    for backend in backends:
+        rows.append((backend.id, "missing" if backend.reason else "ready", backend.reason or " ".join(backend.targets)))
+        if backend.install:
+            rows.append(("", "", f"to install: {backend.install}"))
     output = terminal_table(("", "", ""), rows)[1:]
     for facts in (versions(), settings()):
-        output += ["", *terminal_table(("", "", ""), [(each.name, each.value, each.install) for each in facts])[1:]]
+        output += ["", *terminal_table(("", "", ""), [(fact.name, fact.value, fact.install) for fact in facts])[1:]]
     return output

@@ -52,7 +52,7 @@ def infer_declaration(
     Raises:
       StartError: the call cannot be traced or declared.
     """
-    first, compatible = examples[0], [each for each in examples if _are_compatible(each, examples[0])]
+    first, compatible = examples[0], [example for example in examples if _are_compatible(example, examples[0])]
     probe = Probe(kernel, first, progress or CommandProgress())
     axes = infer_dims(probe, [_lengths(probe, each) for each in compatible[1:]])
     ranks = {path: len(leaf.shape) for path, leaf in first.leaves.items()}
@@ -111,7 +111,7 @@ def _lengths(probe: Probe, example: Example) -> Lengths:
 
 
 def _dtypes(examples: Sequence[Example]) -> tuple[str, ...]:
-    seen = [{str(leaf.dtype) for leaf in each.leaves.values() if is_float(leaf.dtype)} for each in examples]
+    seen = [{str(leaf.dtype) for leaf in example.leaves.values() if is_float(leaf.dtype)} for example in examples]
     return () if any(len(each) != 1 for each in seen) else tuple(dict.fromkeys(name for each in seen for name in each))
 
 

@@ -208,7 +208,7 @@ def _summarize(traced: Traced) -> TraceLengths:
         for word, found in _operations(call):
             words.append(f"{word} {len(found)}")
             numbers += found
-    outputs = tuple(tuple(each.shape) for each in traced.outputs)
+    outputs = tuple(tuple(output.shape) for output in traced.outputs)
     return TraceLengths(outputs, tuple(words), tuple(numbers), len(grids))
 
 

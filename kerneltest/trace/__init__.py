@@ -1,8 +1,9 @@
 """Kernels as jaxprs.
 
-`trace` takes a pairing and a signature, and returns a `Traced`: the kernel's jaxpr, its Pallas calls and the properties
-of its arithmetic. `rewrite` turns jaxprs into others, `runnable` and `evaluate` run them, and `call_arrays` lists the
-arrays of a call. Only `jax_compat` touches JAX's private parts, and it restores whatever it replaces.
+`tracing` takes a pairing and a signature, and returns a `Traced`: the kernel's jaxpr, its Pallas calls and the
+properties of its arithmetic. `primitives` says what each primitive does, `rewrite` turns jaxprs into others, `runnable`
+has XLA run them, and `machine` evaluates them in NumPy. Only `jax_compat` touches JAX's private parts,
+and it restores whatever it replaces.
 """
 
 import jax

@@ -167,7 +167,8 @@ def _block_kinds(block: BlockMapping) -> Iterator[Hashable]:
     opened = open_jaxpr(index_map)
     programs = {variable: place for place, variable in enumerate(opened.invars)}
     yield tuple(
-        programs.get(each, "computed") if not isinstance(each, Literal) else _type(each) for each in opened.outvars
+        programs.get(outvar, "computed") if not isinstance(outvar, Literal) else _type(outvar)
+        for outvar in opened.outvars
     )
 
 

@@ -175,7 +175,7 @@ class _DeviceRules(RuleSet):
             if is_alone:
                 yield self._alone(jaxpr, equations)
             else:
-                yield from ((self.rule(machine, each), each.invars, each.outvars) for each in equations)
+                yield from ((self.rule(machine, equation), equation.invars, equation.outvars) for equation in equations)
 
     def constant(self, value: Any, dtype: Any = None) -> DeviceValues:
         return [value] * self._count

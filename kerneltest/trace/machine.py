@@ -126,18 +126,18 @@ def scoped_memory(rules: RuleSet, aval: AbstractValue) -> Callable[[int], Batche
 
 def rows_of(values: Sequence[Value]) -> int:
     """The number of rows that some values have together."""
-    return max((len(each.array if isinstance(each, BatchedRef) else each) for each in values), default=1)
+    return max((len(value.array if isinstance(value, BatchedRef) else value) for value in values), default=1)
 
 
 def is_uniform(values: Sequence[Array]) -> bool:
     """Returns whether every array has a single row."""
-    return all(len(each) == 1 for each in values)
+    return all(len(value) == 1 for value in values)
 
 
 def by_row(arrays: Sequence[Array]) -> Iterator[list[Array]]:
     """Yields the arrays of each row in turn, without their row axis."""
     for row in range(rows_of(arrays)):
-        yield [each[row if len(each) > 1 else 0] for each in arrays]
+        yield [array[row if len(array) > 1 else 0] for array in arrays]
 
 
 def run_by_group(

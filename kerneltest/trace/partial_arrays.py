@@ -115,12 +115,14 @@ class PartialRules(RuleSet):
     def stack(self, values: Sequence[PartialArray], aval: AbstractValue) -> PartialArray:
         if not values:
             return PartialArray(np.zeros(aval.shape, aval.dtype))
-        stacked = np.stack([np.asarray(each.values) for each in values])
-        if all(each.undefined is None for each in values):
+        stacked = np.stack([np.asarray(value.values) for value in values])
+        if all(value.undefined is None for value in values):
             return PartialArray(stacked)
         defined = np.zeros(stacked.shape[1:], np.uint8)
-        masks = [defined if each.undefined is None else each.undefined for each in values]
-        return PartialArray(stacked, np.stack(masks), tuple(dict.fromkeys(s for each in values for s in each.sources)))
+        masks = [defined if value.undefined is None else value.undefined for value in values]
+        return PartialArray(
+            stacked, np.stack(masks), tuple(dict.fromkeys(s for value in values for s in value.sources))
+        )
 
 
 class PartialKernel:

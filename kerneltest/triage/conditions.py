@@ -181,15 +181,15 @@ MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a 
 def _terms(signatures: Sequence[Features], blocks: Mapping[str, int]) -> Iterator[_Term]:
     first = signatures[0]
     for name in first.options:
-        values = list(dict.fromkeys(each.options[name] for each in signatures))
+        values = list(dict.fromkeys(signature.options[name] for signature in signatures))
         for value in values:
             yield _Term(f"{name} is {value}", partial(_has_option, name, value), 0)
         for value in values if len(values) > 2 else ():
             yield _Term(f"{name} is not {value}", partial(_lacks_option, name, value), 1)
     for name in first.lengths:
-        lengths = sorted({each.lengths[name] for each in signatures})
+        lengths = sorted({signature.lengths[name] for signature in signatures})
         yield from _terms_of_length(name, lengths, blocks.get(name, 0))
-    numbers = [name for name in first.numbers if all(name in each.numbers for each in signatures)]
+    numbers = [name for name in first.numbers if all(name in signature.numbers for signature in signatures)]
     for one, other in itertools.combinations(numbers, 2):
         if one in first.lengths or other in first.lengths:
             yield from _terms_of_two(one, other, blocks)
@@ -287,7 +287,7 @@ def input_condition(
       failing, passing: the special values among each case's inputs.
       covered: those of further failing cases, such as on other backends, which must fulfil it and are not counted.
     """
-    bad, good, more = ([frozenset(_with_general(each)) for each in cases] for cases in (failing, passing, covered))
+    bad, good, more = ([frozenset(_with_general(case)) for case in cases] for cases in (failing, passing, covered))
     common = sorted(frozenset.intersection(*bad, *more), key=_preference) if bad and good else ()
     if not common:
         return Condition.unknown(failing, passing)
@@ -389,13 +389,13 @@ def magnitude_condition(
     if not failing or not passing:
         return Condition.unknown(failing, passing)
     fitting = []
-    known = [[_masks(each) for each in cases] for cases in ([*failing, *covered], passing)]
+    known = [[_masks(case) for case in cases] for cases in ([*failing, *covered], passing)]
     for (argument, sign), own in _masks(smallest).items():
-        bad, good = (Counter(each.get((argument, sign), 0) for each in cases) for cases in known)
-        for each in _ranges(argument, sign, own, reduce(or_, bad)):
-            if all(mask & each.bits for mask in bad):
-                left = sum(number for mask, number in good.items() if mask & each.bits)
-                fitting.append((left, not each.is_open, bool(sign), each.last - each.first, each.text()))
+        bad, good = (Counter(case.get((argument, sign), 0) for case in cases) for cases in known)
+        for span in _ranges(argument, sign, own, reduce(or_, bad)):
+            if all(mask & span.bits for mask in bad):
+                left = sum(number for mask, number in good.items() if mask & span.bits)
+                fitting.append((left, not span.is_open, bool(sign), span.last - span.first, span.text()))
     if not fitting:
         return Condition.unknown(failing, passing)
     left, *_, words = min(fitting)
@@ -404,9 +404,9 @@ def magnitude_condition(
 
 def _masks(record: Record) -> Mapping[tuple[str, str], int]:
     found: dict[tuple[str, str], int] = {}
-    for each in record.magnitudes:
-        found[each.argument, ""] = each.positive | each.negative
-        found[each.argument, "+"], found[each.argument, "-"] = each.positive, each.negative
+    for magnitude in record.magnitudes:
+        found[magnitude.argument, ""] = magnitude.positive | magnitude.negative
+        found[magnitude.argument, "+"], found[magnitude.argument, "-"] = magnitude.positive, magnitude.negative
     return found
 
 

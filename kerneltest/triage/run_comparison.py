@@ -251,9 +251,11 @@ _SAME = 0.5  # share of a suspect's cases that must fail in the other runs for i
 def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hashable]]) -> Counter[tuple[int, int]]:
     holders: dict[Hashable, list[int]] = {}
     for i, questions in enumerate(asked):
-        for each in questions:
-            holders.setdefault(each, []).append(i)
-    return Counter((i, j) for j, questions in enumerate(asks) for each in questions for i in holders.get(each, ()))
+        for question in questions:
+            holders.setdefault(question, []).append(i)
+    return Counter(
+        (i, j) for j, questions in enumerate(asks) for question in questions for i in holders.get(question, ())
+    )
 
 
 FACTOR = 2.0
@@ -287,8 +289,8 @@ class RunComparison:
     def regressed(self) -> bool:
         return (
             bool(self.problems)
-            or any(each.regression for each in self.suspects)
-            or any(each.regression for each in self.changes)
+            or any(suspect.regression for suspect in self.suspects)
+            or any(change.regression for change in self.changes)
         )
 
 

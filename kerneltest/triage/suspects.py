@@ -251,7 +251,7 @@ def suspects_in_run(run: RunRecords) -> tuple[Suspect, ...]:
 def suspects_in_overlay(merged: Overlay) -> tuple[Suspect, ...]:
     """Gathers the findings of several runs into suspects: a bug that several runs show is one suspect."""
     blocks = {name: declared.blocks for name, declared in merged.pairings.items()}
-    smallest = [each for run in merged.runs for each in run.reproducers]
+    smallest = [reproducer for run in merged.runs for reproducer in run.reproducers]
     in_order = sorted(merged.rows, key=lambda row: row.run)
     return find_suspects((row.record for row in in_order), blocks, smallest)
 

@@ -57,7 +57,7 @@ class SimulatedAtScale:
 
     def _call(self, call: Call, operands: Sequence[PartialArray]) -> list[PartialArray]:
         (kernel,) = lower_call(call, self.target)
-        values = [each.values for each in operands]
+        values = [operand.values for operand in operands]
         launch, outputs = run_programs(call, kernel, values, select_programs(call, kernel))
         if faults := list(launch.checker.faults.values()):
             raise memory_failure(call.name, faults)
@@ -104,7 +104,7 @@ def run_programs(
 
 def faults_on_zeros(call: Call, kernel: LoweredKernel, programs: Array) -> list[Fault]:
     """Returns the faults of some programs of a call whose inputs are all zeros, whatever their size."""
-    zeros = [np.broadcast_to(np.zeros((), each.dtype), each.shape) for each in call_arrays(call)[0]]
+    zeros = [np.broadcast_to(np.zeros((), array.dtype), array.shape) for array in call_arrays(call)[0]]
     return list(run_programs(call, kernel, zeros, programs)[0].checker.faults.values())
 
 

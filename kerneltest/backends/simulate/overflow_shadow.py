@@ -139,8 +139,8 @@ class OverflowInterpreter(IRInterpreter):
         where = tuple(int(i) for i in np.argwhere(diverges)[0])
         row = where[0] if diverges.shape[0] > 1 else 0
         offsets = (self._exact(pointer), array_of(pointer))
-        intended, accessed = (int(np.broadcast_to(each, diverges.shape)[where]) for each in offsets)
-        expression, bits = next(each.cause for each in shadows if each is not None)(row)
+        intended, accessed = (int(np.broadcast_to(offset, diverges.shape)[where]) for offset in offsets)
+        expression, bits = next(shadow.cause for shadow in shadows if shadow is not None)(row)
         detail = MemoryFault(
             kernel="",
             visit=launch.checker.visit(kind, int(launch.programs[row]), op.place),
@@ -168,7 +168,7 @@ class OverflowInterpreter(IRInterpreter):
     ) -> None:
         array = array_of(result)
         if (exact != array).any():
-            causes = [each.cause for each in shadows if each is not None]
+            causes = [shadow.cause for shadow in shadows if shadow is not None]
             self._shadows[id(array)] = ShadowValue(array, exact, causes[0] if causes else cause)
 
     def _follow(self, op: Operation, operands: Sequence[Value], result: Value) -> None:
@@ -210,7 +210,7 @@ def _overflow(op: Operation, operands: Sequence[Array], result: Array) -> Overfl
         wrapped = np.broadcast_to(exact != result, shape)
         mine = wrapped[row : row + 1] if shape[0] > row else wrapped
         where = (row if shape[0] > row and mine.any() else 0, *np.argwhere(mine if mine.any() else wrapped)[0][1:])
-        values = [f"{int(np.broadcast_to(each, shape)[where]):,}" for each in operands]
+        values = [f"{int(np.broadcast_to(operand, shape)[where]):,}" for operand in operands]
         return f" {_SIGNS[op.name]} ".join(values) if op.name in _SIGNS else values[0], bits
 
     return describe

@@ -338,7 +338,7 @@ def array_argument(
         if on is not None and not isinstance(on, Mapping):
             raise ValueError(f"on= gives dtypes by backend, as in on={{'tpu': 'bfloat16'}}, not {on!r}")
         others = {pattern: _dtype_names(each) for pattern, each in (on or {}).items()}
-        known = tuple(dict.fromkeys([*names, *(name for each in others.values() for name in each)]))
+        known = tuple(dict.fromkeys([*names, *(name for other in others.values() for name in other)]))
         return ArrayArgument(axes, names, role, parse_domain(domain, known), by, exhaustive, mask_values, on=others)
     except ValueError as error:
         return ArrayArgument((), (), role, problem=str(error))

@@ -103,7 +103,7 @@ def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -
 
 def _is_test(path: Path, root: Path) -> bool:
     folders = path.relative_to(root.resolve()).parts[:-1] if path.is_relative_to(root.resolve()) else ()
-    return any(fnmatchcase(path.name, each) for each in _TESTS) or any(each in _TEST_FOLDERS for each in folders)
+    return any(fnmatchcase(path.name, each) for each in _TESTS) or any(folder in _TEST_FOLDERS for folder in folders)
 
 
 def _may_be_paired(program: Program, place: QualifiedName) -> bool:
@@ -234,7 +234,7 @@ class _PairingCollector:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         collection = session.config.stash[RUN].collection
-        self.pairings = [each.pairing for each in collection.unique_pairings()]
+        self.pairings = [pairing.pairing for pairing in collection.unique_pairings()]
 
 
 def gather(

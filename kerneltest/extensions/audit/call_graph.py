@@ -227,8 +227,8 @@ class Program:
     def find_module(self, dotted: str) -> SourceModule | None:
         """Returns the module with a dotted name, or one whose name has it as its end, as in a src layout; or None."""
         candidates = self._by_name.get(dotted.rpartition(".")[2], [])
-        exact = [each for each in candidates if each.dotted == dotted]
-        ends = [(f".{dotted}", f".{each.dotted}", each) for each in candidates]
+        exact = [candidate for candidate in candidates if candidate.dotted == dotted]
+        ends = [(f".{dotted}", f".{candidate.dotted}", candidate) for candidate in candidates]
         loose = [each for wanted, own, each in ends if wanted.endswith(own) or own.endswith(wanted)]
         return next(iter([*exact, *loose]), None)
 

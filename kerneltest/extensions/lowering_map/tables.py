@@ -213,13 +213,13 @@ def _errors(lowering_map: LoweringMap) -> Iterator[str]:
         ["primitive", "dtypes", "targets", "message"],
         [
             [
-                f"`{each.primitive}`",
-                short_dtypes(each.dtypes),
-                _places(each.targets, lowering_map.targets),
-                each.message,
+                f"`{result.primitive}`",
+                short_dtypes(result.dtypes),
+                _places(result.targets, lowering_map.targets),
+                result.message,
             ]
-            for each in lowering_map.results
-            if each.outcome == LoweringOutcome.ERROR
+            for result in lowering_map.results
+            if result.outcome == LoweringOutcome.ERROR
         ],
     )
 

@@ -45,7 +45,7 @@ def _mutate(chosen: argparse.Namespace) -> int:
     backends, advises = ",".join(chosen.backends) or BACKENDS, not chosen.no_advice
     with MutationPool(chosen.jobs) as pool:
         run = MutationRun(backends, chosen.depth, operators, pool, advises, chosen.all, chosen.json)
-        shares = [run.judge_pairings(each) for each in pairings]
+        shares = [run.judge_pairings(pairing) for pairing in pairings]
     return int(any(share is not None and share < chosen.least for each in shares for share in each))
 
 

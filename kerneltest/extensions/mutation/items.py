@@ -65,7 +65,7 @@ class MutantItems:
         else:
             with worker.jax_settings():
                 session = MutationSession(fit, worker.cache)
-                score = score_of(pairing_id, [session.judge(each) for each in session.mutants(OPERATORS.entries())])
+                score = score_of(pairing_id, [session.judge(mutant) for mutant in session.mutants(OPERATORS.entries())])
         worker.writer.write_score(score)
         return score
 

@@ -32,8 +32,8 @@ def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
     from kerneltest.records.schema import MutationScore
 
     try:
-        given = [each for path in chosen.mutants for each in read_results(path, MutationScore)]
-        coverages = [each for path in chosen.coverage for each in read_results(path, StoredCoverage)]
+        given = [result for path in chosen.mutants for result in read_results(path, MutationScore)]
+        coverages = [result for path in chosen.coverage for result in read_results(path, StoredCoverage)]
     except ValueError as error:
         raise PanelError(str(error)) from error
     scores = {each.pairing: each for each in (*merged.mutants, *given)}
@@ -51,9 +51,13 @@ def section_of(scores: "Sequence[MutationScore]", coverages: "Sequence[StoredCov
         most=_MOST_SURVIVORS,
     )
     columns = []
-    if shares := {(each.pairing, ""): f"{each.share:.0%}" for each in scores if each.share is not None}:
+    if shares := {(score.pairing, ""): f"{score.share:.0%}" for score in scores if score.share is not None}:
         columns.append(MatrixColumn("mutants", "the share of the kernel's mutants that the cases find", shares))
-    if states := {(each.pairing, ""): f"{each.exercised} of {each.states}" for each in coverages if each.states}:
+    if states := {
+        (coverage.pairing, ""): f"{coverage.exercised} of {coverage.states}"
+        for coverage in coverages
+        if coverage.states
+    }:
         meaning = "the states of masks, branches, loops and grids that the cases exercise"
         columns.append(MatrixColumn("coverage", meaning, states))
     notes = (*_survivor_notes(scores), *_coverage_notes(coverages))
@@ -61,16 +65,16 @@ def section_of(scores: "Sequence[MutationScore]", coverages: "Sequence[StoredCov
 
 
 def _survivor_notes(scores: "Sequence[MutationScore]") -> Iterator[LineNote]:
-    for each in scores:
-        for trial in each.survivors:
-            yield LineNote(each.pairing, trial.mutant.place, f"no case finds {trial.mutant.phrase}", good=False)
+    for score in scores:
+        for trial in score.survivors:
+            yield LineNote(score.pairing, trial.mutant.place, f"no case finds {trial.mutant.phrase}", good=False)
 
 
 def _coverage_notes(coverages: "Sequence[StoredCoverage]") -> Iterator[LineNote]:
-    for each in coverages:
-        for site in each.sites:
+    for coverage in coverages:
+        for site in coverage.sites:
             states = f"never {' or '.join(site.missing)}" if site.missing else " and ".join(site.seen)
-            yield LineNote(each.pairing, site.place, f"{site.what} is {states}", good=not site.missing)
+            yield LineNote(coverage.pairing, site.place, f"{site.what} is {states}", good=not site.missing)
 
 
 register_panel(Panel(_NAME, _add_arguments, _section))

@@ -80,7 +80,7 @@ def open_session(task: Task, pairing: Pairing) -> tuple[MutationSession, list[Ke
       UnfitPairingError: as `plan_items` does.
     """
     session = MutationSession(plan_items(pairing, task.pairing_id, task.backends, task.depth))
-    operators = [each for each in OPERATORS.entries() if not task.operators or each.name in task.operators]
+    operators = [entry for entry in OPERATORS.entries() if not task.operators or entry.name in task.operators]
     return session, session.mutants(operators)
 
 

@@ -178,9 +178,9 @@ class FormulaLanguage:
         products = [p for n in range(1, len(plain) + 1) for p in itertools.combinations(plain, n)] if self.most else []
         return [
             *(SizeTest(p, self.most) for p in products),
-            *(SizeTest(*each) for each in lengths),
+            *(SizeTest(*length) for length in lengths),
             *rests,
-            *(SizeTest(*each, exact=True) for each in lengths),
+            *(SizeTest(*length, exact=True) for length in lengths),
         ]
 
 
@@ -193,7 +193,7 @@ def formula_fitter(language: FormulaLanguage, sizes: Sequence[Sizes]) -> Callabl
             return poly(values[0])
         for atoms in language.monomials:
             if atoms not in columns:
-                columns[atoms] = tuple(_product_at(atoms, each) for each in sizes)
+                columns[atoms] = tuple(_product_at(atoms, size) for size in sizes)
             found = _fit_line(columns[atoms], values)
             if found is not None:
                 slope, start = found

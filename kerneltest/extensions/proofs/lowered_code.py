@@ -227,7 +227,7 @@ class _Slicer:
         return tuple(self.numbers.get(number, -1) for number in numbers)
 
     def _is_needed(self, op: Operation) -> bool:
-        inner = (each for region in op.regions for each in region.operations) if op.name in CONTROL else ()
+        inner = (operation for region in op.regions for operation in region.operations) if op.name in CONTROL else ()
         return op.name in ACCESSES or not self.needed.isdisjoint(op.results) or any(map(self._is_needed, inner))
 
     def _types_of(self, numbers: tuple[int, ...]) -> tuple[ValueType[int], ...]:

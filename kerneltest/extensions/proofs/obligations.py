@@ -110,7 +110,7 @@ class FormVerifier:
         key = (tuple(premises), tuple(known.items()), exact)
         if key not in self._answers:
             if known:
-                premises = [each.map_polynomials(lambda p: p.substitute(known)) for each in premises]
+                premises = [premise.map_polynomials(lambda p: p.substitute(known)) for premise in premises]
             self._answers[key] = self.solver.check(premises, exact=exact)
         return self._answers[key]
 

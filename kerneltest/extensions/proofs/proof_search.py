@@ -73,7 +73,7 @@ def _ids(kernel: LoweredKernel, programs: Sequence[tuple[int, ...]], with_others
     if with_others:
         count = x * y * z
         others = (*range(4), *range(count - 4, count), *(2**i for i in range(count.bit_length())))
-        chosen |= {each for each in others if 0 <= each < count}
+        chosen |= {other for other in others if 0 <= other < count}
     return np.array(sorted(chosen), np.int64)
 
 
@@ -196,14 +196,14 @@ def prove(pairing: Pairing, *, target: str = "sm_90") -> tuple[Proof, ...]:
         raise ValueError(f"unknown target {target!r}; known are {', '.join(TARGETS)}")
     if not available():
         raise ModuleNotFoundError(MISSING)
-    return tuple(proof for each in choices(pairing) for proof in prove_choice(pairing, each, TARGETS[target]))
+    return tuple(proof for choice in choices(pairing) for proof in prove_choice(pairing, choice, TARGETS[target]))
 
 
 def choices(pairing: Pairing) -> tuple[Signature, ...]:
     """Returns a signature for each choice of dtypes and static arguments that a standard run has."""
     found: dict[object, Signature] = {}
-    for each in signatures(pairing, "standard"):
-        found.setdefault((each.dtypes, each.statics), each)
+    for signature in signatures(pairing, "standard"):
+        found.setdefault((signature.dtypes, signature.statics), signature)
     return tuple(found.values())
 
 

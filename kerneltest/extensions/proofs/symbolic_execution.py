@@ -260,8 +260,8 @@ class SymbolicExecution(SymbolicValues):
         local = self.loop_values[id(step)]
         iteration = self.iteration(step).names
         if any(
-            self.symbols.value_numbers.get(each, -1) in local or each in iteration
-            for each in self.symbols.dependencies(increment.names)
+            self.symbols.value_numbers.get(dependency, -1) in local or dependency in iteration
+            for dependency in self.symbols.dependencies(increment.names)
         ):
             return None
         for requirement in requirements:

@@ -46,7 +46,7 @@ class NodeWorker:
         try:
             session_root = job.worker.root
             root = session_root if job.archive is None else unpack(job.archive, self._folder / "project")
-            if reasons := [reason for each in code_differences(job.code, root) for reason in each]:
+            if reasons := [reason for difference in code_differences(job.code, root) for reason in difference]:
                 raise CodeMismatchError(f"{socket.gethostname()} has different code: {format_reasons(reasons)}")
             (self._folder / "plan.json").write_bytes(job.plan)
         except BaseException:

@@ -119,9 +119,9 @@ def _files(root: Path, exclude: Path) -> Iterator[Path]:
     for name, folders, files in os.walk(root):
         here = Path(name)
         folders[:] = sorted(
-            each
-            for each in folders
-            if not each.startswith(".") and each not in _EXCLUDED and here / each != exclude
-            if not (here / each / "pyvenv.cfg").exists()
+            folder
+            for folder in folders
+            if not folder.startswith(".") and folder not in _EXCLUDED and here / folder != exclude
+            if not (here / folder / "pyvenv.cfg").exists()
         )
-        yield from (here / each for each in sorted(files) if not each.startswith(".") and (here / each).is_file())
+        yield from (here / file for file in sorted(files) if not file.startswith(".") and (here / file).is_file())

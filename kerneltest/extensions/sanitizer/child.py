@@ -182,8 +182,8 @@ class CaseRunner:
         exported = pickle.loads((folder / "exported.pickle").read_bytes())
         input_layouts = [(tuple(a.shape), np.dtype(a.dtype)) for a in exported.in_avals]
         output_layouts = [(tuple(a.shape), np.dtype(a.dtype)) for a in exported.out_avals]
-        inputs = [self._allocate(*each) for each in input_layouts]
-        outputs = [self._allocate(*each) for each in output_layouts]
+        inputs = [self._allocate(*layout) for layout in input_layouts]
+        outputs = [self._allocate(*layout) for layout in output_layouts]
         for number, array in enumerate(inputs):
             if array is not None:
                 self.driver.put(array.address, np.fromfile(folder / f"{number}.bin", np.uint8))
@@ -211,7 +211,7 @@ class CaseRunner:
         arrays += [("output", order.get(a.address, i), a) for i, a in enumerate(outputs) if a is not None]
         reply = {
             "arrays": [[role, number, a.address, a.size] for role, number, a in arrays],
-            "zone_writes": [[role, number, *each] for role, number, a in arrays for each in a.zone_writes()],
+            "zone_writes": [[role, number, *write] for role, number, a in arrays for write in a.zone_writes()],
             "unguarded": [i for i, x in enumerate(results) if x.size and x.unsafe_buffer_pointer() not in guarded],
         }
         del leaves, into, results

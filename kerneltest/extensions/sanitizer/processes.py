@@ -110,7 +110,7 @@ def _parse_initcheck(record: ElementTree.Element, text: str) -> SanitizerError:
 
 def _parse_racecheck(record: ElementTree.Element, text: str) -> SanitizerError:
     accesses = (record.findtext(f"what/{each}/direction", "access").lower() for each in ("source", "destination"))
-    first, second = (f"a {each}" for each in accesses)
+    first, second = (f"a {access}" for access in accesses)
     what = f"races in shared memory: no barrier orders {first} and {second} by different threads"
     count = sum(_integer(each.text or "") for each in record.findall("what/destination/count"))
     return _error(record, text, Verdict.RACE, what, count=max(count, 1))

@@ -281,7 +281,11 @@ class ShownSuspects:
                     entry["reduced"] = [smallest.reduced_script, text]
             if (fault := suspect.fault) is not None:
                 words = map(_truncate, (fault.place, fault.operation, fault.words))
-                entry["fault"] = [*words, fault.confirmed, [_truncate(each) for each in fault.alternatives[:4]]]
+                entry["fault"] = [
+                    *words,
+                    fault.confirmed,
+                    [_truncate(alternative) for alternative in fault.alternatives[:4]],
+                ]
             yield entry | _pictures(shown.get(id(example)))
 
     def _run_of(self, record: Record) -> RunRecords:
@@ -290,7 +294,9 @@ class ShownSuspects:
     @functools.cached_property
     def _runs(self) -> Mapping[int, int]:
         found = {id(row.record): row.run for row in self.merged.rows if id(row.record) in self.number_of}
-        return found | {id(each.record): i for i, run in enumerate(self.merged.runs) for each in run.reproducers}
+        return found | {
+            id(reproducer.record): i for i, run in enumerate(self.merged.runs) for reproducer in run.reproducers
+        }
 
 
 def _planned_case(suspect: Suspect) -> Record:

@@ -338,7 +338,10 @@ def special_coverage(records: Sequence[Record]) -> list[list[object]]:
         if record.case and record.tier.gives_values and record.verdict.is_judgement:
             for path, dtype in record.dtypes.items():
                 dtypes.setdefault(path, set()).add(dtype)
-            counts.update((each.argument, each.value, each.part) for each in record.special_inputs)
+            counts.update(
+                (special_input.argument, special_input.value, special_input.part)
+                for special_input in record.special_inputs
+            )
     return [
         [
             path,

@@ -89,7 +89,7 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
     bounds, scalars = mapping.num_dynamic_grid_bounds, mapping.num_index_operands
     if math.prod(length for length in mapping.grid if isinstance(length, int)) > _MOST:
         raise UnknownError("too many programs")
-    layouts = [_block_layout(machine, each) for each in mapping.block_mappings]
+    layouts = [_block_layout(machine, block_mapping) for block_mapping in mapping.block_mappings]
     run_program = machine.compile(body)
     inputs = len(equation.invars) - bounds - scalars
     outputs = len(equation.outvars)

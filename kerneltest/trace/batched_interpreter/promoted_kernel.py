@@ -160,7 +160,7 @@ class SamplingRules(KernelRules):
         else:
             axes = params["axes"] if "axes" in params else (params["axis"],)
         terms = math.prod(shape[axis] for axis in axes)
-        return lambda operands: (np.asarray(absolute([np.abs(each) for each in operands])[0]), terms)
+        return lambda operands: (np.asarray(absolute([np.abs(operand) for operand in operands])[0]), terms)
 
     def _round_sum(self, sums: Array, mass: Array, terms: int, fmt: FloatFormat, of_products: bool) -> Array:
         # Sums with the errors of summing in any order: see `RoundingModel.round_sum`.

@@ -50,7 +50,7 @@ def lower(probe: LoweringProbe, dtype: str, target: Target, *, compiled: bool) -
 def _on_gpu(
     probe: LoweringProbe, operands: Sequence[Any], outputs: Sequence[Any], gpu: GpuTarget, *, compiled: bool
 ) -> None:
-    shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in outputs]
+    shapes = [jax.ShapeDtypeStruct(output.shape, output.dtype) for output in outputs]
     call = pl.pallas_call(_kernel(probe), out_shape=shapes, grid=probe.grid, **call_options())
     bytecode = triton_ir(_lower(call, operands, gpu).compiler_ir().operation)
     if not bytecode:
@@ -64,8 +64,8 @@ def _on_tpu(
 ) -> None:
     count = len(operands)
     arrays = (*operands, *outputs)
-    shapes = [jax.ShapeDtypeStruct(each.shape or (1,), each.dtype) for each in arrays]
-    specs = [block_spec(each.shape, probe.block) for each in arrays]
+    shapes = [jax.ShapeDtypeStruct(array.shape or (1,), array.dtype) for array in arrays]
+    specs = [block_spec(array.shape, probe.block) for array in arrays]
     kernel = _kernel(probe)
 
     def with_scalars(*refs: Any) -> None:
@@ -75,7 +75,7 @@ def _on_tpu(
         with_scalars, out_shape=shapes[count:], grid=probe.grid, in_specs=specs[:count], out_specs=specs[count:]
     )
     given = {"sharding": jax.sharding.SingleDeviceSharding(device(tpu))} if compiled else {}
-    lowered = _lower(call, [jax.ShapeDtypeStruct(each.shape, each.dtype, **given) for each in shapes[:count]], tpu)
+    lowered = _lower(call, [jax.ShapeDtypeStruct(shape.shape, shape.dtype, **given) for shape in shapes[:count]], tpu)
     if "tpu_custom_call" not in lowered.as_text():
         raise EmptyError("the lowered module holds no Mosaic kernel")
     if compiled:
