@@ -131,14 +131,7 @@ def raised(x: jax.Array, *, steps: bool) -> Any:
 
 @dataclass(frozen=True)
 class Twins:
-    """A kernel that is wrong at production sizes, and how it is mended.
-
-    Attributes:
-      broken, right: pairings.
-      backend: that finds it.
-      verdicts: that it may have there.
-      words: that its message has.
-    """
+    """A kernel that is wrong at production sizes, and a right one; what the backend that finds it may say."""
 
     broken: kt.Pairing
     right: kt.Pairing

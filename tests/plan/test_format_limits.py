@@ -51,8 +51,6 @@ def copied(x: jax.Array, index: Any) -> jax.Array:
 
 
 def counted(x: jax.Array, kept: Any) -> jax.Array:
-    """How many ones each row holds."""
-
     def body(x_ref: Any, o_ref: Any) -> None:
         o_ref[0] = jnp.sum((x_ref[0, :] == 1).astype(kept), dtype=kept).astype(jnp.int32)
 
@@ -108,7 +106,6 @@ def test_a_format_that_runs_out_is_found_at_quick(
 
 
 def lengths(planned: tuple[Signature, ...]) -> list[Mapping[str, int]]:
-    """The lengths over 100 of each signature."""
     return [{name: length for name, length in each.dims if length > 100} for each in planned]
 
 

@@ -172,8 +172,6 @@ def test_last_words_tell_a_crash_from_a_hang(tmp_path: Path, text: str, verdict:
 
 
 class _Log:
-    """A crash log in memory."""
-
     def __init__(self) -> None:
         self.stacks = StringIO()
         self.reasons: list[CrashReason] = []

@@ -40,7 +40,6 @@ TAKEN = re.compile(r"(\d+) of (\d+) cases were judged by earlier runs, the first
 
 
 def _taken(run: CompletedProcess[str]) -> float:
-    """The part of a run's cases that are an earlier run's."""
     found = TAKEN.search(run.stdout)
     return int(found[1]) / int(found[2]) if found else 0.0
 

@@ -73,7 +73,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that was killed, for a copy of it."""
     folder = tmp_path_factory.mktemp("killed")
     (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
     _killed(folder, 45)

@@ -27,12 +27,7 @@ LIVE = re.compile(r"^(\d+)/(\d+) items, (\d+)/(\d+) cases")
 
 @dataclass(frozen=True)
 class Seen:
-    """What a person saw.
-
-    Attributes:
-      live: each live line, as it changed.
-      end: what is left in the end, scrolled away or on the screen.
-    """
+    """What a person saw: each live line, as it changed, and what is left in the end, scrolled away or on the screen."""
 
     live: tuple[str, ...]
     end: str

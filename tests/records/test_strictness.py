@@ -212,7 +212,6 @@ PADDED = LINE.replace(b'"message":""', b'"message":"' + b"m" * (MIB // 2) + b'"'
 
 
 def _peak(work: Callable[[], object]) -> float:
-    """The most memory that Python had during some work, in MiB."""
     tracemalloc.start()
     try:
         work()

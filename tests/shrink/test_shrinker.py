@@ -147,7 +147,6 @@ def same(x: np.ndarray) -> np.ndarray:
 def first_finding(
     pairing: kt.Pairing, backend: str = "interpret", **wanted: str
 ) -> tuple[Item, AnyCase, Record, Cache]:
-    """The first finding of a run with these fields in its record."""
     cache = Cache()
     for item in plan_pairing(pairing, "p", resolve([backend]), RunSettings(depth="quick", fuzz=20)).items:
         cases = {case.id: case for case in item.cases()}

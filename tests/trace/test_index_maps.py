@@ -37,12 +37,7 @@ def copy(x_ref: Any, o_ref: Any) -> None:
 
 
 def called(
-    body: Kernel = copy,
-    grid: Any = (4,),
-    spec: Any = ROW,
-    out: Any = None,
-    n: int = 0,
-    **options: Any,
+    body: Kernel = copy, grid: Any = (4,), spec: Any = ROW, out: Any = None, n: int = 0, **options: Any
 ) -> Kernel:
     """A call with one input and one output, of `n` elements or as long as the input."""
 
@@ -63,7 +58,6 @@ def traced(kernel: Kernel, *shapes: Any, dtype: Any = np.float32) -> Traced:
 
 
 def outside(kernel: Kernel, *shapes: Any) -> str:
-    """The text of all faults of a kernel's calls."""
     return "\n".join(
         fault.text() for call in calls_with_index_maps(traced(kernel, *shapes)) if (fault := call.find_outside_block())
     )

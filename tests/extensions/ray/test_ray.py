@@ -100,7 +100,6 @@ def _busy(run: "subprocess.Popen[str]", out: Path, records: int, node: Any) -> l
 
 
 def _workers(node: Any) -> list[psutil.Process]:
-    """The processes of a node that run jobs."""
     raylets = [each.process.pid for each in node.all_processes["raylet"]]
     below = [each for pid in raylets for each in psutil.Process(pid).children(recursive=True)]
     return [each for each in below if any("_serve" in word for word in _command(each))]
