@@ -219,10 +219,7 @@ def test_an_oracle_that_takes_other_arguments_is_refused(oracle: Any, words: str
         (lambda: LOOSE.dim(values=(3, 4.5)), "dim: values counts elements, .* not 4.5"),
         (lambda: LOOSE.dim(values=5), r"dim: values is a sequence of lengths, as in values=\(5,\), not 5"),
         (lambda: kt.dim(minimum=5, maximum=3), "dim: no multiple of 1 is between minimum=5 and maximum=3"),
-        (
-            lambda: kt.dim(minimum=3, maximum=5, multiple_of=8),
-            "no multiple of 8 is between minimum=3 and maximum=5",
-        ),
+        (lambda: kt.dim(minimum=3, maximum=5, multiple_of=8), "no multiple of 8 is between minimum=3 and maximum=5"),
         (lambda: kt.static(1, "1"), "static: two values read '1' in records; name them"),
         (lambda: kt.static(), "at least one"),
         (lambda: kt.static(1, named=2), "either values or name=value"),

@@ -27,11 +27,7 @@ PHASES = {
     "check the oracle": ("kerneltest.oracle.evaluation._check_outputs", "interpret", (USERS, USERS, LIMIT, OURS)),
     "compile": ("kerneltest.backends.jitted.runnable", "interpret", (LOWERING, LOWERING, LIMIT, OURS)),
     "lower": ("kerneltest.backends.codegen.tiers.custom_calls", "lower:sm_90", (USERS, USERS, LIMIT, OURS)),
-    "lower for a TPU": (
-        "kerneltest.backends.tpu.tiers.module_bytes",
-        "lower:tpu-v5e",
-        (USERS, USERS, LIMIT, OURS),
-    ),
+    "lower for a TPU": ("kerneltest.backends.tpu.tiers.module_bytes", "lower:tpu-v5e", (USERS, USERS, LIMIT, OURS)),
     "parse": ("kerneltest.backends.simulate.backend.parse_body", "simulate:sm_90", (USERS, USERS, LIMIT, OURS)),
     "simulate": ("kerneltest.backends.simulate.backend.output_arrays", "simulate:sm_90", (USERS, USERS, USERS, OURS)),
     "run": ("kerneltest.backends.jitted.jax.device_get", "interpret", (USERS, USERS, USERS, OURS)),

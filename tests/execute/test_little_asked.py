@@ -239,10 +239,7 @@ NARROWED: dict[str, tuple[Pairing, str]] = {
     "integers": (pair(index, lambda x: (x > 0).astype(np.int8)), ""),
     "booleans": (pair(index, is_positive), ""),
     "ignored": (pair(lambda x: (twice(x), twice(x)), lambda x: (2 * x, kt.ignored)), ""),
-    "of integers": (
-        pair(lambda x: twice(x, jnp.float32), in_single, x=kt.array("n", "int32", domain=(-99, 99))),
-        "",
-    ),
+    "of integers": (pair(lambda x: twice(x, jnp.float32), in_single, x=kt.array("n", "int32", domain=(-99, 99))), ""),
 }
 
 

@@ -137,10 +137,7 @@ def test_families_of_a_conftest_are_a_change(green: Path) -> None:
     ("options", "words"),
     [
         (("-p", "no:cacheprovider"), "--kt-changed needs pytest's cache, which -p no:cacheprovider disables"),
-        (
-            ("--kt-shard", "1/2"),
-            "--kt-changed and --kt-shard cannot be combined: each machine has its own",
-        ),
+        (("--kt-shard", "1/2"), "--kt-changed and --kt-shard cannot be combined: each machine has its own"),
     ],
 )
 def test_what_it_does_not_go_with_is_said(green: Path, options: Sequence[str], words: str) -> None:

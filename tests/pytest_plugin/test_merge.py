@@ -147,7 +147,4 @@ def test_a_number_of_shards_takes_no_memory(shards: Path, shard: str) -> None:
     assert merged.returncode == 2
     assert "Traceback" not in merged.stderr
     assert "missing" in merged.stderr or "no number of a shard" in merged.stderr
-    assert balance({("p", "float32"): 1.0, ("q", "float32"): 1.0}, 10**11) == {
-        ("p", "float32"): 1,
-        ("q", "float32"): 2,
-    }
+    assert balance({("p", "float32"): 1.0, ("q", "float32"): 1.0}, 10**11) == {("p", "float32"): 1, ("q", "float32"): 2}

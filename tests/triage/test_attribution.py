@@ -108,11 +108,7 @@ AGREES = "the lowering for sm_90: interpret mode agrees with the oracle"
         (Evidence(actual=0.0, expected=math.nan), (), AGREES),
         (Evidence(actual=0.0, expected=math.nan, otherwise=("maximum",)), (), KNOWN),
         (Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("maximum",)), (), AGREES),
-        (
-            Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("bfloat16",)),
-            (),
-            "the kernel: it computes in",
-        ),
+        (Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("bfloat16",)), (), "the kernel: it computes in"),
         (Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("TF32",)), (), "TF32 operands"),
         # 1.2e-7 apart at most, on either side of the oracle's value, or farther: as far as it is beyond the bound.
         (Evidence(actual=1 + 2e-7, expected=1.0, bound=1.5e-7), (9, 1), ""),

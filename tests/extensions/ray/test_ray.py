@@ -192,10 +192,7 @@ def test_what_no_node_has_is_unavailable_for_a_reason_that_a_node_gave(
         (("--kt-ray", "auto", "--pdb"), "--kt-ray cannot be combined with --kt-isolate never or --pdb"),
         (("--kt-ray", "ray://x:1"), "Ray Client does not support streaming"),
         (("--kt-ray", "127.0.0.1:1"), "127.0.0.1:1: no cluster answers: "),
-        (
-            ("--kt-ray-gpus", "1.5"),
-            "--kt-ray-gpus must be a positive whole number of GPUs, or a fraction",
-        ),
+        (("--kt-ray-gpus", "1.5"), "--kt-ray-gpus must be a positive whole number of GPUs, or a fraction"),
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_told(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
