@@ -167,7 +167,7 @@ RIGHT: dict[str, Kernel] = {
     "in a branch not taken": in_a_branch,
     "a grid of 2^40": many,
     "for a TPU": called(**TPU),
-    "an operation that is not known": called(spec=pl.BlockSpec((B,), lambda i: (jax.lax.population_count(i) + 9,))),
+    "an unknown operation": called(spec=pl.BlockSpec((B,), lambda i: (jax.lax.bessel_i1e(1.0 * i).astype(int) + 9,))),
 }  # fmt: skip
 
 SHAPES: dict[str, Any] = {"two axes": (48, 64), "squeezed": (3, 64)}
