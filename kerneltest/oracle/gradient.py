@@ -171,9 +171,9 @@ def expect_gradients(
     """
     every = _all_gradients(evaluate, leaves, cotangents, rng, tracking, outputs)
     chosen = [i for i, path in enumerate(_floats(leaves)) if not paths or path in paths]
-    bounds = None if every.bounds is None else tuple(every.bounds[i] for i in chosen)
+    bounds, formula = (each and tuple(each[i] for i in chosen) for each in (every.bounds, every.formula))
     values, defined = (tuple(arrays[i] for i in chosen) for arrays in (every.values, every.defined))
-    return replace(every, values=values, bounds=bounds, defined=defined)
+    return replace(every, values=values, bounds=bounds, defined=defined, formula=formula)
 
 
 def _floats(leaves: Mapping[str, Array]) -> list[str]:
