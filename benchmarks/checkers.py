@@ -133,7 +133,7 @@ def kerneltest(pairing: Pairing, depth: str) -> dict[str, Found]:
         if item.backend.id == BACKENDS[0]:
             alone = Found(clock[BACKENDS[0]], words)
             break
-    cache.pool.close()
+    cache.process.pool.close()
     return {"interpret": alone or Found(clock[BACKENDS[0]]), "both": both or Found(sum(clock.values()))}
 
 

@@ -185,9 +185,9 @@ def _alarms_of(name: str, seeds: int) -> Alarms:
                         told.findings.append({"cell": key, "pairing": name, "case": record.case, "seed": str(seed),
                                               "finding": said})  # fmt: skip
                 told.seconds[key] += time.perf_counter() - started
-            distinct |= {_digest(name, expected.arguments) for expected in cache.expectations.values()}
-            cache.expectations.clear()  # another seed has other cases; what was compiled is kept
-        cache.pool.close()
+            distinct |= {_digest(name, expected.arguments) for expected in cache.expectations.cases.values()}
+            cache.expectations.cases.clear()  # another seed has other cases; what was compiled is kept
+        cache.process.pool.close()
     told.distinct = len(distinct)
     return told
 
@@ -249,7 +249,7 @@ def _numeric(pairing: Pairing, factor: float) -> Iterator[Outcome]:
     for item in plan_pairing(scaled, pairing.name, resolve(checkers.BACKENDS), RunSettings(depth=DEPTH)).items:
         if item.group.name == "numeric":
             yield from run_item(item, cache)
-    cache.pool.close()
+    cache.process.pool.close()
 
 
 def facts() -> dict[str, str]:

@@ -104,7 +104,7 @@ def repeated(name: str, backend_id: str, rounds: int) -> dict[str, Any]:
                 by_dtype.setdefault(item.dtype, []).append(item)
     for items in by_dtype.values():
         for item in items:
-            cache.expectations.clear()
+            cache.expectations.cases.clear()
             for outcome in run_item(item, cache):
                 record = outcome.record
                 counts[record.verdict] += 1
@@ -113,7 +113,7 @@ def repeated(name: str, backend_id: str, rounds: int) -> dict[str, Any]:
                 if record.verdict.is_finding:
                     where = {"family": record.family, "signature": record.signature, "seed": item.seed}
                     findings.append({"verdict": record.verdict, **where, "message": record.message})
-    cache.pool.close()
+    cache.process.pool.close()
     print(f"{name}: {dict(counts)}", flush=True)
     return {
         "signatures": len(signatures), "cases": counts.total(), "verdicts": dict(counts),
@@ -132,7 +132,7 @@ def sampled(backend: Backend, only: str) -> int:
                 if item.group.name == "structural" and str(case.signature) not in seen:
                     seen.add(str(case.signature))
                     found += sum(o.record.verdict.is_finding for o in run_item(item, cache, case.id))
-        cache.pool.close()
+        cache.process.pool.close()
         print(f"{name}: {len(seen)} signatures", flush=True)
     return int(found > 0)
 

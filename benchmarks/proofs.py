@@ -98,7 +98,7 @@ def is_found_in_memory(variant: Variant) -> bool:
                         return True
         return False
     finally:
-        cache.pool.close()
+        cache.process.pool.close()
 
 
 def page(kernels: Sequence[Row], variants: Sequence[Row]) -> str:

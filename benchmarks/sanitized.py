@@ -114,7 +114,7 @@ def _watched(tool: str, backend: Backend, name: str, pairing: Pairing, found: fr
     items = plan_pairing(pairing, name, [backend], RunSettings.of(depth="quick", sanitize=(tool,))).items
     mine = [item for item in items if item.group.name == GroupName.SANITIZED]
     records = tuple(outcome.record for item in mine for outcome in run_item(item, cache))
-    cache.pool.close()
+    cache.process.pool.close()
     told = Told(name, tool, tool in found, records, time.perf_counter() - started)
     said = next((record.message for record in told.findings), "")
     print(f"{name} {tool}: {len(told.findings)} of {len(records)} in {told.seconds:.1f} s {said}", flush=True)

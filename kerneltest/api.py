@@ -26,7 +26,7 @@ from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS, reduce_suspe
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.evidence import BudgetPart
 from kerneltest.records.schema import Record, Reproducer
-from kerneltest.records.sharpness import informativeness
+from kerneltest.records.sharpness import Informativeness
 from kerneltest.report.html.render_page import render_card, render_result
 from kerneltest.report.text.suspect_text import format_finding, format_result
 from kerneltest.triage.suspects import Suspect, find_suspects
@@ -102,7 +102,7 @@ class Result:
         """True if something informative was compared, there are no findings, and kerneltest itself did not fail."""
         compared = any(record.compared for record in self.records)
         wrong = self.findings or self.internal_errors
-        return compared and not wrong and not informativeness(self.records).problems()
+        return compared and not wrong and not Informativeness(self.records).problems()
 
     def __bool__(self) -> bool:
         """Returns `ok`, so that `assert kt.check(pairing)` fails where it should."""
@@ -124,7 +124,7 @@ class Result:
         return f"{'ok' if self.ok else 'not ok'}: {found} in {self.cases:,} cases, {self.seconds:.1f} s"
 
     def _remarks(self) -> list[str]:
-        asked = informativeness(self.records)
+        asked = Informativeness(self.records)
         nothing = [] if any(record.compared for record in self.records) else ["nothing was compared"]
         internal = [f"kerneltest itself failed: {each.message}" for each in self.internal_errors[:1]]
         unavailable = [f"{name} unavailable: {reason}" for name, reason in self.unavailable.items()]
@@ -181,7 +181,7 @@ def check(
     none: tuple[Suspect, ...] = ()
     found = guard.collect("searching for suspects", search, none)
     beside = [planned.items[0].record(f.verdict, f.detail) for f in cache.process.take_internal_failures()]
-    cache.pool.close()
+    cache.process.pool.close()
     if case and not outcomes:
         raise ValueError(
             f"{pairing_id(pairing)} has no case {case} at depth {depth} with seed {seed}; ids depend on the pairing's "
@@ -250,7 +250,7 @@ def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str
         cache = _cache(pairing, dtype)
         reason = backend.unavailable()
         record = run_case(item, case, cache).record if not reason else item.record(Verdict.UNAVAILABLE, reason)
-        cache.expectations.clear()  # there may be thousands of examples, and they rarely recur
+        cache.expectations.cases.clear()  # there may be thousands of examples, and they rarely recur
         if record.verdict is Verdict.UNAVAILABLE:
             raise AssertionError(f"{backend.id} unavailable: {record.message}")
         if record.verdict is Verdict.INTERNAL_ERROR and record.detail is not None:

@@ -21,4 +21,4 @@ def findings(pairing: Pairing, backends: list[str], depth: str = "quick") -> Ite
                 if outcome.record.verdict.is_finding:
                     yield outcome.record
     finally:
-        cache.pool.close()
+        cache.process.pool.close()

@@ -22,6 +22,7 @@ from kerneltest.trace.grid_rewrites import rewrite_for_interpreter
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter as gpu
 from kerneltest.trace.jax_compat import tpu_interpreter as tpu
 from kerneltest.trace.jax_compat.interpreter_threads import EvaluateThread, patch_interpreters
+from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.patches import disable_debugging_in_callbacks
 from kerneltest.trace.jax_compat.tpu_memory import ChooseFill as AnyFill
 from kerneltest.trace.jax_compat.tpu_memory import layout_of, overhanging_alias
@@ -31,8 +32,6 @@ from kerneltest.trace.platform_dispatch import DIALECT_MODULES, INTERPRETED_TPU,
 from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.runnable import outer_references, uses_outer_references
 from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
-
-Equation = Any  # jax.core.JaxprEqn, which JAX keeps private
 
 # Languages that each dialect excludes. A kernel for TPUs may leave its language open.
 _FOREIGN = {"mosaic_gpu": {"triton", "mosaic_tpu", "any"}, "mosaic_tpu": {"triton", "mosaic_gpu"}}

@@ -29,20 +29,14 @@ from kerneltest.trace.runnable import run_eagerly, runnable
 from kerneltest.trace.tracing import Traced
 
 # Words by which JAX, XLA and the drivers report these causes, while they compile and while a kernel runs.
-_COMPILING = (
-    (
-        Verdict.UNIMPLEMENTED,
-        re.compile(r"unimplemented primitive|no lowering|not implemented in pallas|rule for primitive"),
-    ),
-    (Verdict.RESOURCE_EXCEEDED, re.compile(r"shared memory|resource_exhausted|out of resource|exceeds the limit")),
-)
-_RUNNING = (
-    (
-        Verdict.OUT_OF_BOUNDS,
-        re.compile(r"illegal_?\s?address|invalid_address_space|illegal memory access|memory access fault"),
-    ),
-    (Verdict.RESOURCE_EXCEEDED, re.compile(r"resource_exhausted|out of memory")),
-)
+_COMPILING = {
+    Verdict.UNIMPLEMENTED: r"unimplemented primitive|no lowering|not implemented in pallas|rule for primitive",
+    Verdict.RESOURCE_EXCEEDED: r"shared memory|resource_exhausted|out of resource|exceeds the limit",
+}
+_RUNNING = {
+    Verdict.OUT_OF_BOUNDS: r"illegal_?\s?address|invalid_address_space|illegal memory access|memory access fault",
+    Verdict.RESOURCE_EXCEEDED: r"resource_exhausted|out of memory",
+}
 # Errors of CUDA and HIP after which every call in the process fails.
 _STICKY = re.compile("CUDA_ERROR_(?!OUT_OF_MEMORY)|hipError(?!OutOfMemory)")
 
@@ -75,7 +69,7 @@ class Jitted:
             placed = jax.device_put(copied, self.placement or self.device)
             with jax.default_device(self.device):
                 outputs = jax.block_until_ready([self.compiled(*leaves) for leaves in placed])
-            left = [[None if each.is_deleted() else each for each in leaves] for leaves in placed]
+            left = [[None if leaf.is_deleted() else leaf for leaf in leaves] for leaves in placed]
             results, after = jax.device_get((outputs, left))
         except Exception as error:
             raise running_failure(error, self.device) from error
@@ -83,7 +77,7 @@ class Jitted:
             for number, (one, other) in enumerate(zip(was, became, strict=True)):
                 if other is not None and one != other.tobytes():
                     raise Failure(Verdict.INPUT_MODIFIED, InputModified(number))
-        return [tuple(each) for each in results]
+        return [tuple(outputs) for outputs in results]
 
 
 def compile_for(
@@ -138,7 +132,7 @@ def _carrier(dtype: DType) -> DType:
 
 # Returns a function of leaves in their carriers' dtypes, from a function of the leaves.
 def _carry(function: Callable[..., Any], traced: Traced) -> Callable[..., Any]:
-    if not any(is_packed(each.dtype) for each in traced.inputs):
+    if not any(is_packed(leaf.dtype) for leaf in traced.inputs):
         return function
     return lambda *leaves: function(*(x.astype(i.dtype) for x, i in zip(leaves, traced.inputs, strict=True)))
 
@@ -146,7 +140,7 @@ def _carry(function: Callable[..., Any], traced: Traced) -> Callable[..., Any]:
 def running_failure(error: Exception, device: Any) -> Failure:
     """Returns the failure for an exception that a kernel raised on a device. Only the errors of GPUs can be sticky."""
     said = exception_text(error)
-    verdict = next((v for v, words in _RUNNING if words.search(said.lower())), Verdict.RUNTIME_ERROR)
+    verdict = next((v for v, words in _RUNNING.items() if re.search(words, said.lower())), Verdict.RUNTIME_ERROR)
     if poisons_device(said) and getattr(device, "platform", "") != "cpu":
         return Failure(verdict, DeviceLost(type(error).__name__, said))
     return Failure(verdict, Raised("the kernel", type(error).__name__, said))
@@ -164,7 +158,7 @@ def compile_failure(error: Exception) -> Failure:
 
 def describe_compile_failure(name: str, said: str, source: str) -> Failure:
     """Returns the failure for an exception of a compilation."""
-    verdict = next((v for v, words in _COMPILING if words.search(said.lower())), Verdict.COMPILE_ERROR)
+    verdict = next((v for v, words in _COMPILING.items() if re.search(words, said.lower())), Verdict.COMPILE_ERROR)
     if poisons_device(said):
         return Failure(verdict, DeviceLost(name, said))
     if verdict is Verdict.RESOURCE_EXCEEDED:

@@ -109,7 +109,7 @@ def select_ids(words: Sequence[str]) -> tuple[str, ...]:
     for word in words:
         matching = [e.id for e in REGISTRY.values() if (e.in_all if word == ALL else fnmatchcase(e.id, word))]
         if not matching:
-            known = ", ".join(dict.fromkeys(generic_id(each) for each in REGISTRY))
+            known = ", ".join(dict.fromkeys(generic_id(name) for name in REGISTRY))
             listed = f"; known are {known}, patterns such as 'lower:*', or 'all'; TARGET is as in {[*TARGETS][1]}"
             raise ValueError(f"unknown backend {word!r}{suggest_backend(word, REGISTRY) or listed}")
         chosen |= dict.fromkeys(matching)
@@ -125,7 +125,7 @@ def generic_id(backend_id: str) -> str:
 def sort_ids(ids: Iterable[str]) -> list[str]:
     """Returns backend ids, each once, in the order of reports: interpreters first, devices and unknown ids last."""
     known = list(REGISTRY)
-    return sorted(dict.fromkeys(ids), key=lambda each: known.index(each) if each in REGISTRY else len(known))
+    return sorted(dict.fromkeys(ids), key=lambda name: known.index(name) if name in REGISTRY else len(known))
 
 
 def resolve(words: Sequence[str], orders: int = 0) -> tuple["Backend", ...]:
@@ -134,7 +134,7 @@ def resolve(words: Sequence[str], orders: int = 0) -> tuple["Backend", ...]:
     Raises:
       ValueError: as `select_ids` does.
     """
-    return tuple(_instance(each).with_program_orders(orders) for each in select_ids(words))
+    return tuple(_instance(name).with_program_orders(orders) for name in select_ids(words))
 
 
 _INSTANCES: dict[str, tuple[BackendEntry, "Backend"]] = {}

@@ -111,7 +111,7 @@ class _CheckedExecutable:
             return self._check(tuple(map(self.convert, self.wrapped.run(leaves))))
 
     def _check(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        returned, wanted = (", ".join(f"{x.dtype}{list(x.shape)}" for x in each) for each in (outputs, self.outputs))
+        returned, wanted = (", ".join(f"{x.dtype}{list(x.shape)}" for x in part) for part in (outputs, self.outputs))
         if returned != wanted:
             sentence = "returned {returned}, but the kernel's outputs are {wanted}"
             raise _refuse(sentence, backend=self.backend, returned=returned, wanted=wanted)

@@ -448,6 +448,8 @@ def _answer_lines(
                 reply = json.dumps({_RAISED: traceback.format_exc()})
             # After an empty line, since what tested code wrote may not have ended its own.
             text = memoryview(f"\n{reply}\n".encode())
+            for pipe in (requests, answers):  # which tested code may have changed
+                os.set_blocking(pipe, True)
             while text:
                 text = text[os.write(answers, text) :]
             is_busy = False

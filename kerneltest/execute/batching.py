@@ -1,9 +1,8 @@
 """Batches of cases of one signature: the oracle's rounding is sampled for all at once, and one call runs them all."""
 
-import functools
 from collections.abc import Callable, Sequence
 
-from kerneltest.backends.base import Backend, BatchExecutable, Executable, FastPath, Outputs
+from kerneltest.backends.base import Backend, BatchExecutable, Executable, Outputs
 from kerneltest.backends.device import device_responds
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure, warn_of_recovery
@@ -11,8 +10,9 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.cache import REPEATED, Cache
+from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import InvariantContext, WrongOutputError, kernel_inputs
+from kerneltest.execute.expectations import REPEATED
 from kerneltest.execute.item import Outcome
 from kerneltest.judge.compare import compare, is_wrong
 from kerneltest.numerics.rounding_bounds import SAMPLE_ROWS, sample_together
@@ -34,25 +34,25 @@ def expect_batch(item: str, pairing: Pairing, case: AnyCase, cache: Cache, trace
     Raises:
       Failure: the oracle failed for this case. If it fails for another one, that one reports it when it is judged.
     """
-    if case.id in cache.expectations or cache.process.budget is not None:
+    if case.id in cache.expectations.cases or cache.process.budget is not None:
         return
     limits, room = [], _MAX_SAMPLED
-    for other in (case, *cache.later_cases(case)):
+    for other in (case, *cache.batch.later(case)):
         if other is not case:
-            cache.begin_case(item, other)
+            cache.process.begin_case(item, other)
         try:
-            expectation, _ = cache.expect(pairing, other, traced)
+            expectation, _ = cache.expectations.of(pairing, other, traced)
         except Failure:
             if other is case:
                 raise
             continue
         limits.append(expectation.bounds)
-        arrays = (*cache.arguments(pairing, other).values(), *expectation.values)
+        arrays = (*cache.expectations.arguments(pairing, other).values(), *expectation.values)
         room -= SAMPLE_ROWS * sum(array.size for array in arrays)
         if room < 0:
             break
     if len(limits) > 1:
-        cache.begin_case(item, case)
+        cache.process.begin_case(item, case)
         cache.process.journal.counts["cases sampled together"] += len(limits)
         sample_together(limits)
 
@@ -65,7 +65,7 @@ def run_batched(item: str, context: InvariantContext, executable: BatchExecutabl
     Raises:
       Failure: as `Executable.run` does for this case.
     """
-    outputs, key = context.cache.batch_outputs, (context.backend.id, context.case.id)
+    outputs, key = context.cache.batch.outputs, (context.backend.id, context.case.id)
     if key not in outputs:
         _run_batch(item, context, executable)
     return outputs.pop(key)
@@ -82,21 +82,21 @@ def may_queue(backend: Backend, cache: Cache) -> bool:
 def _run_batch(item: str, context: InvariantContext, executable: BatchExecutable) -> None:
     pairing, case, backend, cache = context.pairing, context.case, context.backend, context.cache
     cases, inputs, room = [case], [list(context.leaves)], _MAX_RUN
-    for other in cache.later_cases(case):
+    for other in cache.batch.later(case):
         room -= sum(leaf.size for leaf in inputs[0]) + 1
         if room < 0:
             break
-        cache.begin_case(item, other)
+        cache.process.begin_case(item, other)
         try:
-            cache.batch_inputs[other.id] = cache.arguments(pairing, other)
+            cache.expectations.filled[other.id] = cache.expectations.arguments(pairing, other)
         except Failure as failure:
             if failure.verdict is Verdict.HANG:
                 raise
             continue  # reported when that case is judged
         cases.append(other)
         inputs.append(kernel_inputs(pairing, other, cache))
-    cache.begin_case(item, case)
-    cache.enter_phase(Phase.RUNNING, others=len(cases) - 1)
+    cache.process.begin_case(item, case)
+    cache.process.enter_phase(Phase.RUNNING, others=len(cases) - 1)
     try:
         results = executable.run_batch(inputs)
     except Exception as error:  # any of the cases may be the cause, so each one runs separately
@@ -104,11 +104,11 @@ def _run_batch(item: str, context: InvariantContext, executable: BatchExecutable
         if may_queue(backend, cache) and len(cases) > 1 and not device_responds(backend.platform):
             assert cache.process.abort is not None
             cache.process.abort(f"the device no longer responds after {len(cases)} cases ran at once")
-        cache.group_cases.pop(case.signature, None)
+        cache.batch.cases.pop(case.signature, None)
         results = [executable.run(inputs[0])]
-    cache.enter_phase(Phase.RUNNING)
+    cache.process.enter_phase(Phase.RUNNING)
     for run, outputs in zip(cases, results, strict=False):
-        cache.batch_outputs[backend.id, run.id] = outputs
+        cache.batch.outputs[backend.id, run.id] = outputs
 
 
 # Cases run on a backend's fast path. Only passes count; every other case runs again on the prepared executable.
@@ -150,13 +150,13 @@ def outcome_if_pass(judge: Callable[[], Outcome]) -> Outcome | None:
 
 def covers(backend: Backend, cache: Cache, traced: Traced) -> bool:
     """Checks whether a fast path may run a kernel, so that nothing needs to be compiled ahead."""
-    path = _fast_path(backend, cache)
+    path = cache.executables.fast_path(backend)
     return path is not None and path.covers(traced)
 
 
 def is_trusted(backend: Backend, cache: Cache, traced: Traced) -> bool:
     """Checks whether the fast path runs a kernel as the backend does, as far as cases so far have shown."""
-    path = _fast_path(backend, cache)
+    path = cache.executables.fast_path(backend)
     return path is not None and path.is_trusted(traced)
 
 
@@ -167,18 +167,18 @@ def checked_executable(context: InvariantContext) -> Executable:
       NotCoveredError: there is no fast path for the kernel, or it failed its checks.
     """
     cache = context.cache
-    path = _fast_path(context.backend, cache)
+    path = context.cache.executables.fast_path(context.backend)
     if context.depth == "deep" or path is None:
         raise NotCoveredError
 
     def inputs() -> Sequence[Array]:
-        cache.enter_phase(Phase.RUNNING)
+        cache.process.enter_phase(Phase.RUNNING)
         return context.leaves
 
     def agree(outputs: Outputs, wanted: Outputs, precision: Precision) -> bool:
-        cache.enter_phase(Phase.EXPECTING)
+        cache.process.enter_phase(Phase.EXPECTING)
         bounds = context.expectation.all_bounds(wanted, precision)
-        cache.enter_phase(Phase.RUNNING)
+        cache.process.enter_phase(Phase.RUNNING)
         return not is_wrong(
             compare(got, widen(want), bound, signed_zeros=False)
             for got, want, bound in zip(outputs, wanted, bounds, strict=True)
@@ -193,18 +193,18 @@ def unchecked_executable(backend: Backend, cache: Cache, traced: Traced) -> Exec
     Raises:
       NotCoveredError: there is no fast path for it.
     """
-    path = _fast_path(backend, cache)
+    path = cache.executables.fast_path(backend)
     return _or_raise(None if path is None else path.prepare_unchecked(traced))
 
 
 def evaluate_apart(context: InvariantContext) -> Outputs | None:
     """Returns what NumPy computes where compiled code was seen to differ; None elsewhere, or if NumPy cannot."""
-    path = _fast_path(context.backend, context.cache)
+    path = context.cache.executables.fast_path(context.backend)
     if path is None or not path.is_contradicted(context.traced):
         return None
     try:
         executable = path.prepare_unchecked(context.traced)
-        context.cache.enter_phase(Phase.RUNNING)
+        context.cache.process.enter_phase(Phase.RUNNING)
         return None if executable is None else executable.run(context.leaves)
     except Exception as error:
         _allow(error)
@@ -222,23 +222,13 @@ def run_on_fast_path(item: str, context: InvariantContext, executable: Executabl
     if isinstance(executable, BatchExecutable):
         outputs = run_batched(item, context, executable)
     else:
-        context.cache.enter_phase(Phase.RUNNING)
+        context.cache.process.enter_phase(Phase.RUNNING)
         outputs = executable.run(context.leaves)
     if context.case.family.name in REPEATED:
         again = executable.run(context.leaves)
         if any(one.tobytes() != other.tobytes() for one, other in zip(outputs, again, strict=True)):
             raise NotCoveredError
     return outputs
-
-
-def _fast_path(backend: Backend, cache: Cache) -> FastPath | None:
-    if backend.id not in cache.fast_paths:
-
-        def count() -> None:
-            cache.process.journal.counts[f"evaluated for {backend.id}"] += 1
-
-        cache.fast_paths[backend.id] = backend.fast_path(functools.partial(cache.executable, backend), count)
-    return cache.fast_paths[backend.id]
 
 
 def _or_raise(executable: Executable | None) -> Executable:

@@ -137,10 +137,7 @@ class InvariantContext:
           name: distinguishes it from other functions that invariants trace for the same signature.
           make: traces the function.
         """
-        key = (self.case.signature, name)
-        if key not in self.cache.variation_traces:
-            self.cache.variation_traces[key] = self.cache.tracer.trace_variation(self.traced, make)
-        return self.cache.variation_traces[key]
+        return self.cache.traces.variation(self.traced, self.case.signature, name, make)
 
     def at(self, signature: Signature) -> Traced:
         """Returns the kernel traced for another signature.
@@ -151,7 +148,7 @@ class InvariantContext:
         Raises:
           Failure: the kernel cannot be traced for it.
         """
-        return self.cache.trace_for(self.pairing, signature, self.backend)
+        return self.cache.traces.of(self.pairing, signature, self.backend)
 
     def by_oracle(self, expectation: Expectation | None = None, part: Take = whole) -> Expect:
         """Expects the oracle's values, within their bounds.
@@ -163,7 +160,7 @@ class InvariantContext:
         chosen = expectation or self.expectation
 
         def wanted(outputs: Outputs, precision: Precision) -> ExpectedOutputs:
-            self.cache.enter_phase(Phase.EXPECTING)
+            self.cache.process.enter_phase(Phase.EXPECTING)
             expected = chosen.on(outputs, precision)
             if part is whole:
                 return expected
@@ -194,9 +191,9 @@ class InvariantContext:
             return self.by_oracle(part=part)
 
         def wanted(outputs: Outputs, precision: Precision) -> ExpectedOutputs:
-            self.cache.enter_phase(Phase.RUNNING)
+            self.cache.process.enter_phase(Phase.RUNNING)
             defined = part(self.expectation.defined)
-            plain = map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves)))
+            plain = map(widen, part(self.cache.executables.ready(self.backend, self.traced).run(self.leaves)))
             values = tuple(
                 np.where(where, value, np.zeros_like(value)) for value, where in zip(plain, defined, strict=True)
             )
@@ -212,9 +209,9 @@ def case_context(item: Item, case: AnyCase, cache: Cache) -> InvariantContext:
     Raises:
       Failure: the kernel cannot be traced, or the oracle failed.
     """
-    traced = cache.trace_for(item.pairing, case.signature, item.backend)
-    expectation, _ = cache.expect(item.pairing, case, traced)
-    arguments = cache.arguments(item.pairing, case)
+    traced = cache.traces.of(item.pairing, case.signature, item.backend)
+    expectation, _ = cache.expectations.of(item.pairing, case, traced)
+    arguments = cache.expectations.arguments(item.pairing, case)
     return InvariantContext(
         item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed, item.depth
     )
@@ -222,7 +219,7 @@ def case_context(item: Item, case: AnyCase, cache: Cache) -> InvariantContext:
 
 def kernel_inputs(pairing: Pairing, case: AnyCase, cache: Cache) -> list[Array]:
     """Returns a case's inputs in the order in which the kernel takes them."""
-    arguments = cache.arguments(pairing, case)
+    arguments = cache.expectations.arguments(pairing, case)
     return [arguments[path] for path, _ in case.signature.dtypes]
 
 
@@ -230,8 +227,10 @@ def wide_tracer(pairing: Pairing, signature: Signature, backend: Backend, cache:
     """Returns the function that traces a kernel in float64, as it is traced in its own dtypes."""
 
     def trace_wide() -> Traced | None:
-        cache.enter_phase(Phase.TRACING)
-        return cache.tracer.trace_wide(pairing, signature, traced, backend.platform if traced.by_platform else "")
+        cache.process.enter_phase(Phase.TRACING)
+        return cache.traces.tracer.trace_wide(
+            pairing, signature, traced, backend.platform if traced.by_platform else ""
+        )
 
     return trace_wide
 
@@ -288,13 +287,13 @@ def plain_claim(
     pairing, case, cache, traced = context.pairing, context.case, context.cache, context.traced
 
     def coming() -> Iterator[tuple[str, Callable[[], Sequence[Array]]]]:
-        for other in cache.later_cases(case):
-            if other.id in cache.expectations or other.id in cache.batch_inputs:
+        for other in cache.batch.later(case):
+            if other.id in cache.expectations.cases or other.id in cache.expectations.filled:
                 yield other.id, functools.partial(kernel_inputs, pairing, other, cache)
 
     formula = Formula(
         cache.formulas,
-        cache.enter_phase,
+        cache.process.enter_phase,
         traced,
         case.id,
         lambda: context.leaves,
@@ -333,7 +332,7 @@ def claims_of(
             )
         formula = Formula(
             context.cache.formulas,
-            context.cache.enter_phase,
+            context.cache.process.enter_phase,
             variation.traced,
             f"{context.case.id} {number}.{i} {inputs.text}",
             lambda: variation.leaves,
@@ -385,7 +384,7 @@ class _Judge:
           WrongOutputError: it does not hold, without `with_evidence`.
         """
         before = self.record
-        self.context.cache.enter_phase(Phase.JUDGING)
+        self.context.cache.process.enter_phase(Phase.JUDGING)
         comparisons: Sequence[Comparison] = claim.compare(self.noise)
         cause = None
         if is_wrong(comparisons):
@@ -420,7 +419,7 @@ class _Judge:
             arithmetic = SampleArithmetic(claim.own_format, claim.precision)
             own = own_rounding(claim.formula.own_samples, arithmetic, comparisons, loose)
         if own is not None:
-            self.context.cache.enter_phase(Phase.JUDGING)
+            self.context.cache.process.enter_phase(Phase.JUDGING)
             expected = replace(claim.expected, bounds=own.admitted)
             admitting = replace(claim, expected=expected, tolerance=f"{claim.tolerance}{_BY_OWN_FORMULA}")
             if not is_wrong(admitted := admitting.compare(self.noise)):
@@ -460,8 +459,8 @@ class _Judge:
             raise WrongOutputError
         context, pairing = self.context, self.context.pairing
         number, comparison = next((i, each) for i, each in enumerate(comparisons) if each.wrong.any())
-        context.cache.enter_phase(Phase.JUDGING)
-        with context.cache.guard_evidence() as guard:
+        context.cache.process.enter_phase(Phase.JUDGING)
+        with context.cache.evidence.guard() as guard:
             finding = mismatch_record(
                 self.record,
                 pairing,
@@ -487,7 +486,7 @@ class _Judge:
         used, number = max(
             ((c.bound_fraction, i) for i, c in enumerate(comparisons) if c.bound_fraction is not None), default=(0.0, 0)
         )
-        if context.cache.exceeds_earlier_use(context.backend, context.case.family.name, used):
+        if context.cache.evidence.exceeds_earlier_use(context.backend, context.case.family.name, used):
             self.record = replace(self.record, error_budget=self._budget(shares, number, self.guard))
         too_wide = [i for i, each in enumerate(comparisons) if each.vacuous or np.isinf(each.bound).any()]
         if too_wide and not self.record.compared:
@@ -501,7 +500,7 @@ class _Judge:
     def _budget(
         self, shares: Callable[[int], tuple[ErrorShare, ...]], number: int, guard: Guard
     ) -> tuple[BudgetPart, ...]:
-        self.context.cache.enter_phase(Phase.EXPECTING)  # evaluates the oracle again
+        self.context.cache.process.enter_phase(Phase.EXPECTING)  # evaluates the oracle again
         return guard.collect("dividing the error bound", lambda: budget_parts(shares(number)), ())
 
 
@@ -522,7 +521,7 @@ def judge_claims(
     Raises:
       WrongOutputError: an output is wrong, without `with_evidence`.
     """
-    noise = context.cache.noise(context.case, context.arguments)
+    noise = context.cache.expectations.noise(context.case, context.arguments)
     judge = _Judge(context, record, with_evidence, noise, Guard(context.cache.process.internal_failures))
     for claim in claims:
         if (finding := judge.judge(claim)) is not None:

@@ -16,21 +16,21 @@ from kerneltest.records.journal import Phase
 
 def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
     """Starts concurrent compilations of the first signature, and of every other one that needs a compiler."""
-    cache.group_cases.clear()
+    cache.batch.cases.clear()
     for case in planned:
-        cache.group_cases.setdefault(case.signature, []).append(case)
+        cache.batch.cases.setdefault(case.signature, []).append(case)
     begun: set[Signature] = set()
     for case in planned if cache.process.compiles_ahead else ():
         if case.signature in begun or _is_quarantined(item, case):
             continue
         begun.add(case.signature)
-        cache.begin_case(item.name, case)
+        cache.process.begin_case(item.name, case)
         with suppress(Failure):  # reported when the case is judged
-            traced = cache.trace_for(item.pairing, case.signature, item.backend)
-            cache.enter_phase(Phase.COMPILING)
+            traced = cache.traces.of(item.pairing, case.signature, item.backend)
+            cache.process.enter_phase(Phase.COMPILING)
             first = case.signature == planned[0].signature
             if first or item.depth == "deep" or not covers(item.backend, cache, traced):
-                cache.prepare(item.backend, traced)
+                cache.executables.prepare(item.backend, traced)
         if (budget := cache.process.budget) is not None and not budget.note_prepared(case.signature):
             break
 
@@ -39,18 +39,18 @@ def prepare_next(item: Item, case: AnyCase, cache: Cache) -> None:
     """Starts to compile the signature after that of a wrong case, which is probably wrong, too."""
     if not cache.process.compiles_ahead or cache.process.budget is not None:
         return
-    if case not in cache.group_cases.get(case.signature, ()):  # drawn, not planned
+    if case not in cache.batch.cases.get(case.signature, ()):  # drawn, not planned
         return
-    left = itertools.islice(itertools.dropwhile(case.signature.__ne__, cache.group_cases), 1, None)
-    later = next((cache.group_cases[each][0] for each in left), None)
+    left = itertools.islice(itertools.dropwhile(case.signature.__ne__, cache.batch.cases), 1, None)
+    later = next((cache.batch.cases[each][0] for each in left), None)
     if later is None or _is_quarantined(item, later):
         return
-    cache.begin_case(item.name, later)
+    cache.process.begin_case(item.name, later)
     with suppress(Exception):  # raised again when the case is judged
-        traced = cache.trace_for(item.pairing, later.signature, item.backend)
-        cache.enter_phase(Phase.COMPILING)
-        cache.prepare(item.backend, traced)
-    cache.begin_case(item.name, case)
+        traced = cache.traces.of(item.pairing, later.signature, item.backend)
+        cache.process.enter_phase(Phase.COMPILING)
+        cache.executables.prepare(item.backend, traced)
+    cache.process.begin_case(item.name, case)
 
 
 def _is_quarantined(item: Item, case: AnyCase) -> bool:

@@ -327,7 +327,7 @@ def _shrink(
                 return False
             attempts_left[0] -= 1
             verdicts[key] = judge_case(smaller).record.verdict
-            cache.expectations.pop(smaller.id, None)
+            cache.expectations.cases.pop(smaller.id, None)
         return verdicts[key] == verdict
 
     # The same seed draws the same cases again, up to this one, at which Hypothesis now stops and shrinks.

@@ -147,7 +147,7 @@ class InvariantGroup(Group):
             raise NotReusableError(f"the verdicts of the invariant {case.family.name} are not reused")
         plain = value_fingerprint(pairing, case, item.backend, cache)
         try:
-            traced = cache.trace_for(pairing, case.signature, item.backend)
+            traced = cache.traces.of(pairing, case.signature, item.backend)
             if invariant.rewrites or (invariant.follows and RULES not in function_fingerprint(traced, cache).omits):
                 return plain
             variations = tuple(invariant.vary(case_context(item, case, cache)))
@@ -169,8 +169,10 @@ class InvariantGroup(Group):
         if outcome := outcome_if_pass(judge_on_fast_path):
             return outcome
         if not is_trusted(backend, cache, context.traced):
-            cache.executable(backend, context.traced)  # if the plain call does not compile, this is what to report
-        return judge(functools.partial(cache.executable, backend))
+            cache.executables.ready(
+                backend, context.traced
+            )  # if the plain call does not compile, this is what to report
+        return judge(functools.partial(cache.executables.ready, backend))
 
 
 # Runs each variation of a call on the executable that `prepare` returns, and yields what it claims.
@@ -178,7 +180,7 @@ def _claims(vary: Vary, context: InvariantContext, prepare: Prepare) -> Iterator
     for number, variation in enumerate(tuple(vary(context))):
         with _excuse_transformation(variation.transformation):
             executable = prepare(variation.traced)
-            context.cache.enter_phase(Phase.RUNNING)
+            context.cache.process.enter_phase(Phase.RUNNING)
             outputs = executable.run(variation.leaves)
         yield from claims_of(context, number, variation, outputs, executable.precision)
 

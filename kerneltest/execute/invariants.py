@@ -92,8 +92,8 @@ def plain_call(context: InvariantContext) -> Iterator[Variation]:
 def _other_values(context: InvariantContext) -> tuple[tuple[Array, ...], Expectation]:
     pairing, signature = context.pairing, context.case.signature
     other = Case(context.case.pairing_id, pairing.name, signature, FAMILIES["small_integers"], "", context.seed)
-    expectation, _ = context.cache.expect(pairing, other, context.traced)
-    arguments = context.cache.arguments(pairing, other)
+    expectation, _ = context.cache.expectations.of(pairing, other, context.traced)
+    arguments = context.cache.expectations.arguments(pairing, other)
     return tuple(arguments[path] for path, _ in signature.dtypes), expectation
 
 
@@ -259,8 +259,8 @@ def gradient(context: InvariantContext) -> Iterator[Variation]:
         def expect(weights: Sequence[Array] = weights, rng: np.random.Generator = rng) -> Expectation:
             return expect_gradients(evaluate, context.arguments, weights, rng, tracking, dtypes, gradient_of)
 
-        context.cache.enter_phase(Phase.EXPECTING)
-        expectation = context.cache.gradients.compute_once((context.case.id, label), expect)
+        context.cache.process.enter_phase(Phase.EXPECTING)
+        expectation = context.cache.expectations.gradients.compute_once((context.case.id, label), expect)
         # Slopes are estimates at some elements; no formula is as close to them as to a gradient.
         exact = expectation if expectation.formula is not None else None
         check = OutputCheck(label, context.by_oracle(expectation), gradient_of=gradient_of, formula=exact)
@@ -336,7 +336,7 @@ def _output_axes(
 # are among these elsewhere.
 def _check_order(context: InvariantContext, shorter: Signature, single: Traced, sliced: Outputs, part: Take) -> None:
     wide = {path: widen(leaf) for (path, _), leaf in zip(shorter.dtypes, sliced, strict=True)}
-    context.cache.enter_phase(Phase.EXPECTING)
+    context.cache.process.enter_phase(Phase.EXPECTING)
     alone = evaluator(context.pairing, shorter, single.outputs)(wide)
     for one, there, whole in zip(alone, part(context.expectation.values), context.expectation.values, strict=True):
         close = one.shape == there.shape and np.allclose(one, there, rtol=_ROUNDING, atol=0, equal_nan=True)

@@ -170,7 +170,7 @@ class Group(ABC):
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> Mapping[str, Array] | None:
         """Returns the inputs to show with a finding; None if there are none."""
-        return cache.arguments(item.pairing, case)
+        return cache.expectations.arguments(item.pairing, case)
 
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         """Starts slow work, such as compilations, before the first case."""

@@ -76,17 +76,17 @@ class ProductionGroup(Group):
         if not item.backend.supports_scale:
             return kernel
         try:
-            traced = cache.trace_for(item.pairing, case.signature, item.backend)
-            cache.enter_phase(Phase.EXPECTING)
+            traced = cache.traces.of(item.pairing, case.signature, item.backend)
+            cache.process.enter_phase(Phase.EXPECTING)
             return Fingerprint.of(kernel, *_telling_elements(item, case, traced))
         except Failure as failure:
             return Fingerprint.of(kernel, str(failure))
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        pairing, traced = item.pairing, cache.trace_for(item.pairing, case.signature, item.backend)
+        pairing, traced = item.pairing, cache.traces.of(item.pairing, case.signature, item.backend)
         record = item.record(Verdict.PASS, case=case)
         if not item.backend.supports_scale:
-            cache.wait_prepared(item.backend, traced)
+            cache.executables.wait(item.backend, traced)
             return Outcome(replace(record, compared=len(traced.calls)))
         if reason := item.backend.unsupported_reason(traced):
             raise Failure(Verdict.UNAVAILABLE, reason)

@@ -115,7 +115,7 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
         if only not in ("", case.id) or case.id in recorded:
             continue
         if failure := prior.failure_of(case):
-            cache.begin_case(item.name, case)
+            cache.process.begin_case(item.name, case)
             yield _failure_outcome(item, case, cache, failure, fillable=prior.can_fill(case))
         else:
             planned.append(case)
@@ -123,14 +123,14 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
 
     def judge(case: AnyCase) -> Outcome:
         if case.id in ids:  # while a drawn case is shrunk, the journal keeps the planned one
-            cache.begin_case(item.name, case)
+            cache.process.begin_case(item.name, case)
         if cache.process.device_lost and item.backend.tier is Tier.DEVICE:
             reason = f"the device no longer responds, {cache.process.device_lost}"
             return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
         if budget is None:
             return run_case(item, case, cache)
         if reason := budget.skip_reason(case):
-            cache.cancel_waiting()
+            cache.executables.cancel_waiting()
             return Outcome(item.record(Verdict.UNAVAILABLE, Unavailable(reason, left_out=True), case=case))
         started = budget.clock()
         outcome = run_case(item, case, cache)
@@ -186,7 +186,7 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         outcome = Outcome(item.record(Verdict.XFAIL, reason, case=case))
     else:
         try:
-            cache.enter_phase(Phase.RUNNING)
+            cache.process.enter_phase(Phase.RUNNING)
             outcome = item.group.judge(item, case, cache)
         except (KeyboardInterrupt, GeneratorExit):
             raise
@@ -199,7 +199,7 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, place, signature)
     if reporter and verdict.is_finding:
         return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower; see {reporter}", case=case))
-    known = cache.known(case) if item.backend.tier.gives_values else None
+    known = cache.expectations.cases.get(case.id) if item.backend.tier.gives_values else None
     record = replace(
         record,
         verdict=verdict,
@@ -224,7 +224,7 @@ def _lowering_reporter(item: Item, case: AnyCase, cache: Cache, failure: Failure
     if not failure.does_not_lower or not is_planned:
         return ""
     try:  # an invariant may trace another function, which only this backend lowers
-        cache.wait_prepared(item.backend, cache.trace_for(item.pairing, case.signature, item.backend))
+        cache.executables.wait(item.backend, cache.traces.of(item.pairing, case.signature, item.backend))
     except Failure as plain:
         return lowering if plain.does_not_lower else ""
     return ""

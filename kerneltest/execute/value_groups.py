@@ -27,9 +27,10 @@ from kerneltest.execute.batching import (
     run_batched,
     run_on_fast_path,
 )
-from kerneltest.execute.cache import REPEATED, Cache
+from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import Claim, case_context, judge_claims, plain_claim
 from kerneltest.execute.compile_ahead import prepare_ahead, prepare_next
+from kerneltest.execute.expectations import REPEATED
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.time_budget import new_coverage
 from kerneltest.execute.verdict_key import function_fingerprint, kernel_fingerprint, value_fingerprint
@@ -59,12 +60,12 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     pairing, backend = item.pairing, item.backend
     if reason := _work_problem(pairing, item.depth, case, cache):
         raise Failure(Verdict.UNAVAILABLE, reason)
-    traced = cache.trace_for(pairing, case.signature, backend)
+    traced = cache.traces.of(pairing, case.signature, backend)
     check_result_dtypes(
-        pairing, case.signature, traced, item.depth, lambda other: cache.trace_for(pairing, other, backend)
+        pairing, case.signature, traced, item.depth, lambda other: cache.traces.of(pairing, other, backend)
     )
     expect_batch(item.name, pairing, case, cache, traced)
-    expectation, bitwise = cache.expect(pairing, case, traced)
+    expectation, bitwise = cache.expectations.of(pairing, case, traced)
     context, passing = case_context(item, case, cache), item.record(Verdict.PASS, case=case)
     narrow = undeclared_narrow_dtype(pairing, case.signature, traced, expectation.values)
 
@@ -81,12 +82,12 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
 
     if outcome := outcome_if_pass(judge_on_fast_path):
         return _note_missing_call(outcome, case, traced)
-    executable = cache.executable(backend, traced)
+    executable = cache.executables.ready(backend, traced)
     key = id(executable), case.id  # targets whose code is equal share an executable
     _, passed = cache.passes.get(key, (None, None))
     if passed is not None and passed.backend != backend.id:
         cache.process.journal.counts[f"reused for {backend.id}"] += 1
-        is_largest = cache.exceeds_earlier_use(backend, case.family.name, passed.bound_fraction or 0.0)
+        is_largest = cache.evidence.exceeds_earlier_use(backend, case.family.name, passed.bound_fraction or 0.0)
         budget = passed.error_budget if is_largest or not passed.compared else ()
         return Outcome(replace(passed, item=item.name, backend=backend.id, error_budget=budget))
     if may_queue(backend, cache) and isinstance(executable, BatchExecutable):
@@ -139,7 +140,7 @@ def _note_missing_call(outcome: Outcome, case: AnyCase, traced: Traced) -> Outco
 def _work_problem(pairing: Pairing, depth: str, case: AnyCase, cache: Cache) -> str:
     if case.signature not in affordable_long_signatures(pairing, depth):
         return ""
-    cache.enter_phase(Phase.EXPECTING)
+    cache.process.enter_phase(Phase.EXPECTING)
     return excessive_work(pairing, case.signature)
 
 
@@ -214,10 +215,10 @@ class SignatureGroup(Group):
         return kernel_fingerprint(item.pairing, case.signature, item.backend, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        traced = cache.trace_for(item.pairing, case.signature, item.backend)
+        traced = cache.traces.of(item.pairing, case.signature, item.backend)
         if not reaches_kernel(traced):
             raise Failure(Verdict.UNAVAILABLE, NoPallasCall(str(case.signature)))
-        artifact = cache.wait_prepared(item.backend, traced)
+        artifact = cache.executables.wait(item.backend, traced)
         assert isinstance(artifact, Artifact)
         record = item.record(Verdict.PASS, case=case, compared=artifact.kernels)
         record = replace(record, compiler_metrics=artifact.facts, advice=artifact.advice)
@@ -276,7 +277,7 @@ class RejectionGroup(Group):
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
         rejection = _rejection(item, case)
-        cache.enter_phase(Phase.TRACING)
+        cache.process.enter_phase(Phase.TRACING)
         try:
             rejected = trace(_with_rejected_arguments(item.pairing, rejection), case.signature, item.backend.platform)
         except Failure as failure:

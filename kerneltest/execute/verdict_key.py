@@ -71,7 +71,7 @@ def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
                     place = (part.backend.id, part.dtype, part.group.name, case.family.name)
                     reason = quarantine_reason(part.pairing.xfail, place, str(case.signature))
                     if not reason:  # otherwise the case may crash or hang
-                        cache.begin_case(part.name, case)
+                        cache.process.begin_case(part.name, case)
                     values += (part.group.name, case.id, reason or part.group.fingerprint(part, case, cache))
     finally:
         journal.stop()
@@ -111,9 +111,9 @@ def function_fingerprint(traced: Traced, cache: Cache) -> Fingerprint:
     Raises:
       NotReusableError: it has side effects, or its content cannot be read.
     """
-    if traced not in cache.function_fingerprints:
-        cache.function_fingerprints[traced] = jaxpr_fingerprint(traced.jaxpr)
-    return cache.function_fingerprints[traced]
+    if traced not in cache.fingerprints.functions:
+        cache.fingerprints.functions[traced] = jaxpr_fingerprint(traced.jaxpr)
+    return cache.fingerprints.functions[traced]
 
 
 def kernel_fingerprint(pairing: Pairing, signature: Signature, backend: Backend, cache: Cache) -> Fingerprint:
@@ -123,7 +123,7 @@ def kernel_fingerprint(pairing: Pairing, signature: Signature, backend: Backend,
       NotReusableError: as `function_fingerprint`.
     """
     try:
-        return function_fingerprint(cache.trace_for(pairing, signature, backend), cache)
+        return function_fingerprint(cache.traces.of(pairing, signature, backend), cache)
     except Failure as failure:
         return failure_fingerprint(failure)
 
@@ -136,20 +136,20 @@ def value_fingerprint(pairing: Pairing, case: AnyCase, backend: Backend, cache: 
     """
     kernel = kernel_fingerprint(pairing, case.signature, backend, cache)
     try:
-        traced = cache.trace_for(pairing, case.signature, backend)
+        traced = cache.traces.of(pairing, case.signature, backend)
     except Failure:
         return kernel
     has_bounds = case.family.name == _BOUNDED or not _follows_from_oracle(pairing.tolerance)
     key = case.id, has_bounds  # all backends share what the oracle makes of the case
-    if key not in cache.case_fingerprints:
+    if key not in cache.fingerprints.cases:
         try:
             parts = _evaluation(pairing, case, traced, cache)
             if has_bounds:
-                parts += _bounds(cache.expect(pairing, case, traced)[0], traced.outputs)
-            cache.case_fingerprints[key] = Fingerprint.of(parts)
+                parts += _bounds(cache.expectations.of(pairing, case, traced)[0], traced.outputs)
+            cache.fingerprints.cases[key] = Fingerprint.of(parts)
         except Failure as failure:
-            cache.case_fingerprints[key] = failure_fingerprint(failure)
-    return Fingerprint.of(kernel, cache.case_fingerprints[key])
+            cache.fingerprints.cases[key] = failure_fingerprint(failure)
+    return Fingerprint.of(kernel, cache.fingerprints.cases[key])
 
 
 def failure_fingerprint(failure: Failure) -> Fingerprint:
@@ -165,10 +165,10 @@ def failure_fingerprint(failure: Failure) -> Fingerprint:
 
 def _evaluation(pairing: Pairing, case: AnyCase, traced: Traced, cache: Cache) -> list[object]:
     """Returns a case's inputs, and the oracle's values for them or the exception that it raises."""
-    arguments = cache.arguments(pairing, case)
+    arguments = cache.expectations.arguments(pairing, case)
     inputs = list(arguments.values())
     try:
-        return [inputs, *cache.evaluate(pairing, case, traced, arguments).outputs]
+        return [inputs, *cache.expectations.evaluate(pairing, case, traced, arguments).outputs]
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
@@ -216,7 +216,7 @@ def pairing_fingerprints(items: Sequence[Item]) -> dict[str, str]:
         for (pairing, _), group in sorted(by_dtype.items()):
             parts.setdefault(pairing, set()).update(_approximations(group, cache))
     finally:
-        cache.pool.close()
+        cache.process.pool.close()
     return {pairing: Fingerprint.of(known).text for pairing, known in parts.items()}
 
 
@@ -228,7 +228,7 @@ def _approximations(items: Sequence[Item], cache: Cache) -> Iterator[Fingerprint
         for case in item.cases():
             kernel, oracle = (case.signature, item.backend.platform), (case.signature, item.group.name)
             try:
-                traced = cache.trace_for(item.pairing, case.signature, item.backend)
+                traced = cache.traces.of(item.pairing, case.signature, item.backend)
             except Failure as failure:
                 yield Fingerprint.of(kernel, str(failure.verdict))
                 continue
@@ -249,7 +249,7 @@ def _approximate_kernel(traced: Traced) -> object:
 
 def _approximate_values(item: Item, case: AnyCase, traced: Traced, cache: Cache) -> object:
     try:
-        wide = {path: widen(value) for path, value in cache.arguments(item.pairing, case).items()}
+        wide = {path: widen(value) for path, value in cache.expectations.arguments(item.pairing, case).items()}
         values, _ = evaluate_oracle(item.pairing, case.signature, wide, traced.outputs)
     except (KeyboardInterrupt, GeneratorExit):
         raise

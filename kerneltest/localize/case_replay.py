@@ -456,18 +456,20 @@ def replays(
             except (Failure, UnknownError):
                 yield None
     finally:
-        cache.pool.close()
+        cache.process.pool.close()
 
 
 def _variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, cache: Cache) -> Iterator[Variation]:
     # The calls of an invariant, or one that is compared with the oracle.
-    traced = cache.trace_for(pairing, case.signature, backend)
+    traced = cache.traces.of(pairing, case.signature, backend)
     if reason := backend.unsupported_reason(traced):
         raise Failure(Verdict.UNAVAILABLE, reason)
     if sum(math.prod(array.shape) for array in (*traced.inputs, *traced.outputs)) > _MOST_ELEMENTS:
         raise Failure(Verdict.UNAVAILABLE, "too large to be replayed")
-    expectation, _ = cache.expect(pairing, case, traced)
-    context = InvariantContext(pairing, case, backend, traced, cache.arguments(pairing, case), expectation, cache)
+    expectation, _ = cache.expectations.of(pairing, case, traced)
+    context = InvariantContext(
+        pairing, case, backend, traced, cache.expectations.arguments(pairing, case), expectation, cache
+    )
     if family in INVARIANTS:
         with keep_retraced_lines():
             calls = list(INVARIANTS[family].vary(context))

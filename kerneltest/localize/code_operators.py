@@ -12,7 +12,7 @@ from kerneltest.backends.simulate.interpreter import BufferPointer, IRInterprete
 from kerneltest.backends.simulate.ir import Operation, Rule, Semantics, Type, any_operand
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.localize.insertions import along, conjunctions
-from kerneltest.localize.listing import Edits, Listing, Mutation, new_value, numpy_operation
+from kerneltest.localize.listing import INTEGER_SIGNS, Edits, Listing, Mutation, new_value, numpy_operation
 from kerneltest.localize.operators import COMPARISONS, EDGES, TAKING_CONSTANTS, common_floats, format_constant
 from kerneltest.trace.primitives import PRIMITIVES
 
@@ -243,7 +243,6 @@ def _with(listing: Listing, i: int, **fields: Any) -> Edits:
 # Comparisons
 
 # By the number of the predicate.
-_INTEGER_SIGNS = ("==", "!=", "<", "<=", ">", ">=", "<", "<=", ">", ">=")  # the last four are unsigned
 _SIGNS = ("==", ">", ">=", "<", "<=", "!=")
 _FLOAT_SIGNS = ("", *_SIGNS, "", *_SIGNS, "", "")  # those from 8 on are true for NaN
 _OTHER_END = {PRIMITIVES[name].sign: PRIMITIVES[other].sign for name, (other,) in EDGES.items()}
@@ -253,7 +252,7 @@ def _comparisons(listing: Listing) -> Iterator[Mutation]:
     for i, op in enumerate(listing.operations):
         if op.name not in ("arith.cmpi", "arith.cmpf") or not listing.is_written_by_user(i):
             continue
-        signs, half = (_INTEGER_SIGNS, 6) if op.name == "arith.cmpi" else (_FLOAT_SIGNS, 8)
+        signs, half = (INTEGER_SIGNS, 6) if op.name == "arith.cmpi" else (_FLOAT_SIGNS, 8)
         number = op.attributes["predicate"]
         if other := _OTHER_END.get(signs[number]):
             predicate = signs.index(other, half if number >= half else 0)

@@ -198,13 +198,15 @@ def equation_replays(
     """
 
     def make(case: AnyCase, variation: Variation, cache: Cache, kernels: dict[int, EvaluatedKernel]) -> EquationReplay:
-        traced, plain = variation.traced, cache.trace_for(pairing, case.signature, backend)
+        traced, plain = variation.traced, cache.traces.of(pairing, case.signature, backend)
         if id(traced) not in kernels:
             wide = trace_in_float64(pairing, case.signature, traced) if traced is plain else None
             kernels[id(traced)] = EvaluatedKernel(traced, wide, dict(case.signature.dims))
         # Without rounding, the plain call is held to the oracle's own values.
         formulas = [
-            cache.expect(pairing, case, traced)[0] if check.formula is None and traced is plain else check.formula
+            cache.expectations.of(pairing, case, traced)[0]
+            if check.formula is None and traced is plain
+            else check.formula
             for check in variation.checks
         ]
         with convert_exceptions("the evaluation", Verdict.RUNTIME_ERROR):

@@ -158,7 +158,8 @@ _CONVERSIONS = frozenset(
     "tt.splat tt.broadcast tt.expand_dims tt.reshape arith.extsi arith.extui arith.trunci arith.index_cast".split()
 )
 _SIGNS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*", "arith.divsi": "//", "arith.remsi": "%"}
-_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "<", "<=", ">", ">=")  # arith.cmpi's predicates, by number
+INTEGER_SIGNS = ("==", "!=", "<", "<=", ">", ">=", "<", "<=", ">", ">=")
+"""The predicates of `arith.cmpi`, by number; the last four are unsigned."""
 
 Expression = int | str
 
@@ -222,7 +223,7 @@ def _expression(listing: Listing, value: int) -> Expression:
     if op.name in _SIGNS:
         return _combine(_SIGNS[op.name], *operands)
     if op.name == "arith.cmpi":
-        return f"{operands[0]} {_COMPARISONS[op.attributes['predicate']]} {operands[1]}"
+        return f"{operands[0]} {INTEGER_SIGNS[op.attributes['predicate']]} {operands[1]}"
     if op.name in ("arith.andi", "arith.ori"):
         return f"{operands[0]} {'and' if op.name == 'arith.andi' else 'or'} {operands[1]}"
     return f"{op.name.rpartition('.')[2]}({', '.join(map(str, operands))})"

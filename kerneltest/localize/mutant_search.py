@@ -23,12 +23,7 @@ _FIRST_SHARE = 0.7  # of the time, in which mutants are tried on the first wrong
 
 
 class Replay(Protocol):
-    """A call of a kernel with known results, which can be repeated with a patch.
-
-    Attributes:
-      case: the case that the values belong to.
-      kernel: the kernel that is called; the patches of a mutant depend on it.
-    """
+    """A call of a kernel with known results, repeated with patches that depend on the kernel."""
 
     @property
     def case(self) -> AnyCase: ...

@@ -157,7 +157,7 @@ def depends_on_memory(item: Item, case: AnyCase, record: Record, cache: Cache) -
     if evidence is None or evidence.actual is None:
         return None
     try:
-        traced = cache.trace_for(item.pairing, case.signature, item.backend)
+        traced = cache.traces.of(item.pairing, case.signature, item.backend)
         dtype = traced.outputs[evidence.output].dtype
         if evidence.actual == evidence.actual and (is_float(dtype) or evidence.actual != _least(dtype)):
             return None
@@ -180,7 +180,7 @@ def depends_on_order(item: Item, case: AnyCase, record: Record, cache: Cache) ->
     if evidence is None or evidence.expected is None:
         return None
     try:
-        traced = cache.trace_for(item.pairing, case.signature, item.backend)
+        traced = cache.traces.of(item.pairing, case.signature, item.backend)
         if not any("parallel" in str(_dimension_semantics(call.equation)).lower() for call in traced.calls):
             return None
         ordered = analyze(rewrite_jaxpr(traced.jaxpr, run_in_order()), traced.function, traced.inputs)
@@ -200,7 +200,7 @@ def _evidence(item: Item, record: Record) -> Evidence | None:
 def _rerun(item: Item, case: AnyCase, traced: Traced, evidence: Evidence, cache: Cache) -> float:
     executable = item.backend.prepare(traced)
     assert not isinstance(executable, Artifact)
-    arguments = cache.arguments(item.pairing, case)
+    arguments = cache.expectations.arguments(item.pairing, case)
     outputs = executable.run([arguments[path] for path, _ in case.signature.dtypes])
     return float(outputs[evidence.output][evidence.index])
 

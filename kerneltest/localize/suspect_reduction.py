@@ -64,7 +64,7 @@ def reduce_suspect(
     case = next((each for each in cases if each.id == record.case), None)
     if case is None:
         return None
-    cache.begin_case(item.name, case)  # the watchdog then ends it if it hangs
+    cache.process.begin_case(item.name, case)  # the watchdog then ends it if it hangs
     guard = Guard(cache.process.internal_failures)
     search = functools.partial(_reduce, item, case, record, cases, {each.case for each in findings}, cache, seconds)
     try:
@@ -120,7 +120,7 @@ def _reduced_script(item: Item, case: AnyCase, cache: Cache, seconds: float) -> 
     if target is None:
         return ""
     try:
-        traced = cache.trace_for(item.pairing, case.signature, item.backend)
+        traced = cache.traces.of(item.pairing, case.signature, item.backend)
         lower(traced, target)
     except Failure as failure:
         found = reduce_program(traced, target, failure, seconds) if failure.does_not_lower else None
@@ -141,7 +141,7 @@ def _offset_expression(item: Item, case: AnyCase, record: Record, cache: Cache) 
     if target is None or isinstance(item.group, InvariantGroup):
         return ""
     try:
-        traced = cache.trace_for(item.pairing, case.signature, item.backend)
+        traced = cache.traces.of(item.pairing, case.signature, item.backend)
         calls = MutableKernel(traced, target, dict(case.signature.dims)).calls
     except Failure:
         return ""

@@ -173,7 +173,7 @@ class Dispatcher:
             return 0, ""
         if self._worker.is_shrinking:
             return self._worker.judged_cases, "shrinking a finding of"
-        prepared = list(self._worker.cache.prepared.values())
+        prepared = list(self._worker.cache.executables.prepared.values())
         done = sum(each.done() for each in prepared)
         stage = "running" if done == len(prepared) else f"compiling {done} of {len(prepared)} for"
         return self._worker.judged_cases, stage

@@ -57,7 +57,8 @@ class IncrementalPlugin:
     def _unchanged(self, items: Sequence[KernelItem], green: dict[str, str]) -> Iterator[str]:
         if not any(item.nodeid in green for item in items):
             return
-        from kerneltest.execute.cache import Cache, ProcessState
+        from kerneltest.execute.cache import Cache
+        from kerneltest.execute.process_state import ProcessState
         from kerneltest.execute.verdict_key import verdict_key
 
         planned = frozenset((p.pairing_id, p.backend.id, p.dtype) for item in items for p in item.items)
@@ -73,7 +74,7 @@ class IncrementalPlugin:
                 if is_unchanged:
                     yield item.nodeid
         finally:
-            cache.pool.close()
+            cache.process.pool.close()
 
     def send_to_controller(self) -> None:
         """Writes the items that an xdist worker has left out to the run's folder."""

@@ -14,8 +14,9 @@ from kerneltest.core.files import DiskStore
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict, worst
-from kerneltest.execute.cache import Cache, ProcessState
+from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import PriorAttempts, run_item
 from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.execute.verdict_key import verdict_key
@@ -26,7 +27,7 @@ from kerneltest.pytest_plugin.watchdog import Watchdog
 from kerneltest.records.files import slug
 from kerneltest.records.journal import Activity, Journal
 from kerneltest.records.record_files import RecordWriter, save_artifacts
-from kerneltest.records.result_cache import CachedResult, KeyWriter, ResultCache, keys_before
+from kerneltest.records.result_cache import CachedResult, ResultCache, keys_before, write_key
 from kerneltest.records.resume import discard_item, read_item
 from kerneltest.records.schema import ANY, Record
 from kerneltest.report.text.suspect_text import format_failure, headline
@@ -37,49 +38,24 @@ from kerneltest.triage.suspects import Suspect
 # Reuse by a worker: of items that were green under the same key, and of the records of a run that it resumes.
 
 
-class ItemReuse:
-    """The results of earlier runs that the items of one worker may reuse."""
+def find_key(parts: Sequence[Item], cache: Cache) -> str:
+    """Returns the key of an item; "" if its verdicts must not be reused."""
+    try:
+        return verdict_key(parts, cache)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:  # a `NotReusableError`, or what the case itself reports when it runs
+        return ""
 
-    def __init__(self, setup: WorkerSetup) -> None:
-        self._setup = setup
-        self._keys = KeyWriter(setup.folder, setup.shard)
 
-    def find_key(self, parts: Sequence[Item], cache: Cache) -> str:
-        """Returns the key of an item; "" if its verdicts must not be reused, or if no run can."""
-        if not self._setup.writes_keys:
-            return ""
-        try:
-            return verdict_key(parts, cache)
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException:  # a `NotReusableError`, or what the case itself reports when it runs
-            return ""
+def take_over(setup: WorkerSetup, item: Item, name: str, key: str) -> CachedResult | None:
+    """Returns the records of an item that was green under a key; None if it has to run.
 
-    def write_key(self, name: str, key: str) -> None:
-        """Notes the key with which an item runs, for the end of the run and for one that resumes it."""
-        if self._setup.writes_keys:
-            self._keys.write(name, key)
-
-    def take_over(self, item: Item, name: str, key: str) -> CachedResult | None:
-        """Returns the records of an item that was green under a key; None if it has to run.
-
-        Devices always run again, since the device itself may have changed.
-        """
-        store, may_reuse = self._setup.store, self._setup.reuses_records and item.backend.tier is not Tier.DEVICE
-        return ResultCache(DiskStore(store)).records(name, key) if store is not None and may_reuse else None
-
-    def resume(self, name: str, key: str) -> list[Record]:
-        """Returns the records of an item in the run that this one resumes. Deletes them if they have another key."""
-        if not self._setup.settings.resume:
-            return []
-        if key and self._keys_before.get(name) == key:
-            return read_item(self._setup.folder, name)
-        discard_item(self._setup.folder, name)
-        return []
-
-    @functools.cached_property
-    def _keys_before(self) -> Mapping[str, str]:
-        return keys_before(self._setup.folder)
+    Devices always run again, since the device itself may have changed.
+    """
+    if setup.store is None or not setup.reuses_records or item.backend.tier is Tier.DEVICE:
+        return None
+    return ResultCache(DiskStore(setup.store)).records(name, key)
 
 
 _MAX_SAVED = 20  # findings of an item whose inputs are saved, in addition to the first of each kind
@@ -108,7 +84,6 @@ class ItemWorker:
         self._suspects = SuspectTracker(setup.folder, setup.settings.minimize, setup.published_folder)
         self._kinds: set[tuple[Verdict, str]] = set()  # of the findings of the running item
         self._writer: RecordWriter | None = None
-        self._reuse = ItemReuse(setup)
         self._before_exit = before_exit  # called before the watchdog ends this process
         self._console = console  # None if a supervisor reads a file instead, and starts a replacement
         self._log: CrashLog | None = None
@@ -132,7 +107,7 @@ class ItemWorker:
             self._watchdog.stop()
         if self._writer is not None:
             self._writer.close()
-        self.cache.pool.close()
+        self.cache.process.pool.close()
         self.cache.process.journal.close()
         if self._log is not None:
             exit_guard.remove_rule(self._report_exit)
@@ -196,12 +171,13 @@ class ItemWorker:
         process.budget = TimeBudget.of_groups(request.budget, ((part.group.name, part.cases()) for part in parts))
         before, records = prior_attempts(self.setup.folder, request.name, self.setup.shard, is_retry=request.is_retry)
         is_new = before is None
-        key = self._reuse.find_key(parts, self.cache) if is_new else ""
-        self._reuse.write_key(request.name, key)
-        if key and (earlier := self._reuse.take_over(parts[0], request.name, key)) is not None:
+        key = find_key(parts, self.cache) if is_new and self.setup.writes_keys else ""
+        if self.setup.writes_keys:
+            write_key(self.setup.folder, self.setup.shard, request.name, key)
+        if key and (earlier := take_over(self.setup, parts[0], request.name, key)) is not None:
             self.writer.copy(earlier.lines)
             return ItemResult(str(Verdict.PASS), earlier.families)
-        if is_new and (records := self._reuse.resume(request.name, key)):
+        if is_new and (records := self._resume(request.name, key)):
             before = PriorAttempts(records)
         findings: list[Record] = []
         self._kinds.clear()
@@ -235,6 +211,20 @@ class ItemWorker:
             self._add(record, findings)
         result = self._result(parts[0], request, records, findings, suspects)
         return replace(result, device_lost=bool(process.device_lost))
+
+    def _resume(self, name: str, key: str) -> list[Record]:
+        """Returns the records of an item in the run that this one resumes. Deletes them if they have another key."""
+        folder = self.setup.folder
+        if not self.setup.settings.resume:
+            return []
+        if key and self._keys_before.get(name) == key:
+            return read_item(folder, name)
+        discard_item(folder, name)
+        return []
+
+    @functools.cached_property
+    def _keys_before(self) -> Mapping[str, str]:
+        return keys_before(self.setup.folder)
 
     def _result(
         self,

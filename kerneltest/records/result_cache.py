@@ -91,16 +91,10 @@ BEFORE = "before"  # the shard of the run that this one resumes
 _MOST_OF_A_LINE = 2**16  # characters of a line
 
 
-class KeyWriter:
-    """Appends keys to a file of one process in a run's folder."""
-
-    def __init__(self, folder: Path, shard: str) -> None:
-        self._folder, self._name = folder, f"keys-{shard}.jsonl"
-
-    def write(self, item: str, key: str) -> None:
-        """Notes with which key an item ran; "" if that is unknown."""
-        with open_inside(self._folder, self._name, "ab") as file:
-            file.write(json.dumps([item, key]).encode() + b"\n")
+def write_key(folder: Path, shard: str, item: str, key: str) -> None:
+    """Notes with which key a process ran an item; "" if that is unknown."""
+    with open_inside(folder, f"keys-{shard}.jsonl", "ab") as file:
+        file.write(json.dumps([item, key]).encode() + b"\n")
 
 
 def read_keys(folder: Path) -> dict[str, str]:
@@ -125,9 +119,8 @@ def replace_keys(folder: Path, keys: dict[str, str]) -> None:
     """Replaces all keys in a folder by those of a run that is to be resumed."""
     for path in folder.glob("keys-*.jsonl"):
         path.unlink()
-    writer = KeyWriter(folder, BEFORE)
     for item, key in keys.items():
-        writer.write(item, key)
+        write_key(folder, BEFORE, item, key)
 
 
 def _lines(folder: Path, name: str) -> Iterator[tuple[str, str]]:

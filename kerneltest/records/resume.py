@@ -114,13 +114,7 @@ class JoinError(ValueError):
 
 
 def part_of_plan(plan: Plan, items: Iterable[str], shard: str) -> Plan:
-    """Returns the plan of one shard, with a digest by which the shards of one run are recognised.
-
-    Args:
-      plan: the plan of the whole run.
-      items: node ids of the shard's items.
-      shard: its name, such as `2/3`.
-    """
+    """Returns the plan of one shard, such as `2/3`, with a digest by which the shards of one run are recognised."""
     mine = frozenset(items)
     kept = tuple(item for item in plan.items if item.item in mine)
     others = tuple(item for item in plan.items if item.item not in mine)
@@ -193,11 +187,7 @@ def _differences(one: Plan, other: Plan) -> list[str]:
 
 
 def failed_tests(runs: Sequence[RunRecords]) -> tuple[str, ...]:
-    """Returns the tests other than pairings that failed in some shards.
-
-    Raises:
-      RecordError: the end of a shard cannot be read.
-    """
+    """Returns the tests other than pairings that failed in some shards; raises as `read_end`."""
     ends = [read_end(run.folder) for run in runs]
     return tuple(dict.fromkeys(name for end in ends if end is not None for name in end.failed_tests))
 
@@ -223,7 +213,6 @@ def copy_files(run: RunRecords, folder: Path) -> None:
 
 
 def _is_same(file: BinaryIO, folder: Path, name: str) -> bool:
-    """Compares a file with one in a run's folder."""
     with open_inside(folder, name) as other:
         while (part := file.read(2**20)) == other.read(2**20):
             if not part:

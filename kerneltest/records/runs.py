@@ -211,17 +211,14 @@ def absent_cells(runs: Sequence[RunRecords]) -> frozenset[CellKey]:
 
 def _require_other_shards(runs: tuple[RunRecords, ...]) -> tuple[RunRecords, ...]:
     """Returns runs in which a shard has a problem if cells of other shards are absent."""
-    if not (absent := absent_cells(runs)):
-        return runs
-
-    def checked(run: RunRecords) -> RunRecords:
-        count = sum(cell in absent for item in run.plan.elsewhere for cell in item.cells)
-        if not count:
-            return run
-        problem = f"shard {run.plan.shard} lacks {count} cells of other shards: name the folders of all shards"
-        return replace(run, reconciled=replace(run.reconciled, problems=(*run.reconciled.problems, problem)))
-
-    return tuple(map(checked, runs))
+    absent = absent_cells(runs)
+    checked = []
+    for run in runs:
+        if count := sum(cell in absent for item in run.plan.elsewhere for cell in item.cells):
+            problem = f"shard {run.plan.shard} lacks {count} cells of other shards: name the folders of all shards"
+            run = replace(run, reconciled=replace(run.reconciled, problems=(*run.reconciled.problems, problem)))
+        checked.append(run)
+    return tuple(checked)
 
 
 def read_running(folder: Path, name: str = "") -> RunRecords:
@@ -237,11 +234,7 @@ def read_running(folder: Path, name: str = "") -> RunRecords:
 
 
 def end_run(run: RunRecords, failed_tests: tuple[str, ...] = ()) -> None:
-    """Marks a run as complete.
-
-    Args:
-      run: that has ended.
-      failed_tests: tests other than pairings that failed.
+    """Marks a run as complete, with the tests other than pairings that failed.
 
     Raises:
       OSError: the mark cannot be written; the run stays unfinished.
@@ -251,11 +244,9 @@ def end_run(run: RunRecords, failed_tests: tuple[str, ...] = ()) -> None:
 
 def _read(folder: Path, name: str) -> RunRecords:
     run = read_running(folder, name)
-    problem = "; ".join(_problems_of_end(run))
-    if not problem:
-        return run
-    reconciled = replace(run.reconciled, problems=(problem, *run.reconciled.problems))
-    return replace(run, reconciled=reconciled)
+    if problem := "; ".join(_problems_of_end(run)):
+        run = replace(run, reconciled=replace(run.reconciled, problems=(problem, *run.reconciled.problems)))
+    return run
 
 
 def _problems_of_end(run: RunRecords) -> Iterator[str]:
@@ -276,11 +267,7 @@ def _problems_of_end(run: RunRecords) -> Iterator[str]:
 
 
 def load_windows(runs: Sequence[RunRecords], findings: Sequence[Record]) -> Mapping[int, Evidence]:
-    """Reads the evidence of findings with its windows; returns it by the identity of the record.
-
-    Args:
-      runs: the runs that the findings come from.
-      findings: records of `RunRecords.records` or `RunRecords.reproducers`.
+    """Reads the evidence of findings of some runs with its windows; returns it by the identity of the record.
 
     Raises:
       RecordError: a run's records cannot be read again, or have changed.
@@ -416,15 +403,10 @@ def overlay_runs(given: Sequence[RunRecords]) -> Overlay:
 
 def superseded_backends(runs: Sequence[RunRecords]) -> frozenset[tuple[int, str, str]]:
     """Returns (run number, pairing, backend) for each backend that the run lacked and another run had."""
-    served: set[tuple[str, str]] = set()
-    lacked: set[tuple[int, str, str]] = set()
-    for number, run in enumerate(runs):
-        for item in run.plan.items:
-            if item.group == ANY:
-                lacked.add((number, item.pairing, item.backend))
-            else:
-                served.add((item.pairing, item.backend))
-    return frozenset(each for each in lacked if each[1:] in served)
+    planned = [(number, item) for number, run in enumerate(runs) for item in run.plan.items]
+    served = {(item.pairing, item.backend) for _, item in planned if item.group != ANY}
+    lacked = {(number, item.pairing, item.backend) for number, item in planned if item.group == ANY}
+    return frozenset(place for place in lacked if place[1:] in served)
 
 
 def _serving(runs: Sequence[RunRecords]) -> dict[CellKey, list[int]]:

@@ -158,11 +158,13 @@ class _Asked:
         return found
 
 
-@dataclass(slots=True)
 class Informativeness:
     """The judgement, from all records of a run, whether each pairing was asked anything."""
 
-    _by_pairing: dict[str, _Asked] = field(default_factory=dict)
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self._by_pairing: dict[str, _Asked] = {}
+        for record in records:
+            self.add(record)
 
     def add(self, record: Record) -> None:
         """Adds a record of the run."""
@@ -175,11 +177,3 @@ class Informativeness:
     def remarks(self) -> list[str]:
         """Returns remarks on pairings that were asked little."""
         return [f"{name}: {line}" for name, asked in self._by_pairing.items() for line in asked.remarks]
-
-
-def informativeness(records: Iterable[Record]) -> Informativeness:
-    """Returns what some records say about how much each pairing was asked."""
-    found = Informativeness()
-    for record in records:
-        found.add(record)
-    return found

@@ -135,7 +135,7 @@ def judge_again(folder: Path, case: str, backend: str = "") -> Record:
     """
     try:
         plan = read_plan(folder)
-        recorded = [*read_records(folder), *(each.record for each in read_reproducers(folder))]
+        recorded = [*read_records(folder), *(reproducer.record for reproducer in read_reproducers(folder))]
         saved = [record for record in recorded if record.evidence is not None and record.evidence.file]
     except RecordError as error:
         raise ReproductionError(str(error)) from error
@@ -146,7 +146,7 @@ def judge_again(folder: Path, case: str, backend: str = "") -> Record:
             f"{folder} has no finding {case!r} with saved inputs; it has "
             + (", ".join(known[:8]) + ", ..." * (len(known) > 8) if known else "no saved inputs")
         )
-    record = next((each for each in findings if each.backend == backend), findings[0])
+    record = next((record for record in findings if record.backend == backend), findings[0])
     if plan.depth not in DEPTHS or plan.orders > _MOST_ORDERS:
         raise ReproductionError(f"{folder} has an invalid plan: depth {plan.depth!a}, {plan.orders} orders")
     name = backend or record.backend
@@ -181,7 +181,7 @@ def run_saved_case(folder: Path, record: Record, pairing: Pairing, backend: Back
         drawn = ExplicitCase(record.pairing, signature, arguments, family=family, target=record.target)
         outcome = run_case(item, drawn, cache)
     finally:
-        cache.pool.close()
+        cache.process.pool.close()
     if outcome.record.verdict is Verdict.UNAVAILABLE:
         raise ReproductionError(f"{backend.id} unavailable: {outcome.record.message}")
     return outcome
@@ -232,7 +232,7 @@ def _find_root(file: str, report: Path) -> Path | None:
         return None
     here, written = Path.cwd().resolve(), report.resolve()
     # `Path.is_file` raises if the name is too long.
-    root = next((each for each in _project_folders(here) if os.path.isfile(each / path)), None)  # noqa: PTH113
+    root = next((folder for folder in _project_folders(here) if os.path.isfile(folder / path)), None)  # noqa: PTH113
     if root is None:
         raise ReproductionError(f"no file {file} in {here} or its project: run this command where pytest ran")
     suite = (root / path).resolve()

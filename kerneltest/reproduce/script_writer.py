@@ -168,10 +168,10 @@ def _call(
 ) -> tuple[list[Description], dict[str, Description]]:
     parameters, present = inspect.signature(pairing.kernel).parameters, {path for path, _ in signature.dtypes}
     left: dict[str, Description] = {}
-    for name, each in pairing.arguments.items():
-        absent = isinstance(each, Optional) and not present & {*pairing.optionals[name]}
+    for name, argument in pairing.arguments.items():
+        absent = isinstance(argument, Optional) and not present & {*pairing.optionals[name]}
         if not absent or parameters[name].default is inspect.Parameter.empty:
-            left[name] = ("literal", None) if absent else _argument(name, each, pairing, signature, imports)
+            left[name] = ("literal", None) if absent else _argument(name, argument, pairing, signature, imports)
     positional = []
     for name, parameter in parameters.items():
         if name not in left or parameter.kind is parameter.KEYWORD_ONLY:

@@ -83,7 +83,7 @@ def rewrite(jaxpr: Jaxpr) -> Jaxpr:
     """Rewrites a jaxpr such that every Pallas call is interpreted, or compiled, according to INTERPRET."""
     equations = []
     for equation in jaxpr.eqns:
-        params = {key: rewrite_parameter(each) for key, each in equation.params.items()}
+        params = {key: rewrite_parameter(param) for key, param in equation.params.items()}
         if equation.primitive.name in ("pallas_call", "core_map", "mpmd_map") and "interpret" in params:
             params["interpret"] = INTERPRET
         equations.append(equation.replace(params=params))
@@ -97,7 +97,7 @@ def rewrite_parameter(param: Any) -> Any:
         return param.replace(jaxpr=rewrite(param.jaxpr))
     if isinstance(param, Jaxpr):
         return rewrite(param)
-    if isinstance(param, (tuple, list)) and any(isinstance(each, (ClosedJaxpr, Jaxpr)) for each in param):
+    if isinstance(param, (tuple, list)) and any(isinstance(item, (ClosedJaxpr, Jaxpr)) for item in param):
         return type(param)(map(rewrite_parameter, param))
     return param
 
@@ -107,8 +107,8 @@ def run(arrays: Mapping[str, Any], device: jax.Device) -> list[Any]:
     kernel = value(KERNEL, {})
 
     def call(arrays: Mapping[str, Any]) -> list[Any]:
-        positional = [value(each, arrays) for each in POSITIONAL]
-        keywords = {name: value(each, arrays) for name, each in KEYWORDS.items()}
+        positional = [value(description, arrays) for description in POSITIONAL]
+        keywords = {name: value(description, arrays) for name, description in KEYWORDS.items()}
         return jax.tree_util.tree_leaves(kernel(*positional, **keywords))
 
     leaves = jax.device_put(jax.tree_util.tree_leaves(arrays), device)

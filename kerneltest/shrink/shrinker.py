@@ -15,7 +15,7 @@ from kerneltest.core.details import Mismatch
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.cache import Cache, expectation_store
+from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.runner import run_case
@@ -150,13 +150,7 @@ class _Search:
     def __init__(self, item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> None:
         self._item, self._record = item, record
         # Shares the run's pool and journal, but adds to copies, so that nothing is left in the run's cache.
-        self._cache = replace(
-            cache,
-            traces=dict(cache.traces),
-            prepared=dict(cache.prepared),
-            variation_traces=dict(cache.variation_traces),
-            expectations=expectation_store(),
-        )
+        self._cache = cache.branch()
         self._started = time.perf_counter()
         self.seconds = seconds  # until when the next step may go on, since the search began
         self._seen: set[str] = set()
@@ -184,7 +178,7 @@ class _Search:
     def _judge(self, case: ExplicitCase) -> Outcome:
         self.attempts += 1
         outcome = run_case(replace(self._item, dtype=case.signature.dtype), case, self._cache)
-        self._cache.expectations.clear()
+        self._cache.expectations.cases.clear()
         return outcome
 
     def result(self, complete: bool) -> ShrinkResult | None:

@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kerneltest.trace.jax_compat.jaxprs import Equation
+from kerneltest.trace.jax_compat.jaxprs import Equation, inner_jaxprs
 from kerneltest.trace.jax_compat.source_lines import line_of_function, line_of_nested
-from kerneltest.trace.primitives import inner_jaxprs, primitive_of
+from kerneltest.trace.primitives import primitive_of
 from kerneltest.trace.rewrite import is_plain_call, padded_shape
 from kerneltest.trace.tracing import Call, Traced
 from kerneltest.trace.walk import equations_in, primitive_name

@@ -7,8 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, Literal, Var
-from kerneltest.trace.primitives import inner_jaxprs
+from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, Literal, Var, inner_jaxprs
 from kerneltest.trace.rewrite import Rule, inline_equations, is_plain_call, rewrite_jaxpr, rewrite_params
 from kerneltest.trace.tracing import Call
 from kerneltest.trace.walk import new_variable, primitive_name

@@ -14,10 +14,10 @@ from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
 from kerneltest.trace.batched_interpreter.memory_rules import OperandLeaf, is_slice, operand_leaves
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Jaxpr, open_jaxpr
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Jaxpr, inner_jaxprs, open_jaxpr
 from kerneltest.trace.jax_compat.source_lines import line_of, line_of_function
 from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError
-from kerneltest.trace.primitives import Kind, access_parts, inner_jaxprs, kind_of
+from kerneltest.trace.primitives import Kind, access_parts, kind_of
 from kerneltest.trace.rewrite import is_plain_call
 from kerneltest.trace.tracing import Call, Traced, call_of
 from kerneltest.trace.walk import primitive_name, unconditional_equations

@@ -22,8 +22,9 @@ from kerneltest.trace.jax_compat.jaxprs import (
     consts_of,
     is_of_pallas,
     open_jaxpr,
+    parameter_jaxprs,
 )
-from kerneltest.trace.primitives import ACCESSES, Kind, kind_of, parameter_jaxprs, primitive_of
+from kerneltest.trace.primitives import ACCESSES, Kind, kind_of, primitive_of
 from kerneltest.trace.walk import iter_equations, primitive_name, scan_counts
 
 # Where code was written, and values that objects remember once they were asked for.

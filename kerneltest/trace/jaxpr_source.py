@@ -20,7 +20,7 @@ from jax.extend.core import primitives
 
 from kerneltest.core.targets import Target
 from kerneltest.trace.inlined_jaxpr import JaxprBody, JaxprStep, is_literal, iter_steps
-from kerneltest.trace.primitives import Kind, kind_of, primitive_named, primitive_of
+from kerneltest.trace.primitives import AccessParts, Kind, access_parts, kind_of, primitive_named, primitive_of
 from kerneltest.trace.walk import scan_counts
 
 Variable = Any  # a variable or a literal of a jaxpr, whose classes JAX keeps private
@@ -246,32 +246,27 @@ class _Writer:
     # Returns an operation without a body as an assignment to its results.
     def _statement(self, step: JaxprStep) -> str:
         params, operands, name = step.equation.params, step.operands, self._name
-        match step.name:
-            case "get":
-                ref, *rest = operands
-                text = f"{name(ref)}[{self._index(ref, params['tree'].unflatten(rest))}]"
-            case "swap":
+        parts = access_parts(step.equation, operands)
+        ref = "" if parts is None else name(parts.reference)
+        match step.name, parts:
+            case "get", AccessParts():
+                text = f"{ref}[{self._index(parts)}]"
+            case "swap", AccessParts():
                 if any(step.results):
                     raise NoSourceError("a swap whose old value is used")
-                ref, value, *rest = operands
-                return f"{name(ref)}[{self._index(ref, params['tree'].unflatten(rest))}] = {name(value)}"
-            case "addupdate":
-                ref, value, *rest = operands
-                index = self._index(ref, params["tree"].unflatten(rest), as_tuple=True)
-                return f"jax.ref.addupdate({name(ref)}, {index}, {name(value)})"
-            case "masked_load":
-                ref, transforms, mask, other = params["args_tree"].unflatten(operands)
-                at = f"{name(ref)}.at[{self._index(ref, transforms)}]"
-                text = f"plgpu.load({at}{self._options(params, mask=mask, other=other)})"
-            case "masked_swap":
-                ref, transforms, value, mask = params["args_tree"].unflatten(operands)
-                at = f"{name(ref)}.at[{self._index(ref, transforms)}]"
-                return f"plgpu.store({at}, {name(value)}{self._options(params, mask=mask)})"
-            case "atomic_rmw":
-                ref, transforms, value, mask = params["args_tree"].unflatten(operands)
-                where = f"{name(ref)}, {self._index(ref, transforms, as_tuple=True)}"
-                function, options = f"atomic_{params['atomic_type'].value}", self._options({}, mask=mask)
-                text = f"plgpu.{function}({where}, {name(value)}{options})"
+                return f"{ref}[{self._index(parts)}] = {name(parts.value)}"
+            case "addupdate", AccessParts():
+                return f"jax.ref.addupdate({ref}, {self._index(parts, as_tuple=True)}, {name(parts.value)})"
+            case "masked_load", AccessParts():
+                options = self._options(params, mask=parts.mask, other=parts.other)
+                text = f"plgpu.load({ref}.at[{self._index(parts)}]{options})"
+            case "masked_swap", AccessParts():
+                options = self._options(params, mask=parts.mask)
+                return f"plgpu.store({ref}.at[{self._index(parts)}], {name(parts.value)}{options})"
+            case "atomic_rmw", AccessParts():
+                function, where = f"atomic_{params['atomic_type'].value}", self._index(parts, as_tuple=True)
+                options = self._options({}, mask=parts.mask)
+                text = f"plgpu.{function}({ref}, {where}, {name(parts.value)}{options})"
             case _:
                 text = _call(step.equation.primitive, step.name, list(map(name, operands)), self._resized(params))
         names = ["_" if result is None else name(result) for result in step.results]
@@ -290,12 +285,13 @@ class _Writer:
         return keywords + _keywords({name: params[name] for name in _ACCESS_OPTIONS if params.get(name)})
 
     # Returns the source of an index, as in brackets or as a tuple.
-    def _index(self, ref: Variable, transforms: Any, *, as_tuple: bool = False) -> str:
+    def _index(self, parts: AccessParts, *, as_tuple: bool = False) -> str:
+        transforms, shape = parts.transforms, parts.reference.aval.shape
         if not transforms:
             return "..."
         if len(transforms) > 1 or type(transforms[0]).__name__ != "NDIndexer":
             raise NoSourceError("a reference seen through more than one index")
-        axes = [self._axis(i, n, as_tuple=as_tuple) for i, n in zip(transforms[0].indices, ref.aval.shape, strict=True)]
+        axes = [self._axis(i, n, as_tuple=as_tuple) for i, n in zip(transforms[0].indices, shape, strict=True)]
         return f"({', '.join(axes)},)" if as_tuple else ", ".join(axes)
 
     # Returns the source of an int, a `Slice` or an operand.

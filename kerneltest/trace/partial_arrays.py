@@ -14,10 +14,10 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
-from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation, JaxArray, Jaxpr, Var
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation, JaxArray, Jaxpr, Var, inner_jaxprs
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of
 from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError, control_rule
-from kerneltest.trace.primitives import Kind, inner_jaxprs, kind_of
+from kerneltest.trace.primitives import Kind, kind_of
 from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual_arrays import VirtualArray

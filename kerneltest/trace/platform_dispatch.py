@@ -13,10 +13,9 @@ from kerneltest.core.failures import Failure, exception_text, iter_causes
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.abstract_devices import answer_for_devices
-from kerneltest.trace.jax_compat.jaxprs import Equation, Jaxpr, dialect_of, dialect_of_operation
+from kerneltest.trace.jax_compat.jaxprs import Equation, Jaxpr, dialect_of, dialect_of_operation, inner_jaxprs
 from kerneltest.trace.jax_compat.patches import report_platform
 from kerneltest.trace.jax_compat.source_lines import line_of
-from kerneltest.trace.primitives import inner_jaxprs
 from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
 from kerneltest.trace.walk import equations_in, iter_equations, primitive_name
 

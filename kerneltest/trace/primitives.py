@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from kerneltest.numerics import device_operations
-from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, OpenJaxpr, open_jaxpr
+from kerneltest.trace.jax_compat.jaxprs import Equation, Jaxpr, open_jaxpr, parameter_jaxprs
 
 
 class Kind(Enum):
@@ -323,19 +323,6 @@ def primitive_of(equation: Equation) -> Primitive:
 def kind_of(equation: Equation) -> Kind:
     """The kind of an equation's primitive."""
     return primitive_of(equation).kind
-
-
-def parameter_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
-    """Yields the jaxprs among the parameters of an equation, open or closed."""
-    for value in equation.params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(item, (ClosedJaxpr, OpenJaxpr)):
-                yield item
-
-
-def inner_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
-    """Yields the jaxprs among the parameters of an equation, as open ones."""
-    return map(open_jaxpr, parameter_jaxprs(equation))
 
 
 def called_jaxpr(equation: Equation) -> Jaxpr | None:

@@ -20,7 +20,15 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
-from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, Literal, consts_of, open_jaxpr
+from kerneltest.trace.jax_compat.jaxprs import (
+    ClosedJaxpr,
+    Equation,
+    Jaxpr,
+    Literal,
+    consts_of,
+    open_jaxpr,
+    parameter_jaxprs,
+)
 from kerneltest.trace.jax_compat.patches import keep_jax_frames, widen_float_names
 from kerneltest.trace.jax_compat.source_lines import package_line, user_line
 from kerneltest.trace.local_kernels import NotLocalError, localize, shard_maps
@@ -35,7 +43,7 @@ from kerneltest.trace.platform_dispatch import (
     resolve_platform,
     simulate_platform,
 )
-from kerneltest.trace.primitives import Kind, parameter_jaxprs, primitive_of
+from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.walk import (
     has_narrow_products,
     has_reduced_dots,

@@ -7,8 +7,18 @@ import numpy as np
 
 from kerneltest.core.dtypes import float_format, is_float
 from kerneltest.numerics.rounding_model import significant_digits
-from kerneltest.trace.jax_compat.jaxprs import Atom, DType, Equation, Jaxpr, Literal, Params, Var, open_jaxpr
-from kerneltest.trace.primitives import MOVES, Kind, called_jaxpr, inner_jaxprs, kind_of, primitive_of
+from kerneltest.trace.jax_compat.jaxprs import (
+    Atom,
+    DType,
+    Equation,
+    Jaxpr,
+    Literal,
+    Params,
+    Var,
+    inner_jaxprs,
+    open_jaxpr,
+)
+from kerneltest.trace.primitives import MOVES, Kind, called_jaxpr, kind_of, primitive_of
 
 
 def primitive_name(equation: Equation) -> str:

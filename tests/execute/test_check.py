@@ -14,7 +14,7 @@ from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
 from kerneltest.backends import interpret, jitted
-from kerneltest.execute.cache import REPEATED
+from kerneltest.execute.expectations import REPEATED
 from tests.sample import double, elementwise, exponential, whole
 
 SMALL = dict(n=kt.dim(values=(3, 5)))

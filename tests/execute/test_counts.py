@@ -42,7 +42,7 @@ def test_costs(name: str) -> None:
     ).items
     chosen = [item for item in items if dtype in (ALL, item.dtype)]
     records = [outcome.record for item in chosen for outcome in run_item(item, cache)]
-    cache.pool.close()
+    cache.process.pool.close()
     assert not any(record.verdict.is_finding for record in records)
     assert (len(records), len({(record.backend, record.signature) for record in records})) == planned
     assert tuple(cache.process.journal.counts[each] for each in COUNTED) == costs
@@ -62,5 +62,5 @@ def test_costs_of_mosaic_kernels(backend: str) -> None:
     items = plan_pairing(pairing, pairing_id(pairing), resolve([backend]), RunSettings(depth="quick")).items
     chosen = [item for item in items if item.dtype == items[0].dtype]
     assert not any(outcome.record.verdict.is_finding for item in chosen for outcome in run_item(item, cache))
-    cache.pool.close()
+    cache.process.pool.close()
     assert tuple(cache.process.journal.counts[f"{each} for {backend}"] for each in ("prepared", "evaluated")) == costs

@@ -6,8 +6,9 @@ import pytest
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute import cache as kept
-from kerneltest.execute.cache import REPEATED, Cache
+from kerneltest.execute import expectations as kept
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.expectations import REPEATED
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
@@ -27,17 +28,17 @@ def _answers(monkeypatch: pytest.MonkeyPatch, most: int) -> tuple[Cache, list[Ve
         pairing, "suite.py::doubled", resolve(["interpret", "simulate:sm_90"]), RunSettings(depth="quick")
     ).items
     verdicts = [outcome.record.verdict for item in items for outcome in run_item(item, cache)]
-    cache.pool.close()
+    cache.process.pool.close()
     return cache, verdicts
 
 
 def test_with_little_memory_the_oracle_is_evaluated_again_with_equal_results(monkeypatch: pytest.MonkeyPatch) -> None:
     roomy, verdicts = _answers(monkeypatch, 2**28)
     tight, again = _answers(monkeypatch, 600_000)
-    assert sum(each.bytes for each in tight.expectations.values()) <= 600_000
+    assert sum(kept._expectation_size(each) for each in tight.expectations.cases.values()) <= 600_000
     assert verdicts == again
     once, twice = (each.process.journal.counts["oracle evaluations"] for each in (roomy, tight))
-    assert once == len(roomy.expectations)
+    assert once == len(roomy.expectations.cases)
     assert once < twice < 2 * once  # the second backend finds the first cases
 
 
@@ -56,7 +57,7 @@ def test_a_key_and_the_verdicts_share_the_evaluations_of_the_oracle() -> None:
     for_key = len(calls)
     assert for_key >= len(cases)
     outcomes = list(run_item(item, cache))
-    cache.pool.close()
+    cache.process.pool.close()
     assert {outcome.record.verdict for outcome in outcomes} == {Verdict.PASS}
     assert len(calls) - for_key == sum(case.family.name in REPEATED for case in cases)
-    assert not cache.evaluations
+    assert not cache.expectations.evaluations

@@ -11,7 +11,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.records.sharpness import informativeness
+from kerneltest.records.sharpness import Informativeness
 from tests.sample import elementwise
 
 X, BOTH, HALF = kt.array("n", "float32"), kt.array("n", ("float32", "bfloat16")), kt.array("n", "bfloat16")
@@ -209,7 +209,7 @@ ASKED: dict[str, tuple[Pairing, str, str]] = {
 def test_a_pairing_that_asks_little_is_told_and_one_that_asks_nothing_fails(name: str) -> None:
     pairing, problem, remark = ASKED[name]
     result = kt.check(pairing, depth="quick")
-    found = informativeness(result.records)
+    found = Informativeness(result.records)
     assert result.findings == ()
     assert [*found.problems().values()] == ([problem] if problem else [])
     assert result.ok is not bool(problem)
@@ -248,7 +248,7 @@ def test_an_oracle_that_rounds_its_results_is_told_of_it_once(name: str) -> None
     pairing, narrow = NARROWED[name]
     result = kt.check(pairing, depth="quick")
     assert result.findings == ()
-    (*told,) = informativeness(result.records).remarks()
+    (*told,) = Informativeness(result.records).remarks()
     assert len(told) == bool(narrow)
     assert all(NARROW.format(narrow) in each for each in told)
     assert all(each in repr(result) for each in told)
@@ -257,4 +257,4 @@ def test_an_oracle_that_rounds_its_results_is_told_of_it_once(name: str) -> None
 def test_known_findings_are_not_told_as_asking_nothing() -> None:
     result = kt.check(pair(twice, lambda x: x * np.nan), depth="quick")
     assert result.findings
-    assert informativeness(result.records).problems() == {}
+    assert Informativeness(result.records).problems() == {}

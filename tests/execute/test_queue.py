@@ -15,8 +15,9 @@ from kerneltest.core.precision import XLA_CPU
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute import batching
-from kerneltest.execute.cache import Cache, ProcessState
+from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import PriorAttempts, run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.records.journal import Phase
@@ -49,7 +50,7 @@ def _records(cache: Cache, before: PriorAttempts | None = None) -> list[Record]:
     pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=LENGTHS)})(doubled)
     items = plan_pairing(pairing, "suite.py::doubled", [Pretended()], RunSettings(depth="quick")).items
     records = [outcome.record for item in items for outcome in run_item(item, cache, prior=before)]
-    cache.pool.close()
+    cache.process.pool.close()
     return records
 
 

@@ -27,7 +27,7 @@ def _records(pairing: kt.Pairing) -> tuple[list[Record], list[Record], int]:
     cache = Cache()
     items = plan_pairing(pairing, pairing_id(pairing), resolve([ONE, OTHER]), RunSettings(depth="quick")).items
     records = [outcome.record for item in items for outcome in run_item(item, cache)]
-    cache.pool.close()
+    cache.process.pool.close()
     one, other = (
         [replace(r, item="", backend="", seconds=0.0) for r in records if r.backend == backend]
         for backend in (ONE, OTHER)
@@ -54,7 +54,7 @@ def test_a_target_does_not_reuse_its_own_passes() -> None:
     for item in (each for each in items for _ in range(2)):
         records = [outcome.record for outcome in run_item(item, cache)]
         assert [(r.case, r.verdict, r.message) for r in records if r.verdict is not Verdict.PASS] == []
-    cache.pool.close()
+    cache.process.pool.close()
     assert not cache.process.journal.counts[f"reused for {ONE}"]
 
 

@@ -33,5 +33,5 @@ def test_an_item_runs_with_one_thread_and_leaves_as_many_as_there_were() -> None
         before = _threads()
         assert [outcome.record.verdict.value for outcome in run_item(item, cache)]
         assert _threads() == before == {2}
-    cache.pool.close()
+    cache.process.pool.close()
     assert seen == {1}

@@ -12,9 +12,10 @@ from kerneltest.core.details import Unavailable
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute import runner
-from kerneltest.execute.cache import Cache, ProcessState
+from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.time_budget import TimeBudget, breadth_first, group_weight
@@ -102,7 +103,7 @@ def test_nothing_is_compiled_that_is_left_out(budget: float, signatures: int, mo
     )
     cache = _run_with_budget(items[:1], 100.0, budget, monkeypatch)
     list(run_item(items[0], cache))
-    assert len(cache.prepared) == signatures
+    assert len(cache.executables.prepared) == signatures
 
 
 @pytest.mark.parametrize(("seconds", "budget"), [(0.0, 1.0), (0.01, 60.0)])

@@ -17,7 +17,7 @@ from kerneltest.backends.interpret import Interpret
 from kerneltest.core.details import ErrorCause, Mismatch, MismatchCause
 from kerneltest.judge.compare import compare
 from kerneltest.judge.formula import rounding_cause
-from kerneltest.records.sharpness import informativeness
+from kerneltest.records.sharpness import Informativeness
 from kerneltest.report.text.suspect_text import describe_suspect
 from tests.sample import elementwise
 
@@ -259,7 +259,7 @@ def test_a_kernel_that_numpy_cannot_evaluate_is_judged_by_its_rounding_and_the_r
         return result
 
     result = _check(kernel, np.exp, "float32")
-    (remark,) = (each for each in informativeness(result.records).remarks() if "only by their rounding" in each)
+    (remark,) = (each for each in Informativeness(result.records).remarks() if "only by their rounding" in each)
     assert "cases were judged only by their rounding: it cannot be evaluated in NumPy: " in remark
 
 

@@ -59,7 +59,7 @@ class OneCall(Group):
         return "one_call: a warning" if any(item.group is self for item in items) else ""
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        calls = cache.trace_for(item.pairing, case.signature, item.backend).calls
+        calls = cache.traces.of(item.pairing, case.signature, item.backend).calls
         return Outcome(item.record(kt.Verdict.PASS, case=case, compared=len(calls)))
 
 

@@ -333,18 +333,22 @@ def test_cases_that_crashed_or_have_no_values_are_not_run_again(monkeypatch: pyt
 
 def test_nothing_is_left_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     item, case, record, cache = first_finding(make_pairing(two_bugs, same), verdict="mismatch")
-    stores = ("traces", "prepared", "expectations", "variation_traces")
-    before = {name: set(getattr(cache, name)) for name in stores}
+
+    def stores() -> list[set[Any]]:
+        traces, expectations = cache.traces, cache.expectations.cases
+        return [*map(set, (traces._kernels, traces._variations, cache.executables.prepared, expectations))]
+
+    before = stores()
 
     def watched(item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        assert not cache.expectations
+        assert not cache.expectations.cases
         return run_case(item, case, cache)
 
     monkeypatch.setattr(module, "run_case", watched)
     made = minimize(item, case, record, cache, LONG)
     assert made is not None
-    assert made.case.signature not in cache.traces
-    assert {name: set(getattr(cache, name)) for name in stores} == before
+    assert made.case.signature not in {signature for signature, _ in cache.traces._kernels}
+    assert stores() == before
 
 
 def test_an_invariant_runs_only_for_signatures_to_which_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:

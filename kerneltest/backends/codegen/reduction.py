@@ -5,7 +5,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 import jax
 
@@ -14,6 +13,7 @@ from kerneltest.core.details import Detail, NotBuilt, ResourceExceeded
 from kerneltest.core.failures import Failure, exception_text, format_exception
 from kerneltest.core.targets import Target
 from kerneltest.trace.inlined_jaxpr import JaxprBody, JaxprStep, inline_jaxpr, is_literal, iter_steps
+from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.source_lines import equations_being_lowered, line_of_nested
 from kerneltest.trace.jaxpr_source import NoSourceError, Variable, lowering_script
 from kerneltest.trace.tracing import Call, Traced
@@ -63,7 +63,6 @@ def reduce_program(traced: Traced, target: Target, failure: Failure, seconds: fl
 
 
 Part = tuple[JaxprStep, ...]
-Equation = Any  # jax.core.JaxprEqn, which JAX keeps private
 
 
 # Returns the first Pallas call that does not lower and JAX's exception, if that is the cause of `failure`.

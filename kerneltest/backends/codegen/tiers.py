@@ -19,6 +19,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import in_order
 from kerneltest.core.targets import TARGETS, X_BY_JAX, Target
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_text
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.runnable import call_as_function, runnable
@@ -26,8 +27,6 @@ from kerneltest.trace.tracing import Call, Traced
 from kerneltest.trace.walk import equations_in, primitive_name
 
 # Limits of GPU code: the size of a launch, and counts of 32 bits.
-
-Equation = Any  # jax.core.JaxprEqn, which JAX keeps private
 
 _INT32 = 2**31 - 1
 
@@ -96,7 +95,7 @@ def mosaic_launch(equation: Equation) -> tuple[int, int, int]:
     """Returns the programs along x, y and z of a Mosaic GPU call: its last axis is x, the one before y, the rest z."""
     params = equation.params
     meshes = params.get("meshes") or (params.get("mesh"),)
-    mesh = next((each for each in meshes if each is not None), None)
+    mesh = next((mesh for mesh in meshes if mesh is not None), None)
     if mesh is not None:
         grid, cluster = tuple(mesh.grid), tuple(mesh.cluster)
     else:

@@ -15,7 +15,7 @@ def compile_module(module: bytes, target: str) -> str:
     from kerneltest.trace.jax_compat.abstract_devices import compile_for_device, described_gpu
 
     executable = compile_for_device(module, described_gpu(target))
-    return "\n\n".join(each.to_string() for each in executable.hlo_modules())
+    return "\n\n".join(module.to_string() for module in executable.hlo_modules())
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:

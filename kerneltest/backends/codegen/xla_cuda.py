@@ -92,7 +92,7 @@ def _problem() -> str:
 
 # Lowers a function and compiles it for the H200, or returns the optimised HLO from the cache.
 def _compile(function: Callable[..., Any], inputs: Sequence[ShapeDtype]) -> str:
-    shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in inputs]
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in inputs]
     try:
         with abstract_platform("cuda"):
             lowered = jax.jit(function).trace(*shapes).lower(lowering_platforms=("cuda",))

@@ -57,7 +57,8 @@ def windows(call: Call) -> tuple[VmemWindow, ...]:
     """Returns the arrays of a call that are in VMEM, the largest first."""
     mapping = call.equation.params["grid_mapping"]
     inputs, outputs = call_arrays(call)
-    names = [each.name for each in [*inputs[mapping.num_dynamic_grid_bounds + mapping.num_index_operands :], *outputs]]
+    blocked = inputs[mapping.num_dynamic_grid_bounds + mapping.num_index_operands :]
+    names = [array.name for array in (*blocked, *outputs)]
     steps = math.prod(length if isinstance(length, int) else 2 for length in mapping.grid)
     found = [
         VmemWindow(
@@ -126,7 +127,7 @@ def _length(block: Any) -> int:
 # Returns the number of buffers: one if nothing is fetched after the first block.
 def _buffers(block: Any, steps: int) -> int:
     requested = getattr(block.pipeline_mode, "buffer_count", None)
-    constant = all(isinstance(each, Literal) for each in block.index_map_jaxpr.jaxpr.outvars)
+    constant = all(isinstance(index, Literal) for index in block.index_map_jaxpr.jaxpr.outvars)
     return requested if isinstance(requested, int) else 1 if steps <= 1 or constant else 2
 
 
@@ -149,7 +150,7 @@ def _nearest(name: str, block: str, whole: str) -> str:
 
 # The lengths in JAX's text for a shape; a squeezed dimension is 1 long.
 def _lengths(shape: str) -> tuple[int, ...]:
-    entries = (re.search(r"\d+", each) for each in shape.split(",") if each.strip())
+    entries = (re.search(r"\d+", entry) for entry in shape.split(",") if entry.strip())
     return tuple(int(found[0]) if found else 1 for found in entries)
 
 

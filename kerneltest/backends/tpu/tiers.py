@@ -106,7 +106,7 @@ def problem(tpu: Tpu) -> str:
         (module,) = lower(kernel, tpu)
         compile_module(module, tpu)
     except Failure as failure:
-        required = next((each for each in metadata.requires("jax") or () if each.startswith("libtpu")), "libtpu")
+        required = next((line for line in metadata.requires("jax") or () if line.startswith("libtpu")), "libtpu")
         return (
             f"libtpu {version()} with JAX {jax.__version__} cannot compile even a copy for {tpu}: "
             f"{str(failure).splitlines()[0]} (this JAX requires {required.partition(';')[0].strip()}: "

@@ -214,7 +214,7 @@ def measure_coverage(pairing: Pairing, pairing_id: str, depth: str) -> PairingCo
         for signature, pairs in signatures.items():
             item, _ = pairs[0]
             try:
-                kernel = recorder.kernel(cache.tracer.trace(item.pairing, signature, item.backend.platform))
+                kernel = recorder.kernel(cache.traces.tracer.trace(item.pairing, signature, item.backend.platform))
                 inputs = [kernel_inputs(item.pairing, case, cache) for item, case in pairs]
                 outputs = kernel([np.stack(column) for column in zip(*inputs, strict=True)])
             except (Failure, UnknownError) as error:

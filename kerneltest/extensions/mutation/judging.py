@@ -18,8 +18,10 @@ from kerneltest.core.verdicts import GroupName, Verdict, VerdictKind
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import kernel_inputs, wide_tracer
+from kerneltest.execute.expectations import Expectations
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import run_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.mutation.mutants import (
@@ -183,7 +185,7 @@ class KernelCases:
         """Returns whether a case has a finding in the unchanged kernel, and thus says nothing about a mutant."""
         key = item.group.name, case.id
         if key not in self.findings:
-            self.cache.group_cases = {}
+            self.cache.batch.cases = {}
             verdict = run_case(item, case, self.cache).record.verdict
             self.findings[key] = verdict.is_finding or verdict is Verdict.INTERNAL_ERROR
         return self.findings[key]
@@ -230,7 +232,7 @@ class RunningTrial:
         for signature in sorted(part.values, key=lambda each: (-times[each], _size(each))):
             group = part.values[signature]
             item, _ = group.pairs[0]
-            traced = cache.trace_for(item.pairing, signature, item.backend)
+            traced = cache.traces.of(item.pairing, signature, item.backend)
             if tracer.problem:
                 self.problem = tracer.problem
                 return True
@@ -252,7 +254,7 @@ class RunningTrial:
             elif not _reads_indices(traced):
                 same = [pair for pair in pairs if pair[1].id in self.same]
                 pairs = [pair for pair in pairs if pair[1].id not in self.same] + same[:_OF_THE_SAME]
-            cache.group_cases = {signature: [case for _, case in pairs]}
+            cache.batch.cases = {signature: [case for _, case in pairs]}
             for pair in sorted(pairs, key=lambda pair: -self.kills[signature, pair[1].family.name]):
                 if self.run(*pair, part, cache):
                     return True
@@ -262,7 +264,7 @@ class RunningTrial:
         """Runs the other cases; returns whether the trial is over."""
         for item, case in part.others:
             try:
-                traced = cache.trace_for(item.pairing, case.signature, item.backend)
+                traced = cache.traces.of(item.pairing, case.signature, item.backend)
             except Failure:
                 continue
             if (traced in tracer.changed or case.family.name == "gradient") and self.run(item, case, part, cache):
@@ -415,9 +417,11 @@ class MutationSession:
         traces = shared.traces if shared is not None else LocatedTraces()
         cache = Cache(owner=owner, tracer=traces)
         if shared is not None:
-            cache.expectations, cache.gradients = shared.cache.expectations, shared.cache.gradients
+            known = shared.cache.expectations
+            cache.expectations = Expectations(cache.process, known.cases, known.gradients)
         elif self._judged is not None and self._judged.owner == owner:
-            cache.expectations, cache.gradients = self._judged.expectations.copy(), self._judged.gradients
+            known = self._judged.expectations
+            cache.expectations = Expectations(cache.process, known.cases.copy(), known.gradients)
         return KernelCases(item.dtype, item.backend, traces, cache)
 
     def mutants(self, operators: Collection[Operator]) -> list[KernelMutant]:
@@ -439,7 +443,7 @@ class MutationSession:
             chosen = order_by_variety(self.pairing, list(pairings))[0] or list(pairings)
             for signature in chosen:
                 try:
-                    traced[signature] = part.cache.trace_for(pairings[signature], signature, part.backend)
+                    traced[signature] = part.cache.traces.of(pairings[signature], signature, part.backend)
                 except Failure:  # told where its cases are judged
                     del pairings[signature]
             if all(signature in traced for signature in chosen):
@@ -447,9 +451,9 @@ class MutationSession:
         yield from (traced[signature] for signature in chosen if signature in traced)
         gradients = [(item, case) for item, case in part.others if case.family.name == "gradient"]
         for item, case in sorted(gradients, key=lambda pair: pair[1].signature not in chosen):
-            if case.signature in chosen or not part.cache.variation_traces:
+            if case.signature in chosen or not part.cache.traces.variations("gradient"):
                 part.has_finding(item, case)  # its trace is kept
-        yield from (traced for (_, name), traced in part.cache.variation_traces.items() if name == "gradient")
+        yield from part.cache.traces.variations("gradient")
 
     def run_kernel(self) -> None:
         """Runs all cases on the unchanged kernel."""
@@ -472,8 +476,9 @@ class MutationSession:
         for part in self._parts:
             tracer = MutantTracer(part.traces, trial.mutant)
             own = part.cache
-            cache = Cache(tracer=tracer, expectations=own.expectations, gradients=own.gradients, pool=own.pool)
-            cache.owner, cache.evidence_seconds = own.owner, 0.0
+            cache = Cache(ProcessState(pool=own.process.pool), tracer=tracer, owner=own.owner)
+            cache.expectations = Expectations(cache.process, own.expectations.cases, own.expectations.gradients)
+            cache.evidence.seconds = 0.0
             if trial.run_values(part, cache, tracer) or trial.run_others(part, cache, tracer):
                 return
 

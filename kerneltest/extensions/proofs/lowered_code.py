@@ -17,7 +17,8 @@ from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
-from kerneltest.trace.primitives import Kind, called_jaxpr, inner_jaxprs, kind_of
+from kerneltest.trace.jax_compat.jaxprs import inner_jaxprs
+from kerneltest.trace.primitives import Kind, called_jaxpr, kind_of
 from kerneltest.trace.runnable import call_arrays
 from kerneltest.trace.tracing import Call, Traced, trace
 from kerneltest.trace.walk import primitive_name

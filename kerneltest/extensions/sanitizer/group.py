@@ -145,7 +145,7 @@ class SanitizedGroup(Group):
         result = self._results.pop(case.id)
         if isinstance(result, Failure):
             raise result.with_traceback(None)
-        traced = cache.trace_for(item.pairing, case.signature, item.backend)
+        traced = cache.traces.of(item.pairing, case.signature, item.backend)
         errors = [error for error in result.errors if _is_in_kernel(traced, error)]
         if errors:
             raise failure_of(tool, errors, result.arrays, lambda error: _site(traced, error))
@@ -180,18 +180,18 @@ class SanitizedGroup(Group):
             for case_id, other in cases.items():
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 try:
-                    traces[case_id] = cache.trace_for(item.pairing, other.signature, item.backend)
-                    arguments = cache.arguments(item.pairing, other)
+                    traces[case_id] = cache.traces.of(item.pairing, other.signature, item.backend)
+                    arguments = cache.expectations.arguments(item.pairing, other)
                     names = tuple(path for path, _ in other.signature.dtypes)
-                    cache.enter_phase(Phase.COMPILING)
+                    cache.process.enter_phase(Phase.COMPILING)
                     write_kernel(traces[case_id], [arguments[name] for name in names], platform, folder)
                     exported.append(ExportedCase(case_id, folder, names))
                 except Failure as failure:
                     self._results[case_id] = failure
 
             def begin(started: ExportedCase) -> None:
-                cache.begin_case(item.name, cases[started.id])
-                cache.enter_phase(Phase.RUNNING)
+                cache.process.begin_case(item.name, cases[started.id])
+                cache.process.enter_phase(Phase.RUNNING)
 
             def concerns(ended: ExportedCase, error: SanitizerError) -> bool:
                 return _is_in_kernel(traces[ended.id], error)
@@ -202,7 +202,7 @@ class SanitizedGroup(Group):
                 self._results |= run_cases(setup, exported, concerns, begin)
             except Failure as failure:
                 self._results |= {ended.id: failure for ended in exported}
-        cache.begin_case(item.name, case)
+        cache.process.begin_case(item.name, case)
 
 
 # Rather than in code that XLA generates around the Pallas calls.

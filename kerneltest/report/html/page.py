@@ -15,7 +15,7 @@ from kerneltest.core.verdicts import Ending
 from kerneltest.records.evidence import OF_COUNTS, FillExtent, SpecialValue
 from kerneltest.records.runs import Overlay, OverlayRow, Past, RunRecords
 from kerneltest.records.schema import Record
-from kerneltest.records.sharpness import informativeness, measure_sharpness, sharpness_remarks
+from kerneltest.records.sharpness import Informativeness, measure_sharpness, sharpness_remarks
 from kerneltest.report.counts import (
     budget_remarks,
     clock_warning,
@@ -249,7 +249,7 @@ class Page:
                 for line in (*budget_remarks(run), *reuse_remarks(run), *slow_remarks(run))
             ),
             *undefined_remarks(records),
-            *informativeness(records).remarks(),
+            *Informativeness(records).remarks(),
             *sharpness_remarks(records),
             *missing_call_remarks(records),
             *lowering_remarks(records),

@@ -11,7 +11,7 @@ from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.run_plan import Plan
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import MutationScore, Record
-from kerneltest.records.sharpness import informativeness, sharpness_remarks
+from kerneltest.records.sharpness import Informativeness, sharpness_remarks
 from kerneltest.report.counts import (
     Counts,
     budget_remarks,
@@ -184,7 +184,7 @@ def _record_notes(records: Sequence[Record]) -> Iterator[str]:
         missing_call_remarks(records),
         lowering_remarks(records),
         undefined_remarks(records),
-        informativeness(records).remarks(),
+        Informativeness(records).remarks(),
         sharpness_remarks(records),
     )
 

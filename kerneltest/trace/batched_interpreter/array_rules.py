@@ -129,16 +129,6 @@ def _dynamic_update_slice(equation: Equation) -> ArrayFunction:
     return function
 
 
-def _rev(equation: Equation) -> ArrayFunction:
-    axes = _with_rows(equation.params["dimensions"])
-    return lambda x: np.flip(x, axes)
-
-
-def _repeat(equation: Equation) -> ArrayFunction:
-    params = equation.params
-    return lambda x: np.repeat(x, params["repeats"], params["axis"] + 1)
-
-
 def _tile(equation: Equation) -> ArrayFunction:
     params = equation.params
     times = params.get("reps") or params.get("repeats")
@@ -352,8 +342,8 @@ ARRAY_RULES: Mapping[str, Callable[[Equation], ArrayFunction]] = {
     "pad": _pad,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
-    "rev": _rev,
-    "repeat": _repeat,
+    "rev": lambda equation: lambda x: np.flip(x, _with_rows(equation.params["dimensions"])),
+    "repeat": lambda equation: lambda x: np.repeat(x, equation.params["repeats"], equation.params["axis"] + 1),
     "tile": _tile,
     "gather": _gather,
     "scatter": _scatter,

@@ -10,7 +10,7 @@ from kerneltest.numerics.device_operations import convert, in_float32, integer_p
 from kerneltest.trace.batched_interpreter.array_rules import ARRAY_RULES, TYPED_RULES
 from kerneltest.trace.batched_interpreter.memory_rules import MEMORY_RULES
 from kerneltest.trace.batched_interpreter.pallas_call import pallas_call
-from kerneltest.trace.jax_compat.jaxprs import Equation, JaxArray, Jaxpr
+from kerneltest.trace.jax_compat.jaxprs import Equation, JaxArray, Jaxpr, inner_jaxprs
 from kerneltest.trace.jax_compat.patches import interpretation
 from kerneltest.trace.machine import (
     ArrayFunction,
@@ -23,7 +23,7 @@ from kerneltest.trace.machine import (
     call_python,
     control_rule,
 )
-from kerneltest.trace.primitives import PRIMITIVES, Kind, inner_jaxprs, kind_of
+from kerneltest.trace.primitives import PRIMITIVES, Kind, kind_of
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import primitive_name

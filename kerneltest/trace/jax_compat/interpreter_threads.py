@@ -127,7 +127,7 @@ def _call_back_with_numpy(*args: Any, callback: Callable[..., Any], **_: Any) ->
     # two thirds of the cost of a callback, and each run makes dozens of them.
     # Arrays without axes become scalars, which they are where nothing is compiled.
     with config.default_device(jax.local_devices(backend="cpu")[0]):
-        return tuple(map(np.asarray, call_back(callback, [np.array(each)[()] for each in args])))
+        return tuple(map(np.asarray, call_back(callback, [np.array(value)[()] for value in args])))
 
 
 class _DeadlockError(KernelFaultError):

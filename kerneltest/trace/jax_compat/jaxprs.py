@@ -69,7 +69,7 @@ def dialect_of(parameter: object) -> str:
 @functools.cache
 def _own_primitives(module: ModuleType) -> frozenset[Primitive]:
     shared = vars(shared_primitives).values()
-    return frozenset(each for each in vars(module).values() if isinstance(each, Primitive) and each not in shared)
+    return frozenset(value for value in vars(module).values() if isinstance(value, Primitive) and value not in shared)
 
 
 def dialect_of_operation(equation: Equation) -> str:
@@ -84,7 +84,7 @@ def dialect_of_operation(equation: Equation) -> str:
 
 # Meshes in jaxprs: the types that name one, and the equations by which its devices communicate.
 
-_COLLECTIVES = frozenset(each for each in vars(parallel).values() if isinstance(each, Primitive))
+_COLLECTIVES = frozenset(value for value in vars(parallel).values() if isinstance(value, Primitive))
 _EXCHANGES = (core.NamedAxisEffect, pallas_core.CommsEffect)
 
 
@@ -98,12 +98,17 @@ def communicates(equation: Equation) -> bool:
     )
 
 
-def inner_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
-    """Yields the jaxprs in an equation's parameters, as open ones."""
+def parameter_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
+    """Yields the jaxprs among the parameters of an equation, open or closed."""
     for value in equation.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(item, (ClosedJaxpr, OpenJaxpr)):
-                yield item.jaxpr if isinstance(item, ClosedJaxpr) else item
+                yield item
+
+
+def inner_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
+    """Yields the jaxprs among the parameters of an equation, as open ones."""
+    return map(open_jaxpr, parameter_jaxprs(equation))
 
 
 def without_effects(equations: list[Equation]) -> set[Any]:

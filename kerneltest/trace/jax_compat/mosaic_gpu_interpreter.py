@@ -49,22 +49,13 @@ _OUTSIDE = in_order(
 _MISUSED_BARRIER = in_order(r".*?[Bb]arrier", r"[^\n]*? phase")
 _SPACES: list[str] = [str(space.name).lower() for space in MemorySpace]
 # JAX's representations of memory, threads and indices, and the forms in which messages show them.
-_PLAIN_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    (
-        re.compile(r"\b\w*?Key\(memory_space_id=(\d++),[^()]{0,200}?buffer_id=(\d++)\)"),
-        lambda m: f"{_SPACES[int(m[1])]} {m[2]}",
-    ),
-    (
-        re.compile(r"Warpgroup\([^()]{0,200}?block_id=(\d++), warpgroup_id=(\d++)\)"),
-        lambda m: f"warpgroup {m[2]} of block {m[1]}",
-    ),
-    (re.compile(r"^(\d+), (\d+)$"), lambda m: f"warpgroup {m[2]}"),
-    (re.compile(r"slice\((\d+), (\d+)(?:, (?:1|None))?\)"), lambda m: f"{m[1]}:{m[2]}"),
-    (
-        re.compile(r"\[Access\(range=\(([^\[\]]*)\), permutation=\w+\)\]|\[\(([^\[\]]*)\)\]"),
-        lambda m: f"[{m[1] or m[2]}]",
-    ),
-)
+_PLAIN_FORMS: Mapping[str, Callable[[re.Match[str]], str]] = {
+    r"\b\w*?Key\(memory_space_id=(\d++),[^()]{0,200}?buffer_id=(\d++)\)": lambda m: f"{_SPACES[int(m[1])]} {m[2]}",
+    r"Warpgroup\([^()]{0,200}?block_id=(\d++), warpgroup_id=(\d++)\)": lambda m: f"warpgroup {m[2]} of block {m[1]}",
+    r"^(\d+), (\d+)$": lambda m: f"warpgroup {m[2]}",
+    r"slice\((\d+), (\d+)(?:, (?:1|None))?\)": lambda m: f"{m[1]}:{m[2]}",
+    r"\[Access\(range=\(([^\[\]]*)\), permutation=\w+\)\]|\[\(([^\[\]]*)\)\]": lambda m: f"[{m[1] or m[2]}]",
+}
 
 
 def run(call: Callable[..., Any], operands: Sequence[Any], evaluate: EvaluateThread | None = None) -> list[Array]:
@@ -93,7 +84,7 @@ def _failure(text: str, deadlock: Hung | None) -> Failure:
     if "RACE DETECTED" in text:
         return Failure(Verdict.RACE, _race(text))
     # The first exception is the cause. Those of other threads quote it, as XLA's do.
-    raised = [each for each in _EXCEPTION.findall(text) if not each[0].endswith("RuntimeError")]
+    raised = [found for found in _EXCEPTION.findall(text) if not found[0].endswith("RuntimeError")]
     name, said = raised[0] if raised else ("RuntimeError", text)
     if name == "IndexError" or "out-of-bounds" in said.lower():
         return Failure(Verdict.OUT_OF_BOUNDS, _outside(said))
@@ -151,8 +142,8 @@ def _at(line: str) -> str:
 
 
 def _plain(text: str) -> str:
-    for pattern, form in _PLAIN_FORMS:
-        text = pattern.sub(form, text)
+    for pattern, form in _PLAIN_FORMS.items():
+        text = re.sub(pattern, form, text)
     return text
 
 

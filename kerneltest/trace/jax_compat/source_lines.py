@@ -80,7 +80,7 @@ def propagate_call_lines(equation: Equation, caller: Equation | None = None) -> 
     inner = equation.params.get("jaxpr")
     if not isinstance(inner, ClosedJaxpr) or (caller is None and not is_of_jax(inner)):
         return equation
-    body = inner.jaxpr.replace(eqns=[propagate_call_lines(each, equation) for each in inner.jaxpr.eqns])
+    body = inner.jaxpr.replace(eqns=[propagate_call_lines(inside, equation) for inside in inner.jaxpr.eqns])
     return equation.replace(params={**equation.params, "jaxpr": inner.replace(jaxpr=body)})
 
 

@@ -128,7 +128,7 @@ def overhanging_alias(equation: Equation) -> str:
     for output in dict(equation.params["input_output_aliases"]).values():
         number = mapping.num_inputs + output
         block = mapping.block_mappings[number]
-        sizes = [getattr(each, "block_size", 1) for each in block.block_shape]
+        sizes = [getattr(length, "block_size", 1) for length in block.block_shape]
         if any(length % size for length, size in zip(block.array_aval.shape, sizes, strict=True)):
             return names[int(number)]
     return ""
@@ -250,7 +250,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
     def lines(self, semaphore: str, primitives: Sequence[str]) -> list[str]:
         """The lines at which some primitives are called on a semaphore."""
         array = semaphore.partition("[")[0]
-        sites = (each for each in self.layout.sites.values() if each.semaphore == array)
+        sites = (site for site in self.layout.sites.values() if site.semaphore == array)
         return list(dict.fromkeys(site.line for site in sites if site.primitive in primitives))
 
     def line(self, source: SourceInfo) -> str:

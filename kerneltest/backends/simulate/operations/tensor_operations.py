@@ -263,17 +263,14 @@ def _add_floats(old: Array, new: Array) -> Array:
     return np.where(np.abs(total) < tiny, 0, total).astype(dtype).view(old.dtype)
 
 
-# By Triton's number of the operation: and or xor add fadd max min umax umin xchg.
+# By Triton's number of the operation.
 _RMW: Mapping[int, Compute] = {
-    1: UPDATES["and"],
-    2: UPDATES["or"],
-    3: UPDATES["xor"],
-    4: UPDATES["add"],
+    **{
+        number: UPDATES[name]
+        for number, name in ((1, "and"), (2, "or"), (3, "xor"), (4, "add"), (6, "max"), (7, "min"))
+    },
+    **{number: as_unsigned(UPDATES[name]) for number, name in ((8, "max"), (9, "min"))},
     5: _add_floats,
-    6: UPDATES["max"],
-    7: UPDATES["min"],
-    8: as_unsigned(UPDATES["max"]),
-    9: as_unsigned(UPDATES["min"]),
     10: lambda old, new: new,
 }
 

@@ -1,0 +1,194 @@
+"""The expectations of the cases of a pairing with their arguments, computed once for all backends."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kerneltest.core.dtypes import Array, widen
+from kerneltest.core.failures import Failure, convert_exceptions
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.bounded_store import BoundedStore
+from kerneltest.execute.process_state import ProcessState
+from kerneltest.judge.special_values import find_magnitudes, find_special_inputs
+from kerneltest.oracle.evaluation import check_all_masked, evaluate_oracle, expect
+from kerneltest.oracle.expectation import Expectation, oracle_noise
+from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase
+from kerneltest.plan.slots import CountedAxis, counted_axes, data_paths, is_exact, last_blocks
+from kerneltest.records.evidence import Magnitudes, SpecialInput
+from kerneltest.records.journal import Phase
+from kerneltest.trace.tracing import Traced
+
+# Families whose cases are evaluated and run twice: in each group, those most sensitive to the order of operations. The
+# choice depends only on the case, so it is the same in every process.
+REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers", "random_mask", DRAWN_FAMILY.name})
+
+_BYTES_PER_ELEMENT = 16  # its value in the kernel's dtype and in float64, or its value and its bound
+_GRADIENT_BYTES = 64  # for each number: its value, and two spreads with what they are made of
+_MAX_GRADIENTS = 2**27  # bytes
+_MAX_EXPECTATIONS = 3 * 2**27
+_MAX_EVALUATIONS = 2**28
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The arguments of a case with the oracle's values for them, before its expectation is needed.
+
+    Attributes:
+      arguments: array arguments by path.
+      outputs: the oracle's outputs, and where each is defined.
+    """
+
+    arguments: Mapping[str, Array]
+    outputs: tuple[tuple[Array, ...], tuple[Array, ...]]
+
+
+@dataclass(frozen=True)
+class CachedExpectation:
+    """The arguments of a case with the expectation for them.
+
+    Attributes:
+      arguments: array arguments by path.
+      expectation: the oracle's values and bounds, or its failure.
+      bitwise: whether outputs must equal it bit for bit.
+      blocks: by path, the block length along the last axis of arguments that have one.
+      counted: by path, the axes that integers count or divide.
+      data: the paths of the arguments that are data.
+    """
+
+    arguments: Mapping[str, Array]
+    expectation: Expectation | Failure
+    bitwise: bool
+    blocks: Mapping[str, int]
+    counted: Mapping[str, CountedAxis]
+    data: frozenset[str]
+
+    @functools.cached_property
+    def noise(self) -> float:
+        """The absolute error that float64 rounding in the oracle may leave in a zero."""
+        return oracle_noise(self.arguments)
+
+    @functools.cached_property
+    def special_inputs(self) -> tuple[SpecialInput, ...]:
+        """The special values among the arguments."""
+        return find_special_inputs(self.arguments, self.blocks, self.counted)
+
+    @functools.cached_property
+    def magnitudes(self) -> tuple[Magnitudes, ...]:
+        """The binades of the numbers in arguments of data."""
+        return find_magnitudes({path: value for path, value in self.arguments.items() if path in self.data})
+
+
+# Approximate sizes in bytes.
+
+
+def _expectation_size(expected: CachedExpectation) -> int:
+    values = () if isinstance(expected.expectation, Failure) else expected.expectation.values
+    return _BYTES_PER_ELEMENT * sum(array.size for array in (*expected.arguments.values(), *values))
+
+
+def _evaluation_size(known: Evaluation) -> int:
+    return _BYTES_PER_ELEMENT * sum(array.size for array in (*known.arguments.values(), *known.outputs[0]))
+
+
+def _gradient_size(expected: Expectation) -> int:
+    return _GRADIENT_BYTES * sum(value.size for value in expected.values)
+
+
+class Expectations:
+    """The expectations of the cases of a pairing in one dtype.
+
+    Attributes:
+      cases: the expectation of each case, with its arguments, by its id.
+      evaluations: the oracle's values for cases whose expectation has not been needed yet.
+      gradients: the oracle's gradients, by case and label of the check.
+      filled: the arguments of cases that are to run in a batch.
+    """
+
+    def __init__(
+        self,
+        process: ProcessState,
+        cases: BoundedStore[str, CachedExpectation] | None = None,
+        gradients: BoundedStore[tuple[str, str], Expectation] | None = None,
+    ) -> None:
+        """Initialises the instance for a process, with stores of its own unless others are given."""
+        self._process = process
+        self.cases = BoundedStore(_MAX_EXPECTATIONS, _expectation_size) if cases is None else cases
+        self.gradients = BoundedStore(_MAX_GRADIENTS, _gradient_size) if gradients is None else gradients
+        self.evaluations = BoundedStore[str, Evaluation](_MAX_EVALUATIONS, _evaluation_size)
+        self.filled: dict[str, Mapping[str, Array]] = {}
+
+    def of(self, pairing: Pairing, case: AnyCase, traced: Traced) -> tuple[Expectation, bool]:
+        """Returns the expectation of a case, and whether it holds bit for bit.
+
+        Raises:
+          Failure: the oracle failed.
+        """
+        arguments = self.arguments(pairing, case)
+        bitwise = case.family.structural and traced.exact and is_exact(pairing, case.signature, arguments)
+        known = self.cases.get(case.id)
+        if known is None or known.bitwise != bitwise:  # the kernel may be exact on one platform only
+            self.filled.pop(case.id, None)
+            self._process.enter_phase(Phase.EXPECTING)
+            self._process.journal.counts["oracle evaluations"] += 1
+            evaluated = self.evaluations.pop(case.id, None)
+            expectation: Expectation | Failure
+            try:
+                expectation = expect(
+                    pairing,
+                    case.signature,
+                    arguments,
+                    traced.outputs,
+                    bitwise=bitwise,
+                    repeat=case.family.name in REPEATED,
+                    known=None if evaluated is None else evaluated.outputs,
+                )
+                if case.family.name == "all_masked_array":
+                    check_all_masked(pairing, case.target, expectation)
+            except Failure as failure:
+                expectation = failure
+            axes = last_blocks(pairing), counted_axes(pairing, case.signature), data_paths(pairing)
+            self.cases[case.id] = CachedExpectation(arguments, expectation, bitwise, *axes)
+        expected = self.cases[case.id]
+        if isinstance(expected.expectation, Failure):
+            raise expected.expectation.with_traceback(None)
+        return expected.expectation, expected.bitwise
+
+    def evaluate(self, pairing: Pairing, case: AnyCase, traced: Traced, arguments: Mapping[str, Array]) -> Evaluation:
+        """Evaluates the oracle on a case's arguments, once for its fingerprint and its expectation.
+
+        Raises:
+          Exception: anything that the oracle raises.
+        """
+        expected = self.cases.get(case.id)
+        if expected is not None and isinstance(known := expected.expectation, Expectation):
+            return Evaluation(expected.arguments, (known.values, known.defined))
+        if case.id not in self.evaluations:
+            self._process.enter_phase(Phase.EXPECTING)
+            wide = {path: widen(value) for path, value in arguments.items()}
+            answer = evaluate_oracle(pairing, case.signature, wide, traced.outputs)
+            self.evaluations[case.id] = Evaluation(arguments, answer)
+        return self.evaluations[case.id]
+
+    def noise(self, case: AnyCase, arguments: Mapping[str, Array]) -> float:
+        """Returns the absolute error that float64 rounding in the oracle may leave in a zero."""
+        expected = self.cases.get(case.id)
+        if expected is not None and expected.arguments is arguments:
+            return expected.noise
+        return oracle_noise(arguments)
+
+    def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
+        """Returns a case's array arguments by path.
+
+        Raises:
+          Failure: the case's family raised, which says nothing about the kernel.
+        """
+        if (expected := self.cases.get(case.id)) is not None:
+            return expected.arguments
+        if (evaluated := self.evaluations.get(case.id)) is not None:
+            return evaluated.arguments
+        if (filled := self.filled.get(case.id)) is not None:
+            return filled
+        self._process.enter_phase(Phase.FILLING)
+        with convert_exceptions(f"family {case.family.name}", Verdict.ORACLE_ERROR, with_source=True):
+            return case.fill(pairing)
