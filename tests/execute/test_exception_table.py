@@ -90,10 +90,11 @@ def run(*args, **keywords):
 @pytest.fixture(autouse=True)
 def _forget() -> None:
     """Kernels of other tests are equal to these, and what is cached of them would not be computed again."""
-    from kerneltest.backends import codegen, tpu
+    from kerneltest.backends.codegen.tiers import _lower_once
+    from kerneltest.backends.tpu.tiers import lower_call
 
-    codegen.tiers._lower_once.cache_clear()
-    tpu.tiers.lower_call.cache_clear()
+    _lower_once.cache_clear()
+    lower_call.cache_clear()
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
