@@ -36,16 +36,7 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class Broken(Edited):
-    """One bug.
-
-    Attributes:
-      name: the bug, in words.
-      pairing: `suite.name` of the pairing that must find it.
-      function: the kernel's name in its module.
-      edits: pairs of source text, each of which occurs once, and what replaces it.
-      verdict: what it must be called at least once.
-      where: words that at least one finding's message must hold.
-    """
+    """One bug: what it must be called at least once, and words that at least one finding's message must hold."""
 
     name: str
     pairing: str

@@ -12,6 +12,5 @@ needs_browser = pytest.mark.skipif(CHROMIUM is None or importlib.util.find_spec(
 
 
 def open_page(page: Any, address: str) -> None:
-    """Opens an address, and waits for its scripts."""
     page.goto(address)
     page.wait_for_selector("html[data-ready]")

@@ -26,12 +26,6 @@ OUTPUT = [["input", 0, 0x7F97F3248000, 4000], ["output", 0, 0x7F97F3249600, 4000
 
 
 class Fake:
-    """What the fake is told, and what it did.
-
-    Args:
-      folder: for its files.
-    """
-
     def __init__(self, folder: Path) -> None:
         self._told, self._log = folder / "told.json", folder / "log.txt"
         self._log.write_text("")
@@ -48,7 +42,6 @@ class Fake:
 
 
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """Puts the fake in place."""
     tool = folder / "compute-sanitizer"
     tool.write_text(_TOOL)
     tool.chmod(0o755)

@@ -27,8 +27,6 @@ _READ_EARLY = ("CUDA_", "JAX_", "LANG", "LC_", "PYTHON", "TPU_", "XLA_")  # by w
 
 
 class Started:
-    """A process that runs."""
-
     def __init__(
         self,
         folder: Path,
@@ -58,11 +56,7 @@ class Started:
         os.kill(self.pid, number)
 
     def streams(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it wrote to standard output and error, once it has ended.
-
-        Raises:
-          TimeoutError: it has not.
-        """
+        """What it wrote to standard output and error, once it has ended; a TimeoutError if it does not."""
         self._process.join(timeout)
         if self.returncode is None:
             raise TimeoutError
@@ -70,7 +64,6 @@ class Started:
         return output, error
 
     def said(self, timeout: float | None = None) -> str:
-        """Both of these."""
         return "".join(self.streams(timeout))
 
 
@@ -83,10 +76,7 @@ def start(
 ) -> Started:
     """As `run`, without waiting for its end.
 
-    Args:
-      folder, words, environment: as for `run`.
-      forks: whether the processes that it starts are forked as well, and not children of its own.
-      terminal: descriptor of a terminal to use in place of files.
+    What it starts is forked as well if `forks`; `terminal` is a descriptor to use in place of files.
     """
     known = _known(environment)
     assert _early(known) == _served(), "what is imported has read other variables"
@@ -96,10 +86,7 @@ def start(
 def run(folder: Path, *words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """What `python -m` with these words does and says, run in a folder.
 
-    Args:
-      folder: where it is run.
-      words: the module, and what it is given.
-      environment: all variables, by default this process's; kerneltest is this checkout's unless it says otherwise.
+    `environment` has all variables, by default this process's; kerneltest is this checkout's unless it says otherwise.
     """
     if _early(_known(environment)) != _served():
         return fresh(folder, *words, environment=environment)

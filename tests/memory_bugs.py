@@ -22,15 +22,7 @@ Kernel = Callable[[jax.Array], jax.Array]
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """One bug.
-
-    Attributes:
-      name: a description of the bug.
-      wrong, right: the kernel with the bug and without it.
-      oracle: the oracle of both.
-      verdict, words: the verdict of the simulator, and a part of its message.
-      dtype: the dtype of x.
-    """
+    """One bug: kernels with and without it, and the simulator's verdict of the wrong one with a part of its message."""
 
     name: str
     wrong: Kernel

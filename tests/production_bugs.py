@@ -16,38 +16,38 @@ import kerneltest as kt
 BLOCK = 1024
 
 
-def one_axis(body: Callable[..., None], *arrays: jax.Array, n: int, dtype: Any) -> Any:
+def one_axis(body: Callable[..., None], *arrays: jax.Array, n: int, dtype: Any, block: int = BLOCK) -> Any:
     """A call over blocks of an axis of n elements."""
     out = jax.ShapeDtypeStruct((n,), dtype)
-    return pl.pallas_call(body, out_shape=out, grid=(pl.cdiv(n, BLOCK),))(*arrays)
+    return pl.pallas_call(body, out_shape=out, grid=(pl.cdiv(n, block),))(*arrays)
 
 
-def lanes() -> Any:
-    return pl.program_id(0) * BLOCK + jnp.arange(BLOCK)
+def lanes(block: int = BLOCK) -> Any:
+    return pl.program_id(0) * block + jnp.arange(block)
 
 
-def ramp(x: jax.Array, *, kept: Any) -> Any:
+def ramp(x: jax.Array, *, kept: Any, block: int = BLOCK) -> Any:
     """x plus the position, which is kept in some dtype."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
-        at = lanes()
+        at = lanes(block)
         inside = at < x.shape[0]
         value = plgpu.load(x_ref.at[at], mask=inside, other=0)
-        plgpu.store(o_ref.at[at], value + at.astype(kept).astype(jnp.int32), mask=inside)
+        plgpu.store(o_ref.at[at], value + at.astype(kept).astype(x.dtype), mask=inside)
 
-    return one_axis(body, x, n=x.shape[0], dtype=x.dtype)
+    return one_axis(body, x, n=x.shape[0], dtype=x.dtype, block=block)
 
 
-def narrow(x: jax.Array, *, kept: Any) -> Any:
-    """x in reverse within each block, where the block is found by an index of some dtype."""
+def narrow(x: jax.Array, *, kept: Any, block: int = BLOCK) -> Any:
+    """x, whose elements are found by an index of some dtype."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
-        at = lanes()
+        at = lanes(block)
         inside = at < x.shape[0]
         value = plgpu.load(x_ref.at[at.astype(kept).astype(jnp.int32)], mask=inside, other=0)
         plgpu.store(o_ref.at[at], value, mask=inside)
 
-    return one_axis(body, x, n=x.shape[0], dtype=x.dtype)
+    return one_axis(body, x, n=x.shape[0], dtype=x.dtype, block=block)
 
 
 def flat_rows(x: jax.Array, *, whole: bool) -> Any:
@@ -131,14 +131,7 @@ def raised(x: jax.Array, *, steps: bool) -> Any:
 
 @dataclass(frozen=True)
 class Twins:
-    """A kernel that is wrong at production sizes, and how it is mended.
-
-    Attributes:
-      broken, right: pairings.
-      backend: that finds it.
-      verdicts: that it may have there.
-      words: that its message has.
-    """
+    """A kernel that is wrong at production sizes, and a right one; what the backend that finds it may say."""
 
     broken: kt.Pairing
     right: kt.Pairing

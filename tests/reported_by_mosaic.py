@@ -13,6 +13,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from tests.reported_on_tpus import F32, HELION, JAX, SMEM, TILE, WHOLE, Reported, double, like, shaped
+from tests.sample import whole
 
 INFERENCE = "https://github.com/vllm-project/tpu-inference/"
 HBM = pl.BlockSpec(memory_space=pl.ANY)
@@ -20,11 +21,9 @@ HBM = pl.BlockSpec(memory_space=pl.ANY)
 
 def _int8_product(x: jax.Array, y: jax.Array) -> Any:
     """jax-ml/jax#37367: a product of int8, which a v4's matrix unit lacks. Multiply as bfloat16, which is exact."""
-
-    def body(x: Any, y: Any, o: Any) -> None:
-        o[...] = jnp.dot(x[...], y[...], preferred_element_type=jnp.int32)
-
-    return pl.pallas_call(body, out_shape=shaped(128, 128, dtype=jnp.int32))(x, y)
+    return whole(
+        lambda x, y: jnp.dot(x[...], y[...], preferred_element_type=jnp.int32), shaped(128, 128, dtype=jnp.int32), x, y
+    )
 
 
 def _int8_product_as_bfloat16(x: jax.Array, y: jax.Array) -> Any:
@@ -37,11 +36,7 @@ def _int8_product_as_bfloat16(x: jax.Array, y: jax.Array) -> Any:
 
 def _float4_product(x: jax.Array, y: jax.Array) -> Any:
     """vllm-project/tpu-inference#1425: weights of 4 bits, which TPUs before 7x lack. Widen outside the kernel."""
-
-    def body(x: Any, y: Any, o: Any) -> None:
-        o[...] = jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
-
-    return pl.pallas_call(body, out_shape=shaped(128, 128))(x, y)
+    return whole(lambda x, y: jnp.dot(x[...], y[...], preferred_element_type=jnp.float32), shaped(128, 128), x, y)
 
 
 def _float4_product_widened(x: jax.Array, y: jax.Array) -> Any:
@@ -60,11 +55,7 @@ def _float16_widened(x: jax.Array) -> Any:
 
 def _flatten_inside(x: jax.Array) -> Any:
     """jax-ml/jax#24404: a reshape that crosses the tiles of 8 by 128. Reshape outside, where XLA does it."""
-
-    def body(x: Any, o: Any) -> None:
-        o[...] = (x[...] * 2).reshape(800)
-
-    return pl.pallas_call(body, out_shape=shaped(800))(x)
+    return whole(lambda x: (x[...] * 2).reshape(800), shaped(800), x)
 
 
 def _flatten_outside(x: jax.Array) -> Any:
@@ -73,11 +64,7 @@ def _flatten_outside(x: jax.Array) -> Any:
 
 def _pick_by_take_along_axis(x: jax.Array, columns: jax.Array) -> Any:
     """jax-ml/jax#37006: one column of each row, of more than fit one register. Compare columns and add up."""
-
-    def body(x: Any, columns: Any, o: Any) -> None:
-        o[...] = jnp.take_along_axis(x[...], columns[...] & 511, axis=1)
-
-    return pl.pallas_call(body, out_shape=shaped(128, 1))(x, columns)
+    return whole(lambda x, columns: jnp.take_along_axis(x[...], columns[...] & 511, axis=1), shaped(128, 1), x, columns)
 
 
 def _pick_by_comparing(x: jax.Array, columns: jax.Array) -> Any:
@@ -90,11 +77,7 @@ def _pick_by_comparing(x: jax.Array, columns: jax.Array) -> Any:
 
 def _strided_load(x: jax.Array) -> Any:
     """jax-ml/jax#29520: a strided load off rows longer than 128. Cut the rows to blocks of 128 first."""
-
-    def body(x: Any, o: Any) -> None:
-        o[...] = x[pl.ds(0, 8, stride=2), :]
-
-    return pl.pallas_call(body, out_shape=shaped(8, 256))(x)
+    return whole(lambda x: x[pl.ds(0, 8, stride=2), :], shaped(8, 256), x)
 
 
 def _strided_load_by_blocks(x: jax.Array) -> Any:
@@ -185,18 +168,11 @@ def _paged(table: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def _widen_a_mask(x: jax.Array) -> Any:
     """jax-ml/jax#37370: a vector of booleans made a column. Make numbers of it first."""
-
-    def body(x: Any, o: Any) -> None:
-        o[...] = (x[0, :] > 0)[:, None].astype(jnp.float32)
-
-    return pl.pallas_call(body, out_shape=shaped(128, 1))(x)
+    return whole(lambda x: (x[0, :] > 0)[:, None].astype(jnp.float32), shaped(128, 1), x)
 
 
 def _widen_numbers(x: jax.Array) -> Any:
-    def body(x: Any, o: Any) -> None:
-        o[...] = (x[0, :] > 0).astype(jnp.float32)[:, None]
-
-    return pl.pallas_call(body, out_shape=shaped(128, 1))(x)
+    return whole(lambda x: (x[0, :] > 0).astype(jnp.float32)[:, None], shaped(128, 1), x)
 
 
 # fmt: off

@@ -17,6 +17,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import tpu_sc as plsc
 
+from tests.sample import whole
+
 GENERATIONS = ("v4", "v5e", "v5p", "v6e", "7x")
 F32 = "float32"
 TILE = ((8, 128), F32)
@@ -28,19 +30,10 @@ Kernel = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """One failure.
+    """One failure: where it was reported, the kernel in small, and what to write instead.
 
-    Attributes:
-      name: the failure, in words.
-      thread: where it was reported.
-      broken, fixed: the kernel as reported, in small, and what to write instead.
-      oracle: what both are meant to compute, in NumPy.
-      inputs: (shape, dtype) of each argument; integers may be any.
-      words: what identifies the message by JAX, Mosaic or XLA.
-      stage: where the broken kernel fails: while JAX lowers it, or while XLA compiles it.
-      generations: those on which it fails; on the others it compiles.
-      verdict: what a conformance test says of it.
-      versions: how JAX 0.10.2 and 0.11.2 differ from 0.12.0, if they do.
+    `words` identify the message by JAX, Mosaic or XLA. On other than the `generations` it compiles. `inputs` are the
+    (shape, dtype) of each argument; integers may be any. `versions` says how JAX 0.10.2 and 0.11.2 differ from 0.12.0.
     """
 
     name: str
@@ -57,12 +50,10 @@ class Reported:
 
 
 def shaped(*shape: int, dtype: Any = F32) -> jax.ShapeDtypeStruct:
-    """The shape of a result."""
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def like(x: jax.Array) -> jax.ShapeDtypeStruct:
-    """A result like an argument."""
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
@@ -107,11 +98,7 @@ def _masked_rows(n: jax.Array, x: jax.Array) -> Any:
 
 def _running_sum(x: jax.Array) -> Any:
     """jax-ml/jax#32991: jnp.cumsum has no lowering. Add in a loop, or multiply by a triangle of ones."""
-
-    def body(x: Any, o: Any) -> None:
-        o[...] = jnp.cumsum(x[...], axis=0)
-
-    return pl.pallas_call(body, out_shape=like(x))(x)
+    return whole(lambda x: jnp.cumsum(x[...], axis=0), x, x)
 
 
 def _running_sum_by_rows(x: jax.Array) -> Any:
@@ -126,11 +113,7 @@ def _running_sum_by_rows(x: jax.Array) -> Any:
 
 def _top_values(x: jax.Array) -> Any:
     """pytorch/helion#3104: lax.top_k, as torch.topk asks for it, is refused. Take the greatest again and again."""
-
-    def body(x: Any, o: Any) -> None:
-        o[...] = lax.top_k(x[...], 2)[0]
-
-    return pl.pallas_call(body, out_shape=shaped(8, 2))(x)
+    return whole(lambda x: lax.top_k(x[...], 2)[0], shaped(8, 2), x)
 
 
 def _top_values_by_argmax(x: jax.Array) -> Any:
@@ -154,10 +137,11 @@ def _rows_of_a_value(x: jax.Array) -> Any:
 
 
 def _rows_of_a_reference(x: jax.Array) -> Any:
-    def body(x: Any, o: Any) -> None:
-        o[...] = lax.fori_loop(0, 8, lambda t, h: h * 0.5 + x[pl.ds(t, 1), :], jnp.zeros((1, 128), x.dtype))
-
-    return pl.pallas_call(body, out_shape=shaped(1, 128))(x)
+    return whole(
+        lambda x: lax.fori_loop(0, 8, lambda t, h: h * 0.5 + x[pl.ds(t, 1), :], jnp.zeros((1, 128), x.dtype)),
+        shaped(1, 128),
+        x,
+    )
 
 
 def _decaying(x: np.ndarray) -> np.ndarray:
@@ -193,11 +177,7 @@ def _loop_over_rows(x: jax.Array) -> Any:
 
 def _gather_rows(x: jax.Array, rows: jax.Array) -> Any:
     """jax-ml/jax#39366: rows looked up by a vector of indices. Read the indices off SMEM, row by row."""
-
-    def body(x: Any, rows: Any, o: Any) -> None:
-        o[...] = x[...][rows[...] & 63]
-
-    return pl.pallas_call(body, out_shape=shaped(8, 128))(x, rows)
+    return whole(lambda x, rows: x[...][rows[...] & 63], shaped(8, 128), x, rows)
 
 
 def _rows_one_by_one(x: jax.Array, rows: jax.Array) -> Any:
@@ -210,11 +190,7 @@ def _rows_one_by_one(x: jax.Array, rows: jax.Array) -> Any:
 
 def _index_by_arrays(x: jax.Array) -> Any:
     """jax-ml/jax#25230: a reference indexed by arrays, as on a GPU. Index by slices."""
-
-    def body(x: Any, o: Any) -> None:
-        o[...] = x[jnp.arange(8)[:, None], jnp.arange(128)[None, :]] * 2
-
-    return pl.pallas_call(body, out_shape=like(x))(x)
+    return whole(lambda x: x[jnp.arange(8)[:, None], jnp.arange(128)[None, :]] * 2, x, x)
 
 
 def _index_by_slices(x: jax.Array) -> Any:
@@ -223,44 +199,26 @@ def _index_by_slices(x: jax.Array) -> Any:
 
 def _even_and_odd_lanes(x: jax.Array) -> Any:
     """jax-ml/jax#38987: every second column of a loaded array. Split outside the kernel."""
-
-    def body(x: Any, o: Any) -> None:
-        o[...] = x[...][:, 0::2] - x[...][:, 1::2]
-
-    return pl.pallas_call(body, out_shape=shaped(8, 128))(x)
+    return whole(lambda x: x[...][:, 0::2] - x[...][:, 1::2], shaped(8, 128), x)
 
 
 def _even_and_odd_halves(x: jax.Array) -> Any:
-    def body(even: Any, odd: Any, o: Any) -> None:
-        o[...] = even[...] - odd[...]
-
-    return pl.pallas_call(body, out_shape=shaped(8, 128))(x[:, 0::2], x[:, 1::2])
+    return whole(lambda even, odd: even[...] - odd[...], shaped(8, 128), x[:, 0::2], x[:, 1::2])
 
 
 def _wide_integers(x: jax.Array) -> Any:
     """jax-ml/jax#23988: a cast to int64 under x64. Stay within 32 bits."""
-
-    def body(x: Any, o: Any) -> None:
-        o[...] = (x[...].astype(jnp.int64) * 3).astype(jnp.int32)
-
     with jax.enable_x64(True):
-        return pl.pallas_call(body, out_shape=like(x))(x)
+        return whole(lambda x: (x[...].astype(jnp.int64) * 3).astype(jnp.int32), x, x)
 
 
 def _narrow_integers(x: jax.Array) -> Any:
-    def body(x: Any, o: Any) -> None:
-        o[...] = x[...] * 3
-
-    return pl.pallas_call(body, out_shape=like(x))(x)
+    return whole(lambda x: x[...] * 3, x, x)
 
 
 def _bfloat16_accumulator(x: jax.Array, y: jax.Array) -> Any:
     """pytorch/helion#1647: a product of bfloat16 in bfloat16. Ask for float32, then cast."""
-
-    def body(x: Any, y: Any, o: Any) -> None:
-        o[...] = x[...] @ y[...]
-
-    return pl.pallas_call(body, out_shape=like(x))(x, y)
+    return whole(lambda x, y: x[...] @ y[...], x, x, y)
 
 
 def _float32_accumulator(x: jax.Array, y: jax.Array) -> Any:
@@ -273,18 +231,11 @@ def _float32_accumulator(x: jax.Array, y: jax.Array) -> Any:
 def _captured_array(x: jax.Array) -> Any:
     """jax-ml/jax#21557: a body that closes over an array. Pass it as an input."""
     ramp = np.arange(128, dtype=np.float32)
-
-    def body(x: Any, o: Any) -> None:
-        o[...] = x[...] * ramp
-
-    return pl.pallas_call(body, out_shape=like(x))(x)
+    return whole(lambda x: x[...] * ramp, x, x)
 
 
 def _passed_array(x: jax.Array) -> Any:
-    def body(x: Any, ramp: Any, o: Any) -> None:
-        o[...] = x[...] * ramp[...]
-
-    return pl.pallas_call(body, out_shape=like(x))(x, jnp.arange(128, dtype=jnp.float32)[None])
+    return whole(lambda x, ramp: x[...] * ramp[...], x, x, jnp.arange(128, dtype=jnp.float32)[None])
 
 
 def _prefetched_vector(scales: jax.Array, x: jax.Array) -> Any:
@@ -299,10 +250,7 @@ def _prefetched_vector(scales: jax.Array, x: jax.Array) -> Any:
 
 
 def _blocked_vector(scales: jax.Array, x: jax.Array) -> Any:
-    def body(scales: Any, x: Any, o: Any) -> None:
-        o[...] = x[...] * scales[...]
-
-    return pl.pallas_call(body, out_shape=like(x))(scales[None, :], x)
+    return whole(lambda scales, x: x[...] * scales[...], x, scales[None, :], x)
 
 
 def _add_place(x: Any, o: Any) -> None:
@@ -345,10 +293,7 @@ def _on_a_sparse_core(x: jax.Array) -> Any:
 
 
 def _on_the_tensor_core(x: jax.Array) -> Any:
-    def body(x: Any, o: Any) -> None:
-        o[...] = x[...]
-
-    return pl.pallas_call(body, out_shape=like(x))(x)
+    return whole(lambda x: x[...], x, x)
 
 
 def _dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:

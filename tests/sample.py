@@ -8,15 +8,19 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 
-def elementwise(function: Callable[..., Any], *shapes_like: jax.Array, dtype: Any = None) -> jax.Array:
-    """One program that applies `function` to whole arrays."""
+def whole(function: Callable[..., Any], out_shape: Any, *arrays: jax.Array) -> jax.Array:
+    """One program that stores what `function` makes of references to whole arrays."""
 
     def body(*refs: Any) -> None:
-        *inputs, output = refs
-        output[...] = function(*(ref[...] for ref in inputs)).astype(output.dtype)
+        refs[-1][...] = function(*refs[:-1])
 
-    like = shapes_like[0]
-    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(like.shape, dtype or like.dtype))(*shapes_like)
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(out_shape.shape, out_shape.dtype))(*arrays)
+
+
+def elementwise(function: Callable[..., Any], *arrays: jax.Array, dtype: Any = None) -> jax.Array:
+    """One program that applies `function` to whole arrays."""
+    out = jax.ShapeDtypeStruct(arrays[0].shape, dtype or arrays[0].dtype)
+    return whole(lambda *refs: function(*(ref[...] for ref in refs)).astype(out.dtype), out, *arrays)
 
 
 def double(x: jax.Array) -> jax.Array:

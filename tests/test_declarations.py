@@ -45,7 +45,6 @@ BROKEN = {
 
 
 def _declared(changed: tuple[str, str] = ("", "")) -> dict[str, kt.Pairing]:
-    """The pairings of the page, by name."""
     module = types.ModuleType("declarations")
     sys.modules[module.__name__] = module  # which dataclasses ask for
     for source in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):

@@ -72,11 +72,7 @@ def _problem(pairing: Pairing, dims: dict[str, int], leaves: list[np.ndarray]) -
     ("name", "dims", "leaves"),
     [
         ("iota.blocked: positions are computed in bfloat16, so wrong from 257 on", {"n": 300}, []),
-        (
-            "softmax.fused: -10000 stands for -inf past the end",
-            {"m": 1, "n": 3},
-            [np.full((1, 3), -2e4, np.float32)],
-        ),
+        ("softmax.fused: -10000 stands for -inf past the end", {"m": 1, "n": 3}, [np.full((1, 3), -2e4, np.float32)]),
     ],
 )
 def test_what_no_checker_finds_is_wrong_all_the_same(name: str, dims: dict[str, int], leaves: list[np.ndarray]) -> None:

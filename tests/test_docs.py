@@ -46,7 +46,6 @@ README, GUIDE, CI, API, ARCHITECTURE = (
 
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
-    """What examples register is forgotten."""
     registries: list[dict[Any, Any]] = [FAMILIES, INVARIANTS, REGISTRY, lowering_errors._HINTS]
     before = [dict(each) for each in registries]
     yield
@@ -339,7 +338,6 @@ def test_what_a_page_says_of_the_api_exists(page: str) -> None:
 
 
 def _anchors(text: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub and the site make them."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -387,7 +385,6 @@ def test_a_link_that_leads_nowhere_fails_the_site() -> None:
 
 
 def _loaded(name: str) -> Any:
-    """A script of the docs."""
     spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
     assert spec is not None
     assert spec.loader is not None

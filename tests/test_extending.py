@@ -124,7 +124,6 @@ def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
-    """The records of a run of the suite."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "conftest.py").write_text(CONFTEST, encoding="utf-8")
     (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")

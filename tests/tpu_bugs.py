@@ -23,14 +23,7 @@ Kernel = Callable[[jax.Array], jax.Array]
 
 @dataclass(frozen=True, slots=True)
 class Twins:
-    """A kernel, broken and right.
-
-    Attributes:
-      make: either of them.
-      verdict, words: what the broken one ends in.
-      oracle: what the right one computes.
-      dtype, rows: of `x`.
-    """
+    """A kernel that `make` makes, broken or right; what the broken one ends in; the dtype and the rows of `x`."""
 
     make: Callable[[bool], Kernel]
     verdict: str

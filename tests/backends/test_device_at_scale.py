@@ -52,8 +52,6 @@ def test_the_elements_that_come_back_are_those_of_their_offsets(shape: tuple[int
 
 @dataclass
 class Small:
-    """A device of 1 GiB, half of it in use."""
-
     device_kind: str = "a small GPU"
 
     def memory_stats(self) -> dict[str, int]:

@@ -30,7 +30,6 @@ def paired(kernel: Any, dtype: str, rows: int, columns: int) -> Pairing:
 
 
 def both(backend: Backend, pairing: Pairing, dtype: str, group: str = "structural") -> list[Any]:
-    """The outputs of a case, or how it fails, compiled and in NumPy."""
     case = next(value_cases(pairing, pairing_id(pairing), dtype, group, 0, "quick"))
     traced = trace(pairing, case.signature, backend.platform)
     arguments = case.fill(pairing)

@@ -31,8 +31,6 @@ class Evaluated:
 
 
 class Compiler:
-    """Counts compilations and evaluations."""
-
     def __init__(self, fails: bool = False) -> None:
         self.compiled, self.evaluated, self.fails = 0, 0, fails
 

@@ -175,7 +175,6 @@ class _Mine(kt.Backend):
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, BackendEntry]:
-    """What is registered ends with the test."""
     entries = dict(registry_module.REGISTRY)
     monkeypatch.setattr(registry_module, "REGISTRY", entries)
     return entries

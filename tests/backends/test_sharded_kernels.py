@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 import kerneltest as kt
 from kerneltest.api import Result
+from tests.sample import whole
 from tests.sharded import double, loop
 
 P = PartitionSpec
@@ -58,10 +59,7 @@ def test_a_wrong_local_kernel_is_found() -> None:
 
 
 def _placed(x: jax.Array) -> jax.Array:
-    def body(x_ref: Any, o_ref: Any) -> None:
-        o_ref[...] = x_ref[...] + jax.lax.axis_index("a")
-
-    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+    return whole(lambda x_ref: x_ref[...] + jax.lax.axis_index("a"), x, x)
 
 
 def _sent(x: jax.Array) -> jax.Array:

@@ -12,7 +12,6 @@ from kerneltest.core.verdicts import Verdict
 
 
 def code_of(module: str, body: str = "raise ValueError('wrong')") -> Callable[..., None]:
-    """Returns a function that belongs to a module, with `inner` as its argument."""
     namespace: dict[str, object] = {"__name__": module, "np": np, "DeclarationError": DeclarationError}
     exec(compile(f"def run(inner=None):\n    {body}", f"/{module}.py", "exec"), namespace)
     return namespace["run"]  # type: ignore[return-value]

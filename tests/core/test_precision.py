@@ -13,17 +13,7 @@ from benchmarks import function_errors
 from kerneltest.backends import device
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import TF32, ShapeDtype
-from kerneltest.core.precision import (
-    AMD,
-    FLOAT32,
-    NVIDIA,
-    SIMULATED,
-    XLA_AMD,
-    XLA_CPU,
-    XLA_NVIDIA,
-    Precision,
-    Ulps,
-)
+from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, SIMULATED, XLA_AMD, XLA_CPU, XLA_NVIDIA, Precision, Ulps
 from kerneltest.numerics.bounds import Bound
 from kerneltest.trace.tracing import trace_function
 from tests.sample import double

@@ -21,11 +21,7 @@ REPAIRED: dict[str, tuple[dict[str, Any], list[float], list[float]]] = {
     "offsets that end there": (dict(role="offsets", exhaustive=True), [5, 3, 2, 7], [0, 3, 5, 10]),
     "segments": (dict(role="segments"), [2, 0, 11, 1], [0, 1, 2, 9]),
     "a permutation": (dict(role="permutation", globally_unique=False), [7, 7, -1, 3], [2, 3, 0, 1]),
-    "globally different indices": (
-        dict(role="permutation", globally_unique=True),
-        [3, 3, 12, 0],
-        [3, 1, 2, 0],
-    ),
+    "globally different indices": (dict(role="permutation", globally_unique=True), [3, 3, 12, 0], [3, 1, 2, 0]),
     "one hot": (dict(role="one_hot"), [0, 5, 5, 1], [0, 1, 0, 0]),
     "a mask": (dict(role="mask", mask_values=(-7, 2)), [-7, 2, 0, 1], [-7, 2, 2, 2]),
     "a key": (dict(role="key", dtype=parse_dtype("uint32")), [1, 2, 3, 4], [1, 2, 3, 4]),

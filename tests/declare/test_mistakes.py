@@ -50,14 +50,19 @@ DECLARED: dict[str, tuple[Callable[[], object], list[str]]] = {
     "axes with commas": (lambda: _pair(x=kt.array("m, n")), ["'m,'", "separate axes by spaces"]),
     "an argument misspelt": (lambda: _pair(add, x=N, yy=N), ["'yy'", "did you mean 'y'?"]),
     "an argument left out": (lambda: _pair(add, x=N), ["'y'", 'declare it, as in y=kt.array("m n")']),
-    "an option misspelt": (lambda: _pair(x=N, tolerence=3), ["'tolerence'", "did you mean 'tolerance'?"]),
+    "an option misspelt": (
+        lambda: _pair(x=N, tolerence=3),
+        ["'tolerence': this is neither an option of oracle_for nor a parameter", "did you mean 'tolerance'?"],
+    ),
     "a dim misspelt": (
         lambda: _pair(x=kt.array("rows"), dims=dict(row=kt.dim(block=8))), ["'row'", "did you mean 'rows'?"],
     ),
     "a dim as a number": (lambda: _pair(x=N, dims=dict(n=64)), ["dims=dict(n=kt.dim(values=(64,)))", "not 64"]),
     "a dim without parentheses": (lambda: _pair(x=N, dims=dict(n=kt.dim)), ["kt.dim(block=64)", "parentheses"]),
     "a dtype abbreviated": (lambda: _pair(x=kt.array("n", "fp16")), ["'fp16'", "did you mean 'float16'?"]),
-    "a dtype that no oracle takes": (lambda: _pair(x=kt.array("n", "complex64")), ["complex64", "remove it"]),
+    "a dtype that no oracle takes": (
+        lambda: _pair(x=kt.array("n", "complex64")), ["takes real numbers and booleans, not complex64", "remove it"],
+    ),
     "float64 without 64-bit mode": (lambda: _pair(x=kt.array("n", "float64")), ["float64", "set JAX_ENABLE_X64=1"]),
     "rtol": (lambda: _pair(x=N, rtol=1e-3), ["'rtol'", "leave it out", "kt.tolerance.relative(0.001, 'section 4.2')"]),
     "atol": (lambda: _pair(x=N, atol=1e-5), ["'atol'", "leave it out", "kt.tolerance.absolute(1e-05, 'section 4.2')"]),

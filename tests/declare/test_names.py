@@ -72,15 +72,6 @@ def test_an_argument_declared_twice_is_refused() -> None:
         kt.oracle_for(kernel, x=kt.array("n"), arguments={"x": kt.array("n")})
 
 
-def test_a_misspelt_option_is_called_one() -> None:
-    kernel, oracle = _summing(["x"])
-    misspelt: dict[str, Any] = {"tolerence": kt.tolerance.exact()}
-    with pytest.raises(kt.DeclarationError) as caught:
-        kt.oracle_for(kernel, x=kt.array("n"), **misspelt)(oracle)
-    words = "pairing 'total', 'tolerence': this is neither an option of oracle_for nor a parameter of the kernel"
-    assert str(caught.value).startswith(words)
-
-
 def strict(x: jax.Array, *, raises: int = 0, match: int = 0) -> jax.Array:
     if match > 2:
         raise ValueError("match must be small")

@@ -151,10 +151,7 @@ def test_one_of_several_xfails_of_a_cell_is_enough_and_any_other_verdict_fails()
     for verdict in (Verdict.MISMATCH, Verdict.UNWRITTEN):
         assert apply_xfails(declared, verdict, place, "n=1")[0] is Verdict.XFAIL
     verdict, remark = apply_xfails(declared, Verdict.RACE, place, "n=1")
-    assert (verdict, remark) == (
-        Verdict.RACE,
-        "An xfail declares mismatch or unwritten here, but the verdict is race.",
-    )
+    assert (verdict, remark) == (Verdict.RACE, "An xfail declares mismatch or unwritten here, but the verdict is race.")
 
 
 def test_a_kernel_that_is_not_for_tpus_is_told_how_to_say_so() -> None:

@@ -46,7 +46,6 @@ def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with these files, and the report of its run."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "below").mkdir()
     (folder / "below" / "__init__.py").touch()
@@ -61,7 +60,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def findings(project: Path) -> dict[str, list[Record]]:
-    """Findings with saved inputs, by pairing."""
     found = defaultdict(list)
     for record in read_records(project / "out"):
         if record.evidence is not None and record.evidence.file:

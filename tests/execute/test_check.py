@@ -15,7 +15,7 @@ from jax.experimental.pallas import triton as plgpu
 import kerneltest as kt
 from kerneltest.backends import interpret, jitted
 from kerneltest.execute.expectations import REPEATED
-from tests.sample import double, elementwise, exponential
+from tests.sample import double, elementwise, exponential, whole
 
 SMALL = dict(n=kt.dim(values=(3, 5)))
 
@@ -144,10 +144,7 @@ def test_what_jax_cannot_interpret_is_unavailable(body: Callable[..., Any], word
 
 
 def test_what_a_kernel_does_wrong_is_found_though_jax_raises_it() -> None:
-    def three(x_ref: Any, o_ref: Any) -> None:
-        o_ref[...] = jnp.ones(3) + x_ref[0]
-
-    kernel = _make_pairing(lambda x: x, lambda x: pl.pallas_call(three, x)(x))
+    kernel = _make_pairing(lambda x: x, lambda x: whole(lambda x_ref: jnp.ones(3) + x_ref[0], x, x))
     findings = kt.check(kernel, depth="quick").findings
     assert {(f.verdict, f.signature) for f in findings if "Invalid shape for `swap`" in f.message} == {
         ("runtime_error", "n=5,float32")

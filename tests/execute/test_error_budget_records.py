@@ -19,7 +19,6 @@ DIMS = dict(n=kt.dim(values=(3, 64)))
 
 
 def _shares(oracle: Any, precision: Any = XLA_CPU, **leaves: Any) -> dict[str, float]:
-    """Parts by text."""
     given = {name: np.asarray(value, np.float64) for name, value in leaves.items()}
     formats, machine = dict.fromkeys(given, FLOAT32), RoundingModel(precision)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import jax
 import pytest
-from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.core import processes
 from kerneltest.core.failures import RecoveryWarning
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.records.schema import Record
+from tests.sample import whole
 
 ORIGINS = {"kernel": "user_kernels", "oracle": "user_oracles", "JAX": "jax._src.injected", "kerneltest": "kerneltest.x"}
 
@@ -27,11 +27,7 @@ PHASES = {
     "check the oracle": ("kerneltest.oracle.evaluation._check_outputs", "interpret", (USERS, USERS, LIMIT, OURS)),
     "compile": ("kerneltest.backends.jitted.runnable", "interpret", (LOWERING, LOWERING, LIMIT, OURS)),
     "lower": ("kerneltest.backends.codegen.tiers.custom_calls", "lower:sm_90", (USERS, USERS, LIMIT, OURS)),
-    "lower for a TPU": (
-        "kerneltest.backends.tpu.tiers.module_bytes",
-        "lower:tpu-v5e",
-        (USERS, USERS, LIMIT, OURS),
-    ),
+    "lower for a TPU": ("kerneltest.backends.tpu.tiers.module_bytes", "lower:tpu-v5e", (USERS, USERS, LIMIT, OURS)),
     "parse": ("kerneltest.backends.simulate.backend.parse_body", "simulate:sm_90", (USERS, USERS, LIMIT, OURS)),
     "simulate": ("kerneltest.backends.simulate.backend.output_arrays", "simulate:sm_90", (USERS, USERS, USERS, OURS)),
     "run": ("kerneltest.backends.jitted.jax.device_get", "interpret", (USERS, USERS, USERS, OURS)),
@@ -49,10 +45,7 @@ def make_pairing(factor: float = 2.0) -> kt.Pairing:
     """Returns the pairing of a kernel that multiplies by a factor with an oracle that doubles."""
 
     def doubled(x: jax.Array) -> jax.Array:
-        def body(x_ref: jax.Array, o_ref: jax.Array) -> None:
-            o_ref[...] = x_ref[...] * factor  # type: ignore[index]
-
-        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+        return whole(lambda x_ref: x_ref[...] * factor, x, x)
 
     array = kt.array("n", "float32")
     return kt.oracle_for(doubled, x=array, dims=dict(n=kt.dim(values=(16,))))(lambda x: 2 * x)
@@ -60,16 +53,11 @@ def make_pairing(factor: float = 2.0) -> kt.Pairing:
 
 @cache
 def without_injection(backend: str, factor: float = 2.0) -> tuple[Record, ...]:
-    """Returns the records of the pairing where nothing raises."""
     return kt.check(make_pairing(factor), backends=[backend], depth="quick").records
 
 
 class Injection:
-    """A function that raises, after some calls, in place of another one.
-
-    Attributes:
-      raised: whether it has raised.
-    """
+    """A function that raises, after some calls, in place of another one."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, target: str, origin: str, after: int = 0, most: int = 10**9
@@ -102,10 +90,11 @@ def run(*args, **keywords):
 @pytest.fixture(autouse=True)
 def _forget() -> None:
     """Kernels of other tests are equal to these, and what is cached of them would not be computed again."""
-    from kerneltest.backends import codegen, tpu
+    from kerneltest.backends.codegen.tiers import _lower_once
+    from kerneltest.backends.tpu.tiers import lower_call
 
-    codegen.tiers._lower_once.cache_clear()
-    tpu.tiers.lower_call.cache_clear()
+    _lower_once.cache_clear()
+    lower_call.cache_clear()
 
 
 @pytest.mark.parametrize("origin", ORIGINS)

@@ -23,7 +23,6 @@ def elementwise(function: Any, *arrays: Any) -> Any:
 
 
 def with_gradient(function: Any, slope: Any) -> Any:
-    """Returns a kernel of one array with a backward kernel, `slope(x, cotangent)`."""
     kernel = jax.custom_vjp(lambda x: elementwise(function, x))
     kernel.defvjp(lambda x: (kernel(x), x), lambda x, g: (elementwise(slope, x, g),))
     return lambda x: kernel(x)

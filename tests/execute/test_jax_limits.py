@@ -23,6 +23,7 @@ from kerneltest.trace import partial_arrays
 from kerneltest.trace.batched_interpreter import pallas_call
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
+from tests.sample import double, elementwise
 
 WHOLE = pl.BlockSpec(memory_space=pl.ANY)
 
@@ -171,7 +172,7 @@ def test_only_what_keeps_a_batched_form_from_running_is_excused(
 
     monkeypatch.setattr(Interpret, "prepare", refuse_batches)
     monkeypatch.setattr(Interpret, "fast_path", lambda *_: None)
-    doubled = _checked(lambda x: pl.pallas_call(_double, out_shape=_like(x))(x), "interpret")
+    doubled = _checked(double, "interpret")
     (batched,) = [record for record in doubled.records if record.family == "vmapped"]
     assert batched.verdict == told
     assert "no batches" in batched.message
@@ -180,11 +181,8 @@ def test_only_what_keeps_a_batched_form_from_running_is_excused(
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn", "int8"])
 def test_padding_of_narrow_numbers_is_evaluated(dtype: str) -> None:
     def padded(x: jax.Array) -> jax.Array:
-        def body(x_ref: Any, o_ref: Any) -> None:
-            o_ref[...] = x_ref[...]
-
         wide = jnp.pad(x, ((0, 3), (0, 0)), constant_values=0.0 if jnp.issubdtype(x.dtype, jnp.floating) else 0)
-        return pl.pallas_call(body, out_shape=_like(wide))(wide)[: x.shape[0]]
+        return elementwise(lambda v: v, wide)[: x.shape[0]]
 
     declare = kt.oracle_for(padded, x=kt.array("5 128", dtype), tolerance=kt.tolerance.exact())
     result = kt.check(declare(lambda x: x), backends=["interpret-tpu", "interpret"], depth="quick")
@@ -198,19 +196,15 @@ def test_what_a_rule_cannot_evaluate_jax_does(error: Exception, monkeypatch: pyt
 
     monkeypatch.setattr(partial_arrays, "_in_numpy", lambda equation: fails)
     monkeypatch.setattr(pallas_call, "_written_references", fails)
-    doubled = _checked(lambda x: pl.pallas_call(_double, out_shape=_like(x))(x + 0), "interpret")
+    doubled = _checked(lambda x: double(x + 0), "interpret")
     assert {record.verdict for record in doubled.records} == {"pass"}
-    traced = _checked(lambda x: pl.pallas_call(_double, out_shape=_like(x))(x + 0), "simulate:sm_90")
+    traced = _checked(lambda x: double(x + 0), "simulate:sm_90")
     assert {record.verdict for record in traced.records} == {"pass"}
-
-
-def _double(x_ref: Any, o_ref: Any) -> None:
-    o_ref[...] = x_ref[...] * 2
 
 
 def test_empty_arrays_have_no_blocks_outside_of_them() -> None:
     declare = kt.oracle_for(
-        lambda x: pl.pallas_call(_double, out_shape=_like(x))(x),
+        double,
         x=kt.array("n 128", "float32"), dims=dict(n=kt.dim(values=(0, 8))),
     )  # fmt: skip
     result = kt.check(declare(lambda x: np.multiply(x, 2)), backends=["interpret"], depth="quick")

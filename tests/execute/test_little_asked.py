@@ -7,22 +7,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.records.sharpness import Informativeness
+from tests.sample import elementwise
 
 X, BOTH, HALF = kt.array("n", "float32"), kt.array("n", ("float32", "bfloat16")), kt.array("n", "bfloat16")
 SHORT = {"n": kt.dim(values=(3, 4))}
 
 
 def twice(x: Any, dtype: Any = None) -> Any:
-    def body(x_ref: Any, o_ref: Any) -> None:
-        o_ref[...] = (x_ref[...] * 2).astype(o_ref.dtype)
-
-    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, dtype or x.dtype))(x)
+    return elementwise(lambda v: v * 2, x, dtype=dtype)
 
 
 def pair(kernel: Callable[..., Any], oracle: Callable[..., Any] = lambda x: 2 * x, **declared: Any) -> Pairing:
@@ -61,10 +58,7 @@ def of_int8(x: Any, w: Any) -> Any:
 
 
 def index(x: Any) -> Any:
-    def body(x_ref: Any, o_ref: Any) -> None:
-        o_ref[...] = (x_ref[...] > 0).astype(o_ref.dtype)
-
-    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, jnp.int32))(x)
+    return elementwise(lambda v: v > 0, x, dtype=jnp.int32)
 
 
 def is_positive(x: Any) -> Any:
@@ -191,8 +185,6 @@ def filled(value: float) -> Callable[[Any], Any]:
 
 
 class Loose:
-    """An error model that admits a share of each value."""
-
     def misfit(self, leaves: object, dims: object) -> str:
         return ""
 
@@ -247,10 +239,7 @@ NARROWED: dict[str, tuple[Pairing, str]] = {
     "integers": (pair(index, lambda x: (x > 0).astype(np.int8)), ""),
     "booleans": (pair(index, is_positive), ""),
     "ignored": (pair(lambda x: (twice(x), twice(x)), lambda x: (2 * x, kt.ignored)), ""),
-    "of integers": (
-        pair(lambda x: twice(x, jnp.float32), in_single, x=kt.array("n", "int32", domain=(-99, 99))),
-        "",
-    ),
+    "of integers": (pair(lambda x: twice(x, jnp.float32), in_single, x=kt.array("n", "int32", domain=(-99, 99))), ""),
 }
 
 

@@ -28,7 +28,6 @@ MOST_MEMORY = 2 * 2**20  # KiB
 
 
 def at_production(pairing: kt.Pairing, backend: str, depth: str = "standard") -> Sequence[Record]:
-    """The records of a pairing's cases at production sizes."""
     items = plan_pairing(pairing, "tests/x.py::p", resolve([backend]), RunSettings(depth=depth)).items
     return [outcome.record for item in items if item.group.name == "production" for outcome in run_item(item, Cache())]
 

@@ -29,8 +29,6 @@ LENGTHS = (3, 8)
 
 
 class Pretended(Backend):
-    """A device that is a CPU."""
-
     id, tier, runs_jaxpr = "pretended", Tier.DEVICE, True
 
     @property
@@ -58,7 +56,6 @@ def _records(cache: Cache, before: PriorAttempts | None = None) -> list[Record]:
 
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of cases in each call of the device."""
     sizes = []
     plain = Jitted.run_batch
 

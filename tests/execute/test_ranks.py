@@ -7,27 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.core.verdicts import Verdict
+from tests.sample import whole
 
 BACKENDS = ["interpret", "interpret-tpu", "simulate:sm_90"]
 WRONG = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH)
 
 
 def scaled(x: jax.Array, factor: float) -> jax.Array:
-    def body(x_ref: Any, o_ref: Any) -> None:
-        o_ref[...] = x_ref[...] * factor
-
-    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+    return whole(lambda x_ref: x_ref[...] * factor, x, x)
 
 
 def total(x: jax.Array, factor: float) -> jax.Array:
-    def body(x_ref: Any, o_ref: Any) -> None:
-        o_ref[...] = x_ref[...].sum(keepdims=True) * factor
-
-    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((1,), x.dtype))(x)[0]
+    return whole(lambda x_ref: x_ref[...].sum(keepdims=True) * factor, jax.ShapeDtypeStruct((1,), x.dtype), x)[0]
 
 
 def nested(x: jax.Array, factor: float) -> dict[str, Any]:

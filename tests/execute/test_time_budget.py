@@ -27,8 +27,6 @@ from tests.sample import double
 
 
 class Clock:
-    """A clock that a test advances."""
-
     def __init__(self) -> None:
         self.now = 0.0
 
@@ -42,7 +40,6 @@ def _make_pairing() -> kt.Pairing:
 
 
 def _items() -> list[Item]:
-    """All parts of one item on `interpret`."""
     return list(
         plan_pairing(_make_pairing(), "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")).items
     )

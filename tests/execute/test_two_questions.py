@@ -19,21 +19,13 @@ from kerneltest.judge.compare import compare
 from kerneltest.judge.formula import rounding_cause
 from kerneltest.records.sharpness import Informativeness
 from kerneltest.report.text.suspect_text import describe_suspect
+from tests.sample import elementwise
 
 COLUMNS = 32
 
 
 def _rows(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
-    """A kernel of whole arrays."""
-
-    def kernel(x: jax.Array) -> jax.Array:
-        def body(x_ref: Any, o_ref: Any) -> None:
-            o_ref[...] = function(x_ref[...]).astype(o_ref.dtype)
-
-        result: jax.Array = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
-        return result
-
-    return kernel
+    return lambda x: elementwise(function, x)
 
 
 def _check(
@@ -107,7 +99,6 @@ def _doubled_exp(x: Any) -> Any:
 
 
 def _total(x: jax.Array) -> jax.Array:
-    """Sums kept in the dtype of the input."""
     total = jax.lax.fori_loop(0, COLUMNS, lambda i, s: s + jax.lax.dynamic_slice_in_dim(x, i, 1, 1), x[:, :1] * 0)
     return jnp.broadcast_to(total, x.shape)
 
@@ -127,7 +118,6 @@ def _leaky(x: Any) -> Any:
 
 
 def _quantised(x: Any) -> Any:
-    """Quantises rows to int8 range by the reciprocal of their largest magnitude."""
     largest = np.abs(x).max(axis=1, keepdims=True)
     return np.rint(x / np.where(largest == 0, 1, largest / 127))
 
@@ -274,8 +264,6 @@ def test_a_kernel_that_numpy_cannot_evaluate_is_judged_by_its_rounding_and_the_r
 
 
 class _OffByOne:
-    """An executable that adds one to what another one computes."""
-
     def __init__(self, right: Any) -> None:
         self._right, self.precision = right, right.precision
 

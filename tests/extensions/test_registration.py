@@ -30,7 +30,6 @@ from kerneltest.report.panels import Panel, PanelError, Section, register_panel,
 
 
 def _copy(registry: Registry[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Undoes what a test registers."""
     registry.entries()
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
 
@@ -46,8 +45,6 @@ def test_built_in_extensions_are_registered() -> None:
 
 
 class OneCall(Group):
-    """The kernel makes one Pallas call."""
-
     name = "one_call"
     _family = marker_family("one_call", name)
 

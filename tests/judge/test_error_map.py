@@ -37,11 +37,7 @@ def test_levels(actual: list[float], expected: list[float], bound: list[float], 
 
 @pytest.mark.parametrize(
     ("shape", "at", "tiles", "tile"),
-    [
-        ((), (), (1, 1), (1, 1)),
-        ((5000,), (4999,), (1, 2500), (1, 2)),
-        ((3, 40, 130), (2, 39, 0), (60, 44), (2, 3)),
-    ],
+    [((), (), (1, 1), (1, 1)), ((5000,), (4999,), (1, 2500), (1, 2)), ((3, 40, 130), (2, 39, 0), (60, 44), (2, 3))],
 )
 def test_a_tile_shows_its_largest_level(
     shape: tuple[int, ...], at: tuple[int, ...], tiles: tuple[int, int], tile: tuple[int, int]

@@ -85,7 +85,6 @@ KINDS = [
 
 
 def _bound(oracle: Callable[..., Array], **leaves: Array) -> tuple[Array, Array]:
-    """Returns the exact result and its bound."""
     wide = {name: value.astype(np.float64) for name, value in leaves.items()}
     samples = samples_of(oracle, wide, RoundingModel(XLA_CPU))
     return samples[0], bound_from_spread(samples[0], spread_of(samples), FLOAT32.unit_roundoff)

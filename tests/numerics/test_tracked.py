@@ -199,14 +199,8 @@ def _check(code: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("code", _split(UFUNCS + REDUCTIONS + PRODUCTS + MOVING))
+@pytest.mark.parametrize("code", _split(UFUNCS + REDUCTIONS + PRODUCTS + MOVING + NEWER * hasattr(np, "matvec")))
 def test_every_sample_is_what_numpy_computes(code: str) -> None:
-    _check(code)
-
-
-@pytest.mark.skipif(not hasattr(np, "matvec"), reason="a NumPy that lacks them")
-@pytest.mark.parametrize("code", _split(NEWER))
-def test_what_newer_numpy_has(code: str) -> None:
     _check(code)
 
 

@@ -34,7 +34,6 @@ def test_flushed_subnormals_are_allowed_where_the_backend_flushes_and_nowhere_el
 
 
 def _with_special_values(x: np.ndarray) -> np.ndarray:
-    """Computes special values in every way that makes NumPy warn."""
     nothing = np.mean(x[:0]) + np.nanmax(x * np.nan) + np.var(x[:1], ddof=1)
     return np.where(np.isnan(nothing), 2 * x, x / 0)
 

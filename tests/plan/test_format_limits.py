@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
 from kerneltest.declare.dims import Dim
@@ -16,43 +15,12 @@ from kerneltest.execute.value_groups import affordable_long_signatures
 from kerneltest.plan.format_limits import excessive_work, long_signatures
 from kerneltest.plan.signatures import Signature
 from suites import test_matmul, test_softmax
+from tests.production_bugs import narrow, ramp
 
 BLOCK = 64
 
 
-def over_blocks(body: Callable[..., None], x: jax.Array, n: int) -> jax.Array:
-    """A call whose body gets where it stands, a mask of what lies in x, and the references."""
-
-    def masked(x_ref: Any, o_ref: Any) -> None:
-        at = pl.program_id(0) * BLOCK + jnp.arange(BLOCK)
-        body(at, at < n, x_ref, o_ref)
-
-    return pl.pallas_call(masked, out_shape=x, grid=(pl.cdiv(n, BLOCK),))(x)
-
-
-def ramp(x: jax.Array, kept: Any) -> jax.Array:
-    """x plus the position, which is kept in some dtype."""
-
-    def body(at: Any, inside: Any, x_ref: Any, o_ref: Any) -> None:
-        position = at.astype(kept).astype(jnp.float32)
-        plgpu.store(o_ref.at[at], plgpu.load(x_ref.at[at], mask=inside, other=0) + position, mask=inside)
-
-    return over_blocks(body, x, x.shape[0])
-
-
-def copied(x: jax.Array, index: Any) -> jax.Array:
-    """x, whose elements are found by an index of some dtype."""
-
-    def body(at: Any, inside: Any, x_ref: Any, o_ref: Any) -> None:
-        value = plgpu.load(x_ref.at[at.astype(index).astype(jnp.int32)], mask=inside, other=0)
-        plgpu.store(o_ref.at[at], value, mask=inside)
-
-    return over_blocks(body, x, x.shape[0])
-
-
 def counted(x: jax.Array, kept: Any) -> jax.Array:
-    """How many ones each row holds."""
-
     def body(x_ref: Any, o_ref: Any) -> None:
         o_ref[0] = jnp.sum((x_ref[0, :] == 1).astype(kept), dtype=kept).astype(jnp.int32)
 
@@ -66,11 +34,12 @@ ROWS = dict(m=kt.dim(values=(2, 1)), n=kt.dim(block=16))
 
 
 def positions(kept: Any) -> kt.Pairing:
-    return kt.oracle_for(lambda x: ramp(x, kept), x=kt.array("n", "float32"), dims=ONE)(lambda x: x + np.arange(len(x)))
+    pair = kt.oracle_for(lambda x: ramp(x, kept=kept, block=BLOCK), x=kt.array("n", "float32"), dims=ONE)
+    return pair(lambda x: x + np.arange(len(x)))
 
 
 def indices(index: Any) -> kt.Pairing:
-    pair = kt.oracle_for(lambda x: copied(x, index), x=kt.array("n", "float32"), dims=ONE)
+    pair = kt.oracle_for(lambda x: narrow(x, kept=index, block=BLOCK), x=kt.array("n", "float32"), dims=ONE)
     return pair(lambda x: x)
 
 
@@ -108,7 +77,6 @@ def test_a_format_that_runs_out_is_found_at_quick(
 
 
 def lengths(planned: tuple[Signature, ...]) -> list[Mapping[str, int]]:
-    """The lengths over 100 of each signature."""
     return [{name: length for name, length in each.dims if length > 100} for each in planned]
 
 

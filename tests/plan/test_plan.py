@@ -60,7 +60,6 @@ def planned(pairing: kt.Pairing, dtype_name: str, group: str, *, depth: str = "q
 
 
 def everything_of_whole() -> str:
-    """Ids, signatures and values of a pairing's cases, as text."""
     cases = [
         case
         for name in signature_dtypes(test_vector_add.whole, "quick")
@@ -111,7 +110,6 @@ def test_special_families_are_planned_for_each_argument() -> None:
 def test_a_user_can_add_a_family() -> None:
     @kt.family(group="numeric", applies=lambda slot: slot.dtype == parse_dtype("float32"))
     def all_sevens(slot, rng):  # type: ignore[no-untyped-def]
-        """Sevens."""
         return np.full(slot.shape, 7, slot.dtype)
 
     try:

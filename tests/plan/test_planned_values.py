@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 import kerneltest as kt
 from kerneltest.plan.cases import value_cases
 from kerneltest.plan.families import GROUPS
-from tests.sample import elementwise
+from tests.sample import elementwise, whole
 
 Function = Callable[..., Any]
 
@@ -54,11 +54,8 @@ def _scaled(factor: float) -> Function:
 
 def _column_sums(narrow: Any) -> Function:
     def kernel(x: jax.Array) -> jax.Array:
-        def body(x_ref: Any, o_ref: Any) -> None:
-            o_ref[...] = x_ref[...].astype(jnp.int32).sum(axis=0).astype(narrow).astype(jnp.int32)
-
-        made: jax.Array = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape[1:], jnp.int32))(x)
-        return made
+        out = jax.ShapeDtypeStruct(x.shape[1:], jnp.int32)
+        return whole(lambda x: x[...].astype(jnp.int32).sum(axis=0).astype(narrow).astype(jnp.int32), out, x)
 
     return kernel
 
@@ -163,11 +160,8 @@ def test_derived_floats_are_not_judged_bit_for_bit() -> None:
     weights = kt.derived("n", lambda rng, n: rng.uniform(1, 2, n), dtypes="float32")
 
     def dot(x: jax.Array, w: jax.Array) -> jax.Array:
-        def body(x_ref: Any, w_ref: Any, o_ref: Any) -> None:
-            o_ref[...] = jnp.sum(x_ref[...] * w_ref[...], axis=1)
-
-        made: jax.Array = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape[:1], x.dtype))(x, w)
-        return made
+        out = jax.ShapeDtypeStruct(x.shape[:1], x.dtype)
+        return whole(lambda x, w: jnp.sum(x[...] * w[...], axis=1), out, x, w)
 
     made = kt.oracle_for(dot, x=kt.array("m n", "float32"), w=weights)(lambda x, w: (x * w).sum(axis=1))
     assert not kt.check(made, depth="quick").findings

@@ -64,8 +64,6 @@ def variance(x: jax.Array, compensated: bool) -> jax.Array:
 
 
 def summed(x: jax.Array, wide: bool) -> jax.Array:
-    """Each row's sum, in float32 or kept in bfloat16 after each term."""
-
     def body(x_ref: Any, o_ref: Any) -> None:
         dtype = jnp.float32 if wide else jnp.bfloat16
         total = jnp.zeros((x_ref.shape[0],), dtype)

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
@@ -16,6 +15,7 @@ from kerneltest.declare.dims import Dim
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.signatures import order_by_variety, signatures
+from tests.sample import whole
 
 
 def _declared(**dims: Dim) -> kt.Pairing:
@@ -46,11 +46,8 @@ def _product(wrong: bool) -> Any:
 
     @jax.custom_vjp
     def product(x: jax.Array, y: jax.Array) -> jax.Array:
-        def body(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
-            o_ref[...] = jnp.sum(x_ref[...] * y_ref[...][None, :], axis=1)
-
-        made: jax.Array = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape[:1], x.dtype))(x, y)
-        return made
+        out = jax.ShapeDtypeStruct(x.shape[:1], x.dtype)
+        return whole(lambda x, y: jnp.sum(x[...] * y[...][None, :], axis=1), out, x, y)
 
     def backward(saved: tuple[jax.Array, jax.Array], weights: jax.Array) -> tuple[jax.Array, jax.Array]:
         x, y = saved
@@ -81,11 +78,9 @@ def test_each_of_two_dims_is_twice_the_longer_one_where_a_gradient_is_asked() ->
     axes, reals = ("m d", "n d", "n e"), (-np.inf, np.inf)
     arrays = {name: kt.array(each, "float32", domain=reals) for name, each in zip("qkv", axes, strict=True)}
 
-    def body(q_ref: Any, k_ref: Any, v_ref: Any, o_ref: Any) -> None:
-        o_ref[...] = q_ref[...] @ k_ref[...].T @ v_ref[...]
-
     def kernel(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((len(q), v.shape[1]), q.dtype))(q, k, v)
+        out = jax.ShapeDtypeStruct((len(q), v.shape[1]), q.dtype)
+        return whole(lambda q, k, v: q[...] @ k[...].T @ v[...], out, q, k, v)
 
     declare = kt.oracle_for(kernel, **arrays, dims=dict.fromkeys("mdne", TWO), grad=True)
     planned = plan_pairing(

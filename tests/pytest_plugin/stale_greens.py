@@ -44,14 +44,8 @@ Change = Callable[[Path], None]
 class Stale:
     """One way in which the code behind a green item changes.
 
-    Attributes:
-      change: made between the two runs.
-      head: how the suite gets at what changes.
-      kernel, result, oracle: the values that the Pallas call, the function around it, and the oracle compute.
-      files: further files, by name.
-      prepare: further steps before the first run.
-      options, variables: of pytest in the second run.
-      first: options of pytest in the first run.
+    `kernel`, `result` and `oracle` are the values that the Pallas call, the function around it, and the oracle compute.
+    `options` and `variables` are those of pytest in the second run, `first` are its options in the first one.
     """
 
     change: Change = lambda folder: None

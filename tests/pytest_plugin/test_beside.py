@@ -119,13 +119,7 @@ hypothesis.settings.load_profile("ours")
 
 @dataclass(frozen=True)
 class Beside:
-    """Another plugin or option, and what it does all the same.
-
-    Attributes:
-      arguments: of pytest.
-      does: checks that it still does its job.
-      files: beside those of the suite.
-    """
+    """Another plugin or option, and a check that it still does its job."""
 
     arguments: tuple[str, ...]
     does: Callable[[Ran], None] = lambda ran: None

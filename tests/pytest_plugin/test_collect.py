@@ -80,10 +80,7 @@ HELD = {
         {"test_a.py": KERNEL + "victims = []\nvictim = PAIR(wrong)\nvictims.append(victim)\n"},
         "test_a.py::victim",
     ),
-    "with a ufunc for an oracle": (
-        {"test_a.py": KERNEL + "victim = PAIR(np.negative)\n"},
-        "test_a.py::victim",
-    ),
+    "with a ufunc for an oracle": ({"test_a.py": KERNEL + "victim = PAIR(np.negative)\n"}, "test_a.py::victim"),
 }
 
 

@@ -157,11 +157,7 @@ def test_one_interrupt_ends_a_run_whose_compilation_hangs(tmp_path: Path) -> Non
     ("text", "verdict", "words"),
     [
         ("Fatal Python error: Aborted\n\nThread", Verdict.CRASH, f"{DIED}: Aborted"),
-        (
-            "",
-            Verdict.CRASH,
-            f"{DIED}: it exited or was killed, and left no crash report",
-        ),
+        ("", Verdict.CRASH, f"{DIED}: it exited or was killed, and left no crash report"),
         ("Timeout (0:10:20)!\nThread", Verdict.HANG, "no answer within 0:10:20 while tracing the kernel"),
     ],
 )
@@ -172,8 +168,6 @@ def test_last_words_tell_a_crash_from_a_hang(tmp_path: Path, text: str, verdict:
 
 
 class _Log:
-    """A crash log in memory."""
-
     def __init__(self) -> None:
         self.stacks = StringIO()
         self.reasons: list[CrashReason] = []

@@ -48,7 +48,6 @@ def hooks() -> dict[str, Any]:
 
 
 def wrap(hook: Callable[[], Any], others: Callable[[], object]) -> object:
-    """Calls a wrapper of other hooks as pluggy does, and returns its result."""
     generator = hook()
     try:
         next(generator)

@@ -40,7 +40,6 @@ TAKEN = re.compile(r"(\d+) of (\d+) cases were judged by earlier runs, the first
 
 
 def _taken(run: CompletedProcess[str]) -> float:
-    """The part of a run's cases that are an earlier run's."""
     found = TAKEN.search(run.stdout)
     return int(found[1]) / int(found[2]) if found else 0.0
 
@@ -138,10 +137,7 @@ def test_families_of_a_conftest_are_a_change(green: Path) -> None:
     ("options", "words"),
     [
         (("-p", "no:cacheprovider"), "--kt-changed needs pytest's cache, which -p no:cacheprovider disables"),
-        (
-            ("--kt-shard", "1/2"),
-            "--kt-changed and --kt-shard cannot be combined: each machine has its own",
-        ),
+        (("--kt-shard", "1/2"), "--kt-changed and --kt-shard cannot be combined: each machine has its own"),
     ],
 )
 def test_what_it_does_not_go_with_is_said(green: Path, options: Sequence[str], words: str) -> None:

@@ -237,11 +237,7 @@ def test_a_run_that_is_ended_leaves_what_it_had_done_and_no_process(
     ("said", "reason", "message"),
     [
         ("", CrashReason("killed by SIGKILL", OBSERVER), "the process died while starting: killed by SIGKILL"),
-        (
-            "Fatal Python error: Aborted\n",
-            CrashReason("exit 1", OBSERVER),
-            "the process died while starting: Aborted",
-        ),
+        ("Fatal Python error: Aborted\n", CrashReason("exit 1", OBSERVER), "the process died while starting: Aborted"),
         ("", CrashReason("it used 9 GiB", KILLER), "the process died while starting: it used 9 GiB"),
         ("Fatal Python error: Aborted\n", CrashReason("no answer", KILLER, is_hang=True), "no answer"),
     ],

@@ -48,7 +48,6 @@ def _kerneltest(folder: Path, *words: str) -> CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with both shards of a green run."""
     folder = tmp_path_factory.mktemp("shards")
     for number in ("1/2", "2/2"):
         assert _shard(folder, number).returncode == 0
@@ -57,7 +56,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shards(both: Path, tmp_path: Path) -> Path:
-    """A copy of that folder."""
     copytree(both, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
@@ -84,8 +82,6 @@ def test_shards_of_two_commits_are_not_merged(shards: Path) -> None:
 
 
 def test_an_item_in_neither_shard_is_a_gap(shards: Path) -> None:
-    """As when the shards were balanced by different durations."""
-
     def lose(content: dict[str, Any]) -> None:
         plan = content["plan"]
         plan["elsewhere"], plan["items"] = [*plan["elsewhere"], *plan["items"]], []
@@ -151,7 +147,4 @@ def test_a_number_of_shards_takes_no_memory(shards: Path, shard: str) -> None:
     assert merged.returncode == 2
     assert "Traceback" not in merged.stderr
     assert "missing" in merged.stderr or "no number of a shard" in merged.stderr
-    assert balance({("p", "float32"): 1.0, ("q", "float32"): 1.0}, 10**11) == {
-        ("p", "float32"): 1,
-        ("q", "float32"): 2,
-    }
+    assert balance({("p", "float32"): 1.0, ("q", "float32"): 1.0}, 10**11) == {("p", "float32"): 1, ("q", "float32"): 2}

@@ -1,6 +1,5 @@
 """The plugin as its users meet it: a real pytest in its own process, with and without xdist."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -37,10 +36,7 @@ RIGHT, WRONG = SUITE.format(oracle="2 * x"), SUITE.format(oracle="2 * x + (x == 
 
 
 def _pytest(
-    folder: Path,
-    *arguments: str,
-    suite: str | None = RIGHT,
-    start: Callable[..., CompletedProcess[str]] = forked.run,
+    folder: Path, *arguments: str, suite: str | None = RIGHT, start: Callable[..., CompletedProcess[str]] = forked.run
 ) -> CompletedProcess[str]:
     if suite is not None:
         (folder / "test_suite.py").write_text(suite, encoding="utf-8")
@@ -62,10 +58,7 @@ def test_a_run_passes_skips_what_is_absent_and_writes_a_report(tmp_path: Path) -
     assert run.returncode == 0, run.stdout
     assert re.search(r"^ +interpret +lower +simulate +cuda +rocm$", run.stdout, re.MULTILINE)
     passed = r"\d+ pass"
-    assert re.search(
-        rf"test_suite\.py::doubled +{passed} +{passed} +{passed} +unavailable +unavailable",
-        run.stdout,
-    )
+    assert re.search(rf"test_suite\.py::doubled +{passed} +{passed} +{passed} +unavailable +unavailable", run.stdout)
     assert "rocm unavailable: JAX finds no rocm device here" in run.stdout
     assert "2 skipped" in run.stdout
     written = {path.name for path in (tmp_path / "out").iterdir()}
@@ -140,9 +133,7 @@ def test_two_runs_and_a_run_in_two_workers_give_the_same_ids_and_verdicts(tmp_pa
             "unknown backend 'none'; known are interpret, interpret-mosaic-gpu, interpret-tpu, ",
         ),
         (["--kt-backends", "lower:sm_91"], "unknown backend 'lower:sm_91'; did you mean 'lower:sm_90'?"),
-        (["--kt-backends", ","], "--kt-backends must name at least one backend, or 'all'"),
         (["--kt-artifacts"], "--kt-artifacts needs --kt-report"),
-        (["--kt-depth", "shallow"], "--kt-depth must be one of quick, standard, deep, not 'shallow'"),
         (["--kt-budget", "-1"], "--kt-budget must be a non-negative number of seconds, not -1"),
         (["--kt-sanitize", "leakcheck"], "--kt-sanitize must be a comma-separated list of memcheck, "),
         (["--kt-seed", "x"], "--kt-seed must be an integer, not 'x'"),
@@ -240,7 +231,6 @@ def test_an_xfail_that_matches_nothing_planned_warns(tmp_path: Path) -> None:
 
 
 def _properties(junit: Path) -> list[tuple[str, dict[str, str]]]:
-    """The properties of each testcase, by its name."""
     return [
         (each.attrib["name"], {p.attrib["name"]: p.attrib["value"] for p in each.iter("property")})
         for each in ElementTree.parse(junit).iter("testcase")
@@ -285,12 +275,6 @@ def test_the_package_is_installed_under_its_own_entry_point() -> None:
     except PackageNotFoundError:
         pytest.skip("a bare checkout: kerneltest is on PYTHONPATH and not installed")
     assert [e.value for e in entry_points(group="pytest11") if e.name == "kerneltest"] == ["kerneltest"]
-
-
-def test_records_are_strict_json_lines(tmp_path: Path) -> None:
-    _pytest(tmp_path, "--kt-report", "out", *QUICK)
-    for line in (tmp_path / "out" / "records-main.jsonl").read_text().splitlines():
-        json.loads(line, parse_constant=lambda word: pytest.fail(word))
 
 
 def test_the_option_adds_proofs_and_the_plan_says_so(tmp_path: Path) -> None:

@@ -73,7 +73,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that was killed, for a copy of it."""
     folder = tmp_path_factory.mktemp("killed")
     (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
     _killed(folder, 45)
@@ -124,10 +123,7 @@ def test_only_the_same_run_goes_on(
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        (("--kt-report", "none"), "holds no run to resume"),
-        (("--kt-report", ""), "--kt-resume needs --kt-report"),
-    ],
+    [(("--kt-report", "none"), "holds no run to resume"), (("--kt-report", ""), "--kt-resume needs --kt-report")],
 )
 def test_without_a_run_there_is_nothing_to_go_on_with(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")

@@ -125,10 +125,7 @@ def test_a_shard_that_was_cut_off_leaves_a_gap(run: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (
-            ("--kt-shard", "3/2"),
-            "2/3 for the second of three, not '3/2'",
-        ),
+        (("--kt-shard", "3/2"), "2/3 for the second of three, not '3/2'"),
         (("--kt-shard", "0/2"), "--kt-shard must be i/n with 1 <= i <= n"),
         (("--kt-durations", "old"), "--kt-durations needs --kt-shard"),
         (("--kt-shard", "1/2", "--kt-durations", "old"), "--kt-durations: "),

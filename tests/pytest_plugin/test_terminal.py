@@ -27,12 +27,7 @@ LIVE = re.compile(r"^(\d+)/(\d+) items, (\d+)/(\d+) cases")
 
 @dataclass(frozen=True)
 class Seen:
-    """What a person saw.
-
-    Attributes:
-      live: each live line, as it changed.
-      end: what is left in the end, scrolled away or on the screen.
-    """
+    """What a person saw: each live line, as it changed, and what is left in the end, scrolled away or on the screen."""
 
     live: tuple[str, ...]
     end: str
@@ -231,7 +226,8 @@ def test_tb_line_gives_one_line_a_finding(tmp_path: Path) -> None:
 def test_the_stage_says_that_a_finding_is_shrinking() -> None:
     dispatcher = object.__new__(Dispatcher)
     dispatcher.cluster = dispatcher._isolated = None
-    worker = SimpleNamespace(is_shrinking=True, judged_cases=7, cache=SimpleNamespace(prepared={}))
+    cache = SimpleNamespace(executables=SimpleNamespace(prepared={}))
+    worker = SimpleNamespace(is_shrinking=True, judged_cases=7, cache=cache)
     dispatcher._worker = worker  # type: ignore[assignment]
     assert dispatcher.progress() == (7, "shrinking a finding of")
     worker.is_shrinking = False

@@ -67,8 +67,6 @@ def _deep(value: Json, depth: int) -> Json:
 
 @dataclass(frozen=True)
 class Place:
-    """An object or an array in a document, and a key of it."""
-
     holder: Json
     key: Any
 
@@ -113,7 +111,6 @@ def _change(draw: Callable[[Any], Any], document: Json, values: list[Json]) -> N
 
 
 def _damaged(draw: Callable[[Any], Any], raw: bytes) -> bytes:
-    """Bytes that were cut, flipped, put in or moved."""
     start = draw(st.integers(0, len(raw)))
     end = min(len(raw), start + draw(st.sampled_from([0, 1, 7, 300])))
     kind = draw(st.sampled_from(["cut", "remove", "repeat", "insert", "flip", "zeros", "lines"]))
@@ -194,7 +191,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Files]
 
 
 def _peak() -> int:
-    """The most memory that this process ever had, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -47,7 +47,6 @@ def _bytes(work: Callable[[], object]) -> tuple[int, int]:
 
 
 def _each(small: int, large: int) -> float:
-    """Bytes for each further record."""
     return (large - small) / (SIZES[1] - SIZES[0])
 
 
@@ -57,7 +56,6 @@ def _picture(evidence: Evidence | None) -> Window | None:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A run of each size."""
     return [write_run(tmp_path_factory.mktemp("runs") / "run", *_passes(count)) for count in SIZES]
 
 

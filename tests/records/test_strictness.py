@@ -212,7 +212,6 @@ PADDED = LINE.replace(b'"message":""', b'"message":"' + b"m" * (MIB // 2) + b'"'
 
 
 def _peak(work: Callable[[], object]) -> float:
-    """The most memory that Python had during some work, in MiB."""
     tracemalloc.start()
     try:
         work()
@@ -235,11 +234,7 @@ def _peak(work: Callable[[], object]) -> float:
     ids=["newlines", "one_line", "one_line_after_a_record", "records", "depth", "unknown_fields", "wrong_numbers"],
 )
 def test_a_small_shard_that_unpacks_to_very_much(
-    tmp_path: Path,
-    packed: list[bytes],
-    words: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, packed: list[bytes], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kerneltest.records.record_files._MOST_RECORDS", 128 * MIB)  # what it is would take a minute
     run = write_run(tmp_path / "run", PASS)

@@ -23,7 +23,6 @@ HOSTILE = "x\n::stop-commands::a%0A::error file=a,line=1::b"
 
 
 def written(folder: Path, record: Record, kernel: FunctionSource = KERNEL, fault: FaultLocation | None = None) -> Path:
-    """A run with one finding, in a repository."""
     (folder / ".git").mkdir()
     run = write_run(folder / "run", record, PASS, pairings={PAIRING: PairingSummary({}, kernel, ORACLE)})
     if fault is not None:
@@ -33,7 +32,6 @@ def written(folder: Path, record: Record, kernel: FunctionSource = KERNEL, fault
 
 
 def _sarif(run: Path) -> dict[str, Any]:
-    """The one run of the log that `kerneltest summary` writes."""
     path = run.parent / "kerneltest.sarif"
     assert main(["summary", str(run), "--sarif", str(path)]) == 1
     log = json.loads(path.read_text(encoding="utf-8"))

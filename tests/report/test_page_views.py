@@ -50,7 +50,6 @@ COVERAGE = [{"pairing": PAIRING, "cases": 3, "exercised": 2, "states": 3, "sites
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of the page."""
     folder = tmp_path_factory.mktemp("views")
     run = made_run(
         folder / "run", *RECORDS, started="2026-01-05T10:00:00+00:00", project=Project("flash", "0123456789ab"),

@@ -60,7 +60,6 @@ BORN = FaultLocation("kernels/k.py:4", "return x", "x is wrong", confirmed=False
 
 
 def _smallest(folder: Path, origin: Record, record: Record, cut: str = "") -> Path:
-    """Adds the smallest case of a finding to a run."""
     writer = RecordWriter(folder, "smallest")
     writer.write_reproducer(Reproducer(origin.case, record, 1, 9, True, BORN, cut))
     writer.close()

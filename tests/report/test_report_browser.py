@@ -23,7 +23,6 @@ pytestmark = needs_browser
 
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of kernels with bugs."""
     folder = tmp_path_factory.mktemp("findings")
     command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "examples"]
     # Its sums of 600 elements take the simulator half of the time, and their page shows no more.
@@ -37,7 +36,6 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(findings: Path) -> str:
-    """The address of the report on it."""
     return (findings / "report.html").as_uri()
 
 

@@ -174,11 +174,7 @@ def test_the_markdown_has_suspects_commands_matrix_and_what_was_not_run(tmp_path
     page = tmp_path / "page.md"
     absent = case(backend="rocm", case="", signature="*", verdict="unavailable", compared=0)
     run = write_run(
-        tmp_path / "run",
-        WRONG,
-        absent,
-        unavailable={"rocm": "no device"},
-        xfail={PAIRING: ("race on cuda: reason",)},
+        tmp_path / "run", WRONG, absent, unavailable={"rocm": "no device"}, xfail={PAIRING: ("race on cuda: reason",)}
     )
     assert main(["summary", str(run), "--markdown", str(page)]) == 1
     text = re.sub(" +", " ", page.read_text())  # tables are padded

@@ -75,14 +75,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "mine").mkdir()
     (folder / "mine/kernel.py").write_text(KERNEL, encoding="utf-8")
     (folder / "test_mine.py").write_text(SUITE, encoding="utf-8")
-    options = (
-        "--kt-backends",
-        "interpret,simulate:sm_90",
-        "--kt-depth",
-        "quick",
-        "--kt-report",
-        "out",
-    )
+    options = ("--kt-backends", "interpret,simulate:sm_90", "--kt-depth", "quick", "--kt-report", "out")
     shown = _python(folder, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", *options, path=str(ROOT))
     assert "kerneltest repro out" in shown.stdout, shown.stdout + shown.stderr
     return folder
@@ -160,7 +153,6 @@ def test_a_script_for_the_simulator_asks_kerneltest(project: Path) -> None:
 
 
 def _constants(script: Path) -> set[str]:
-    """The names that a script assigns before its first function."""
     tree = ast.parse(script.read_text(encoding="utf-8"))
     assigned: set[str] = set()
     for statement in tree.body:
@@ -307,11 +299,7 @@ def test_a_plan_that_no_run_wrote_is_not_followed(
 
 @pytest.mark.parametrize("named", ["out/evil.py", "link.py", "out/below/evil.py", "package/evil.py"])
 def test_nothing_in_the_reports_own_folder_is_imported(
-    project: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    named: str,
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], named: str
 ) -> None:
     record = replace(_finding(project, "named"), pairing=f"{named}::p")
     folder = _changed(project, tmp_path / "out", record)

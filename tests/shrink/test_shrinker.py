@@ -29,7 +29,7 @@ from kerneltest.shrink import shrinker as module
 from kerneltest.shrink.shrinker import ShrinkResult, minimize, resembles
 from kerneltest.shrink.smaller_cases import candidate_arguments
 from tests.execute.test_invariants import WRONG
-from tests.sample import double, elementwise
+from tests.sample import double, elementwise, whole
 
 BLOCK = 8
 LONG = 300.0  # seconds, which no search needs
@@ -92,11 +92,8 @@ def wrong_at_one_number(x: jax.Array) -> jax.Array:
 
 
 def sums_without_large_ones(x: jax.Array) -> jax.Array:
-    def body(x_ref: Any, o_ref: Any) -> None:
-        v = x_ref[...]
-        o_ref[...] = jnp.where(v > 80, 0, v).sum(keepdims=True)
-
-    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((1,), x.dtype))(x)
+    total = jax.ShapeDtypeStruct((1,), x.dtype)
+    return whole(lambda v: jnp.where(v[...] > 80, 0, v[...]).sum(keepdims=True), total, x)
 
 
 def conjunction(x: jax.Array) -> jax.Array:
@@ -109,10 +106,8 @@ def together(x: jax.Array) -> jax.Array:
 
 
 def taken(x: jax.Array, i: jax.Array) -> jax.Array:
-    def body(x_ref: Any, i_ref: Any, o_ref: Any) -> None:
-        o_ref[...] = x_ref[...][jnp.minimum(i_ref[...], 2)]
-
-    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(i.shape, x.dtype))(x, i)
+    out = jax.ShapeDtypeStruct(i.shape, x.dtype)
+    return whole(lambda x_ref, i_ref: x_ref[...][jnp.minimum(i_ref[...], 2)], out, x, i)
 
 
 def all_masked_is_one(x: jax.Array, keep: jax.Array) -> jax.Array:
@@ -147,7 +142,6 @@ def same(x: np.ndarray) -> np.ndarray:
 def first_finding(
     pairing: kt.Pairing, backend: str = "interpret", **wanted: str
 ) -> tuple[Item, AnyCase, Record, Cache]:
-    """The first finding of a run with these fields in its record."""
     cache = Cache()
     for item in plan_pairing(pairing, "p", resolve([backend]), RunSettings(depth="quick", fuzz=20)).items:
         cases = {case.id: case for case in item.cases()}

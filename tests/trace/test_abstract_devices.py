@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
@@ -14,13 +13,11 @@ import kerneltest as kt
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.platform_dispatch import abstract_platform
 from kerneltest.trace.tracing import Traced, trace
+from tests.sample import whole
 
 
 def _times(x: jax.Array, factor: float) -> jax.Array:
-    def body(x_ref: Any, o_ref: Any) -> None:
-        o_ref[...] = x_ref[...] * factor
-
-    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+    return whole(lambda x_ref: x_ref[...] * factor, x, x)
 
 
 def asks_tpu_info(x: jax.Array) -> jax.Array:

@@ -254,7 +254,6 @@ def _traced(function: Callable[..., Any], *arguments: Array) -> Traced:
 
 
 def _check(traced: Traced, *arguments: Array) -> None:
-    """Compares rows with what Pallas' interpreter gives for each of them."""
     results = BatchedKernel(traced)(arguments)
     for got, want in zip(results, BatchedKernel(traced, InterpreterRules())(arguments), strict=True):
         np.testing.assert_array_equal(got, want)

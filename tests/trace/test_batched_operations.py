@@ -33,7 +33,6 @@ def _values(dtype: str, shape: tuple[int, ...], rows: int, seed: int) -> Array:
 
 
 def _check(function: Callable[..., Any], *arguments: Array, ulps: float = 0.0) -> None:
-    """Compares rows with calls of JAX for each of them."""
     inputs = tuple(ShapeDtype(x.shape[1:], x.dtype) for x in arguments)
     traced = trace_function(lambda *leaves: jax.tree.leaves(function(*leaves)), inputs, "for a test")
     results = BatchedKernel(traced)(arguments)

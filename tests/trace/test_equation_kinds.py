@@ -21,8 +21,6 @@ def _kinds(
     index_map: Callable[[Any, Any], tuple[Any, Any]] = lambda i, j: (i, j),
     dtype: Any = jnp.float32,
 ) -> frozenset[Any]:
-    """The kinds of a kernel that applies a function to blocks."""
-
     def run(x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = body(x_ref[...]).astype(o_ref.dtype)
 
@@ -35,8 +33,6 @@ def _kinds(
 
 
 def _access(load: Callable[[Any], jax.Array], n: int = 64) -> frozenset[Any]:
-    """The kinds of a kernel that loads parts of a square array."""
-
     def run(x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = load(x_ref)
 
@@ -46,8 +42,6 @@ def _access(load: Callable[[Any], jax.Array], n: int = 64) -> frozenset[Any]:
 
 
 class _Indexed:
-    """An array that is indexed as a reference."""
-
     def __init__(self, x: jax.Array) -> None:
         self.x = x
 
@@ -59,8 +53,6 @@ class _Indexed:
 
 
 def _masked(n: int, width: int) -> frozenset[Any]:
-    """The kinds of a kernel that loads and stores rows in tiles."""
-
     def run(x_ref: Any, o_ref: Any) -> None:
         at = (pl.program_id(0), pl.ds(pl.program_id(1) * width, width))
         inside = pl.program_id(1) * width + jnp.arange(width) < n

@@ -21,18 +21,13 @@ from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel,
 from kerneltest.trace.jax_compat.patches import widen_float_names
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import trace, trace_function, trace_in_float64
+from tests.sample import elementwise
 
 X = np.linspace(-3, 3, 8).astype(np.float32)
 
 
 def _kernel(function: Callable[[jax.Array], jax.Array], dtype: Any = None) -> Callable[[jax.Array], Any]:
-    def kernel(x: jax.Array) -> Any:
-        def body(x_ref: Any, o_ref: Any) -> None:
-            o_ref[...] = function(x_ref[...]).astype(o_ref.dtype)
-
-        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, dtype or x.dtype))(x)
-
-    return kernel
+    return lambda x: elementwise(function, x, dtype=dtype)
 
 
 def _promoted(function: Callable[[jax.Array], jax.Array], x: Array = X, dtype: Any = None) -> Array:
@@ -110,7 +105,6 @@ def test_wide_names_are_seen_by_their_own_thread_alone_and_end_with_their_contex
 
 
 def _movement(function: Callable[..., Any], arithmetic: SampleArithmetic, x: Array = X) -> float:
-    """The largest relative distance of samples from the exact row."""
     kernel = _kernel(function)
     traced = trace_function(lambda x: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
     (samples,) = PromotedKernel(traced).sample([x], arithmetic)

@@ -72,8 +72,6 @@ def large_counted(x: jax.Array) -> Any:
 
 
 def masked(other: Any, factor: float = 1.0) -> Callable[[jax.Array], Any]:
-    """A sum of masked loads."""
-
     def kernel(x: jax.Array) -> Any:
         n = x.shape[0]
 
@@ -118,8 +116,6 @@ def in_a_batch(x: jax.Array) -> Any:
 
 
 def last_wins(x: jax.Array) -> Any:
-    """Every program writes the same block."""
-
     def body(x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = x_ref[...]
 

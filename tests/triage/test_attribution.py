@@ -27,7 +27,8 @@ def test_a_source_has_the_functions_that_it_names_and_their_lines() -> None:
     found = source_of(double)
     assert found.file == "tests/sample.py"
     lines = (ROOT / found.file).read_text(encoding="utf-8").splitlines()
-    assert [text.splitlines()[0].split("(")[0] for _, text in found.parts] == ["def elementwise", "def double"]
+    names = ["def whole", "def elementwise", "def double"]
+    assert [text.splitlines()[0].split("(")[0] for _, text in found.parts] == names
     for first, text in found.parts:
         assert text.splitlines() == lines[first - 1 : first - 1 + len(text.splitlines())]
 
@@ -108,11 +109,7 @@ AGREES = "the lowering for sm_90: interpret mode agrees with the oracle"
         (Evidence(actual=0.0, expected=math.nan), (), AGREES),
         (Evidence(actual=0.0, expected=math.nan, otherwise=("maximum",)), (), KNOWN),
         (Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("maximum",)), (), AGREES),
-        (
-            Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("bfloat16",)),
-            (),
-            "the kernel: it computes in",
-        ),
+        (Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("bfloat16",)), (), "the kernel: it computes in"),
         (Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("TF32",)), (), "TF32 operands"),
         # 1.2e-7 apart at most, on either side of the oracle's value, or farther: as far as it is beyond the bound.
         (Evidence(actual=1 + 2e-7, expected=1.0, bound=1.5e-7), (9, 1), ""),

@@ -6,28 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.report.text.suspect_text import describe_suspect
+from tests.sample import whole
 
 X = kt.array("m n", "float32", domain=(0.5, 4))
 Y = kt.array("n m", "float32", domain=(0.5, 4))
 DIMS = {"m": kt.dim(values=(9, 8)), "n": kt.dim(values=(9, 12))}
 
 
-def whole(function: Any) -> Any:
-    """Returns a kernel of whole arrays."""
-
-    def kernel(*arrays: Any) -> Any:
-        shape = jax.eval_shape(function, *arrays)
-
-        def body(*refs: Any) -> None:
-            refs[-1][...] = function(*(ref[...] for ref in refs[:-1]))
-
-        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(shape.shape, shape.dtype))(*arrays)
-
-    return lambda x: kernel(x)
+def of_whole(function: Any) -> Any:
+    return lambda x: whole(lambda x: function(x[...]), jax.eval_shape(function, x), x)
 
 
 # A kernel, an oracle with a mistake, and what is said of the two.
@@ -58,7 +48,7 @@ ORACLES = {
 @pytest.mark.parametrize("name", ORACLES)
 def test_the_oracle_and_every_backend_differ(name: str) -> None:
     function, oracle, relation = ORACLES[name]
-    pairing = kt.oracle_for(whole(function), x=X, dims=DIMS)(oracle)
+    pairing = kt.oracle_for(of_whole(function), x=X, dims=DIMS)(oracle)
     result = kt.check(pairing, backends=["interpret"], depth="quick", minimize=2)
     (suspect,) = result.suspects
     assert suspect.title == "wrong values: the oracle and every backend differ"
@@ -68,7 +58,7 @@ def test_the_oracle_and_every_backend_differ(name: str) -> None:
 
 
 def test_a_kernel_that_is_wrong_in_some_cases_says_nothing_of_its_oracle() -> None:
-    pairing = kt.oracle_for(whole(lambda x: x + (x.shape[1] == 12)), x=X, dims=DIMS)(lambda x: x)
+    pairing = kt.oracle_for(of_whole(lambda x: x + (x.shape[1] == 12)), x=X, dims=DIMS)(lambda x: x)
     (suspect,) = kt.check(pairing, backends=["interpret"], depth="quick", minimize=2).suspects
     assert "oracle" not in suspect.title
     assert not any(line.startswith("is the oracle right?") for line in describe_suspect(suspect).texts)

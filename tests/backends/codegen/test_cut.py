@@ -61,7 +61,6 @@ def _cut(body: Body, *shapes: tuple[int, ...], grid: tuple[int, ...] = ()) -> Re
 
 
 def _code(found: ReducedProgram) -> list[str]:
-    """The lines of the kernel in a script, without comments."""
     _, _, after = found.script.partition("def kernel(")
     return [line.partition("  #")[0].strip() for line in after.partition("\n\n")[0].splitlines()[1:]]
 
@@ -165,7 +164,6 @@ def test_a_loop_that_is_to_blame_stays_without_what_it_does() -> None:
 
 
 def _numberless(code: str) -> list[str]:
-    """The lines of MLIR text, its values without their numbers."""
     return re.sub(r"%\w+", "%", code).splitlines()
 
 

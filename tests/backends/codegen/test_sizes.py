@@ -42,7 +42,6 @@ def called(body: Callable[..., None] = copy, grid: tuple[int, ...] = (4,), warps
 
 
 def on_mosaic(grid: tuple[int, ...], **more: Any) -> Kernel:
-    """A kernel that does nothing."""
     out = "out_type" if "out_type" in inspect.signature(plgpu.kernel).parameters else "out_shape"
 
     def kernel(x: jax.Array) -> Any:

@@ -54,7 +54,6 @@ COARSER = {"attention.one_block": 2.0**-13, "attention.online": 2.0**-13, "rotar
 
 @functools.cache
 def _computed(name: str) -> list[tuple[Taken, tuple[np.ndarray, ...]]]:
-    """The recorded outputs of a pairing, each with the simulator's."""
     (simulator,) = resolve([SIMULATOR])
     pairing, computed = PAIRINGS[name], []
     prepared: dict[Signature, Executable | Artifact] = {}

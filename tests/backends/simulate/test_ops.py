@@ -27,16 +27,7 @@ I = ("int32", "int8", "uint8", "int16", "uint32")  # noqa: E741
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operation.
-
-    Attributes:
-      name: the name of the test.
-      kernel: the operation on blocks.
-      reference: the operation on float64, or on integers of their own dtype.
-      dtypes: the dtypes of the operands.
-      arity: the number of operands.
-      domain: the least and the greatest operand.
-    """
+    """An operation on blocks, and its reference on float64, or on integers of their own dtype."""
 
     name: str
     kernel: Callable[..., Any]

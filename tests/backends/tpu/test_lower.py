@@ -16,13 +16,12 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TPUS
 from kerneltest.trace.tracing import Traced, trace_function
+from tests.sample import whole
 
 
 def blocked(
     shape: tuple[int, ...], block: tuple[int, ...], dtype: str = "float32", body: Callable[..., Any] = lambda x: x + 1
 ) -> Traced:
-    """A call of a kernel that cuts an array into blocks."""
-
     def kernel(x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = body(x_ref[...])
 
@@ -93,10 +92,7 @@ def test_a_kernel_of_another_language_is_not_for_a_tpu() -> None:
 
 def test_a_kernel_without_parameters_is_planned_for_every_language() -> None:
     def kernel(x: jax.Array) -> jax.Array:
-        def double(x_ref: Any, o_ref: Any) -> None:
-            o_ref[...] = x_ref[...] * 2
-
-        return pl.pallas_call(double, out_shape=x)(x)
+        return whole(lambda x_ref: x_ref[...] * 2, x, x)
 
     pairing = kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(256,))))(lambda x: 2 * x)
     chosen = ["interpret", "interpret-tpu", "lower:sm_90", "lower:tpu-*", "simulate:sm_90"]

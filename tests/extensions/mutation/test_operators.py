@@ -11,12 +11,7 @@ import pytest
 
 from kerneltest.backends.interpret import evaluate
 from kerneltest.core.dtypes import Array, ShapeDtype
-from kerneltest.extensions.mutation.mutants import (
-    KernelMutant,
-    apply_mutant,
-    find_mutants,
-    mutate_trace,
-)
+from kerneltest.extensions.mutation.mutants import KernelMutant, apply_mutant, find_mutants, mutate_trace
 from kerneltest.extensions.mutation.operators import OPERATORS
 from kerneltest.localize.sites import locate_equations
 from kerneltest.trace.tracing import Traced, trace_function
@@ -34,7 +29,6 @@ def _traced(name: str) -> tuple[Traced, list[Any]]:
 
 @pytest.fixture(scope="module")
 def mutants() -> dict[str, list[tuple[str, KernelMutant]]]:
-    """By operator, the names of kernels with their mutants."""
     found: dict[str, list[tuple[str, KernelMutant]]] = {each.name: [] for each in OPERATORS.entries()}
     for name in KERNELS:
         located = locate_equations(_traced(name)[0].jaxpr)

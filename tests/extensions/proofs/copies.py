@@ -17,16 +17,7 @@ BLOCK = 16
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A kernel with what is declared of it.
-
-    Attributes:
-      name: what is right or wrong with it.
-      body: of a program.
-      grid: from the arguments' shapes.
-      arguments: as `kt.oracle_for` takes them.
-      dims: that differ from one with a block of 16.
-      out: the output's shape, from the arguments' shapes; by default that of the first.
-    """
+    """A kernel with what is declared of it; its grid and its output's shape follow from the arguments' shapes."""
 
     name: str
     body: Callable[..., None]

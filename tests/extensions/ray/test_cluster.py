@@ -93,8 +93,6 @@ def test_files_of_records_alone_are_written(tmp_path: Path) -> None:
 
 
 class _Desk:
-    """JobTable of two items, and what was handed out."""
-
     def __init__(self, folder: Path) -> None:
         self.out: list[tuple[int, list[QueuedItem]]] = []
         self.given_up: list[tuple[str, Activity, str]] = []

@@ -100,7 +100,6 @@ def _busy(run: "subprocess.Popen[str]", out: Path, records: int, node: Any) -> l
 
 
 def _workers(node: Any) -> list[psutil.Process]:
-    """The processes of a node that run jobs."""
     raylets = [each.process.pid for each in node.all_processes["raylet"]]
     below = [each for pid in raylets for each in psutil.Process(pid).children(recursive=True)]
     return [each for each in below if any("_serve" in word for word in _command(each))]
@@ -193,10 +192,7 @@ def test_what_no_node_has_is_unavailable_for_a_reason_that_a_node_gave(
         (("--kt-ray", "auto", "--pdb"), "--kt-ray cannot be combined with --kt-isolate never or --pdb"),
         (("--kt-ray", "ray://x:1"), "Ray Client does not support streaming"),
         (("--kt-ray", "127.0.0.1:1"), "127.0.0.1:1: no cluster answers: "),
-        (
-            ("--kt-ray-gpus", "1.5"),
-            "--kt-ray-gpus must be a positive whole number of GPUs, or a fraction",
-        ),
+        (("--kt-ray-gpus", "1.5"), "--kt-ray-gpus must be a positive whole number of GPUs, or a fraction"),
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_told(tmp_path: Path, options: tuple[str, ...], words: str) -> None:

@@ -21,8 +21,6 @@ ZONE = 256
 
 
 class Host:
-    """The calls of a `Driver` on the host's memory."""
-
     kind, device = 1, 0  # a CPU, as DLPack calls it
 
     def __init__(self, *_: Any) -> None:

@@ -73,7 +73,9 @@ def _verdicts(records: Sequence[Record]) -> list[str]:
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(Device, "unavailable", lambda self: "")
-    monkeypatch.setattr(group, "_setup", lambda tool, platform: processes.ToolSetup(tool, platform))
+    devices = jax.devices()
+    monkeypatch.setattr(group, "kernel_device", lambda platform: devices[0])
+    monkeypatch.setattr(jax, "devices", lambda platform="": devices)
     return installed(tmp_path, monkeypatch)
 
 
