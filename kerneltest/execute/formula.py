@@ -13,7 +13,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, exception_text, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.bounded_store import BoundedStore
+from kerneltest.execute.expectations import BoundedStore
 from kerneltest.judge.compare import Comparison, is_wrong
 from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely, formula_answer
 from kerneltest.oracle.expectation import Expectation

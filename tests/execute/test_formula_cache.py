@@ -11,7 +11,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import Precision
-from kerneltest.execute.bounded_store import BoundedStore
+from kerneltest.execute.expectations import BoundedStore
 from kerneltest.execute.formula import Formula
 from kerneltest.judge.formula import compare_closely
 from kerneltest.oracle.expectation import Expectation

@@ -58,8 +58,7 @@ def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[
       problems: takes in what kept a map from being read or measured; the others still are.
     """
     from kerneltest.extensions.lowering_map.measure import PYTHON, measure
-    from kerneltest.extensions.lowering_map.model import MapError, read_map
-    from kerneltest.extensions.lowering_map.tables import format_counts
+    from kerneltest.extensions.lowering_map.model import MapError, format_counts, read_map
 
     targets, primitives = ([n for n in names.split(",") if n] for names in (chosen.targets, chosen.primitives))
     for source in [*chosen.maps, *chosen.jax] or [""]:
@@ -94,8 +93,14 @@ def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "Lower
     Returns:
       Whether something stopped lowering since the old map.
     """
-    from kerneltest.extensions.lowering_map.model import compare_maps, save_maps, successive_changes
-    from kerneltest.extensions.lowering_map.tables import format_change, format_markdown, print_table
+    from kerneltest.extensions.lowering_map.model import (
+        compare_maps,
+        format_change,
+        format_markdown,
+        print_table,
+        save_maps,
+        successive_changes,
+    )
     from kerneltest.records.files import write_text
 
     if chosen.json:

@@ -33,8 +33,13 @@ def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
 
 def section_of(maps: "Sequence[LoweringMap]") -> Section:
     """The section for some maps, at least one, by version of JAX."""
-    from kerneltest.extensions.lowering_map.model import LoweringOutcome, successive_changes
-    from kerneltest.extensions.lowering_map.tables import format_change, format_counts, tabulate_maps
+    from kerneltest.extensions.lowering_map.model import (
+        LoweringOutcome,
+        format_change,
+        format_counts,
+        successive_changes,
+        tabulate_maps,
+    )
     from kerneltest.report.panels import render_text
 
     ordered = sorted(maps, key=lambda each: each.version)

@@ -7,9 +7,16 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.extensions.lowering_map.model import LoweringMap, LoweringOutcome, LoweringResult, format_map
+from kerneltest.extensions.lowering_map.model import (
+    LoweringMap,
+    LoweringOutcome,
+    LoweringResult,
+    format_map,
+    format_markdown,
+    print_table,
+    tabulate_maps,
+)
 from kerneltest.extensions.lowering_map.panel import section_of
-from kerneltest.extensions.lowering_map.tables import format_markdown, print_table, tabulate_maps
 from kerneltest.records.record_files import write_plan
 from kerneltest.records.run_plan import Plan
 from kerneltest.records.runs import overlay_runs, read_all
