@@ -12,14 +12,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 import jax
-from threadpoolctl import threadpool_limits
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.dtypes import ShapeDtype, widen
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.fingerprint import Fingerprint, NotReusableError, library_contents
 from kerneltest.core.precision import TPU
-from kerneltest.core.processes import throttle_gc
+from kerneltest.core.processes import blas_threads, throttle_gc
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.error_models import Conditioned, Dot, Each, Exact, Reduction, Rounding, Tolerance, Ulp
 from kerneltest.declare.pairing import Pairing
@@ -65,7 +64,7 @@ def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
     journal = cache.process.journal
     journal.start(first.name)
     try:
-        with without_debugging(), throttle_gc(), threadpool_limits(1, "blas"):
+        with without_debugging(), throttle_gc(), blas_threads():
             for part in parts:
                 for case in part.cases():
                     place = (part.backend.id, part.dtype, part.group.name, case.family.name)
@@ -256,3 +255,13 @@ def _approximate_values(item: Item, case: AnyCase, traced: Traced, cache: Cache)
     except BaseException as error:  # reported when the case is judged
         return type(error).__name__
     return Fingerprint.of(*values, approximate=True)
+
+
+def find_key(parts: Sequence[Item], cache: Cache) -> str:
+    """Returns the key of an item; "" if its verdicts must not be reused."""
+    try:
+        return verdict_key(parts, cache)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:  # a `NotReusableError`, or what the case itself reports when it runs
+        return ""

@@ -59,7 +59,7 @@ class IncrementalPlugin:
             return
         from kerneltest.execute.cache import Cache
         from kerneltest.execute.process_state import ProcessState
-        from kerneltest.execute.verdict_key import verdict_key
+        from kerneltest.execute.verdict_key import find_key
 
         planned = frozenset((p.pairing_id, p.backend.id, p.dtype) for item in items for p in item.items)
         cache = Cache(process=ProcessState(planned=planned))
@@ -67,11 +67,7 @@ class IncrementalPlugin:
             for item in items:
                 if (known := green.get(item.nodeid)) is None:
                     continue
-                try:
-                    is_unchanged = verdict_key(item.items, cache) == known
-                except Exception:  # a `NotReusableError`, or what the item itself reports when it runs
-                    continue
-                if is_unchanged:
+                if find_key(item.items, cache) == known:
                     yield item.nodeid
         finally:
             cache.process.pool.close()

@@ -19,7 +19,7 @@ from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import PriorAttempts, run_item
 from kerneltest.execute.time_budget import TimeBudget
-from kerneltest.execute.verdict_key import verdict_key
+from kerneltest.execute.verdict_key import find_key
 from kerneltest.pytest_plugin.crash_reports import CrashLog, CrashReason, FileCrashLog, device_is_lost, prior_attempts
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, WorkerSetup
 from kerneltest.pytest_plugin.suspect_tracker import SuspectTracker
@@ -34,18 +34,6 @@ from kerneltest.report.text.suspect_text import format_failure, headline
 from kerneltest.reproduce.script_writer import save_reproduction
 from kerneltest.trace.tracing import without_debugging
 from kerneltest.triage.suspects import Suspect
-
-# Reuse by a worker: of items that were green under the same key, and of the records of a run that it resumes.
-
-
-def find_key(parts: Sequence[Item], cache: Cache) -> str:
-    """Returns the key of an item; "" if its verdicts must not be reused."""
-    try:
-        return verdict_key(parts, cache)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException:  # a `NotReusableError`, or what the case itself reports when it runs
-        return ""
 
 
 def take_over(setup: WorkerSetup, item: Item, name: str, key: str) -> CachedResult | None:

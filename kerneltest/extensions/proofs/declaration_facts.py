@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from kerneltest.declare.dims import Axis, AxisExpression, Dim
 from kerneltest.declare.domains import Interval
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.proofs.form_learning import LIMIT, Form, boundary_lengths, largest_sizes, max_length
+from kerneltest.extensions.proofs.form_learning import LIMIT, Form, largest_sizes, lengths_near_blocks, max_length
 from kerneltest.extensions.proofs.formulas import Atom, FormulaLanguage, Sizes
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
@@ -83,7 +83,7 @@ def candidate_sizes(pairing: Pairing, form: Form) -> Iterator[Sizes]:
     rng = random.Random(1)
     small = sorted(dict.fromkeys(form.seen), key=lambda row: math.prod(n + 1 for _, n in row))
     few = {
-        name: sorted(set(dim.values)) or sorted({dim.fit(n) for n in boundary_lengths(dim)})
+        name: sorted(set(dim.values)) or sorted({dim.fit(n) for n in lengths_near_blocks(dim)})
         for name, dim in pairing.dims.items()
     }
     found = [dict(row) for row in small]

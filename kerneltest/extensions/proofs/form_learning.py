@@ -40,7 +40,7 @@ def max_length(dim: Dim) -> int | None:
     return max(known, default=None)
 
 
-def boundary_lengths(dim: Dim) -> list[int]:
+def lengths_near_blocks(dim: Dim) -> list[int]:
     """Returns lengths around one and two blocks, which may not be admitted."""
     block = dim.block or 16
     return [dim.minimum, 1, block - 1, block, block + 1, 2 * block + 1]
