@@ -146,7 +146,7 @@ def _table() -> Iterator[Primitive]:
     yield from _rows(Kind.CALL, "jit pjit closed_call core_call call eval_jaxpr remat remat2 checkpoint")
     yield from _rows(Kind.CALL, "xla_metadata_call composite")
     yield from _rows(Kind.CALL, "custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call", rules=True)
-    yield from _rows(Kind.LOOP, "scan while")
+    yield from _rows(Kind.LOOP, "scan while parallel_loop")
     yield from _rows(Kind.BRANCH, "cond")
     yield from _rows(Kind.KERNEL, "pallas_call core_map mpmd_map")
     yield from _rows(Kind.REGION, "run_scoped run_state", exact=True)
@@ -302,6 +302,10 @@ def _table() -> Iterator[Primitive]:
     yield from _rows(Kind.FOREIGN, "debug_callback pure_callback io_callback buffer_callback debug_print ffi_call")
     yield from _rows(Kind.FOREIGN, "infeed outfeed")
     yield from _rows(Kind.DEVICE, "empty_ref get_global check delay print_layout set_max_registers set_max_registers_p")
+    # Of a TPU's SparseCore, across its lanes.
+    yield from _rows(
+        Kind.DEVICE, "all_reduce_ffs all_reduce_population_count masked_sort pack unique unpack scan_count"
+    )
     yield from _rows(Kind.DEVICE, "inline_mgpu inline_mgpu_p elementwise_inline_asm elementwise_inline_asm_p")
 
 

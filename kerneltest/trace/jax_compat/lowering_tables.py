@@ -5,7 +5,7 @@ from typing import Any
 
 from jax._src.pallas import hlo_interpreter
 from jax._src.pallas.mosaic import lowering as tpu
-from jax._src.pallas.mosaic import sc_lowering
+from jax._src.pallas.mosaic import sc_lowering, sc_primitives
 from jax._src.pallas.mosaic_gpu import lowering as gpu
 from jax._src.pallas.mosaic_gpu import primitives as gpu_primitives
 from jax._src.pallas.triton import lowering as triton
@@ -14,7 +14,7 @@ from jax._src.state import discharge
 from jax.extend.core import Primitive
 
 # The modules of primitives register rules when they are imported.
-_MODULES = (triton, triton_primitives, gpu, gpu_primitives, tpu, sc_lowering, hlo_interpreter, discharge)
+_MODULES = (triton, triton_primitives, gpu, gpu_primitives, tpu, sc_lowering, sc_primitives, hlo_interpreter, discharge)
 
 
 def lowered_primitives() -> frozenset[str]:
