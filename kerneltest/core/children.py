@@ -51,7 +51,7 @@ _IN_TRANSIT = 3.0  # seconds for the news of an exit to arrive
 _RAISED = "raised"  # the key of an answer that is a traceback
 
 CONTEXTS: dict[str, Any] = {"spawn": get_context("spawn"), "forkserver": get_context("forkserver")}
-"""How `multiprocessing` starts children. None is forked from this process, since JAX's threads would not survive."""
+"""The ways in which `multiprocessing` starts a child. `fork` is left out: JAX's threads do not survive it."""
 
 
 class End(Enum):

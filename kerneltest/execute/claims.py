@@ -375,7 +375,7 @@ class _Judge:
     record: Record
     with_evidence: bool
     noise: float
-    guard: Guard  # of what is no part of a finding, and so has no time limit
+    guard: Guard  # for work outside findings, without a time limit
 
     def judge(self, claim: Claim) -> Outcome | None:
         """Adds a claim to the record; returns the finding if it does not hold.

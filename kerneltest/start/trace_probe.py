@@ -143,7 +143,7 @@ class Probe:
 
     @contextmanager
     def _interrupt(self) -> Iterator[None]:
-        # What the kernel raises when the time is over is no failure of the kernel.
+        # An exception that the time limit causes inside the kernel is not the kernel's failure.
         try:
             with self.progress.interrupt():
                 yield
