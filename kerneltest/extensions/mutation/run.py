@@ -172,9 +172,7 @@ class MutationPool:
                     if kernel_problem is None:
                         kernel_problem = self._find_kernel_problem(task)
                     was_killed = ended.status == -signal.SIGKILL
-                    note = kernel_problem or (
-                        "its process was killed, perhaps because memory ran out" if was_killed else ""
-                    )
+                    note = kernel_problem or (_KILLED if was_killed else "")
                     end = TrialEnd.INVALID if note else TrialEnd.KILLED
                     yield chunk[0], Trial(mutants[chunk[0]], end, note=note or _ENDED)
 
