@@ -20,11 +20,11 @@ import pytest
 from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import DtypeError, ShapeDtype, is_integer, parse_dtype
-from kerneltest.core.failures import exception_text, format_exception
+from kerneltest.core.failures import UnusableInputError, exception_text, format_exception
 from kerneltest.core.ids import PairingId
 
 
-class StartError(Exception):
+class StartError(UnusableInputError):
     """No pairing can be written. The message says why, and what to do."""
 
 
