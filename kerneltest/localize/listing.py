@@ -140,7 +140,7 @@ def new_value(number: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Mutation:
+class CodeChange:
     """One change of a lowered body."""
 
     operation: int  # the number of the operation that is changed, or of the first one
