@@ -44,7 +44,7 @@ np.sum(x > 0); np.sum(x > 0, axis=0); np.sum(x, axis=0, dtype=np.float64); np.su
 np.prod(y, axis=1); np.prod(y); np.prod(y, initial=2.0); np.prod(y, where=m); np.max(x); np.max(x, axis=0)
 np.max(x, axis=1, keepdims=True); np.max(x, axis=1, initial=0.0); np.max(x, axis=1, initial=-9.0, where=m)
 np.amax(x, 0); np.min(x, axis=(0,)); np.amin(x); np.min(x, initial=9.0, where=m); np.any(x > 0, axis=1)
-np.all(x > 0, axis=0); np.all(x > -9); np.any(x > 9); np.any(x); np.ptp(x); np.ptp(x, axis=0)
+np.all(x > 0, axis=0); np.all(x > -9); np.any(x > 9); np.any(x); np.any(x > 0, 1, None, True); np.ptp(x); np.ptp(x, 0)
 np.ptp(x, axis=0, keepdims=True); np.mean(x); np.mean(x, 0); np.mean(x, axis=1, keepdims=True)
 np.mean(x, axis=0, where=m); np.mean(x, axis=0, dtype=np.float64); np.mean(x, axis=(0,1)); np.mean(x > 0); np.var(x)
 np.var(x, axis=1); np.var(x, axis=1, keepdims=True); np.var(x, axis=0, ddof=1); np.var(x, axis=0, where=m)
