@@ -48,7 +48,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
                     raise UntrackedError(f"np.{ufunc.__name__} with where= and without out=")
                 result = array_functions.call(np.where, (where, result, out), {})
         elif method == "reduce":
-            result = ufuncs.reduce(ufunc, inputs[0], kwargs)
+            result = ufuncs.reduce(ufunc, inputs[0], **kwargs)
         elif method == "accumulate":
             result = ufuncs.accumulate(ufunc, inputs[0], kwargs.get("axis", 0))
         elif method == "outer":
