@@ -17,6 +17,7 @@ from kerneltest.numerics.samples import (
     axes_of,
     join_formats,
     round_constants,
+    samples_of,
     settle,
     unwrap,
 )
@@ -443,10 +444,8 @@ def _concatenate(arrays: Sequence[Operand], axis: int | None = 0) -> Operand:
     if axis is None:
         arrays, axis = [np.reshape(a, -1) for a in arrays], 0
     rows = max(len(w.samples) for w in tracked)
-    ndim = np.ndim(arrays[0])
-    parts = [a.samples if isinstance(a, SampledArray) else np.asarray(a)[None] for a in arrays]
-    whole = [np.broadcast_to(p, (rows, *p.shape[1:])) for p in parts]
-    (at,) = axes_of(axis, ndim)
+    whole = [np.broadcast_to(p, (rows, *p.shape[1:])) for p in map(samples_of, arrays)]
+    (at,) = axes_of(axis, np.ndim(arrays[0]))
     made = tracked[0].with_samples(np.concatenate(whole, at), join_formats(tracked))
     return made.record("moved", (), func=np.concatenate, args=(arrays, axis), kwargs={}, tracked=tracked)
 

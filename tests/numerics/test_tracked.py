@@ -7,8 +7,8 @@ import pytest
 import scipy.special
 
 from kerneltest.core.dtypes import Array
-from kerneltest.numerics.samples import UntrackedError
-from tests.numerics.tracking import rows_of, silent, tracked
+from kerneltest.numerics.samples import UntrackedError, samples_of
+from tests.numerics.tracking import silent, tracked
 
 ROWS = 4
 
@@ -192,7 +192,7 @@ def _same(found: Any, wanted: Any) -> bool:
 
 def _check(code: str) -> None:
     for rows in (1, ROWS):
-        found = rows_of(eval(code, {**FIXED, **_given(rows)}))
+        found = samples_of(eval(code, {**FIXED, **_given(rows)}))
         for row in range(rows):
             wanted = np.asarray(eval(code, {**FIXED, **EACH[row]}))
             assert _same(found[row % len(found)], wanted), (rows, row)
