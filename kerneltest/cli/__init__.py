@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import kerneltest
 import kerneltest.cli.commands  # they register themselves
-from kerneltest.cli.command_registry import registered_commands
+from kerneltest.cli.command_registry import refuse, registered_commands
 from kerneltest.core.exit_guard import ExitGuard
+from kerneltest.core.failures import UnusableInputError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has ended, as `head` does; Python would report it when it exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 1
+    except (UnusableInputError, OSError) as error:
+        status = refuse(chosen.command, error)
     finally:
         guard.end(status)
     return status

@@ -1,13 +1,25 @@
 """The commands that make runs and read their folders: `run`, `report`, `summary`, `merge`, `diff` and `repro`."""
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from kerneltest.cli.command_registry import Command, add_limit, pass_to_pytest, refuse, register_command
+from kerneltest.cli.command_registry import Command, add_limit, pass_to_pytest, register_command
 from kerneltest.report.text.lines import for_terminal, lines_for_terminal
 
+_Run = Callable[[argparse.Namespace], int]
 _FOLDERS = "folders that --kt-report wrote, or folders that contain them"
+
+
+def _command(
+    order: int, about: str, add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+) -> Callable[[_Run], _Run]:
+    def register(run: _Run) -> _Run:
+        register_command(Command(run.__name__.removeprefix("_"), about, add_arguments, run), order=order)
+        return run
+
+    return register
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +27,11 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     pass_to_pytest(parser, ray="--ray")
 
 
+@_command(
+    40,
+    "run suites with pytest, on one machine or on a Ray cluster; further arguments are passed to pytest",
+    _add_run_arguments,
+)
 def _run(chosen: argparse.Namespace) -> int:
     import pytest
 
@@ -31,36 +48,25 @@ def _add_report_arguments(parser: argparse.ArgumentParser) -> None:
         panel.add_arguments(parser)
 
 
+@_command(50, "write one HTML page from the folders of one or more runs", _add_report_arguments)
 def _report(chosen: argparse.Namespace) -> int:
-    from kerneltest.records.files import RecordError, write_text
+    from kerneltest.records.files import write_text
     from kerneltest.records.runs import overlay_runs, read_all
     from kerneltest.report.html.render_page import render
-    from kerneltest.report.panels import PanelError, make_sections
+    from kerneltest.report.panels import make_sections
 
-    try:
-        merged = overlay_runs(read_all(chosen.runs))
-        write_text(chosen.output, render(merged, make_sections(merged, chosen)))
-    except (RecordError, PanelError, OSError) as error:
-        return refuse("report", error)
+    merged = overlay_runs(read_all(chosen.runs))
+    write_text(chosen.output, render(merged, make_sections(merged, chosen)))
     print(for_terminal(str(chosen.output)))
     return 0 if merged.green else 1
 
 
 def _add_summary_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, help=_FOLDERS)
-    parser.add_argument(
-        "--leg",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a run that must be among them; repeat",
-    )
-    parser.add_argument(
-        "--format",
-        choices=("text", "github"),
-        default="text",
-        help="github: annotations of a GitHub job, at the kernels' lines",
-    )
+    among = "a run that must be among them; repeat"
+    parser.add_argument("--leg", action="append", default=[], metavar="NAME", help=among)
+    annotated = "github: annotations of a GitHub job, at the kernels' lines"
+    parser.add_argument("--format", choices=("text", "github"), default="text", help=annotated)
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     parser.add_argument("--sarif", type=Path, metavar="FILE", help="the suspects, for code scanning and editors")
     badges = (("--badge", "the conformance"), ("--mutants-badge", "the mutation score of runs with --kt-mutate"))
@@ -69,8 +75,9 @@ def _add_summary_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(option, action="append", type=Path, default=[], metavar="FILE", help=about)
 
 
+@_command(60, "summarise runs in the terminal, as Markdown or as a badge", _add_summary_arguments)
 def _summary(chosen: argparse.Namespace) -> int:
-    from kerneltest.records.files import RecordError, write_text
+    from kerneltest.records.files import write_text
     from kerneltest.records.runs import overlay_runs, read_all
     from kerneltest.report.counts import count_cells
     from kerneltest.report.sarif import github_annotations, sarif
@@ -79,21 +86,18 @@ def _summary(chosen: argparse.Namespace) -> int:
     from kerneltest.report.text.terminal_summary import matrix_lines
     from kerneltest.triage.suspects import suspects_in_overlay
 
-    try:
-        runs = read_all(chosen.runs)
-        merged = overlay_runs(runs)
-        suspects = suspects_in_overlay(merged)
-        counts = count_cells(runs, len(suspects), chosen.leg)
-        if chosen.markdown:
-            write_text(chosen.markdown, markdown_summary(runs, counts, suspects))
-        if chosen.sarif:
-            write_text(chosen.sarif, sarif(suspects, merged.pairings, counts.complete))
-        for path in chosen.badge:
-            write_badge(path, conformance_badge(counts))
-        for path in chosen.mutants_badge:
-            write_badge(path, mutation_badge(merged.mutants))
-    except (RecordError, ValueError, OSError) as error:
-        return refuse("summary", error)
+    runs = read_all(chosen.runs)
+    merged = overlay_runs(runs)
+    suspects = suspects_in_overlay(merged)
+    counts = count_cells(runs, len(suspects), chosen.leg)
+    if chosen.markdown:
+        write_text(chosen.markdown, markdown_summary(runs, counts, suspects))
+    if chosen.sarif:
+        write_text(chosen.sarif, sarif(suspects, merged.pairings, counts.complete))
+    for path in chosen.badge:
+        write_badge(path, conformance_badge(counts))
+    for path in chosen.mutants_badge:
+        write_badge(path, mutation_badge(merged.mutants))
     if chosen.format == "github":
         shown = [*github_annotations(suspects, merged.pairings, runs)]
     else:
@@ -113,32 +117,29 @@ def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@_command(70, "merge all shards of a run that --kt-shard split into one run", _add_merge_arguments)
 def _merge(chosen: argparse.Namespace) -> int:
-    from kerneltest.pytest_plugin.run_folder import FolderError, RunFolder
+    from kerneltest.pytest_plugin.run_folder import RunFolder
     from kerneltest.pytest_plugin.summary import finish
-    from kerneltest.records.files import RecordError
     from kerneltest.records.record_files import write_plan
     from kerneltest.records.resume import JoinError, copy_files, failed_tests, merge_plans
     from kerneltest.records.runs import read_all
 
+    runs = read_all(chosen.runs)
+    plan, failed = merge_plans(runs), failed_tests(runs)
+    if any(run.folder.resolve() == chosen.output.resolve() for run in runs):
+        raise JoinError(f"-o names the shard {chosen.output}: name another folder for the merged run")
+    home = RunFolder.claim(chosen.output)
     try:
-        runs = read_all(chosen.runs)
-        plan, failed = merge_plans(runs), failed_tests(runs)
-        if any(run.folder.resolve() == chosen.output.resolve() for run in runs):
-            raise JoinError(f"-o names the shard {chosen.output}: name another folder for the merged run")
-        home = RunFolder.claim(chosen.output)
-        try:
-            with home.folder_beside() as beside:
-                for run in runs:
-                    copy_files(run, beside)
-                write_plan(beside, replace(plan, run=home.run))
-                del runs, run  # `finish` reads them again as one run
-                ended = finish(beside, report=str(chosen.output), failed_tests=failed)
-                home.take_files(beside)
-        finally:
-            home.release()
-    except (RecordError, JoinError, FolderError, OSError) as error:
-        return refuse("merge", error)
+        with home.folder_beside() as beside:
+            for run in runs:
+                copy_files(run, beside)
+            write_plan(beside, replace(plan, run=home.run))
+            del runs, run  # `finish` reads them again as one run
+            ended = finish(beside, report=str(chosen.output), failed_tests=failed)
+            home.take_files(beside)
+    finally:
+        home.release()
     for line in ended.lines:
         print(for_terminal(line.text.replace(str(beside), str(home.path))))
     for name in failed:
@@ -161,24 +162,22 @@ def _add_diff_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE")
 
 
+@_command(80, "list what changed between two runs, or two sets of runs; 1 for a regression", _add_diff_arguments)
 def _diff(chosen: argparse.Namespace) -> int:
-    from kerneltest.records.files import RecordError, write_text
+    from kerneltest.records.files import write_text
     from kerneltest.records.runs import read_runs
     from kerneltest.report.html.render_page import render_diff
     from kerneltest.report.text.diff_text import markdown_diff, terminal_diff
     from kerneltest.triage.run_comparison import DiffError, compare_runs, find_baseline
 
-    try:
-        if not chosen.factor >= 1:
-            raise DiffError(f"--factor must be at least 1, not {chosen.factor}")
-        old, new = read_runs(chosen.old or find_baseline(Path.cwd())), read_runs(chosen.new)
-        comparison = compare_runs(old, new, allow_unlike=chosen.allow_unlike, factor=chosen.factor)
-        if chosen.markdown:
-            write_text(chosen.markdown, markdown_diff(comparison, old, new))
-        if chosen.html:
-            write_text(chosen.html, render_diff(comparison, old, new))
-    except (DiffError, RecordError, OSError) as error:
-        return refuse("diff", error)
+    if not chosen.factor >= 1:
+        raise DiffError(f"--factor must be at least 1, not {chosen.factor}")
+    old, new = read_runs(chosen.old or find_baseline(Path.cwd())), read_runs(chosen.new)
+    comparison = compare_runs(old, new, allow_unlike=chosen.allow_unlike, factor=chosen.factor)
+    if chosen.markdown:
+        write_text(chosen.markdown, markdown_diff(comparison, old, new))
+    if chosen.html:
+        write_text(chosen.html, render_diff(comparison, old, new))
     print(terminal_diff(comparison, old, new))
     return int(comparison.regressed)
 
@@ -189,15 +188,13 @@ def _add_repro_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", default="", metavar="ID", help="by default the one that found it")
 
 
+@_command(90, "judge a finding's saved inputs again; in the folder that pytest ran in", _add_repro_arguments)
 def _repro(chosen: argparse.Namespace) -> int:
     from kerneltest.core.verdicts import Verdict
     from kerneltest.report.counts import INTERNAL_ERROR_CODE
-    from kerneltest.reproduce.rerun import ReproductionError, judge_again
+    from kerneltest.reproduce.rerun import judge_again
 
-    try:
-        record = judge_again(chosen.folder, chosen.case, chosen.backend)
-    except ReproductionError as error:
-        return refuse("repro", error)
+    record = judge_again(chosen.folder, chosen.case, chosen.backend)
     text = f"{record.verdict} on {record.backend}: {record.family}, {record.signature}\n{record.message}".strip()
     print(lines_for_terminal(text))
     return INTERNAL_ERROR_CODE if record.verdict is Verdict.INTERNAL_ERROR else int(record.verdict.is_finding)
@@ -219,6 +216,7 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
     add_limit(parser, "write the pairing as far as it is known")
 
 
+@_command(10, "write the pairing of a kernel, with the oracle to fill in", _add_init_arguments)
 def _init(chosen: argparse.Namespace) -> int:
     from kerneltest.start.command_progress import CommandProgress
     from kerneltest.start.example_calls import (
@@ -242,56 +240,18 @@ def _init(chosen: argparse.Namespace) -> int:
         else:
             examples = record_calls(kernel, chosen.watch)
         path, declaration = write_pairing(kernel, examples, chosen.output, progress)
-    except (StartError, OSError) as error:
+    finally:
         progress.clear()
-        return refuse("init", error)
-    progress.clear()
     print(for_terminal(f"{path}: write {declaration.oracle}, then run: pytest -p kerneltest {path}"))
     for note in declaration.notes:
         print(for_terminal(f"  check {note}"))
     return 0
 
 
+@_command(20, "list the backends that this machine can serve, and what to install for the others")
 def _doctor(chosen: argparse.Namespace) -> int:
     from kerneltest.start.doctor import doctor_lines, list_backends
 
     backends = list_backends()
     print("\n".join(map(for_terminal, doctor_lines(backends))))
     return int(all(backend.reason for backend in backends))
-
-
-for _order, _name, _help, _add_arguments, _run_command in (
-    (10, "init", "write the pairing of a kernel, with the oracle to fill in", _add_init_arguments, _init),
-    (
-        20,
-        "doctor",
-        "list the backends that this machine can serve, and what to install for the others",
-        lambda parser: None,
-        _doctor,
-    ),
-    (
-        40,
-        "run",
-        "run suites with pytest, on one machine or on a Ray cluster; further arguments are passed to pytest",
-        _add_run_arguments,
-        _run,
-    ),
-    (50, "report", "write one HTML page from the folders of one or more runs", _add_report_arguments, _report),
-    (60, "summary", "summarise runs in the terminal, as Markdown or as a badge", _add_summary_arguments, _summary),
-    (70, "merge", "merge all shards of a run that --kt-shard split into one run", _add_merge_arguments, _merge),
-    (
-        80,
-        "diff",
-        "list what changed between two runs, or two sets of runs; 1 for a regression",
-        _add_diff_arguments,
-        _diff,
-    ),
-    (
-        90,
-        "repro",
-        "judge a finding's saved inputs again; in the folder that pytest ran in",
-        _add_repro_arguments,
-        _repro,
-    ),
-):
-    register_command(Command(_name, _help, _add_arguments, _run_command), order=_order)

@@ -34,6 +34,10 @@ class DeclarationError(ValueError):
     __module__ = "kerneltest"  # the name under which tracebacks show it
 
 
+class UnusableInputError(ValueError):
+    """Something that a command of `kerneltest` was given and cannot work with; the message says why."""
+
+
 class Failure(Exception):  # noqa: N818 - a verdict that is not always an error
     """The end of a case before its values could be compared.
 

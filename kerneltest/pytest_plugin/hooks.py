@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and getattr(config.option, "maxworkerrestart", "") is None:
         config.option.maxworkerrestart = _MAX_RESTARTS
     skip_tpu_discovery()
-    config.stash[RUN] = run = PytestRun.start(config)
+    config.stash[RUN] = run = PytestRun(config)
     if not run.role.is_worker:
         config.stash[_GUARD] = ExitGuard("the session")
     plugins, collects_only = config.pluginmanager, config.option.collectonly

@@ -13,7 +13,13 @@ from kerneltest.execute.settings import RunSettings
 from kerneltest.pytest_plugin.collection import Collection
 from kerneltest.pytest_plugin.dispatch import Dispatcher
 from kerneltest.pytest_plugin.options import read_settings, resolve_path
-from kerneltest.pytest_plugin.run_folder import FolderError, PlanFile, RunFolder, remove_abandoned_folders
+from kerneltest.pytest_plugin.run_folder import (
+    FolderError,
+    PlanFile,
+    RunFolder,
+    TemporaryFolder,
+    remove_abandoned_folders,
+)
 from kerneltest.pytest_plugin.summary import Reporter
 from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
 
@@ -42,43 +48,31 @@ class XdistRole:
         return "controller" if self.is_controller else os.environ.get("PYTEST_XDIST_WORKER", "main")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class PytestRun:
     """One pytest session. Each part owns the state of one concern."""
 
-    config: pytest.Config
-    settings: RunSettings
-    role: XdistRole
-    folder: RunFolder
-    plan: PlanFile  # in that folder
-    collection: Collection  # the pairings that were collected, and what is selected of them
-    dispatcher: Dispatcher  # chooses the executor of each item
-    reporter: Reporter  # reports how the run ended
-    crashes: XdistCrashes  # of xdist workers
-
-    @classmethod
-    def start(cls, config: pytest.Config) -> PytestRun:
+    def __init__(self, config: pytest.Config) -> None:
         """Reads the settings and claims the run's folder.
 
         Raises:
           pytest.UsageError: a setting or the folder cannot be used.
         """
-        settings, role, collects_only = read_settings(config), XdistRole.of(config), config.option.collectonly
-        folder = _claim_folder(config, settings, role)
-        plan = PlanFile.open(folder, settings, may_resume=not (role.is_worker or collects_only))
-        collection = Collection()
-        reporter = Reporter(folder, settings.report)
-        dispatcher = Dispatcher(
+        self.config, self.settings, self.role = config, read_settings(config), XdistRole.of(config)
+        self.folder = _claim_folder(config, self.settings, self.role)
+        may_resume = not (self.role.is_worker or config.option.collectonly)
+        self.plan = PlanFile.open(self.folder, self.settings, may_resume=may_resume)
+        self.collection = Collection()  # the pairings that were collected, and what is selected of them
+        self.reporter = Reporter(self.folder, self.settings.report)
+        self.dispatcher = Dispatcher(  # chooses the executor of each item
             config,
-            settings,
-            folder.path,
-            collection,
-            shard=role.name,
-            arguments=pytest_arguments(config, role),
-            reporter=None if role.is_worker else reporter,
+            self.settings,
+            self.folder.path,
+            self.collection,
+            shard=self.role.name,
+            arguments=pytest_arguments(config, self.role),
+            reporter=None if self.role.is_worker else self.reporter,
         )
-        crashes = XdistCrashes(folder.path, dispatcher)
-        return cls(config, settings, role, folder, plan, collection, dispatcher, reporter, crashes)
+        self.crashes = XdistCrashes(self.folder.path, self.dispatcher)
 
     @property
     def has_plan(self) -> bool:
@@ -100,7 +94,7 @@ def _claim_folder(config: pytest.Config, settings: RunSettings, role: XdistRole)
         return RunFolder(Path(str(role.worker_input["kt_folder"])), str(role.worker_input["kt_run"]))
     remove_abandoned_folders()
     if not settings.report or config.option.collectonly:
-        return RunFolder.temporary()
+        return TemporaryFolder()
     try:
         return RunFolder.claim(resolve_path(config, "report", settings.report))
     except FolderError as error:

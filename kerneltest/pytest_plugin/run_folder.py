@@ -18,46 +18,15 @@ from typing import TYPE_CHECKING
 import pytest
 from filelock import FileLock, Timeout
 
+from kerneltest.core.failures import UnusableInputError
+
 if TYPE_CHECKING:
     from kerneltest.execute.settings import RunSettings
     from kerneltest.records.run_plan import Plan
 
 
-# Temporary folders that are deleted by their process, or by the next run if that process was killed.
-
-_PREFIX = "kerneltest-"
+_PREFIX = "kerneltest-"  # of temporary folders
 _LOCK = ".kerneltest.lock"  # held by the folder's process; the system releases it when that dies
-
-
-class TemporaryFolder:
-    """A folder below the system's temporary one that belongs to this process."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
-        self._lock = FileLock(self.path / f"{_LOCK}.new")
-        self._lock.acquire(timeout=0)
-        # Only now: a folder whose lock is not held is an abandoned one, which any other run deletes.
-        Path(self._lock.lock_file).rename(self.path / _LOCK)
-
-    def remove(self) -> None:
-        """Deletes the folder."""
-        rmtree(self.path, ignore_errors=True)
-        self._lock.release()
-
-
-def remove_abandoned_folders() -> None:
-    """Deletes the temporary folders of this user's processes that were killed. Those of living ones are locked."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
-        folder = path.parent
-        try:
-            if folder.is_symlink() or path.is_symlink() or folder.stat().st_uid != os.getuid():
-                continue
-            with FileLock(path, timeout=0):
-                rmtree(folder, ignore_errors=True)
-        except (OSError, Timeout):
-            continue
-
-
 MARKER = ".kerneltest"  # kerneltest may clear folders that contain it
 # All files that a run writes there; no others are ever deleted.
 _WRITTEN = ("records-*.jsonl", "records-*.jsonl.gz", "end.json", "running-*.txt", "crash-*.jsonl", "died-*.txt",
@@ -67,19 +36,17 @@ _WRITTEN = ("records-*.jsonl", "records-*.jsonl.gz", "end.json", "running-*.txt"
             "artifacts/*/*.hlo.txt")  # fmt: skip
 
 
-class FolderError(ValueError):
+class FolderError(UnusableInputError):
     """A folder to which a run cannot or must not write; says why and what to do."""
 
 
 class RunFolder:
     """A folder that belongs to one run at a time."""
 
-    def __init__(self, path: Path, run: str = "") -> None:
-        """Uses a folder that another process has claimed, as an xdist worker does."""
-        self.path = path
-        self.run = run  # the run's id, which its plan also holds
-        self._lock: FileLock | None = None
-        self._temporary: TemporaryFolder | None = None
+    def __init__(self, path: Path, run: str, lock: FileLock | None = None) -> None:
+        """Uses a folder that another process has claimed, as an xdist worker does, or that is locked for this one."""
+        self.path, self.run = path, run  # the id of the run, which its plan also holds
+        self._lock = lock
 
     @classmethod
     def claim(cls, path: Path) -> RunFolder:
@@ -88,7 +55,7 @@ class RunFolder:
         Raises:
           FolderError: it holds other files, another run is using it, or it is not writable.
         """
-        folder = cls(path, uuid.uuid4().hex)
+        run, lock = uuid.uuid4().hex, FileLock(path / _LOCK)
         try:
             path.mkdir(parents=True, exist_ok=True)
             if not (path / MARKER).is_file() and any(path.iterdir()):
@@ -98,10 +65,9 @@ class RunFolder:
                 )
             if links := [each.name for each in path.iterdir() if each.is_symlink()]:
                 raise FolderError(f"{path} contains a symlink, {links[0]}. Refusing to write through it; remove it")
-            folder._lock = FileLock(path / _LOCK)
-            folder._lock.acquire(timeout=0)
+            lock.acquire(timeout=0)
             owner = {
-                "run": folder.run,
+                "run": run,
                 "pid": os.getpid(),
                 "host": socket.gethostname(),
                 "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -111,15 +77,7 @@ class RunFolder:
             raise FolderError(f"{path} is in use by {_describe_owner(path)}. Name another folder, or wait") from error
         except OSError as error:
             raise FolderError(f"cannot write to {path}: {error.strerror or error}") from error
-        return folder
-
-    @classmethod
-    def temporary(cls) -> RunFolder:
-        """Creates a folder that is deleted when it is released."""
-        temporary = TemporaryFolder()
-        folder = cls(temporary.path, uuid.uuid4().hex)
-        folder._temporary = temporary
-        return folder
+        return cls(path, run, lock)
 
     @contextmanager
     def folder_beside(self) -> Iterator[Path]:
@@ -151,8 +109,36 @@ class RunFolder:
         """Unlocks the folder for other runs."""
         if self._lock is not None:
             self._lock.release()
-        if self._temporary is not None:
-            self._temporary.remove()
+
+
+class TemporaryFolder(RunFolder):
+    """A folder below the system's temporary one. Its release deletes it, or the next run if its process was killed."""
+
+    def __init__(self) -> None:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+        lock = FileLock(path / f"{_LOCK}.new")
+        lock.acquire(timeout=0)
+        # Only now: a folder whose lock is not held is an abandoned one, which any other run deletes.
+        Path(lock.lock_file).rename(path / _LOCK)
+        super().__init__(path, uuid.uuid4().hex, lock)
+
+    def release(self) -> None:
+        """Deletes the folder."""
+        rmtree(self.path, ignore_errors=True)
+        super().release()
+
+
+def remove_abandoned_folders() -> None:
+    """Deletes the temporary folders of this user's processes that were killed. Those of living ones are locked."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        folder = path.parent
+        try:
+            if folder.is_symlink() or path.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            with FileLock(path, timeout=0):
+                rmtree(folder, ignore_errors=True)
+        except (OSError, Timeout):
+            continue
 
 
 def _describe_owner(path: Path) -> str:
@@ -226,29 +212,28 @@ class PlanFile:
             message = f"--kt-resume: this run differs from the one in {path}: {problem}. Undo that or omit --kt-resume"
             pytest.exit(message, returncode=pytest.ExitCode.USAGE_ERROR)
 
-    def is_written_by_worker(self) -> bool:
-        """Returns whether an xdist worker has written this run's plan."""
+    def _read(self) -> Plan | None:
         if not (self._folder.path / "plan.json").exists():
-            return False
+            return None
         from kerneltest.records.files import RecordError
         from kerneltest.records.record_files import read_plan
 
         try:
-            return read_plan(self._folder.path).run == self._folder.run
+            return read_plan(self._folder.path)
         except RecordError:
-            return False
+            return None
+
+    def is_written_by_worker(self) -> bool:
+        """Returns whether an xdist worker has written this run's plan."""
+        plan = self._read()
+        return plan is not None and plan.run == self._folder.run
 
     def cases_by_item(self) -> dict[str, int]:
         """Returns the number of cases of each item whose backend is available; {} before the plan is written."""
-        from kerneltest.records.files import RecordError
-        from kerneltest.records.record_files import read_plan
-        from kerneltest.records.run_plan import ANY
-
-        try:
-            plan = read_plan(self._folder.path)
-        except RecordError:
-            return {}
         counts: Counter[str] = Counter()
-        for item in plan.items:
-            counts[item.item] += sum(item.families.values()) if item.group != ANY else 0
+        if (plan := self._read()) is not None:
+            from kerneltest.records.run_plan import ANY
+
+            for item in plan.items:
+                counts[item.item] += sum(item.families.values()) if item.group != ANY else 0
         return +counts

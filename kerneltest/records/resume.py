@@ -8,6 +8,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import BinaryIO
 
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.files import open_inside
 from kerneltest.core.ids import RunShard
 from kerneltest.core.verdicts import Verdict
@@ -109,7 +110,7 @@ _MOST_NAMED = 8  # missing shards
 _COPIED = ("records-*.jsonl*", "smallest-*.jsonl*", "mutants-*.jsonl*", "cases/*", "artifacts/*/*")
 
 
-class JoinError(ValueError):
+class JoinError(UnusableInputError):
     """Runs that are not the shards of one run; says which, why, and what to do."""
 
 

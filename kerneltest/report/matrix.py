@@ -14,30 +14,19 @@ from kerneltest.records.runs import Overlay, RunRecords, overlay_runs, supersede
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One backend, or all backends of a tier in one run.
+    """One backend, or all backends of a tier in one run."""
 
-    Attributes:
-      title: the backend's id, or the tier's prefix of backend ids.
-      tier: the tier of the backends.
-    """
-
-    title: str
-    tier: Tier
+    title: str  # the backend's id, or the tier's prefix of backend ids
+    tier: Tier  # the tier of the backends
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A pairing, or one dtype of it, in one column.
+    """A pairing, or one dtype of it, in one column."""
 
-    Attributes:
-      counts: the number of cases by ending, harmless first; empty if nothing was planned.
-      targets: the targets of the backends by ending; "" for a backend without a target.
-      applicable: whether the column's backends apply to the kernel.
-    """
-
-    counts: Mapping[Ending, int]
-    targets: Mapping[Ending, Sequence[str]]
-    applicable: bool = True
+    counts: Mapping[Ending, int]  # the number of cases by ending, harmless first; empty if nothing was planned
+    targets: Mapping[Ending, Sequence[str]]  # the targets of the backends by ending; "" for a backend without a target
+    applicable: bool = True  # whether the column's backends apply to the kernel
 
     @property
     def worst(self) -> Ending:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import jinja2
 
 from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
+from kerneltest.core.failures import UnusableInputError
 
 if TYPE_CHECKING:
     from kerneltest.records.runs import Overlay
 
 
-class PanelError(ValueError):
+class PanelError(UnusableInputError):
     """A section cannot be made. The message says why."""
 
 

@@ -18,7 +18,7 @@ import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, parse_dtype
-from kerneltest.core.failures import format_exception
+from kerneltest.core.failures import UnusableInputError, format_exception
 from kerneltest.core.ids import PairingId
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.discovery import iter_pairings
@@ -121,7 +121,7 @@ _MOST_ORDERS = 1000  # orders of programs; each executes the kernel once more
 _ROOT_HAS = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", ".git")
 
 
-class ReproductionError(ValueError):
+class ReproductionError(UnusableInputError):
     """A finding cannot be judged again. The message says what is missing or does not fit."""
 
 

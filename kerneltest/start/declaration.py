@@ -104,32 +104,19 @@ _OF_PALLAS = ("interpret", "debug")  # options that kerneltest sets
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The content of a pairing's file.
+    """The content of a pairing's file."""
 
-    Attributes:
-      kernel: the kernel.
-      example: a call of it.
-      options: the observed values of each static argument, the example's first.
-      axes: the name of the dim of each slot; slots with a fixed length are absent.
-      dims: the dims by name.
-      dtypes: the dtypes that the float arrays were observed in; () if a call mixes several.
-      excludes_extremes: whether float domains exclude the largest and smallest numbers, whose products overflow or
-        vanish.
-      outputs: the shapes of the outputs in terms of dims.
-      backends: the backends that the kernel is for; () for all.
-      notes: assumptions for the author to check, one line each.
-    """
-
-    kernel: KernelFunction
-    example: Example
-    options: Mapping[str, Sequence[Any]]
-    axes: Mapping[LengthSlot, str]
-    dims: Mapping[str, Dim]
-    dtypes: tuple[str, ...]
+    kernel: KernelFunction  # the kernel
+    example: Example  # a call of it
+    options: Mapping[str, Sequence[Any]]  # the observed values of each static argument, the example's first
+    axes: Mapping[LengthSlot, str]  # the name of the dim of each slot; slots with a fixed length are absent
+    dims: Mapping[str, Dim]  # the dims by name
+    dtypes: tuple[str, ...]  # the dtypes that the float arrays were observed in; () if a call mixes several
+    # whether float domains exclude the largest and smallest numbers, whose products overflow or vanish
     excludes_extremes: bool
-    outputs: tuple[str, ...]
-    backends: tuple[str, ...]
-    notes: tuple[str, ...]
+    outputs: tuple[str, ...]  # the shapes of the outputs in terms of dims
+    backends: tuple[str, ...]  # the backends that the kernel is for; () for all
+    notes: tuple[str, ...]  # assumptions for the author to check, one line each
 
     @property
     def oracle(self) -> str:

@@ -18,19 +18,12 @@ from kerneltest.report.text.tables import terminal_table
 
 @dataclass(frozen=True, slots=True)
 class BackendRow:
-    """A backend, or backends that differ only in their targets.
+    """A backend, or backends that differ only in their targets."""
 
-    Attributes:
-      id: the id, with `TARGET` in place of several targets: `lower:TARGET`.
-      targets: the targets; () for a single backend.
-      reason: why this machine lacks the backend; "" if it is available.
-      install: how to install it, or "".
-    """
-
-    id: str
-    targets: tuple[str, ...]
-    reason: str
-    install: str
+    id: str  # the id, with `TARGET` in place of several targets: `lower:TARGET`
+    targets: tuple[str, ...]  # the targets; () for a single backend
+    reason: str  # why this machine lacks the backend; "" if it is available
+    install: str  # how to install it, or ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ import pytest
 from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import DtypeError, ShapeDtype, is_integer, parse_dtype
-from kerneltest.core.failures import exception_text, format_exception
+from kerneltest.core.failures import UnusableInputError, exception_text, format_exception
 from kerneltest.core.ids import PairingId
 
 
-class StartError(Exception):
+class StartError(UnusableInputError):
     """No pairing can be written. The message says why, and what to do."""
 
 
@@ -43,24 +43,16 @@ class KernelFunction:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Example:
-    """The arguments of one call, without their values.
+    """The arguments of one call, without their values."""
 
-    Attributes:
-      leaves: the shape and dtype of each array, by path, in the order of the call.
-      trees: the arguments that are arrays or pytrees of arrays, by name, with paths as leaves.
-      statics: all other arguments that differ from their defaults.
-      ranges: the smallest and largest value of each integer array whose values are known.
-      keys: the paths of the leaves that are keys of `jax.random`, whose leaf is their data; True for those that are
-        given as data.
-      left_out: the arguments that the call leaves out or gives their default, with the default.
-    """
-
-    leaves: Mapping[str, ShapeDtype]
-    trees: Mapping[str, Any]
-    statics: Mapping[str, Any]
-    ranges: Mapping[str, tuple[int, int]]
+    leaves: Mapping[str, ShapeDtype]  # the shape and dtype of each array, by path, in the order of the call
+    trees: Mapping[str, Any]  # the arguments that are arrays or pytrees of arrays, by name, with paths as leaves
+    statics: Mapping[str, Any]  # all other arguments that differ from their defaults
+    ranges: Mapping[str, tuple[int, int]]  # the smallest and largest value of each integer array whose values are known
+    # the paths of the leaves that are keys of `jax.random`, whose leaf is their data; True for those that are given
+    # as data
     keys: Mapping[str, bool]
-    left_out: Mapping[str, Any]
+    left_out: Mapping[str, Any]  # the arguments that the call leaves out or gives their default, with the default
 
 
 def import_kernel(name: str) -> KernelFunction:

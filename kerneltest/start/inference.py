@@ -150,24 +150,15 @@ _LISTED = 5  # the most lengths of a dim that has no rule
 
 @dataclass(frozen=True, slots=True)
 class InferredLengths:
-    """The lengths that a dim admits.
+    """The lengths that a dim admits."""
 
-    Attributes:
-      dim: the dim as a pairing declares it.
-      rejected: the tried lengths at which the kernel raises.
-      unlowered: the tried lengths at which it does not lower.
-      whole_block: the block size if only whole blocks are counted, so that a tail may be skipped; else 0.
-      counted_by_grid: whether the grid counts the whole blocks.
-      program_per_index: whether the grid has a program for each index, so that a few lengths suffice.
-      is_complete: False if the time was over before all lengths were tried; then only those tried are admitted.
-    """
-
-    dim: Dim
-    rejected: tuple[int, ...]
-    unlowered: tuple[int, ...]
-    whole_block: int
-    counted_by_grid: bool
-    program_per_index: bool
+    dim: Dim  # the dim as a pairing declares it
+    rejected: tuple[int, ...]  # the tried lengths at which the kernel raises
+    unlowered: tuple[int, ...]  # the tried lengths at which it does not lower
+    whole_block: int  # the block size if only whole blocks are counted, so that a tail may be skipped; else 0
+    counted_by_grid: bool  # whether the grid counts the whole blocks
+    program_per_index: bool  # whether the grid has a program for each index, so that a few lengths suffice
+    # False if the time was over before all lengths were tried; then only those tried are admitted
     is_complete: bool = True
 
 

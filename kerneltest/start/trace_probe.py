@@ -42,19 +42,13 @@ _BACKENDS = {"triton": "lower:sm_90", "mosaic_gpu": "lower:sm_90", "mosaic_tpu":
 
 @dataclass(frozen=True, slots=True)
 class TraceLengths:
-    """The lengths in a trace.
+    """The lengths in a trace."""
 
-    Attributes:
-      outputs: the shapes of the outputs.
-      skeleton: the operations in the Pallas calls. If it is equal for two traces, their numbers correspond.
-      numbers: grids, shapes of values and literals inside the calls, in the order of the skeleton.
-      grid_count: the count of leading numbers that are grid dimensions.
-    """
-
-    outputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]  # the shapes of the outputs
+    # the operations in the Pallas calls. If it is equal for two traces, their numbers correspond
     skeleton: tuple[str, ...]
-    numbers: tuple[int, ...]
-    grid_count: int
+    numbers: tuple[int, ...]  # grids, shapes of values and literals inside the calls, in the order of the skeleton
+    grid_count: int  # the count of leading numbers that are grid dimensions
 
 
 @dataclass(eq=False)

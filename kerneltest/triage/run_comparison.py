@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import starmap
 from pathlib import Path
 
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.records.run_plan import ANY, CellKey, plan_differences
 from kerneltest.records.runs import Overlay, RunRecords, overlay_runs
@@ -263,7 +264,7 @@ FACTOR = 2.0
 _Pair = tuple[str, str]  # a pairing and a backend
 
 
-class DiffError(ValueError):
+class DiffError(UnusableInputError):
     """Runs that cannot be compared; the message says why and what to do."""
 
 

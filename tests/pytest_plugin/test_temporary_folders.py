@@ -76,7 +76,7 @@ def test_a_folder_of_the_users_own_and_a_link_stay(temporary: Path, tmp_path: Pa
     remove_abandoned_folders()
     assert {path.name for path in temporary.iterdir()} == {"kerneltest-notes", "kerneltest-link", mine.path.name}
     assert (tmp_path / "mine" / ".kerneltest.lock").exists()
-    mine.remove()
+    mine.release()
     assert not mine.path.exists()
 
 
@@ -94,7 +94,7 @@ def test_a_folder_stays_while_its_process_is_about_to_lock_it(temporary: Path, m
         mine = TemporaryFolder()
     remove_abandoned_folders()
     assert mine.path.is_dir()
-    mine.remove()
+    mine.release()
     assert list(temporary.iterdir()) == []
 
 

@@ -50,7 +50,7 @@ class NodeWorker:
                 raise CodeMismatchError(f"{socket.gethostname()} has different code: {format_reasons(reasons)}")
             (self._folder / "plan.json").write_bytes(job.plan)
         except BaseException:
-            self._temporary.remove()
+            self._temporary.release()
             raise
         os.environ.update(job.environment)
         sys.path[:0] = [each for path in job.paths if (each := _localize(path, session_root, root)) not in sys.path]
@@ -85,7 +85,7 @@ class NodeWorker:
         try:
             self._isolated.stop()
         finally:
-            self._temporary.remove()
+            self._temporary.release()
 
     def _progress(self, item: str) -> Iterator[ItemProgress]:
         records = [line for path in sorted(self._folder.glob("records-*.jsonl")) for line in self._new_lines(path)]

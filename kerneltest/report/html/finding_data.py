@@ -5,7 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -24,8 +24,8 @@ Json = dict[str, object]
 
 # Limits that keep the page small. Details beyond them are only in the records, and the page says so.
 MOST_FINDINGS = 2000
-MOST_DRAWN = 40_000  # elements in pictures
-MOST_SCRIPTS = 100
+_MOST_DRAWN = 40_000  # elements in pictures
+_MOST_SCRIPTS = 100
 MOST_TEXT = 4000  # characters of a message
 _MOST_SCRIPT = 20_000  # bytes
 _MOST_PARTS = 8  # of a bound
@@ -39,33 +39,19 @@ def _pictures(evidence: Evidence | None) -> Json:
         return {}
     picture = {
         **_window(window),
-        "expected": [json_number(value) for value in window.expected],
-        "bound": [json_number(float(f"{value:.3g}")) for value in window.bound],
+        "expected": list(map(_json_number, window.expected)),
+        "bound": [_json_number(float(f"{value:.3g}")) for value in window.bound],
         "wrong": window.wrong,
-        "worst": list(evidence.index),
+        "worst": evidence.index,
         "output": evidence.output,
     }
-    errors = evidence.errors and {
-        "shape": list(evidence.errors.shape),
-        "tiles": list(evidence.errors.tiles),
-        "tile": list(evidence.errors.tile),
-        "levels": evidence.errors.levels,
-        "blocks": list(window.blocks),
-        "output": evidence.output,
-    }
+    errors = evidence.errors and asdict(evidence.errors) | {"blocks": window.blocks, "output": evidence.output}
     return {"picture": picture, "inputs": list(map(_window, evidence.inputs)), "errors": errors}
 
 
 def _window(window: Window) -> Json:
-    return {
-        "name": window.name,
-        "dtype": window.dtype,
-        "shape": list(window.shape),
-        "origin": list(window.origin),
-        "extent": list(window.extent),
-        "blocks": list(window.blocks),
-        "values": [json_number(value) for value in window.values],
-    }
+    of_place = {name: getattr(window, name) for name in ("name", "dtype", "shape", "origin", "extent", "blocks")}
+    return of_place | {"values": list(map(_json_number, window.values))}
 
 
 def _drawable(records: Iterable[Record], most: int) -> list[Record]:
@@ -86,7 +72,7 @@ def budget_data(record: Record) -> list[list[object]]:
     ]
 
 
-def json_number(value: float | int | bool | None) -> float | int | bool | str | None:
+def _json_number(value: float | int | bool | None) -> float | int | bool | str | None:
     """Converts a number to strict JSON: strings for NaN and infinities, floats to nine digits."""
     if isinstance(value, float):
         return float(f"{value:.9g}") if math.isfinite(value) else str(value)
@@ -99,7 +85,7 @@ def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
     scripts = 0
     chosen = []
     numbers = _most_diverse_first(rows)[:MOST_FINDINGS]
-    shown = load_windows(merged.runs, _drawable((rows[number].record for number in numbers), MOST_DRAWN))
+    shown = load_windows(merged.runs, _drawable((rows[number].record for number in numbers), _MOST_DRAWN))
     for number in numbers:
         record, run = rows[number].record, merged.runs[rows[number].run]
         blamed = attributed.get((record.pairing, record.case, record.backend))
@@ -110,13 +96,13 @@ def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
             "place": record.detail.place if record.detail is not None else "",
             "tolerance": record.tolerance,
             "suspect": blamed.text() if blamed is not None else "",
-            "commands": [_item_command(run, record), *_case_command(run, record)],
+            "commands": [pytest_command(run.plan, record.backend, record.item), *_case_command(run, record)],
             "python": python_lines(run.plan, record) or "",
         } | _evidence(record)
         if record.error_budget:
             detail["budget"], detail["unstable"] = budget_data(record), instability_note(record.error_budget)
         detail |= _pictures(shown.get(id(record)))
-        if scripts < MOST_SCRIPTS and (text := read_script(run.folder, record.shown.script)):
+        if scripts < _MOST_SCRIPTS and (text := read_script(run.folder, record.shown.script)):
             scripts += 1
             detail["code"] = text
         chosen.append(detail)
@@ -137,10 +123,6 @@ def _most_diverse_first(rows: Sequence[OverlayRow]) -> list[int]:
     return [number for *_, number in sorted(ranked)]
 
 
-def _item_command(run: RunRecords, record: Record) -> str:
-    return pytest_command(run.plan, record.backend, record.item)
-
-
 def _case_command(run: RunRecords, record: Record) -> list[str]:
     return [repro_command(run.name, record.case, record.backend)] if record.shown.file else []
 
@@ -154,13 +136,13 @@ def _evidence(record: Record) -> Json:
     if evidence.index or evidence.actual is not None:
         detail["at"] = {
             "output": evidence.output,
-            "index": list(evidence.index),
-            "actual": json_number(evidence.actual),
-            "expected": json_number(evidence.expected),
-            "bound": json_number(float(evidence.bound)),
+            "index": evidence.index,
+            "actual": _json_number(evidence.actual),
+            "expected": _json_number(evidence.expected),
+            "bound": _json_number(float(evidence.bound)),
             "wrong": record.wrong,
             "compared": record.compared,
-            "blocks": list(evidence.wrong_blocks),
+            "blocks": evidence.wrong_blocks,
         }
     return {name: value for name, value in detail.items() if value not in ("", {}, None)}
 
@@ -184,22 +166,13 @@ def read_script(folder: Path, name: str) -> str:
 
 # Limits that keep the page small. It shows how many entries were dropped.
 MOST_SUSPECTS = 200
-_MOST_DRAWN = 20_000  # elements in pictures
+_MOST_DRAWN_OF_SUSPECTS = 20_000  # elements in pictures
 _MOST_TEXT = 2000  # characters of a message
 _MOST_LINE = 300  # characters of a line
 _MOST_ARGUMENTS = 16
 _MOST_FEATURES = 16
 _MOST_VALUES = 40
 _MOST_CASES = 60  # lines of a table of cases
-
-
-@dataclass(frozen=True, slots=True)
-class KernelSuspects:
-    """The suspects of one kernel in words, with their numbers among all suspects of the page."""
-
-    pairing: str
-    name: str
-    suspects: tuple[tuple[int, SuspectText], ...]
 
 
 @dataclass(frozen=True)
@@ -210,8 +183,8 @@ class ShownSuspects:
     suspects: tuple[Suspect, ...]
 
     @property
-    def kernels(self) -> list[KernelSuspects]:
-        """The suspects as text, by kernel."""
+    def kernels(self) -> list[tuple[str, str, list[tuple[int, SuspectText]]]]:
+        """The pairing and the name of each kernel, and its suspects in words with their numbers on the page."""
         by_pairing: dict[str, list[tuple[int, SuspectText]]] = {}
         for i, suspect in enumerate(self.suspects):
             text = describe_suspect(suspect, self._run_of(suspect.example).name)
@@ -219,7 +192,7 @@ class ShownSuspects:
             short = SuspectText(_truncate(text.title), _truncate(text.counts), lines)
             by_pairing.setdefault(suspect.pairing, []).append((i, short))
         kernels = name_kernels(by_pairing, self.merged.pairings)
-        return [KernelSuspects(name, _truncate(kernels[name]), tuple(each)) for name, each in by_pairing.items()]
+        return [(name, _truncate(kernels[name]), of_kernel) for name, of_kernel in by_pairing.items()]
 
     @functools.cached_property
     def number_of(self) -> Mapping[int, int]:
@@ -238,7 +211,9 @@ class ShownSuspects:
             if record.case and record.verdict.is_judgement:
                 ran.setdefault((record.pairing, record.backend), []).append(record)
         count, scripts = functools.cache(lambda *place: _count_features(ran.get(place, ()))), 0
-        shown = load_windows(self.merged.runs, _drawable((each.example for each in self.suspects), _MOST_DRAWN))
+        shown = load_windows(
+            self.merged.runs, _drawable((each.example for each in self.suspects), _MOST_DRAWN_OF_SUSPECTS)
+        )
         first: dict[tuple[int, str, str], int] = {}
         for row, record in enumerate(rows):
             if (suspect_number := self.number_of.get(id(record))) is not None:
@@ -262,30 +237,28 @@ class ShownSuspects:
                 ],
                 "budget": budget_data(example),
                 "unstable": instability_note(example.error_budget),
-                "lines": [_truncate(line) for line in suspect.lines[:4]],
+                "lines": [*map(_truncate, suspect.lines[:4])],
                 "conditions": [*_conditions(suspect)],
                 "strips": _strips(suspect, ran, count),
-                "commands": [*_case_command(self._run_of(example), example), _item_command(run, plain)],
+                "commands": [
+                    *_case_command(self._run_of(example), example),
+                    pytest_command(run.plan, plain.backend, plain.item),
+                ],
                 "python": python_lines(run.plan, plain) or "",
                 "cases": _cases(suspect, i, first, names),
             }
             if evidence.actual is not None:
                 numbers = (evidence.actual, evidence.expected, float(evidence.bound))
-                entry["at"] = [list(evidence.index), *map(json_number, numbers)]
+                entry["at"] = [evidence.index, *map(_json_number, numbers)]
             if (smallest := suspect.reproducer) is not None:
                 entry["smallest"] = [smallest.nontrivial, smallest.attempts, smallest.complete]
-                if scripts < MOST_SCRIPTS and (
-                    text := read_script(self._run_of(example).folder, smallest.reduced_script)
-                ):
+                folder = self._run_of(example).folder
+                if scripts < _MOST_SCRIPTS and (text := read_script(folder, smallest.reduced_script)):
                     scripts += 1
                     entry["reduced"] = [smallest.reduced_script, text]
             if (fault := suspect.fault) is not None:
                 words = map(_truncate, (fault.place, fault.operation, fault.words))
-                entry["fault"] = [
-                    *words,
-                    fault.confirmed,
-                    [_truncate(alternative) for alternative in fault.alternatives[:4]],
-                ]
+                entry["fault"] = [*words, fault.confirmed, [*map(_truncate, fault.alternatives[:4])]]
             yield entry | _pictures(shown.get(id(example)))
 
     def _run_of(self, record: Record) -> RunRecords:

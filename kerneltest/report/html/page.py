@@ -3,16 +3,13 @@
 A new built-in section is a property of `Page` and its lines in `templates/report.html`.
 """
 
-import heapq
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from kerneltest.core.dtypes import is_float, is_integer, parse_dtype
 from kerneltest.core.verdicts import Ending
-from kerneltest.records.evidence import OF_COUNTS, FillExtent, SpecialValue
 from kerneltest.records.runs import Overlay, OverlayRow, Past, RunRecords
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import Informativeness, measure_sharpness, sharpness_remarks
@@ -58,84 +55,44 @@ def _distinct(values: Iterable[str]) -> str:
 
 # Sparklines: the number of findings of a pairing on a backend, run by run.
 
-WIDTH, HEIGHT = 36, 10
+_WIDTH, _HEIGHT = 36, 10
 
 
-@dataclass(frozen=True, slots=True)
-class Sparkline:
-    """A sparkline: the points of an SVG polyline, its last point, and its values in words."""
-
-    points: str
-    last: tuple[float, float]
+class _Sparkline(NamedTuple):
+    points: str  # of an SVG polyline
+    last: tuple[float, float]  # of the points
     words: str
 
 
-def sparkline(past: Sequence[Past]) -> Sparkline:
-    """Returns the sparkline of the number of findings in at least two runs."""
+def _sparkline(past: Sequence[Past]) -> _Sparkline:
     most = max(1, *(each.findings for each in past))
-    step = (WIDTH - 4) / (len(past) - 1)
-    points = [(2 + i * step, 1 + (HEIGHT - 2) * (1 - each.findings / most)) for i, each in enumerate(past)]
+    step = (_WIDTH - 4) / (len(past) - 1)
+    points = [(2 + i * step, 1 + (_HEIGHT - 2) * (1 - each.findings / most)) for i, each in enumerate(past)]
     words = "findings by run: " + ", ".join(f"{each.run} {each.findings:,} of {each.cases:,}" for each in past)
-    return Sparkline(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), points[-1], words)
+    return _Sparkline(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), points[-1], words)
 
 
 # The column of the matrix that shows how small an error the bounds of each pairing would show.
 
 
-def sharpness_column(records: Iterable[Record]) -> MatrixColumn | None:
-    """Returns the column; None if no case has a bound.
-
-    A dtype shows its backend with the widest bounds, and a pairing its dtype with the narrowest.
-    """
+def _sharpness_column(records: Iterable[Record]) -> Iterator[MatrixColumn]:
+    # A dtype shows its backend with the widest bounds, and a pairing its dtype with the narrowest.
     by_dtype: dict[tuple[str, str], float] = {}
     for each in measure_sharpness(records):
         place = each.pairing, each.dtype
         by_dtype[place] = max(each.typical, by_dtype.get(place, 0.0))
-    if not by_dtype:
-        return None
     of_pairing: dict[str, float] = {}
     for (pairing, _), error in by_dtype.items():
         of_pairing[pairing] = min(error, of_pairing.get(pairing, math.inf))
     cells = {place: _format(error) for place, error in by_dtype.items()}
     cells |= {(pairing, ""): _format(error) for pairing, error in of_pairing.items()}
     meaning = "the smallest relative error of an output that the bounds of the median numeric case would show"
-    return MatrixColumn("sharpness", meaning, cells)
+    if cells:
+        yield MatrixColumn("sharpness", meaning, cells)
 
 
 def _format(error: float) -> str:
     return "any" if math.isinf(error) else f"{error:.1e}".replace("e-0", "e-") if error else "exact"
-
-
-@dataclass(frozen=True, slots=True)
-class RunLine:
-    """One run: its state, whether the page shows any of its cells, and its planned cells by ending."""
-
-    run: RunRecords
-    state: str
-    shown: bool
-    sums: Mapping[Ending, int]
-
-
-@dataclass(frozen=True, slots=True)
-class FindingKind:
-    """The findings of a pairing on a backend with one ending, and the message of the first."""
-
-    pairing: str
-    backend: str
-    ending: Ending
-    count: int
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class FamilyLine:
-    """A family: its cases by ending, its compared elements, and its largest error / bound (None without a bound)."""
-
-    group: str
-    family: str
-    sums: Mapping[Ending, int]
-    compared: int
-    used: float | None
 
 
 @dataclass(frozen=True)
@@ -152,23 +109,20 @@ class Page:
     @property
     def columns(self) -> list[MatrixColumn]:
         """The columns of the matrix after those of the backends."""
-        own = sharpness_column(row.record for row in self.merged.rows)
-        return [*([own] if own else []), *(column for section in self.sections for column in section.columns)]
+        own = _sharpness_column(row.record for row in self.merged.rows)
+        return [*own, *(column for section in self.sections for column in section.columns)]
 
     @cached_property
     def suspects(self) -> tuple[Suspect, ...]:
-        """All suspects of the runs."""
         return suspects_in_overlay(self.merged)
 
     @cached_property
     def shown_suspects(self) -> ShownSuspects:
-        """The suspects that the page has room for."""
         return ShownSuspects(self.merged, self.suspects[:MOST_SUSPECTS])
 
     @property
-    def sparks(self) -> Mapping[tuple[str, str], Sparkline]:
-        """Sparklines of each pairing and backend that several runs executed."""
-        return {place: sparkline(past) for place, past in self.merged.history.items()}
+    def sparks(self) -> Mapping[tuple[str, str], _Sparkline]:
+        return {place: _sparkline(past) for place, past in self.merged.history.items()}
 
     @property
     def totals(self) -> Mapping[Ending, int]:
@@ -235,19 +189,16 @@ class Page:
     def xfails(self) -> list[tuple[str, str]]:
         """Pairing and text of each declared xfail, sorted."""
         return sorted(
-            {(name, each) for run in self.merged.runs for name, all_ in run.plan.xfail.items() for each in all_}
+            {(name, xfail) for run in self.merged.runs for name, of in run.plan.xfail.items() for xfail in of}
         )
 
     @property
     def notes(self) -> list[str]:
         """Remarks on run times, reused verdicts, undefined elements and suspected lowering bugs."""
         records = [row.record for row in self.merged.rows]
+        of_runs = ((run, (*budget_remarks(run), *reuse_remarks(run), *slow_remarks(run))) for run in self.merged.runs)
         return [
-            *(
-                f"{self._prefix(run)}{line}"
-                for run in self.merged.runs
-                for line in (*budget_remarks(run), *reuse_remarks(run), *slow_remarks(run))
-            ),
+            *(f"{self._prefix(run)}{line}" for run, lines in of_runs for line in lines),
             *undefined_remarks(records),
             *Informativeness(records).remarks(),
             *sharpness_remarks(records),
@@ -256,118 +207,36 @@ class Page:
         ]
 
     @property
-    def kinds(self) -> list[FindingKind]:
-        """Findings outside of suspects, such as those of whole cells, by kind; the most severe first."""
+    def kinds(self) -> list[tuple[Ending, str, str, int, str]]:
+        """Findings outside of suspects: ending, pairing, backend, count and first message; the most severe first."""
         gathered = {id(record) for suspect in self.suspects for record in suspect.findings}
         grouped: dict[tuple[Ending, str, str], list[Record]] = {}
         for row in self.merged.rows:
             if row.needs_attention and id(row.record) not in gathered:
                 grouped.setdefault((row.ending, row.record.pairing, row.record.backend), []).append(row.record)
-        kinds = [
-            FindingKind(pairing, backend, ending, len(records), records[0].message)
-            for (ending, pairing, backend), records in grouped.items()
-        ]
-        return sorted(kinds, key=lambda kind: (-kind.ending.severity, kind.pairing, kind.backend))
+        kinds = [(*kind, len(records), records[0].message) for kind, records in grouped.items()]
+        return sorted(kinds, key=lambda kind: (-kind[0].severity, kind[1], kind[2]))
 
     @property
-    def runs(self) -> list[RunLine]:
-        """The runs in the order in which they were given."""
-        lines = []
+    def runs(self) -> Iterator[tuple[RunRecords, str, bool, Mapping[Ending, int]]]:
+        """Each run with its state, whether the page shows any of its cells, and its planned cells by ending."""
         for number, run in enumerate(self.merged.runs):
             done = run.reconciled
             state = "INCOMPLETE" if not done.complete else "no finding" if done.green else "findings"
             sums = count_endings(status.verdict for status in done.cells.values())
-            lines.append(RunLine(run, state, number in self.merged.contributing, sums))
-        return lines
+            yield run, state, number in self.merged.contributing, sums
 
     @property
-    def families(self) -> list[FamilyLine]:
+    def families(self) -> Iterator[tuple[str, str, Mapping[Ending, int], int, float | None]]:
+        """Group, family, cases by ending, compared elements, and the largest error / bound (None without a bound)."""
         table: dict[tuple[str, str], list[OverlayRow]] = {}
         for row in self.merged.rows:
             if row.record.case:
                 table.setdefault((row.record.group, row.record.family), []).append(row)
-        lines = []
         for (group, family), rows in table.items():
-            used = [row.record.bound_fraction for row in rows if row.record.bound_fraction is not None]
+            used = (row.record.bound_fraction for row in rows if row.record.bound_fraction is not None)
             compared = sum(row.record.compared for row in rows)
-            sums = count_endings(row.ending for row in rows)
-            lines.append(FamilyLine(group, family, sums, compared, max(used, default=None)))
-        return lines
+            yield group, family, count_endings(row.ending for row in rows), compared, max(used, default=None)
 
     def _prefix(self, run: RunRecords) -> str:
         return f"{run.name}: " if len(self.merged.runs) > 1 else ""
-
-
-# The lengths and the special values that the cases of a pairing cover, and the slowest cases.
-
-MOST_SLOW = 10  # cases of a pairing
-_MOST_LENGTHS = 40  # of a dim
-_MOST_ARGUMENTS = 16
-_EXTENTS = (FillExtent.SOME, FillExtent.ROW, FillExtent.ALL)
-COVERED_VALUES = [value for value in SpecialValue if value not in OF_COUNTS]
-_OF_NUMBERS = (SpecialValue.ZERO, SpecialValue.NEGATIVE, SpecialValue.REPEATED)
-
-
-def length_coverage(records: Sequence[Record]) -> list[list[object]]:
-    """Returns dim, length with its numbers of failing and of all cases, and the number of further lengths."""
-    tried: dict[str, Counter[int]] = {}
-    failing: Counter[tuple[str, int]] = Counter()
-    for record in records:
-        if record.case and record.verdict.is_judgement:
-            for dim, length in record.dims.items():
-                tried.setdefault(dim, Counter())[length] += 1
-                failing[dim, length] += record.verdict.is_finding
-    return [
-        [
-            dim,
-            [[length, failing[dim, length], counts[length]] for length in sorted(counts)[:_MOST_LENGTHS]],
-            max(0, len(counts) - _MOST_LENGTHS),
-        ]
-        for dim, counts in tried.items()
-    ]
-
-
-def special_coverage(records: Sequence[Record]) -> list[list[object]]:
-    """Returns each argument with its cases by special value: in some elements, in a row, and in all elements.
-
-    A value that no dtype of the argument has is None.
-    """
-    dtypes: dict[str, set[str]] = {}
-    counts: Counter[tuple[str, SpecialValue, FillExtent]] = Counter()
-    for record in records:
-        if record.case and record.tier.gives_values and record.verdict.is_judgement:
-            for path, dtype in record.dtypes.items():
-                dtypes.setdefault(path, set()).add(dtype)
-            counts.update(
-                (special_input.argument, special_input.value, special_input.part)
-                for special_input in record.special_inputs
-            )
-    return [
-        [
-            path,
-            [
-                [counts[path, value, part] for part in _EXTENTS] if any(_has(each, value) for each in found) else None
-                for value in COVERED_VALUES
-            ],
-        ]
-        for path, found in list(dtypes.items())[:_MOST_ARGUMENTS]
-    ]
-
-
-def _has(name: str, value: SpecialValue) -> bool:
-    # True for a dtype of another kerneltest.
-    try:
-        dtype = parse_dtype(name)
-    except (TypeError, ValueError):
-        return True
-    if dtype.kind == "b":
-        return value is SpecialValue.FALSE
-    if is_float(dtype):
-        return value is not SpecialValue.FALSE
-    return is_integer(dtype) and value in _OF_NUMBERS
-
-
-def slowest_cases(records: Sequence[Record], first: int) -> list[tuple[int, float]]:
-    """Returns row and seconds of the slowest cases of a pairing, whose rows begin at `first`."""
-    timed = [(record.seconds, first + i) for i, record in enumerate(records) if record.case and not record.reused_from]
-    return [(row, float(f"{seconds:.3g}")) for seconds, row in heapq.nlargest(MOST_SLOW, timed) if seconds > 0]

@@ -2,10 +2,12 @@
 
 import base64
 import functools
+import heapq
 import json
 import re
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
@@ -13,14 +15,14 @@ from pygments import lex
 from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
+from kerneltest.core.dtypes import is_float, is_integer, parse_dtype
 from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS
-from kerneltest.records.run_plan import ANY, FunctionSource
+from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, OF_COUNTS, FillExtent, SpecialValue
+from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import Overlay, OverlayRow
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import measure_sharpness
 from kerneltest.report.html.finding_data import MOST_TEXT, Json, ShownSuspects, budget_data, finding_details
-from kerneltest.report.html.page import COVERED_VALUES, length_coverage, slowest_cases, special_coverage
 from kerneltest.report.matrix import Matrix
 from kerneltest.report.panels import Section
 
@@ -37,17 +39,10 @@ _CLASSES = (
     (Name.Function, "f"),
 )
 
-TokenLine = list[list[str]]
-"""The tokens of a line: pairs of a CSS class, "" for none, and text."""
 
-
-def highlight_source(source: FunctionSource) -> list[tuple[int, list[TokenLine]]]:
-    """Highlights each part of a source; returns the number of its first line, and its lines."""
-    return [(first, _highlight_lines(text)) for first, text in source.parts]
-
-
-def _highlight_lines(text: str) -> list[TokenLine]:
-    lines: list[TokenLine] = [[]]
+def _highlight(text: str) -> list[list[list[str]]]:
+    # Lines of tokens: pairs of a CSS class, "" for none, and text.
+    lines: list[list[list[str]]] = [[]]
     for token, value in lex(text, PythonLexer(stripnl=False)):
         name = next((name for parent, name in _CLASSES if token in parent), "")
         for number, piece in enumerate(value.split("\n")):
@@ -64,8 +59,8 @@ def _highlight_lines(text: str) -> list[TokenLine]:
     return lines
 
 
-MOST_MESSAGES = 4000  # distinct messages; further ones are only in the records, and the page says so
-COMPILER_FACTS = ("registers", "shared memory", "stack", "spills", "matrix instructions", "float64 instructions")
+_MOST_MESSAGES = 4000  # distinct messages; further ones are only in the records, and the page says so
+_COMPILER_FACTS = ("registers", "shared memory", "stack", "spills", "matrix instructions", "float64 instructions")
 _COLUMNS = ("pairing", "backend", "dtype", "family", "signature", "target", "verdict", "text", "suspect")
 
 
@@ -120,7 +115,7 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
         by_pairing[record.pairing].append(record)
         groups.setdefault(record.family, record.group)
         message = record.message[:MOST_TEXT]
-        shown = message in messages.number or len(messages.number) < MOST_MESSAGES
+        shown = message in messages.number or len(messages.number) < _MOST_MESSAGES
         values = (
             pairings(record.pairing),
             backends(record.backend),
@@ -145,7 +140,7 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
             {"id": _normalize(name), **_pairing(name, merged, by_pairing[name], first)}
             for name, first in zip(pairings.words, accumulate(map(len, by_pairing.values()), initial=0), strict=False)
         ],
-        "specials": COVERED_VALUES,
+        "specials": _COVERED_VALUES,
         "backends": [{"id": _normalize(column.title), "tier": column.tier} for column in matrix.columns],
         "dtypes": [_normalize(name) for name in dtypes.words],
         "families": [{"id": name, "group": groups[name]} for name in families.words],
@@ -156,11 +151,7 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
         "suspects": list(suspects.data([row.record for row in rows], names)),
         "findings": finding_details(merged, rows),
         "runs": [
-            {
-                "name": run.name,
-                "started": run.plan.started,
-                "environment": {key: str(value) for key, value in run.plan.environment.items()},
-            }
+            {"name": run.name, "started": run.plan.started, "environment": dict(run.plan.environment)}
             for run in merged.runs
         ],
         "ulps": _ulps(rows),
@@ -173,9 +164,9 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
             + [_round_fraction(error) for error in (each.best, each.typical, each.coarse)]
             for each in measure_sharpness(row.record for row in rows)
         ],
-        "facts": list(COMPILER_FACTS),
+        "facts": _COMPILER_FACTS,
         "notes": _notes(sections),
-        "errorLimits": list(ERROR_LIMITS),
+        "errorLimits": ERROR_LIMITS,
         "errorLevels": ERROR_LEVELS,
     }
 
@@ -203,11 +194,16 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) 
         if declared is not None:
             pairing["declaration"] = dict(declared.declaration)
             for part, source in (("kernel", declared.kernel), ("oracle", declared.oracle)):
-                pairing[part] = {"file": source.file, "parts": highlight_source(source)}
+                pairing[part] = {
+                    "file": source.file,
+                    "parts": [(first, _highlight(text)) for first, text in source.parts],
+                }
             break
-    pairing["lengths"] = length_coverage(records)
-    pairing["specials"] = special_coverage(records)
-    pairing["slowest"] = slowest_cases(records, first)
+    pairing["lengths"] = _length_coverage(records)
+    pairing["specials"] = _special_coverage(records)
+    timed = [(record.seconds, first + i) for i, record in enumerate(records) if record.case and not record.reused_from]
+    slowest = heapq.nlargest(_MOST_SLOW, timed)
+    pairing["slowest"] = [(row, float(f"{seconds:.3g}")) for seconds, row in slowest if seconds > 0]
     pairing["compiled"] = _compiled(records)
     advice: dict[tuple[str, str], list[str]] = {}
     for record in records:
@@ -237,7 +233,7 @@ def _compiled(records: Sequence[Record]) -> list[list[object]]:
         for kernel, of_signature in record.compiler_metrics.items():
             facts.setdefault((record.backend, kernel), []).append(of_signature)
     return [
-        [*place, len(each), [max(of_signature.get(fact, 0) for of_signature in each) for fact in COMPILER_FACTS]]
+        [*place, len(each), [max(of_signature.get(fact, 0) for of_signature in each) for fact in _COMPILER_FACTS]]
         for place, each in sorted(facts.items())
     ]
 
@@ -265,3 +261,67 @@ def _ulps(rows: Sequence[OverlayRow]) -> list[list[object]]:
             for bucket, count in enumerate(record.ulps):
                 counts[bucket] += count
     return [[*place, counts] for place, counts in sums.items()]
+
+
+# The lengths and the special values that the cases of a pairing cover, and the slowest cases.
+
+_MOST_SLOW = 10  # cases of a pairing
+_MOST_LENGTHS = 40  # of a dim
+_MOST_ARGUMENTS = 16
+_EXTENTS = (FillExtent.SOME, FillExtent.ROW, FillExtent.ALL)
+_COVERED_VALUES = [value for value in SpecialValue if value not in OF_COUNTS]
+_OF_NUMBERS = (SpecialValue.ZERO, SpecialValue.NEGATIVE, SpecialValue.REPEATED)
+
+
+def _length_coverage(records: Sequence[Record]) -> list[list[object]]:
+    # Dim, lengths with their numbers of failing and of all cases, and the number of further lengths.
+    tried: dict[str, Counter[int]] = {}
+    failing: Counter[tuple[str, int]] = Counter()
+    for record in records:
+        if record.case and record.verdict.is_judgement:
+            for dim, length in record.dims.items():
+                tried.setdefault(dim, Counter())[length] += 1
+                failing[dim, length] += record.verdict.is_finding
+    return [
+        [
+            dim,
+            [[length, failing[dim, length], counts[length]] for length in sorted(counts)[:_MOST_LENGTHS]],
+            max(0, len(counts) - _MOST_LENGTHS),
+        ]
+        for dim, counts in tried.items()
+    ]
+
+
+def _special_coverage(records: Sequence[Record]) -> list[list[object]]:
+    # Each argument with its cases by special value: in some elements, in a row, and in all elements; None for a value
+    # that no dtype of the argument has.
+    dtypes: dict[str, set[str]] = {}
+    counts: Counter[tuple[str, SpecialValue, FillExtent]] = Counter()
+    for record in records:
+        if record.case and record.tier.gives_values and record.verdict.is_judgement:
+            for path, dtype in record.dtypes.items():
+                dtypes.setdefault(path, set()).add(dtype)
+            counts.update((special.argument, special.value, special.part) for special in record.special_inputs)
+    return [
+        [
+            path,
+            [
+                [counts[path, value, part] for part in _EXTENTS] if any(_has(each, value) for each in found) else None
+                for value in _COVERED_VALUES
+            ],
+        ]
+        for path, found in list(dtypes.items())[:_MOST_ARGUMENTS]
+    ]
+
+
+def _has(name: str, value: SpecialValue) -> bool:
+    # True for a dtype of another kerneltest.
+    try:
+        dtype = parse_dtype(name)
+    except (TypeError, ValueError):
+        return True
+    if dtype.kind == "b":
+        return value is SpecialValue.FALSE
+    if is_float(dtype):
+        return value is not SpecialValue.FALSE
+    return is_integer(dtype) and value in _OF_NUMBERS

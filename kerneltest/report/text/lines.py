@@ -34,17 +34,11 @@ _COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a report.
+    """A line of a report."""
 
-    Attributes:
-      kind: what it is about. Commands are never wrapped, since they are copied in one piece.
-      text: without colours; text from records is not escaped.
-      is_whole: whether it must not be wrapped, whatever its kind.
-    """
-
-    kind: LineKind
-    text: str
-    is_whole: bool = False
+    kind: LineKind  # what it is about. Commands are never wrapped, since they are copied in one piece
+    text: str  # without colours; text from records is not escaped
+    is_whole: bool = False  # whether it must not be wrapped, whatever its kind
 
     @property
     def colour(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.records.files import write_text
 from kerneltest.records.runs import RunRecords, overlay_runs
 from kerneltest.records.schema import MutationScore
@@ -51,11 +52,11 @@ def mutation_badge(scores: Sequence[MutationScore]) -> Badge:
     """Returns the badge for the mutants of all pairings together.
 
     Raises:
-      ValueError: no mutant was judged.
+      UnusableInputError: no mutant was judged.
     """
     killed, survived = (sum(getattr(score, end) for score in scores) for end in ("killed", "survived"))
     if not killed + survived:
-        raise ValueError("the runs have no mutation scores: run pytest with --kt-mutate and --kt-report")
+        raise UnusableInputError("the runs have no mutation scores: run pytest with --kt-mutate and --kt-report")
     share = killed / (killed + survived)
     colour = "brightgreen" if share >= _GREEN_FROM else "yellow" if share >= _YELLOW_FROM else "orange"
     return Badge("mutants found", f"{share:.1%} of {killed + survived:,}", colour)
@@ -65,7 +66,7 @@ def write_badge(path: Path, badge: Badge) -> None:
     """Writes a badge: `.svg`, or `.json` for an endpoint of shields.io.
 
     Raises:
-      ValueError: the file has another suffix.
+      UnusableInputError: the file has another suffix.
     """
     if path.suffix == ".json":
         shields = {"schemaVersion": 1, "label": badge.label, "message": badge.message, "color": badge.colour}
@@ -76,7 +77,7 @@ def write_badge(path: Path, badge: Badge) -> None:
         svg = render("badge.svg", label=badge.label, message=badge.message, left=left, right=right, colour=fill)
         write_text(path, svg + "\n")
     else:
-        raise ValueError(f"{path}: a badge is an .svg or a .json file")
+        raise UnusableInputError(f"{path}: a badge is an .svg or a .json file")
 
 
 _MOST_SUSPECTS = 50

@@ -36,17 +36,11 @@ _GAP = "    "  # between a title and its counts
 
 @dataclass(frozen=True, slots=True)
 class SuspectText:
-    """A suspect in words.
+    """A suspect in words."""
 
-    Attributes:
-      title: in one line.
-      counts: `154 of 1,368 cases on interpret; also simulate:sm_90`.
-      lines: what the title does not say: the smallest case, the cause, and commands.
-    """
-
-    title: str
-    counts: str
-    lines: tuple[Line, ...]
+    title: str  # in one line
+    counts: str  # `154 of 1,368 cases on interpret; also simulate:sm_90`
+    lines: tuple[Line, ...]  # what the title does not say: the smallest case, the cause, and commands
 
     @property
     def details(self) -> list[str]:
