@@ -16,7 +16,8 @@ from kerneltest.execute.xfails import apply_xfails, obsolete_xfails, quarantine_
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.journal import Activity, Phase
-from kerneltest.records.schema import ANY, Record
+from kerneltest.records.run_plan import ANY
+from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import without_debugging
 
 

@@ -29,7 +29,8 @@ from kerneltest.records.journal import Activity, Journal
 from kerneltest.records.record_files import RecordWriter, save_artifacts
 from kerneltest.records.result_cache import CachedResult, ResultCache, keys_before, write_key
 from kerneltest.records.resume import discard_item, read_item
-from kerneltest.records.schema import ANY, Record
+from kerneltest.records.run_plan import ANY
+from kerneltest.records.schema import Record
 from kerneltest.report.text.suspect_text import format_failure, headline
 from kerneltest.reproduce.script_writer import save_reproduction
 from kerneltest.trace.tracing import without_debugging

@@ -9,28 +9,8 @@ from pydantic import Field
 from kerneltest.core.details import Detail
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.evidence import BudgetPart as BudgetPart
-from kerneltest.records.evidence import Count as Count
-from kerneltest.records.evidence import Element as Element
-from kerneltest.records.evidence import Evidence as Evidence
-from kerneltest.records.evidence import FileName as FileName
-from kerneltest.records.evidence import FillExtent as FillExtent
-from kerneltest.records.evidence import Float as Float
-from kerneltest.records.evidence import Magnitudes
-from kerneltest.records.evidence import Pattern as Pattern
-from kerneltest.records.evidence import PatternKind as PatternKind
-from kerneltest.records.evidence import SpecialInput as SpecialInput
-from kerneltest.records.evidence import SpecialValue as SpecialValue
-from kerneltest.records.evidence import Window as Window
-from kerneltest.records.run_plan import ANY as ANY
-from kerneltest.records.run_plan import CellKey as CellKey
-from kerneltest.records.run_plan import End as End
-from kerneltest.records.run_plan import FunctionSource as FunctionSource
-from kerneltest.records.run_plan import NotApplicable as NotApplicable
-from kerneltest.records.run_plan import PairingSummary as PairingSummary
-from kerneltest.records.run_plan import Plan as Plan
-from kerneltest.records.run_plan import PlannedItem as PlannedItem
-from kerneltest.records.run_plan import digest_ids as digest_ids
+from kerneltest.records.evidence import BudgetPart, Count, Evidence, FileName, Float, Magnitudes, SpecialInput
+from kerneltest.records.run_plan import CellKey
 
 StaticValue = bool | int | float | str | None  # of a static argument
 

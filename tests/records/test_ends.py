@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kerneltest import cli
-from kerneltest.records.files import RecordError
+from kerneltest.records.files import SCHEMA, RecordError
 from kerneltest.records.journal import Activity, Journal, Phase, read_orphaned
-from kerneltest.records.record_files import SCHEMA, RecordWriter, write_end
+from kerneltest.records.record_files import RecordWriter, write_end
 from kerneltest.records.run_plan import End, digest_ids
 from kerneltest.records.runs import end_run, read_running, read_runs
 from tests.written import PASS, case, write_run

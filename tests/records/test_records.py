@@ -28,9 +28,8 @@ from kerneltest.records.evidence import (
     SpecialValue,
     Window,
 )
-from kerneltest.records.files import RecordError
+from kerneltest.records.files import SCHEMA, RecordError
 from kerneltest.records.record_files import (
-    SCHEMA,
     RecordWriter,
     dumps,
     load_arguments,
