@@ -81,17 +81,22 @@ class Tolerance(Protocol):
         ...
 
 
-# The error models behind `kt.tolerance`. They hold the declaration; `kerneltest.numerics` computes the bounds.
+# The error models behind `kt.tolerance`, whose functions describe their fields; `kerneltest.numerics` computes bounds.
 
 
-@dataclass(frozen=True, slots=True)
-class Exact:
-    """The model of `kt.tolerance.exact`: `zero_bounds`."""
-
-    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
+class _Model:
+    asks_formula: ClassVar[bool] = False  # whether another formula than the oracle's is wrong, however close it is
+    models_operands: ClassVar[bool] = False  # whether bounds account for how a backend rounds operands of products
 
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exact(_Model):
+    """The model of `kt.tolerance.exact`: `zero_bounds`."""
+
+    asks_formula = True
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
         return zero_bounds(measured.values)
@@ -101,24 +106,14 @@ class Exact:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounding:
-    """The model of `kt.tolerance.rounding`, the default: `rounding_bounds`.
-
-    Attributes:
-      compute: the format of elementwise arithmetic; `input` for that of the arguments that take part.
-      precision: the static argument whose option `highest` forbids a backend to round operands of products; "" for one
-        that is called `precision`.
-      forms: other forms of the oracle, which are equal but for their rounding.
-    """
+class Rounding(_Model):
+    """The model of `kt.tolerance.rounding`, the default: `rounding_bounds`."""
 
     compute: str = "float32"
     precision: str = ""
     forms: tuple[Callable[..., object], ...] = ()
-    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
-    models_operands: ClassVar[bool] = True  # whether bounds account for how a backend rounds operands of products
-
-    def misfit(self, leaves: Leaves, dims: Dims) -> str:
-        return ""
+    asks_formula = True
+    models_operands = True
 
     def bounds(self, measured: Measured) -> tuple[RoundingLimit, ...]:
         compute = None if self.compute == "input" else float_format(parse_dtype(self.compute))
@@ -132,21 +127,14 @@ class Rounding:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditioned:
-    """The model of `kt.tolerance.conditioned`: `conditioned_bounds`.
-
-    Attributes:
-      factor: the number of roundings that may act as one worst perturbation.
-      over: the dims over which terms of one sign are summed.
-      compute: the format of the kernel's arithmetic; `input` for that of its arguments.
-      samples: the number of random perturbations.
-    """
+class Conditioned(_Model):
+    """The model of `kt.tolerance.conditioned`: `conditioned_bounds`."""
 
     factor: float = 8.0
     over: tuple[str, ...] = ()
     compute: str = "float32"
     samples: int = 4
-    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
+    asks_formula = True
 
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
         for name in self.over:
@@ -165,25 +153,16 @@ class Conditioned:
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
-    """The model of `kt.tolerance.dot`: `inner_product_bound`.
-
-    Attributes:
-      over: the dims that are summed over, each in exactly two array arguments.
-      accumulate: the format of the sums; `input` for that of the arguments.
-      slope: the greatest slope of the function applied to the sum.
-      output: the output's dims; by default those of the first operand, then those new in the second, and so on.
-      precision: the static argument whose option `highest` forbids a backend to round operands; "" without one. The
-        bound then follows the case's option, which the kernel may ignore.
-    """
+class Dot(_Model):
+    """The model of `kt.tolerance.dot`: `inner_product_bound`."""
 
     over: tuple[str, ...]
     accumulate: str = "float32"
     slope: float = 1.0
     output: str = ""
     precision: str = ""
-    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
-    models_operands: ClassVar[bool] = True  # whether bounds account for how a backend rounds operands of products
+    asks_formula = True
+    models_operands = True
 
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
         for dim in self.over:
@@ -217,12 +196,8 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
-    """The model of `kt.tolerance.each`.
-
-    Attributes:
-      models: a model for each output, in their order.
-    """
+class Each(_Model):
+    """The model of `kt.tolerance.each`."""
 
     models: tuple[Tolerance, ...]
 
@@ -240,13 +215,8 @@ class Each:
 
 
 @dataclass(frozen=True, slots=True)
-class Ulp:
-    """The model of `kt.tolerance.ulp`: `ulp_bounds`.
-
-    Attributes:
-      n: the error in ulps of `compute`.
-      compute: the format of the kernel's arithmetic; `input` for that of its arguments.
-    """
+class Ulp(_Model):
+    """The model of `kt.tolerance.ulp`: `ulp_bounds`."""
 
     n: float
     compute: str = "float32"
@@ -262,19 +232,13 @@ class Ulp:
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
-    """The model of `kt.tolerance.reduction`: `reduction_bound`. Unlike `Conditioned`, it allows terms of both signs.
-
-    Attributes:
-      over: the dims that are summed over, in exactly one array argument.
-      accumulate: the format of the sum; `input` for that of the arguments.
-      output: the output's dims; by default those that remain, in their order, then any further axes.
-    """
+class Reduction(_Model):
+    """The model of `kt.tolerance.reduction`: `reduction_bound`. Unlike `Conditioned`, it allows terms of both signs."""
 
     over: tuple[str, ...]
     accumulate: str = "float32"
     output: str = ""
-    asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
+    asks_formula = True
 
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
         having = [path for path, leaf in leaves.items() if set(self.over) <= set(leaf.shape)]
@@ -309,13 +273,8 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceMultiple:
-    """The model of `kt.tolerance.reference`: `reference_bounds`.
-
-    Attributes:
-      reference: takes the arguments in the kernel's dtypes, as NumPy arrays, and returns its outputs.
-      factor: how many times as inaccurate as the reference the kernel may be.
-    """
+class ReferenceMultiple(_Model):
+    """The model of `kt.tolerance.reference`: `reference_bounds`."""
 
     reference: Callable[..., object]
     factor: float = 2.0
@@ -354,18 +313,9 @@ def _with_output(measured: Measured, i: int) -> Measured:
     )
 
 
-# The error model behind `kt.tolerance.absolute` and `kt.tolerance.relative`: an error that a specification sets.
-
-
 @dataclass(frozen=True, slots=True)
-class Specified:
-    """The model of `kt.tolerance.absolute` and `kt.tolerance.relative`: `specified_bounds`.
-
-    Attributes:
-      kind: `absolute` or `relative`.
-      error: the largest error.
-      reason: the specification that sets it.
-    """
+class Specified(_Model):
+    """The model of `kt.tolerance.absolute` and `kt.tolerance.relative`: `specified_bounds`."""
 
     kind: str
     error: float

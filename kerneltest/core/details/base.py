@@ -15,8 +15,8 @@ class BaseDetail:
 
     @property
     def place(self) -> str:
-        """FILE:LINE of the user's source that it points at, or ""."""
-        return ""
+        """FILE:LINE of the user's source that it points at, or "": its `source`, if it has one."""
+        return str(getattr(self, "source", ""))
 
     @property
     def essence(self) -> str:
@@ -31,6 +31,11 @@ class BaseDetail:
 def without_numbers(text: str) -> str:
     """Text by JAX, a compiler or a user, without its numbers, shapes and tensor types."""
     return _SEVERAL.sub("N", _NUMBER.sub("N", _TENSOR.sub("a tensor", text[:_LONGEST])))
+
+
+def first_line(text: str) -> str:
+    """The first line of text by JAX or a compiler that is not blank."""
+    return text.strip().partition("\n")[0]
 
 
 def format_place(place: str) -> str:

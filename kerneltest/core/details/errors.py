@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from kerneltest.core.details.base import BaseDetail, format_place, kernel_prefix, without_numbers
+from kerneltest.core.details.base import BaseDetail, first_line, format_place, kernel_prefix, without_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,6 @@ class Raised(BaseDetail):
     phase: str = ""
     source: str = ""
     kind: Literal["raised"] = "raised"
-
-    @property
-    def place(self) -> str:
-        return self.source
 
     @property
     def essence(self) -> str:
@@ -54,10 +50,6 @@ class Stated(BaseDetail):
     values: Mapping[str, int | str] = field(default_factory=dict, hash=False)
     source: str = ""
     kind: Literal["stated"] = "stated"
-
-    @property
-    def place(self) -> str:
-        return self.source
 
     @property
     def essence(self) -> str:
@@ -127,10 +119,6 @@ class InternalError(BaseDetail):
     kind: Literal["internal_error"] = "internal_error"
 
     @property
-    def place(self) -> str:
-        return self.source
-
-    @property
     def essence(self) -> str:
         return f"{self.error} at {self.source}"
 
@@ -143,6 +131,11 @@ class InternalError(BaseDetail):
     def report_text(self) -> str:
         """Returns the text of a report: the exception, where it was raised, and the frames around it."""
         return "\n".join([f"{self.error} while {self.doing}: {self.said}", *(f"  {frame}" for frame in self.trace)])
+
+
+def _with_quotation(words: str, said: str) -> str:
+    """Words, and below them the first line of a compiler's own text, if there is any."""
+    return "\n".join(filter(None, [words, first_line(said)]))
 
 
 # Kernels that do not lower or compile, or need more than a target has.
@@ -184,25 +177,15 @@ class NotBuilt(BaseDetail):
     kind: Literal["not_built"] = "not_built"
 
     @property
-    def place(self) -> str:
-        return self.source
-
-    @property
     def essence(self) -> str:
-        return without_numbers(self.said.strip().partition("\n")[0])
+        return without_numbers(first_line(self.said))
 
     def text(self) -> str:
-        hint = f"; {self.hint}" if self.hint else ""
-        if self.meaning:
-            first = self.said.strip().partition("\n")[0]
-            return f"{kernel_prefix(self.kernel, self.target)}{self.meaning}{format_place(self.source)}{hint}" + (
-                f"\n{first}" if first else ""
-            )
         primitive = f"primitive {self.primitive}: " if self.primitive else ""
         error = f"{self.error}: " if self.error else ""
-        return (
-            f"{kernel_prefix(self.kernel, self.target)}{primitive}{error}{self.said}{format_place(self.source)}{hint}"
-        )
+        words, quoted = (self.meaning, self.said) if self.meaning else (f"{primitive}{error}{self.said}", "")
+        words += format_place(self.source) + (f"; {self.hint}" if self.hint else "")
+        return kernel_prefix(self.kernel, self.target) + _with_quotation(words, quoted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,18 +217,12 @@ class ResourceExceeded(BaseDetail):
     kind: Literal["resource_exceeded"] = "resource_exceeded"
 
     @property
-    def place(self) -> str:
-        return self.source
-
-    @property
     def essence(self) -> str:
         return f"needs more {self.resource} than there is"
 
     def text(self) -> str:
-        first = self.said.strip().partition("\n")[0]
-        return f"{kernel_prefix(self.kernel, self.target)}{self.words}{format_place(self.source)}" + (
-            f"\n{first}" if first else ""
-        )
+        words = self.words + format_place(self.source)
+        return kernel_prefix(self.kernel, self.target) + _with_quotation(words, self.said)
 
 
 # Processes and devices that die.
@@ -284,10 +261,6 @@ class Hung(BaseDetail):
     words: str
     source: str = ""
     kind: Literal["hung"] = "hung"
-
-    @property
-    def place(self) -> str:
-        return self.source
 
     @property
     def essence(self) -> str:

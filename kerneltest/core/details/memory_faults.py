@@ -109,14 +109,9 @@ class MemoryFault(BaseDetail):
         return f"{self.visit.access} of {self.buffer}"
 
     def text(self) -> str:
-        parts = [self.words or self._sentence()]
-        if self.count:
-            parts.append(f"{self.count} in all")
-        if self.hint:
-            parts.append(self.hint)
-        return "\n".join(f"{kernel_prefix(self.kernel)}{line}" for line in ("; ".join(parts), *self.others))
+        return _faults(self, self.hint)
 
-    def _sentence(self) -> str:
+    def sentence(self) -> str:
         access, place = f"{self.visit.access} at {self.buffer}", f", at {self.place}" if self.place else ""
         if self.undefined_address:
             return f"the address or the mask of a {access} was computed from memory that was never written{place}"
@@ -166,21 +161,22 @@ class Race(BaseDetail):
         return self.buffer
 
     def text(self) -> str:
-        parts = [self.words or self._sentence()]
-        if self.count:
-            parts.append(f"{self.count} in all")
-        if self.values:
-            subject = "all" if len(self.values) == 1 else "programs"
-            parts.append(f"{subject} write {' and '.join(self.values)}")
-        return "\n".join(f"{kernel_prefix(self.kernel)}{line}" for line in ("; ".join(parts), *self.others))
+        subject = "all" if len(self.values) == 1 else "programs"
+        return _faults(self, f"{subject} write {' and '.join(self.values)}" if self.values else "")
 
-    def _sentence(self) -> str:
+    def sentence(self) -> str:
         match self.visits:
             case (one, other) if (one.access, one.place) == (other.access, other.place):
                 visits = f"{one.access.participle} by {one.who} and by {other.who}{_at(one.place)}"
             case _:
                 visits = " and ".join(visit.text() for visit in self.visits) or "accessed"
         return f"{self.buffer}{self.element} is {visits}, in no order"
+
+
+def _faults(found: MemoryFault | Race, remark: str) -> str:
+    parts = [found.words or found.sentence(), f"{found.count} in all" if found.count else "", remark]
+    lines = "; ".join(filter(None, parts)), *found.others
+    return "\n".join(f"{kernel_prefix(found.kernel)}{line}" for line in lines)
 
 
 class UndefinedCause(StrEnum):
@@ -214,17 +210,13 @@ class UndefinedSource:
     def text(self) -> str:
         """`x_ref[3] is read at FILE:LINE before anything was written there`."""
         at = _at(self.place)
-        match self.cause:
-            case UndefinedCause.UNWRITTEN:
-                return f"{self.element} is read{at} before anything was written there"
-            case UndefinedCause.PARTLY_WRITTEN:
-                return f"{self.element} is read{at} before all of it was written"
-            case UndefinedCause.PAST_END:
-                return f"{self.element} is read past the end of its array{at}"
-            case UndefinedCause.MASKED:
-                return f"a masked load without `other`{at}"
-            case UndefinedCause.EMPTY:
-                return f"jax.lax.empty{at} was not filled completely"
+        return {
+            UndefinedCause.UNWRITTEN: f"{self.element} is read{at} before anything was written there",
+            UndefinedCause.PARTLY_WRITTEN: f"{self.element} is read{at} before all of it was written",
+            UndefinedCause.PAST_END: f"{self.element} is read past the end of its array{at}",
+            UndefinedCause.MASKED: f"a masked load without `other`{at}",
+            UndefinedCause.EMPTY: f"jax.lax.empty{at} was not filled completely",
+        }[self.cause]
 
 
 @dataclass(frozen=True, slots=True)

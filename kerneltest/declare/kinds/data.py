@@ -124,19 +124,15 @@ class ArrayData(ArgumentKind):
         return slot.cast(rng.integers(-limit, limit + 1, slot.shape))
 
     def canonical(self, slot: Slot) -> Array:
-        """Returns zeros, or the numbers of the domain next to them."""
         return slot.coerce(np.full(slot.shape, slot.nearest(0)))
 
     def coerce(self, slot: Slot, values: Array) -> Array:
-        """Returns the values without zeros if the domain excludes them."""
         return slot.domain.replace_zeros(values, slot.dtype) if slot.domain.nonzero else values
 
     def longest_sums(self, slot: Slot) -> Array:
-        """Returns ones."""
         return np.ones(slot.shape)
 
     def element(self, slot: Slot, number: float) -> Array:
-        """Returns the number, moved into the domain."""
         return slot.cast(np.asarray(number))
 
     def code_table(self, slot: Slot, codes: Array) -> Array:
@@ -160,14 +156,12 @@ class StructuredData(ArrayData):
     positional = False
 
     def find_mistake(self, leaf: ArrayArgument) -> str:
-        """Checks that a structure of square matrices has two equal axes."""
         if getattr(leaf.structure, "is_square", False) and (len(leaf.shape) < 2 or leaf.shape[-1] != leaf.shape[-2]):
             name = getattr(leaf.structure, "__name__", "")
             return f"a {name} matrix is square: its last two axes are equal, as in 'n n'"
         return ""
 
     def coerce(self, slot: Slot, values: Array) -> Array:
-        """Returns the nearest values that have the structure."""
         if not slot.size or slot.structure is None or values.shape != slot.shape:
             return values  # a number alone has none
         made = np.asarray(_apply(slot.structure, np.asarray(values, np.float64)))
@@ -176,11 +170,9 @@ class StructuredData(ArrayData):
         return made.astype(slot.dtype)
 
     def repair(self, slot: Slot, values: Array) -> Array:
-        """Returns the nearest values that have the structure."""
         return self.coerce(slot, values)
 
     def longest_sums(self, slot: Slot) -> Array:
-        """Returns the ones, made to have the structure."""
         return self.coerce(slot, np.ones(slot.shape, slot.dtype))
 
 
@@ -261,7 +253,6 @@ class RawKey(ArgumentKind):
     positional = False
 
     def sample(self, slot: Slot, rng: Rng, exact: bool) -> Array:
-        """Returns random bits."""
         return rng.integers(0, 2**32, slot.shape)
 
     def pass_value(self, values: XpArray, *, oracle: bool) -> XpArray:
@@ -276,7 +267,6 @@ class Key(RawKey):
     is_key_object = True
 
     def pass_value(self, values: XpArray, *, oracle: bool) -> XpArray:
-        """Returns the data for the oracle, and a key object for the kernel."""
         import jax  # noqa: PLC0415 - the kernel has imported it
 
         data = super().pass_value(values, oracle=oracle)

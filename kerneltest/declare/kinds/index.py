@@ -68,7 +68,6 @@ class Index(ArgumentKind):
     pointwise = True
 
     def find_mistake(self, leaf: ArrayArgument) -> str:
-        """Checks that every dtype holds the sentinel."""
         for name in leaf.dtypes:
             info = iinfo(parse_dtype(name))
             if leaf.sentinel is not None and not int(info.min) <= leaf.sentinel <= int(info.max):
@@ -76,11 +75,9 @@ class Index(ArgumentKind):
         return ""
 
     def greatest(self, slot: Slot) -> int:
-        """Returns the greatest value."""
         return slot.end if self.includes_end else max(slot.end - 1, 0)
 
     def edge_values(self) -> Sequence[EdgeValues]:
-        """Returns the ends of the range, from either end, and elements that are ignored."""
         return [
             EdgeValues(self.ends),
             EdgeValues(self.ends_reversed),
@@ -125,16 +122,13 @@ class Index(ArgumentKind):
         return flat.reshape(slot.shape)
 
     def repair(self, slot: Slot, values: Array) -> Array:
-        """Returns `values` clipped to the range, except for the sentinel."""
         clipped = clip_to_integers(values, self.greatest(slot))
         return clipped if slot.sentinel is None else np.where(values == slot.sentinel, slot.sentinel, clipped)
 
     def finite_range(self, slot: Slot) -> tuple[float, float]:
-        """Returns the least and the greatest position."""
         return 0, self.greatest(slot)
 
     def element(self, slot: Slot, number: float) -> float:
-        """Returns the number, wrapped around the range."""
         return number % (self.greatest(slot) + 1)
 
     def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
@@ -171,7 +165,6 @@ class Permutation(ArgumentKind):
     distinct = True
 
     def edge_values(self) -> Sequence[EdgeValues]:
-        """Returns both orders."""
         return [EdgeValues(self.in_order), EdgeValues(self.in_reverse)]
 
     def in_order(self, slot: Slot, rng: Rng) -> Array:
@@ -183,13 +176,11 @@ class Permutation(ArgumentKind):
         return slot.repair(slot.end - 1 - slot.canonical().astype(np.int64))
 
     def sample(self, slot: Slot, rng: Rng, exact: bool) -> Array:
-        """Returns a random permutation, or a part of one."""
         if slot.globally_unique:
             return rng.permutation(max(slot.end, slot.size))[: slot.size].reshape(slot.shape)
         return rng.permuted(self.canonical(slot), axis=-1)
 
     def canonical(self, slot: Slot) -> Array:
-        """Returns the indices of each row in order."""
         return np.broadcast_to(np.arange(slot.shape[-1]), slot.shape)
 
     def repair(self, slot: Slot, values: Array) -> Array:
@@ -209,7 +200,6 @@ class Permutation(ArgumentKind):
         return flat.reshape(slot.shape)
 
     def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
-        """Returns indices in order."""
         return flat_index(position, slot.shape) if slot.globally_unique else position[-1]
 
 
@@ -235,7 +225,6 @@ class OneHot(ArgumentKind):
     jointly_constrained = True
 
     def edge_values(self) -> Sequence[EdgeValues]:
-        """Returns ones at both ends of the rows."""
         return [EdgeValues(self.ends), EdgeValues(self.ends_reversed)]
 
     def ends(self, slot: Slot, rng: Rng) -> Array:
@@ -253,7 +242,6 @@ class OneHot(ArgumentKind):
         return rng.random(slot.shape)
 
     def repair(self, slot: Slot, values: Array) -> Array:
-        """Returns rows with the one at the greatest of `values`."""
         if not slot.shape[-1]:
             return np.zeros(slot.shape)
         return np.asarray(np.arange(slot.shape[-1]) == np.argmax(np.asarray(values, np.float64), axis=-1)[..., None])

@@ -51,7 +51,6 @@ class Mask(ArgumentKind):
     is_mask = True
 
     def find_mistake(self, leaf: ArrayArgument) -> str:
-        """Checks that every dtype distinguishes the two values."""
         hidden, shown = leaf.mask_values
         for each in dict.fromkeys([*leaf.dtypes, *(name for names in leaf.on.values() for name in names)]):
             if hidden == shown or not _distinguishes(each, leaf.mask_values):
@@ -62,7 +61,6 @@ class Mask(ArgumentKind):
         return ""
 
     def edge_values(self) -> Sequence[EdgeValues]:
-        """Returns masks of nothing and of the usual patterns."""
         patterns: dict[Callable[[Slot, Rng], Array], Callable[[Slot], bool]] = {
             self.no_mask: lambda slot: bool(slot.shape),
             self.causal: lambda slot: len(slot.shape) > 1,
@@ -109,11 +107,9 @@ class Mask(ArgumentKind):
         return np.where(rng.random(slot.shape) < 0.75, *slot.mask_values[::-1])
 
     def repair(self, slot: Slot, values: Array) -> Array:
-        """Returns `values`, visible wherever they are not the masked value."""
         return np.where(values == np.asarray(slot.mask_values[0]).astype(slot.dtype), *slot.mask_values)
 
     def canonical(self, slot: Slot) -> Array:
-        """Returns a mask of which everything is visible."""
         return np.full(slot.shape, slot.mask_values[1], slot.dtype)
 
     def coerce(self, slot: Slot, values: Array) -> Array:
@@ -121,11 +117,9 @@ class Mask(ArgumentKind):
         return np.where(values, *slot.mask_values[::-1]).astype(slot.dtype) if values.dtype == np.bool_ else values
 
     def finite_range(self, slot: Slot) -> tuple[float, float]:
-        """Returns the mask's two values in ascending order."""
         return min(slot.mask_values), max(slot.mask_values)
 
     def element(self, slot: Slot, number: float) -> float:
-        """Returns the visible value unless the number is 0."""
         return slot.mask_values[bool(number)]
 
     def code_table(self, slot: Slot, codes: Array) -> Array:

@@ -156,7 +156,6 @@ class Length(Index):
     includes_end = True
 
     def longest_sums(self, slot: Slot) -> Array:
-        """Returns full lengths."""
         return slot.repair(np.full(slot.shape, slot.end))
 
 
@@ -187,7 +186,6 @@ class Offsets(Parts):
     includes_end = True
 
     def count(self, slot: Slot) -> int:
-        """Returns the number of groups, one less than there are offsets."""
         return slot.shape[-1] - 1
 
     def arrange(self, slot: Slot, sizes: Array) -> Array:
@@ -205,7 +203,6 @@ class Offsets(Parts):
         return ends
 
     def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
-        """Returns the starts of groups of equal size."""
         return self.end_of_equal_part(slot, position[-1])
 
 
@@ -237,7 +234,6 @@ class Partition(Parts):
     includes_end = True
 
     def arrange(self, slot: Slot, sizes: Array) -> Array:
-        """Returns the sizes."""
         return sizes
 
     def repair(self, slot: Slot, values: Array) -> Array:
@@ -249,7 +245,6 @@ class Partition(Parts):
         return np.diff(ends, axis=-1, prepend=0)
 
     def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
-        """Returns sizes that are equal to within one element."""
         number = position[-1]
         return self.end_of_equal_part(slot, number + 1) - self.end_of_equal_part(slot, number)
 
@@ -277,15 +272,12 @@ class Segments(Parts):
     may_leave_rest = False
 
     def count(self, slot: Slot) -> int:
-        """Returns the number of segments."""
         return min(slot.end, slot.shape[-1])
 
     def total(self, slot: Slot) -> int:
-        """Returns the length of the argument's own last axis."""
         return slot.shape[-1]
 
     def block(self, slot: Slot) -> int:
-        """Returns the kernel's block length along the argument's own last axis."""
         return slot.block
 
     def arrange(self, slot: Slot, sizes: Array) -> Array:
@@ -294,9 +286,7 @@ class Segments(Parts):
         return np.asarray((np.arange(slot.shape[-1])[:, None] >= ends[..., None, :]).sum(axis=-1))
 
     def repair(self, slot: Slot, values: Array) -> Array:
-        """Returns the values clipped and sorted."""
         return np.sort(clip_to_integers(values, max(slot.end - 1, 0)), axis=-1)
 
     def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
-        """Returns the ids of segments of equal size."""
         return position[-1] * self.count(slot) // max(slot.shape[-1], 1)
