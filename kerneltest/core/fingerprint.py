@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from enum import Enum
 from importlib import metadata, util
 from pathlib import Path, PurePath
@@ -255,19 +255,24 @@ def _read_fingerprint(value: Fingerprint, reader: Reader) -> None:
     reader.omits |= value.omits
 
 
-@reads(np.dtype)
-def _read_dtype(value: Any, reader: Reader) -> None:
-    reader.note(f"dtype:{value}")
+reads(np.dtype)(lambda value, reader: reader.note(f"dtype:{value}"))
+reads(PurePath)(lambda value, reader: reader.note(f"path:{value}"))
 
 
-@reads(PurePath)
-def _read_path(value: PurePath, reader: Reader) -> None:
-    reader.note(f"path:{value}")
+def _read_attributes(name: str, attributes: Sequence[str], value: Any, reader: Reader) -> None:
+    reader.add_all(name, (getattr(value, attribute) for attribute in attributes))
 
 
-@reads(re.Pattern)
-def _read_pattern(value: "re.Pattern[Any]", reader: Reader) -> None:
-    reader.add_all("pattern", (value.pattern, value.flags))
+# Types whose values are no more than some of their attributes.
+for _kind, _name, _attributes in (
+    (re.Pattern, "pattern", ("pattern", "flags")),
+    (functools.partial, "partial", ("func", "args", "keywords")),
+    (MethodType, "method", ("__func__", "__self__")),
+    (property, "property", ("fget", "fset", "fdel")),
+    (staticmethod, "staticmethod", ("__func__",)),
+    (classmethod, "classmethod", ("__func__",)),
+):
+    reads(_kind)(functools.partial(_read_attributes, _name, _attributes))
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
@@ -328,6 +333,8 @@ _CLASS_NOISE = frozenset("__module__ __qualname__ __doc__ __dict__ __weakref__ _
                          "__dataclass_params__ __match_args__ __abstractmethods__ _abc_impl __parameters__ "
                          "__orig_bases__ __slots__ __hash__".split())  # fmt: skip
 
+_SLOTS = ("member_descriptor", "getset_descriptor")
+
 
 def is_code(value: Any) -> bool:
     """Returns whether a value is or wraps a function, rather than data."""
@@ -341,16 +348,6 @@ def is_code(value: Any) -> bool:
 def _is_readable(value: Callable[..., Any]) -> bool:
     """Returns whether a callable object of JAX is data, such as an index transformation."""
     return type(value).__module__.startswith(("jax", "jaxlib")) and " at 0x" not in repr(value)
-
-
-@reads(functools.partial)
-def _read_partial(value: "functools.partial[Any]", reader: Reader) -> None:
-    reader.add_all("partial", (value.func, value.args, value.keywords))
-
-
-@reads(MethodType)
-def _read_method(value: MethodType, reader: Reader) -> None:
-    reader.add_all("method", (value.__func__, value.__self__))
 
 
 @reads(ModuleType)
@@ -415,23 +412,9 @@ def _read_class(value: type, reader: Reader) -> None:
     elif not reader.meets_again(name, value):
         reader.add_all("bases", value.__bases__)
         for key, part in sorted(vars(value).items()):
-            if key not in _CLASS_NOISE and not _is_slot(part):
+            if key not in _CLASS_NOISE and type(part).__name__ not in _SLOTS:
                 reader.note(key)
                 reader.add(part)
-
-
-def _is_slot(part: object) -> bool:
-    return type(part).__name__ in ("member_descriptor", "getset_descriptor")
-
-
-@reads(property)
-def _read_property(value: property, reader: Reader) -> None:
-    reader.add_all("property", (value.fget, value.fset, value.fdel))
-
-
-@reads(staticmethod, classmethod)
-def _read_static_method(value: Any, reader: Reader) -> None:
-    reader.add_all(type(value).__name__, (value.__func__,))
 
 
 @reads(BuiltinFunctionType, MethodWrapperType, WrapperDescriptorType, type(str.join), np.ufunc)

@@ -7,7 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, make_dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
 
@@ -26,6 +26,13 @@ from kerneltest.records.schema import MutationScore, Record, Reproducer
 # Compact in-memory records: repeated field values are interned, evidence windows stay on disk.
 
 _MOST = 2**16  # interned values; if all values differ, interning costs more than it saves
+
+# Fields of records; other backends record the same case soon after.
+_INTERNED = (
+    "item", "pairing", "backend", "dtype", "group", "family", "signature", "target", "case", "message", "compared",
+    "tolerance", "special_inputs", "magnitudes", "detail", "defined", "undefined", "reused_from",
+)  # fmt: skip
+_INTERNED_MAPPINGS = ("dims", "dtypes", "statics")
 
 _Value = TypeVar("_Value", bound=Hashable)
 _Item = TypeVar("_Item")
@@ -50,34 +57,15 @@ class _Interner:
         self._mappings: dict[Hashable, Mapping[str, Any]] = {}
 
     def record(self, record: Record) -> Record:
-        same, mapping = self._same, self._mapping
+        changes: dict[str, Any] = {name: self._same(getattr(record, name)) for name in _INTERNED}
+        changes |= {name: self._mapping(getattr(record, name)) for name in _INTERNED_MAPPINGS}
         return replace(
             record,
-            item=same(record.item),
-            pairing=same(record.pairing),
-            backend=same(record.backend),
-            dtype=same(record.dtype),
-            group=same(record.group),
-            family=same(record.family),
-            signature=same(record.signature),
-            target=same(record.target),
-            case=same(record.case),  # other backends record the same case soon after
-            message=same(record.message),
-            compared=same(record.compared),
+            **changes,
             bound_fraction=None if record.bound_fraction is None else self._float(record.bound_fraction),
-            tolerance=same(record.tolerance),
             evidence=record.evidence and _without_windows(record.evidence),
             compiler_metrics=record.compiler_metrics or _NO_FACTS,
-            ulps=same(tuple(map(same, record.ulps))),
-            dims=mapping(record.dims),
-            dtypes=mapping(record.dtypes),
-            statics=mapping(record.statics),
-            special_inputs=same(record.special_inputs),
-            magnitudes=same(record.magnitudes),
-            detail=record.detail and self._same(record.detail),
-            defined=same(record.defined),
-            undefined=same(record.undefined),
-            reused_from=same(record.reused_from),
+            ulps=self._same(tuple(map(self._same, record.ulps))),
         )
 
     def _same(self, value: _Value) -> _Value:
@@ -180,55 +168,20 @@ _MOST_TEXT = 20_000  # characters of a message
 _MOST_DETAIL = 4_000  # characters of a text in a detail, most of which the message has as well
 
 
-_Line = TypeVar("_Line")
-
-
 # No value is converted to the declared type; unknown fields, bare NaNs and infinities are errors.
 _STRICT_LINES = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordLine:
-    schema: Literal[11]
-    record: Record
-
-    __pydantic_config__ = _STRICT_LINES
-
-
-@dataclass(frozen=True, slots=True)
-class _PlanLine:
-    schema: Literal[11]
-    plan: Plan
-
-    __pydantic_config__ = _STRICT_LINES
+def _lines_of(name: str, kind: type) -> TypeAdapter[Any]:
+    """Returns the parser of lines `{"schema": 11, NAME: ...}`."""
+    settings = {"__pydantic_config__": _STRICT_LINES}
+    return TypeAdapter(
+        make_dataclass(f"_{name.title()}Line", [("schema", Literal[SCHEMA]), (name, kind)], namespace=settings)
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _EndLine:
-    schema: Literal[11]
-    end: End
-
-    __pydantic_config__ = _STRICT_LINES
-
-
-@dataclass(frozen=True, slots=True)
-class _SmallestLine:
-    schema: Literal[11]
-    smallest: Reproducer
-
-    __pydantic_config__ = _STRICT_LINES
-
-
-@dataclass(frozen=True, slots=True)
-class _MutantsLine:
-    schema: Literal[11]
-    mutants: MutationScore
-
-    __pydantic_config__ = _STRICT_LINES
-
-
-RECORD_LINE, PLAN_LINE, END_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine), TypeAdapter(_EndLine)
-REPRODUCER_LINE, MUTANTS_LINE = TypeAdapter(_SmallestLine), TypeAdapter(_MutantsLine)
+RECORD_LINE, PLAN_LINE, END_LINE = _lines_of("record", Record), _lines_of("plan", Plan), _lines_of("end", End)
+REPRODUCER_LINE, MUTANTS_LINE = _lines_of("smallest", Reproducer), _lines_of("mutants", MutationScore)
 
 
 class RecordWriter:
@@ -250,11 +203,11 @@ class RecordWriter:
     def write_reproducer(self, smallest: Reproducer) -> None:
         """Appends a reproducer to a file of its own next to the shard."""
         record = replace(smallest.record, message=shorten(smallest.record.message))
-        self._append("smallest", dumps(_SmallestLine(SCHEMA, replace(smallest, record=record))))
+        self._append("smallest", dumps({"schema": SCHEMA, "smallest": replace(smallest, record=record)}))
 
     def write_score(self, score: MutationScore) -> None:
         """Appends the mutation score of a pairing to a file of its own next to the shard."""
-        self._append("mutants", dumps(_MutantsLine(SCHEMA, score)))
+        self._append("mutants", dumps({"schema": SCHEMA, "mutants": score}))
 
     def _append(self, kind: str, line: str) -> None:
         with open_inside(self.folder, f"{kind}-{self.shard}.jsonl", "ab") as file:
@@ -272,18 +225,16 @@ def line_of(record: Record) -> bytes:
         record = replace(record, message=shorten(record.message))
     if record.detail is not None:
         record = replace(record, detail=_shorten_detail(record.detail))
-    return dumps(_RecordLine(SCHEMA, record)).encode()
+    return dumps({"schema": SCHEMA, "record": record}).encode()
 
 
 def _shorten_detail(detail: Detail) -> Detail:
     """A detail whose overlong texts are shortened."""
     texts = {field.name: getattr(detail, field.name) for field in fields(detail)}
     changes: dict[str, Any] = {
-        name: shorten(text, _MOST_DETAIL)
-        for name, text in texts.items()
-        if isinstance(text, str) and len(text) > _MOST_DETAIL
+        name: shorten(text, _MOST_DETAIL) for name, text in texts.items() if isinstance(text, str)
     }
-    return replace(detail, **changes) if changes else detail
+    return replace(detail, **changes)
 
 
 def shorten(text: str, most: int = _MOST_TEXT) -> str:
@@ -296,7 +247,7 @@ def shorten(text: str, most: int = _MOST_TEXT) -> str:
 
 def write_plan(folder: Path, plan: Plan) -> None:
     """Writes a run's plan, `plan.json`."""
-    _write_whole(folder, "plan.json", dumps(_PlanLine(SCHEMA, plan)))
+    _write_whole(folder, "plan.json", dumps({"schema": SCHEMA, "plan": plan}))
 
 
 def read_plan(folder: Path) -> Plan:
@@ -312,7 +263,8 @@ def read_plan(folder: Path) -> Plan:
         if len(text) > _MOST_PLAN or text.count(b",") > _MOST_COMMAS:
             most = f"{_MOST_PLAN >> 20} MiB, or than {_MOST_COMMAS:,} values"
             raise RecordError(f"{path}: exceeds {most}, more than any plan of kerneltest")
-        return PLAN_LINE.validate_json(text).plan
+        plan: Plan = PLAN_LINE.validate_json(text).plan
+        return plan
     except OSError as error:
         raise RecordError(f"{path}: the plan cannot be read: {error}") from error
     except ValidationError as error:
@@ -321,7 +273,7 @@ def read_plan(folder: Path) -> Plan:
 
 def write_end(folder: Path, end: End) -> None:
     """Writes `end.json`, which marks all records as written."""
-    _write_whole(folder, "end.json", dumps(_EndLine(SCHEMA, end)))
+    _write_whole(folder, "end.json", dumps({"schema": SCHEMA, "end": end}))
 
 
 def read_end(folder: Path) -> End | None:
@@ -333,7 +285,8 @@ def read_end(folder: Path) -> End | None:
     path = folder / "end.json"
     try:
         with open_inside(folder, path.name) as file:
-            return END_LINE.validate_json(file.read(_MOST_LINE)).end
+            end: End = END_LINE.validate_json(file.read(_MOST_LINE)).end
+            return end
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -406,13 +359,13 @@ def read_scores(folder: Path) -> Iterator[MutationScore]:
         yield from (line.mutants for line in _read(shard, MUTANTS_LINE))
 
 
-def _read(shard: Path, adapter: TypeAdapter[_Line]) -> Iterator[_Line]:
+def _read(shard: Path, adapter: TypeAdapter[Any]) -> Iterator[Any]:
     for number, line in enumerate(_lines(shard), 1):
         if (parsed := _parse_line(shard, number, line, adapter)) is not None:
             yield parsed
 
 
-def _parse_line(shard: Path, number: int, line: bytes, adapter: TypeAdapter[_Line]) -> _Line | None:
+def _parse_line(shard: Path, number: int, line: bytes, adapter: TypeAdapter[Any]) -> Any | None:
     """Parses a line of a shard; returns None for a truncated last line."""
     try:
         return adapter.validate_json(line.removesuffix(b"\n"))
