@@ -80,11 +80,7 @@ class Collection:
         ]
 
     def problems(self, *, whole_folders: bool) -> Iterator[str]:
-        """Describes pairings that cannot be tested, and pairings that were begun or created but never collected.
-
-        Args:
-          whole_folders: whether whole folders were collected. Otherwise only pairings of the collected modules count.
-        """
+        """Describes pairings that cannot be tested, and those of collected modules (or of all) that were not collected."""
         declared = sys.modules.get("kerneltest.declare.oracle_for")
         if declared is None:
             return

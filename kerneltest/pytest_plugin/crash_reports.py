@@ -204,11 +204,7 @@ def prior_attempts(
     *,
     is_retry: bool = False,
 ) -> tuple[PriorAttempts | None, list[Record]]:
-    """Returns what was done of an item by processes that died while running it.
-
-    Returns:
-      The cases that need not run again, or None without any; and the records of the item.
-    """
+    """Returns what was done of an item by processes that died in it, None if nothing was, and the item's records."""
     dead = [activity for activity in read_orphaned(folder) if activity.item == item and activity.shard != shard]
     if not dead and not is_retry:
         return None, []
@@ -225,10 +221,7 @@ def planned_items(folder: Path, name: str) -> list[PlannedItem]:
 
 
 def record_crash(writer: RecordWriter, items: Sequence[PlannedItem], activity: Activity, failure: Failure) -> None:
-    """Records how a process died: for the case that it was running, or else for all cells without a record.
-
-    A case that has a record keeps it.
-    """
+    """Records how a process died: for its case, unless that has a record, or else for all cells without a record."""
     before = [record for record in read_records(writer.folder) if record.item == activity.item]
     if activity.case and any(each.case == activity.case for each in before):
         return

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 def raise_at_pairing(error: Exception, item: Item, names: Mapping[str, object]) -> NoReturn:
-    """Raises an error in a frame at the oracle's first line, among the names of its module.
-
-    Raises:
-      error: always.
-    """
+    """Raises an error in a frame at the oracle's first line, among the names of its module."""
     oracle: Any = item.pairing.oracle
     code = getattr(oracle, "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("<oracle>", 1)
@@ -29,10 +25,7 @@ def raise_at_pairing(error: Exception, item: Item, names: Mapping[str, object]) 
 
 
 def case_arrays(folder: Path, item: Item) -> dict[str, object]:
-    """Returns the arrays of an item's smallest failing case by name: its inputs, `expected`, `got` and `wrong`.
-
-    The case is run once more from its saved inputs. Without any, or where it computes no values, there are no arrays.
-    """
+    """Returns the inputs of an item's smallest failing case, run again, with `expected`, `got` and `wrong`."""
     from kerneltest.reproduce.rerun import ReproductionError, run_saved_case
 
     record = _smallest(folder, item)

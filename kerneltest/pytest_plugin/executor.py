@@ -70,13 +70,7 @@ class Executor(Protocol):
     """Runs items."""
 
     def run(self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = ...) -> ItemResult:
-        """Runs all groups of a pytest item.
-
-        Args:
-          parts: the item's groups.
-          request: which item, and how.
-          on_case: called after each case, or regularly while another process runs it. What it raises ends the item.
-        """
+        """Runs all groups of an item; calls `on_case` after each case, or regularly, whose exceptions end the item."""
         ...
 
 

@@ -18,12 +18,7 @@ class FirstFindings:
         self._shown: set[str] = set()
 
     def show(self, item: str, finding: str) -> None:
-        """Shows a finding, unless the run is quiet or has shown the same one.
-
-        Args:
-          item: the node id of the item.
-          finding: in one line.
-        """
+        """Shows a finding in a line, unless the run is quiet or has shown the same one."""
         plugins = self._config.pluginmanager
         reporter: Any = plugins.getplugin("terminalreporter")
         if reporter is None or self._config.option.verbose < 0 or finding in self._shown:

@@ -54,11 +54,7 @@ PROBLEMS: dict[str, str] = {}
 
 
 def collect(arguments: PytestArguments, file: Path | None = None) -> ItemsByName:
-    """Returns the items of a session, or of one of its files, by name.
-
-    Raises:
-      UncollectedError: pytest cannot collect them.
-    """
+    """Returns the items of a session, or of one of its files, by name; raises an `UncollectedError`."""
     collector = _ItemCollector(file and file.resolve())
     output = io.StringIO()
     with redirect_stdout(output):

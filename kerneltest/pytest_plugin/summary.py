@@ -88,16 +88,7 @@ class Terminal:
 
 
 def finish(folder: Path, *, report: str, terminal: Terminal | None = None, failed_tests: Iterable[str] = ()) -> Summary:
-    """Reconciles a run with its plan and writes its report.
-
-    A folder that cannot be read makes the run incomplete and raises nothing, so that earlier output stays visible.
-
-    Args:
-      folder: of the run.
-      report: the folder as the user named it, for the run's page; "" to write none.
-      terminal: that shows it; by default one without a width.
-      failed_tests: node ids of what failed, pairings included.
-    """
+    """Reconciles a run and writes its page if `report` names its folder. One that cannot be read is incomplete."""
     from kerneltest.core.processes import throttle_gc
     from kerneltest.records.files import RecordError
     from kerneltest.records.runs import end_run, read_running

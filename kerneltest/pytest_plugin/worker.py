@@ -254,13 +254,7 @@ class ItemWorker:
         )
 
     def timed_out(self, parts: Sequence[Item], request: ItemRequest, reason: str, advice: Sequence[str]) -> ItemResult:
-        """Returns the result of an item that ran out of time, which is not a finding. Its records stay.
-
-        Args:
-          parts, request: as for `run`.
-          reason: why the item was ended, in a line, with `{}` for the number of judged cases.
-          advice: lines that say what to do.
-        """
+        """Returns the result of an item that ran out of time; `reason` has `{}` for the number of judged cases."""
         _, records = prior_attempts(self.setup.folder, request.name, self.setup.shard, is_retry=True)
         findings = [record for record in records if not record.verdict.is_green]
         planned = sum(sum(part.families().values()) for part in parts)

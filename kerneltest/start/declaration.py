@@ -36,11 +36,7 @@ class SourceWriter:
     imports: dict[tuple[str, str], None] = dataclasses.field(default_factory=dict)
 
     def value_source(self, name: str, value: object) -> str:
-        """Returns the source of the value of an argument.
-
-        Raises:
-          StartError: the value has no source.
-        """
+        """Returns the source of the value of an argument; raises a StartError if it has none."""
         match value:
             case None | bool() | int() | str():
                 if not isinstance(value, enum.Enum):
@@ -56,11 +52,7 @@ class SourceWriter:
         return self.container_source(name, value, lambda each: self.value_source(name, each))
 
     def container_source(self, name: str, value: Any, inside: Callable[[Any], str]) -> str:
-        """Returns the source of a dict, list, tuple, NamedTuple or dataclass; `inside` returns the source of its parts.
-
-        Raises:
-          StartError: the value is none of these.
-        """
+        """Returns the source of a container, whose parts `inside` writes; raises a StartError for other values."""
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
             return self._constructor_call(name, value, [(key, each) for key, each in fields], inside)

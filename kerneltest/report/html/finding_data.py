@@ -148,10 +148,7 @@ def _evidence(record: Record) -> Json:
 
 
 def read_script(folder: Path, name: str) -> str:
-    """Reads a script that a run wrote; "" if it is missing or too long.
-
-    The name is from a record and not trusted: no other file is read.
-    """
+    """Reads a script that a run wrote; "" if it is missing or too long. Its name, from a record, is not trusted."""
     if not _SCRIPT.fullmatch(name):
         return ""
     try:
@@ -200,12 +197,7 @@ class ShownSuspects:
         return {id(record): i for i, suspect in enumerate(self.suspects) for record in suspect.findings}
 
     def data(self, rows: Sequence[Record], names: Mapping[str, Mapping[str, int]]) -> Iterator[Json]:
-        """Yields the JSON data of each suspect.
-
-        Args:
-          rows: the records of the page, in its order.
-          names: for `pairing`, `backend` and `family`, the number of each name in the page's dictionary.
-        """
+        """Yields the JSON data of each suspect; `names` numbers the pairings, backends and families of the page."""
         ran: dict[tuple[str, str], list[Record]] = {}  # by pairing and backend; unavailable cases do not count
         for record in rows:
             if record.case and record.verdict.is_judgement:

@@ -154,15 +154,7 @@ def format_suspects(
     width: int | None = None,
     rerun: Callable[[Record], str] | None = None,
 ) -> Iterator[Line]:
-    """Yields the lines of suspects for a terminal: by kernel, in the given order.
-
-    Args:
-      suspects: the suspects of a run.
-      declared: the run's pairings by name.
-      folder: the run's folder as the user wrote it; "" if the run is not saved.
-      width: of the terminal, in columns; None for lines of any length.
-      rerun: returns the shell command that runs a finding's item again, for suspects that have no other command.
-    """
+    """Yields the lines of suspects by kernel, with commands if `folder` has the run, or else those of `rerun`."""
     by_pairing: dict[str, list[Suspect]] = {}
     for suspect in suspects[:MOST_SUSPECTS]:
         by_pairing.setdefault(suspect.pairing, []).append(suspect)
@@ -222,10 +214,7 @@ def locate_suspect(suspect: Suspect, declared: PairingSummary | None) -> Place:
 
 
 def in_repository(place: Place) -> Place:
-    """Returns a place with its file relative to the nearest folder with a `.git`, else to the current one.
-
-    A file outside of that folder is absolute.
-    """
+    """Returns a place with its file relative to the nearest folder with a `.git`, or else absolute."""
     here = Path.cwd()
     root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
     path = here / place.file
@@ -261,17 +250,7 @@ def format_failure(
     *,
     cases: bool,
 ) -> list[str]:
-    """Formats the suspects of a failed item as lines of a pytest failure.
-
-    Args:
-      item: the failed item.
-      findings: its findings and internal errors, at least one.
-      suspects: the suspects with findings in the item.
-      root: the folder to which shown paths are relative.
-      report: the run's folder as the user wrote it; "" if the run is not saved.
-      command: the shell command that runs the item again.
-      cases: whether to list the cases of each suspect.
-    """
+    """Formats the suspects of a failed item as lines of a pytest failure; with `cases`, each with its cases."""
     internal: dict[str, list[Record]] = {}
     others: list[Record] = []
     for record in findings:
