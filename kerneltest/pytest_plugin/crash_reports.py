@@ -103,12 +103,8 @@ def _reasons_file(folder: Path, shard: str) -> Path:
 
 def crash_files(folder: Path, shard: str) -> tuple[Path, ...]:
     """Returns all files that a process may leave."""
-    return (
-        folder / f"running-{shard}.txt",
-        _reasons_file(folder, shard),
-        stacks_file(folder, shard),
-        output_file(folder, shard),
-    )
+    log = _reasons_file(folder, shard), stacks_file(folder, shard)
+    return (folder / f"running-{shard}.txt", *log, output_file(folder, shard))
 
 
 def write_crash_reason(folder: Path, shard: str, reason: CrashReason) -> None:
@@ -167,22 +163,18 @@ def failure_from_crash(folder: Path, activity: Activity) -> Failure:
     if output := captured_output(folder, activity.shard)[0][-_MAX_TEXT:].strip():
         evidence.append(f"\nThe end of its output:\n{output}")
     stderr = "\n".join(filter(None, evidence)).strip()
-    reason = _reason_of_python(stacks, activity)
-    if reasons and (reason is None or reasons[0].source is not ReasonSource.OBSERVER):
+    by_python = None
+    if fatal := _FATAL_ERROR.match(stacks):
+        by_python = CrashReason(fatal[1])
+    elif timeout := _TIMEOUT.match(stacks):
+        by_python = CrashReason(f"no answer within {timeout[1]} while {activity.phase}", is_hang=True)
+    if reasons and (by_python is None or reasons[0].source is not ReasonSource.OBSERVER):
         reason = reasons[0]
-    if reason is None:
-        reason = CrashReason("it exited or was killed, and left no crash report")
+    else:
+        reason = by_python or CrashReason("it exited or was killed, and left no crash report")
     if reason.is_hang:
         return Failure(Verdict.HANG, Hung(reason.cause, reason.location), stderr)
     return Failure(Verdict.CRASH, Crashed(activity.phase, reason.cause), stderr)
-
-
-def _reason_of_python(stacks: str, activity: Activity) -> CrashReason | None:
-    if fatal := _FATAL_ERROR.match(stacks):
-        return CrashReason(fatal[1])
-    if timeout := _TIMEOUT.match(stacks):
-        return CrashReason(f"no answer within {timeout[1]} while {activity.phase}", is_hang=True)
-    return None
 
 
 def device_is_lost(record: Record) -> bool:
@@ -198,11 +190,7 @@ def ends_its_process(record: Record) -> bool:
 
 
 def prior_attempts(
-    folder: Path,
-    item: str,
-    shard: str,
-    *,
-    is_retry: bool = False,
+    folder: Path, item: str, shard: str, *, is_retry: bool = False
 ) -> tuple[PriorAttempts | None, list[Record]]:
     """Returns what was done of an item by processes that died in it, None if nothing was, and the item's records."""
     dead = [activity for activity in read_orphaned(folder) if activity.item == item and activity.shard != shard]

@@ -192,6 +192,3 @@ def open_terminal(config: pytest.Config) -> int | None:
         return output
     os.close(output)
     return None
-
-
-# The first finding of each item, on the terminal as soon as it is judged.

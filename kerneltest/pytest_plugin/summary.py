@@ -6,22 +6,18 @@ import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerneltest.core.ids import PairingId
 from kerneltest.core.verdicts import Gap
 
 if TYPE_CHECKING:
     from kerneltest.core.failures import Failure
     from kerneltest.pytest_plugin.run_folder import RunFolder
     from kerneltest.records.journal import Activity
-    from kerneltest.records.run_plan import Plan
     from kerneltest.records.runs import RunRecords
-    from kerneltest.records.schema import Record
     from kerneltest.report.text.lines import Line
     from kerneltest.triage.suspects import Suspect
 
@@ -78,20 +74,13 @@ class Terminal:
     stopped: bool = False  # whether the session was ended before it had run everything
     root: str = "."  # the folder that node ids are relative to, as seen from the folder in which pytest was started
 
-    def command_for(self, plan: Plan, record: Record) -> str:
-        """Returns the shell command that runs the item of a finding again."""
-        from kerneltest.report.rerun_commands import pytest_command
-
-        node = PairingId.parse(record.item)
-        path = Path(os.path.normpath(Path(self.root, node.file))).as_posix()
-        return pytest_command(plan, record.backend, str(replace(node, file=path)))
-
 
 def finish(folder: Path, *, report: str, terminal: Terminal | None = None, failed_tests: Iterable[str] = ()) -> Summary:
     """Reconciles a run and writes its page if `report` names its folder. One that cannot be read is incomplete."""
     from kerneltest.core.processes import throttle_gc
     from kerneltest.records.files import RecordError
     from kerneltest.records.runs import end_run, read_running
+    from kerneltest.report.rerun_commands import pytest_command
     from kerneltest.report.text.lines import Line, LineKind, for_terminal
     from kerneltest.report.text.terminal_summary import summary_lines
     from kerneltest.triage.suspects import suspects_in_run
@@ -110,7 +99,7 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
             report,
             verbose=terminal.verbose,
             stopped=terminal.stopped,
-            rerun=partial(terminal.command_for, run.plan),
+            rerun=lambda record: pytest_command(run.plan, record.backend, record.item, terminal.root),
         )
         shown = [replace(line, text=for_terminal(line.text)) for line in lines]
         try:

@@ -32,15 +32,9 @@ def sarif(suspects: Sequence[Suspect], declared: Mapping[str, PairingSummary], c
     shown = suspects[:_MOST_RESULTS]
     rules = dict(map(_rule, shown))
     numbers = {name: number for number, name in enumerate(rules)}
-    driver = {
-        "name": "kerneltest",
-        "version": __version__,
-        "informationUri": f"{_SITE}/",
-        "rules": [
-            {"id": name, "shortDescription": {"text": text}, "helpUri": f"{_SITE}/suspects/"}
-            for name, text in rules.items()
-        ],
-    }
+    help_page = f"{_SITE}/suspects/"
+    listed = [{"id": n, "shortDescription": {"text": text}, "helpUri": help_page} for n, text in rules.items()]
+    driver = {"name": "kerneltest", "version": __version__, "informationUri": f"{_SITE}/", "rules": listed}
     run = {
         "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": complete}],
@@ -88,8 +82,6 @@ def _location(place: Place) -> dict[str, Any]:
 
 # Suspects as annotations of a GitHub job: workflow commands, which GitHub shows at the kernel's line.
 
-_NAME = "kerneltest"
-
 
 def github_annotations(
     suspects: Sequence[Suspect], declared: Mapping[str, PairingSummary], runs: Sequence[RunRecords]
@@ -99,11 +91,13 @@ def github_annotations(
         place, text = locate_suspect(suspect, declared.get(suspect.pairing)), describe_suspect(suspect)
         where = {} if Path(place.file).is_absolute() else {"file": place.file, "line": str(place.line or 1)}
         lines = [text.title, text.counts, *text.details]
-        yield _command("warning" if suspect.known_bug else "error", lines, {**where, "title": f"{_NAME} {suspect.id}"})
+        yield _command(
+            "warning" if suspect.known_bug else "error", lines, {**where, "title": f"kerneltest {suspect.id}"}
+        )
     for run in runs:
         if missing := gaps(run):
             name = f"{run.name}: " if run.name else ""
-            yield _command("error", [f"{name}incomplete", *missing[:MOST_SUSPECTS]], {"title": _NAME})
+            yield _command("error", [f"{name}incomplete", *missing[:MOST_SUSPECTS]], {"title": "kerneltest"})
 
 
 def _command(level: str, lines: Sequence[str], properties: Mapping[str, str]) -> str:

@@ -26,14 +26,8 @@ class BackendRow:
     install: str  # how to install it, or ""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A version, a device, or a setting that affects results; `install` says how to get it if it is missing."""
-
-    name: str
-    value: str
-    install: str = ""
-
+Fact = tuple[str, str, str]
+"""A version, a device, or a setting that affects results: its name, its value, and how to get it if it is missing."""
 
 # For each distribution: what needs it, and how to install it.
 _PACKAGES = {
@@ -104,41 +98,34 @@ def jax_problem() -> str:
 
 def versions() -> list[Fact]:
     """Returns the versions of Python and of the packages that backends and options need."""
-    found = [Fact("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")]
+    found = [("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}", "")]
     for name, (use, install) in _PACKAGES.items():
         try:
-            found.append(Fact(name, metadata.version(name)))
+            found.append((name, metadata.version(name), ""))
         except metadata.PackageNotFoundError:
-            if install and name not in (
-                "jax-cuda13-plugin",
-                "jax-rocm7-plugin",
-            ):  # the backends report these
-                found.append(Fact(name, f"not installed{f'; {use} needs it' if use else ''}", install))
+            if install and name not in ("jax-cuda13-plugin", "jax-rocm7-plugin"):  # the backends report these
+                found.append((name, f"not installed{f'; {use} needs it' if use else ''}", install))
     return found
 
 
-def settings() -> list[Fact]:
-    """Returns JAX's devices, and its settings that affect results or devices."""
-    problem = jax_problem()
-    if problem:
-        return [Fact("JAX", problem, "pip install -U 'jax>=0.10.2'")]
-    return list(_settings())
-
-
-def _settings() -> Iterator[Fact]:
+def settings() -> Iterator[Fact]:
+    """Yields JAX's devices, and its settings that affect results or devices."""
+    if problem := jax_problem():
+        yield "JAX", problem, "pip install -U 'jax>=0.10.2'"
+        return
     from kerneltest.trace.jax_environment import jax_environment, jax_settings
     from kerneltest.trace.tracing import version_problem
 
     if newer := version_problem():
-        yield Fact("JAX", newer)
-    yield Fact("devices", jax_environment()["devices"])
+        yield "JAX", newer, ""
+    yield "devices", jax_environment()["devices"], ""
     bits, precision = (jax_settings()[name] for name in ("jax_enable_x64", "jax_default_matmul_precision"))
-    yield Fact("jax_enable_x64", f"{bits}: 64-bit dtypes {'stay' if bits == 'True' else 'become 32-bit'}")
+    yield "jax_enable_x64", f"{bits}: 64-bit dtypes {'stay' if bits == 'True' else 'become 32-bit'}", ""
     own = "None: each backend has its own default"
-    yield Fact("jax_default_matmul_precision", own if precision == "None" else precision)
+    yield "jax_default_matmul_precision", own if precision == "None" else precision, ""
     for name in ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
         if value := os.environ.get(name):
-            yield Fact(name, value)
+            yield name, value, ""
 
 
 def doctor_lines(backends: Sequence[BackendRow]) -> list[str]:
@@ -150,5 +137,5 @@ def doctor_lines(backends: Sequence[BackendRow]) -> list[str]:
             rows.append(("", "", f"to install: {backend.install}"))
     output = terminal_table(("", "", ""), rows)[1:]
     for facts in (versions(), settings()):
-        output += ["", *terminal_table(("", "", ""), [(fact.name, fact.value, fact.install) for fact in facts])[1:]]
+        output += ["", *terminal_table(("", "", ""), list(facts))[1:]]
     return output

@@ -21,24 +21,16 @@ from kerneltest.start.command_progress import TimeLimitError
 from kerneltest.start.example_calls import Example
 from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe, TraceLengths
 
-
-@dataclass(frozen=True, slots=True)
-class InferredDims:
-    """The slots of each dim (the one that determines its length first), fixed slots, and notes for the author."""
-
-    dims: tuple[tuple[LengthSlot, ...], ...]
-    fixed: tuple[LengthSlot, ...]
-    assumptions: tuple[str, ...]
-
-
 _MOST = 6  # slots of equal length of which every pair is tried with another
 
 
-def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
-    """Infers the dims of a call; lengths in further calls separate axes that have equal lengths only by chance."""
+def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> tuple[list[tuple[LengthSlot, ...]], list[str]]:
+    """Infers the slots of each dim of a call, the one that determines its length first, and notes for the author.
+
+    Lengths in further calls separate axes that have equal lengths only by chance.
+    """
     groups: list[list[LengthSlot]] = []
     followers: list[LengthSlot] = []
-    fixed: list[LengthSlot] = []
     unknown: list[LengthSlot] = []
     resized: set[LengthSlot] = set()  # an output follows their length
 
@@ -68,9 +60,7 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
                 followers.append(slot)  # the kernel takes the length from another axis
             continue
         if together is None:
-            if slot.axis is not None:
-                fixed.append(slot)
-            continue
+            continue  # its length is fixed
         overlapping = [group for group in groups if set(group) & set(together)]
         merged = list(dict.fromkeys([*itertools.chain(*overlapping), *together]))
         groups = [*(group for group in groups if group not in overlapping), merged]
@@ -85,7 +75,6 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
             groups.append([slot])
             continue
         if not candidates:
-            fixed.append(slot)
             guesses.append(f"{slot}: fixed, since nothing in the kernel depends on its length")
             continue
         chosen = max(candidates, key=lambda group: _affinity(slot, group, blocks))
@@ -100,7 +89,7 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     dims = sorted((tuple(group) for group in groups), key=lambda group: min(order[slot] for slot in group))
     if unknown:
         guesses.append(f"{', '.join(map(str, unknown))}: fixed, since the time was over; give a larger --limit")
-    return InferredDims(tuple(dims), (*fixed, *unknown), tuple(guesses))
+    return dims, guesses
 
 
 def _smallest_that_grows(

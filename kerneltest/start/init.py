@@ -40,10 +40,10 @@ def infer_declaration(
     """Infers the declaration of a kernel from calls of it and from traces at other lengths, until the time is over."""
     first, compatible = examples[0], [example for example in examples if _are_compatible(example, examples[0])]
     probe = Probe(kernel, first, progress or CommandProgress())
-    axes = infer_dims(probe, [_lengths(probe, each) for each in compatible[1:]])
+    slots_of_dims, assumptions = infer_dims(probe, [_lengths(probe, each) for each in compatible[1:]])
     ranks = {path: len(leaf.shape) for path, leaf in first.leaves.items()}
-    names = name_dims(kernel.function, axes.dims, ranks)
-    dims = dict(zip(names, axes.dims, strict=True))
+    names = name_dims(kernel.function, slots_of_dims, ranks)
+    dims = dict(zip(names, slots_of_dims, strict=True))
     target = infer_target(probe, dims)
     inferred = {name: infer_lengths(probe, slots, BACKENDS.get(target, "")) for name, slots in dims.items()}
     declaration = Declaration(
@@ -56,7 +56,7 @@ def infer_declaration(
         excludes_extremes=any(is_float(leaf.dtype) for leaf in first.leaves.values()) and not probe.traced.exact,
         outputs=output_shapes(probe, dims),
         backends=("interpret", target) if target else (),
-        notes=(*axes.assumptions, *length_notes(inferred), *backend_notes(target)),
+        notes=(*assumptions, *length_notes(inferred), *backend_notes(target)),
     )
     more = (*integer_notes(declaration), *dtype_notes(probe, declaration.dtypes))
     declaration = replace(declaration, notes=(*declaration.notes, *more))

@@ -17,11 +17,7 @@ from kerneltest.start.command_progress import CommandProgress, TimeLimitError
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
 from kerneltest.trace.primitives import Kind, kind_of
 from kerneltest.trace.tracing import Call, Traced, trace_kernel, without_debugging
-from kerneltest.trace.walk import (
-    equations_in,
-    primitive_name,
-    unconditional_equations,
-)
+from kerneltest.trace.walk import equations_in, primitive_name, unconditional_equations
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -105,7 +101,8 @@ class Probe:
     def trace(self, changed: Lengths, dtypes: Mapping[str, np.dtype[Any]] | None = None) -> Traced:
         """Traces the kernel with some lengths and dtypes changed; raises a Failure or a TimeLimitError."""
         self._traces += 1
-        self.progress.show(f"trace {self._traces} of {self.kernel.name} {', '.join(_shown(changed))}")
+        told = [f"with {slot} = {length}" for slot, length in list(changed.items())[:3]]
+        self.progress.show(f"trace {self._traces} of {self.kernel.name} {', '.join(told)}")
         lengths = {**self.lengths, **changed}
         inputs = tuple(
             ShapeDtype(
@@ -121,11 +118,9 @@ class Probe:
             for path, raw in self.example.keys.items():
                 by_path[path] = by_path[path] if raw else jax.random.wrap_key_data(by_path[path])
             filled = {n: jax.tree_util.tree_map(by_path.__getitem__, tree) for n, tree in self.example.trees.items()}
+            given = {**filled, **statics}
             bound = inspect.signature(self.kernel.function).bind_partial()
-            bound.arguments.update({**filled, **statics})
-            ordered = {n: bound.arguments[n] for n in bound.signature.parameters if n in bound.arguments}
-            bound.arguments.clear()
-            bound.arguments.update(ordered)
+            bound.arguments = {name: given[name] for name in bound.signature.parameters if name in given}
             return jax.tree_util.tree_leaves(self.kernel.function(*bound.args, **bound.kwargs))
 
         shown = ", ".join(
@@ -188,10 +183,6 @@ class Probe:
                     if formula is not None:
                         found[LengthSlot(paths[operand], axis)] = f"{place} {formula} {'whole' if whole else size}"
         return found
-
-
-def _shown(changed: Lengths) -> list[str]:
-    return [f"with {slot} = {length}" for slot, length in list(changed.items())[:3]]
 
 
 def _summarize(traced: Traced) -> TraceLengths:

@@ -133,13 +133,11 @@ def _case_lines(suspect: Suspect, record: Record, evidence: Evidence) -> Iterato
 
 def format_pair(got: Element | None, expected: Element | None) -> tuple[str, str]:
     """Formats two numbers with four digits, or as many as show how they differ; integers and booleans as they are."""
-    texts = ("", "")
     for digits in (4, 6, 9, 17):
         one, other = (f"{value:.{digits}g}" if isinstance(value, float) else str(value) for value in (got, expected))
-        texts = one, other
         if one != other:
             break
-    return texts
+    return one, other
 
 
 def _one_line(text: str) -> str:
