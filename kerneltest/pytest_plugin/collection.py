@@ -114,11 +114,8 @@ def is_unwritten(pairing: Pairing) -> bool:
     except (OSError, TypeError, SyntaxError):
         return False  # a ufunc, or code without a file
     match tree.body if tree is not None else ():
-        case [
-            ast.FunctionDef(
-                body=[*rest, ast.Raise(exc=ast.Name(id=name) | ast.Call(func=ast.Name(id=name)))]
-            ) as function
-        ]:
+        case [ast.FunctionDef(body=[*rest, ast.Raise(exc=error)]) as function]:
+            name = getattr(getattr(error, "func", error), "id", "")
             return name == "NotImplementedError" and len(rest) == (ast.get_docstring(function) is not None)
     return False  # part of an expression, or a written oracle
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
-    from kerneltest.records.schema import Record
 
 
 def raise_at_pairing(error: Exception, item: Item, names: Mapping[str, object]) -> NoReturn:
@@ -26,9 +25,12 @@ def raise_at_pairing(error: Exception, item: Item, names: Mapping[str, object]) 
 
 def case_arrays(folder: Path, item: Item) -> dict[str, object]:
     """Returns the inputs of an item's smallest failing case, run again, with `expected`, `got` and `wrong`."""
+    from kerneltest.records.record_files import read_records, read_reproducers
     from kerneltest.reproduce.rerun import ReproductionError, run_saved_case
 
-    record = _smallest(folder, item)
+    recorded = [*(reproducer.record for reproducer in read_reproducers(folder)), *read_records(folder)]
+    mine = [each for each in recorded if each.item == item.name and each.backend == item.backend.id]
+    record = next((each for each in mine if each.evidence is not None and each.evidence.file), None)
     if record is None:
         return {}
     try:
@@ -40,11 +42,3 @@ def case_arrays(folder: Path, item: Item) -> dict[str, object]:
     if compared is None:
         return arrays
     return {**arrays, "expected": compared.expected, "got": compared.actual, "wrong": compared.wrong}
-
-
-def _smallest(folder: Path, item: Item) -> Record | None:
-    from kerneltest.records.record_files import read_records, read_reproducers
-
-    recorded = [*(reproducer.record for reproducer in read_reproducers(folder)), *read_records(folder)]
-    saved = (each for each in recorded if each.evidence is not None and each.evidence.file)
-    return next((each for each in saved if each.item == item.name and each.backend == item.backend.id), None)

@@ -134,7 +134,7 @@ class IsolatedProcess:
     # Not before the session has cleared the run's folder.
     def _redirect_output(self) -> None:
         if self._arguments.captures:
-            with crash_reports.output_file(self._setup.folder, self._setup.shard).open("ab") as file:
+            with crash_reports.crash_file(self._setup.folder, self._setup.shard, "output").open("ab") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
 
@@ -307,7 +307,7 @@ class IsolatedWorker:
     def _check_journal(self) -> None:
         setup = self.setup
         try:
-            running = (setup.folder / f"running-{setup.shard}.txt").stat()
+            running = crash_reports.crash_file(setup.folder, setup.shard, "journal").stat()
         except OSError:
             return
         timeout = setup.settings.timeout
@@ -326,5 +326,4 @@ class IsolatedWorker:
         """Ends an idle process and deletes its files."""
         if self._child is not None:
             self.stop()
-            for path in crash_reports.crash_files(self.setup.folder, self.setup.shard):
-                path.unlink(missing_ok=True)
+            crash_reports.delete_crash_files(self.setup.folder, self.setup.shard)

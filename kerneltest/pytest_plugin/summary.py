@@ -182,7 +182,7 @@ class Reporter:
         if terminalreporter.config.option.verbose >= 0 or not self.summary.green:
             terminalreporter.write_sep("=", "kerneltest", bold=True)
         for line in self.summary.lines:
-            terminalreporter.write_line(line.text, **({line.colour: True} if line.colour else {}))
+            terminalreporter.write_line(line.text, **({line.kind.value: True} if line.kind else {}))
 
     def abandon_run(self, activity: Activity, failure: Failure) -> None:
         """Writes the summary to the console and releases the folder, since this process is about to be ended."""

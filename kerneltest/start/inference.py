@@ -179,8 +179,8 @@ def _infer_from(
         not unlowered and multiple % 2 == 0 and probe.trace_lengths(dict.fromkeys(slots, min(admitted) + multiple // 2))
     ):
         multiple //= 2
-    blocks = _infer_blocks(admitted)
-    block = blocks.all or (blocks.whole if blocks.programs else 0)
+    partial, whole, by_grid = _infer_blocks(admitted)
+    block = partial or (whole if by_grid else 0)
     cut = Dim(block=max(block, multiple) if block else None)
     if unlowered:
         dim = _listed_lengths(cut, list(admitted), length)
@@ -190,14 +190,8 @@ def _infer_from(
         dim = replace(dim, maximum=max(admitted))
     grids = {n: look.numbers[: look.grid_count] for n, look in admitted.items()}
     raised = tuple(each for each in tried if each not in traced)
-    return InferredLengths(
-        dim,
-        raised,
-        unlowered,
-        0 if blocks.all else blocks.whole,
-        blocks.programs,
-        all(n in g for n, g in grids.items()),
-    )
+    program_per_index = all(n in grid for n, grid in grids.items())
+    return InferredLengths(dim, raised, unlowered, 0 if partial else whole, by_grid, program_per_index)
 
 
 def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int], target: str) -> tuple[int, ...]:
@@ -212,15 +206,8 @@ def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int]
     return tuple(each for each in lengths if not lowers(each))
 
 
-@dataclass(frozen=True, slots=True)
-class _Blocks:
-    # Block sizes, or 0: where partial blocks are counted too (`all`), or only whole ones, by the grid if `programs`.
-    all: int
-    whole: int
-    programs: bool
-
-
-def _infer_blocks(looks: Mapping[int, TraceLengths]) -> _Blocks:
+def _infer_blocks(looks: Mapping[int, TraceLengths]) -> tuple[int, int, bool]:
+    # Block sizes, or 0: where partial blocks are counted too, and where only whole ones are; whether by the grid.
     begun: list[int] = []
     whole: list[tuple[bool, int]] = []
     by_skeleton: dict[tuple[str, ...], dict[int, TraceLengths]] = {}
@@ -235,7 +222,7 @@ def _infer_blocks(looks: Mapping[int, TraceLengths]) -> _Blocks:
             elif different > 2 and (block := _fit_block(counts, up=False)):
                 whole.append((place < next(iter(seen.values())).grid_count, block))
     programs, block = max(whole, default=(False, 0))
-    return _Blocks(max(begun, default=0), block, programs)
+    return max(begun, default=0), block, programs
 
 
 def _fit_block(counts: Mapping[int, int], *, up: bool) -> int:

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -47,20 +47,13 @@ class TraceLengths:
     grid_count: int  # the count of leading numbers that are grid dimensions
 
 
-@dataclass(eq=False)
 class Probe:
     """A kernel and a call of it, to be traced with other lengths; `traced` and `own` are of the call itself."""
 
-    kernel: KernelFunction
-    example: Example
-    progress: CommandProgress = field(default_factory=CommandProgress)
-    lengths: Lengths = field(init=False)
-    traced: Traced = field(init=False)
-    own: TraceLengths = field(init=False)
-    _traces: int = field(init=False, default=0)
-    _looks: dict[tuple[int, ...], TraceLengths | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, kernel: KernelFunction, example: Example, progress: CommandProgress) -> None:
+        self.kernel, self.example, self.progress = kernel, example, progress
+        self._traces = 0
+        self._looks: dict[tuple[int, ...], TraceLengths | None] = {}
         arrays = {
             LengthSlot(path, axis): n
             for path, leaf in self.example.leaves.items()
@@ -68,7 +61,7 @@ class Probe:
             for axis, n in enumerate(leaf.shape)
         }
         whole = {name: value for name, value in self.example.statics.items() if type(value) is int and value > 0}
-        self.lengths = {**arrays, **{LengthSlot(name, None): value for name, value in whole.items()}}
+        self.lengths: Lengths = {**arrays, **{LengthSlot(name, None): value for name, value in whole.items()}}
         try:
             self.traced = traced = self.trace({})
         except Failure as error:

@@ -87,7 +87,7 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
             yield Line(LineKind.COMMAND, f"in a notebook: %run {folder}/{evidence.script}")
     if fault is not None:
         what = "root cause" if fault.confirmed else "possible root cause"
-        yield Line(LineKind.PLACE, f"{what}: {fault.place}   {fault.operation}")
+        yield Line(LineKind.NOTE, f"{what}: {fault.place}   {fault.operation}")
         yield Line(LineKind.PLAIN, f"  {fault.words}")
         if fault.alternatives:
             yield Line(LineKind.PLAIN, f"  or {', '.join(fault.alternatives[:4])}: a change there fixes it as well")
