@@ -255,7 +255,8 @@ class BackwardPass:
         formats = {path: self._stored(v.dtype) for path, v in self.leaves.items() if is_float(v.dtype)}
         wide = {path: widen(value) for path, value in self.leaves.items()}
         tracked = {
-            path: TrackedArray(rounding.flush_inputs(wide[path][None]), rounding, fmt) for path, fmt in formats.items()
+            path: TrackedArray(rounding.flush_inputs(wide[path][None]), rounding, frozenset({fmt}))
+            for path, fmt in formats.items()
         }
         tape: list[TapeEntry] = []
         rounding.tape = tape
@@ -265,7 +266,7 @@ class BackwardPass:
             if rounding.escape:
                 raise UntrackedError(rounding.escape)
             floats = [output for output in results if is_float(np.dtype(output.dtype))]
-            weights = [TrackedArray(np.asarray(w, np.float64)[None], rounding, None) for w in self.cotangents]
+            weights = [TrackedArray(np.asarray(w, np.float64)[None], rounding) for w in self.cotangents]
             stored = map(self._stored, self.outputs)
             outputs = [
                 (output, weight, fmt)

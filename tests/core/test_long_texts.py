@@ -14,7 +14,7 @@ from kerneltest.core import children
 from kerneltest.core.details import Crashed, DeviceLost, Hung, NotBuilt, Raised, Stage, Unavailable
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.verdicts import Verdict
-from kerneltest.extensions.lowering_map.probe import messages
+from kerneltest.extensions.lowering_map.probe import cells
 from kerneltest.extensions.sanitizer import processes
 from kerneltest.report.text.lines import for_markdown, lines_for_terminal
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter, tpu_interpreter
@@ -54,7 +54,7 @@ READERS: dict[str, Callable[[str], Any]] = {
         + [tpu_interpreter._FRAME.match(text)]
     ),
     "records of a sanitizer": _sanitizer_records,
-    "a message of the lowering map": lambda text: messages.one_line(messages._AROUND.sub("", text)),
+    "a message of the lowering map": lambda text: cells.one_line(cells._AROUND.sub("", text)),
     "a terminal": lines_for_terminal,
     "Markdown": for_markdown,
 }

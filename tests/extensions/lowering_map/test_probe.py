@@ -14,13 +14,20 @@ import pytest
 from kerneltest.extensions.lowering_map import probe
 from kerneltest.extensions.lowering_map.measure import describe_targets, measure
 from kerneltest.extensions.lowering_map.probe import command
-from kerneltest.extensions.lowering_map.probe.cells import Cell, CellOutcome, merge_outcomes, probe_cell, select_cells
-from kerneltest.extensions.lowering_map.probe.children import probe_in_children
-from kerneltest.extensions.lowering_map.probe.kernels import probes
-from kerneltest.extensions.lowering_map.probe.kernels.base import DTYPES, LoweringProbe, first_available
-from kerneltest.extensions.lowering_map.probe.messages import MAX_LENGTH, first_cause, one_line, with_reason
-from kerneltest.extensions.lowering_map.probe.target import read_targets
-from kerneltest.extensions.lowering_map.probe.tpu_topology import tpu_shape
+from kerneltest.extensions.lowering_map.probe.cells import (
+    MAX_LENGTH,
+    Cell,
+    CellOutcome,
+    first_cause,
+    merge_outcomes,
+    one_line,
+    probe_cell,
+    select_cells,
+    with_reason,
+)
+from kerneltest.extensions.lowering_map.probe.command import probe_in_children
+from kerneltest.extensions.lowering_map.probe.lowering import read_targets, tpu_shape
+from kerneltest.extensions.lowering_map.probe.probes import DTYPES, LoweringProbe, first_available, probes
 
 SM_90, GFX942, TPU_V5E = read_targets(describe_targets(["sm_90", "gfx942", "tpu-v5e"]))
 TARGETS = {target.id: target for target in (SM_90, GFX942, TPU_V5E)}

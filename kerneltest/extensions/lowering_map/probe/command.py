@@ -1,18 +1,22 @@
-"""The probe's command line."""
+"""The probe's command line, and the child processes that probe: one that aborts or hangs costs one cell."""
 
 import argparse
+import faulthandler
 import json
+import os
 import platform
+import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 import jax
 
-from .cells import merge_outcomes, select_cells
-from .children import print_outcomes, probe_in_children
-from .target import Target, TpuTarget, read_targets
+from .cells import Cell, CellOutcome, merge_outcomes, probe_cell, select_cells, with_reason
+from .lowering import LIBTPU_ENVIRONMENT, Target, TpuTarget, read_targets
 
 SCHEMA = 2
 _COMPILES_FOR = {"triton": "GPUs", "libtpu": "TPUs (pip install 'jax[tpu]')"}
@@ -53,3 +57,55 @@ def _compilers(targets: Sequence[Target]) -> dict[str, str]:
     """Returns the version of each compiler; "" if no target needs it."""
     needed = {"libtpu" if isinstance(target, TpuTarget) else "triton" for target in targets}
     return {name: metadata.version(name) if name in needed else "" for name in ("triton", "libtpu")}
+
+
+SECONDS_PER_CELL = 120
+
+
+def probe_in_children(count: int, command: Sequence[str]) -> list[CellOutcome | None]:
+    """Returns the outcomes of cells that child processes probe.
+
+    Args:
+      count: the number of cells.
+      command: starts a child, with the number of its first cell appended.
+    """
+    outcomes: list[CellOutcome | None] = []
+    while len(outcomes) < count:
+        with tempfile.TemporaryFile() as stderr:
+            process = subprocess.Popen(
+                [*command, str(len(outcomes))],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                encoding="utf-8",
+                env={**os.environ, **LIBTPU_ENVIRONMENT, "JAX_PLATFORMS": "cpu"},
+            )
+            assert process.stdout is not None
+            lines = [json.loads(line) for line in process.stdout if line.endswith("\n")]
+            outcomes += [CellOutcome(*outcome) if outcome else None for outcome in lines]
+            status = process.wait()
+            if len(outcomes) < count:
+                stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - 4000))
+                outcomes.append(CellOutcome("error", _death(status, stderr.read().decode(errors="replace"))))
+    return outcomes
+
+
+def print_outcomes(cells: Sequence[Cell], *, compiled: bool) -> None:
+    """Prints the outcome of each cell as one line of JSON; in a child, whose stderr must be a file."""
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # keeps everything else that is printed out of the outcomes
+    for cell in cells:
+        faulthandler.dump_traceback_later(SECONDS_PER_CELL, exit=True)
+        start = os.lseek(2, 0, os.SEEK_END)
+        outcome = probe_cell(cell, compiled=compiled)
+        if outcome and outcome.outcome == "error":
+            printed = os.pread(2, 1 << 16, start).decode(errors="replace")
+            outcome = CellOutcome("error", with_reason(outcome.message, printed))
+        output.write(json.dumps(outcome) + "\n")
+        output.flush()
+
+
+def _death(status: int, printed: str) -> str:
+    if "Timeout (" in printed:
+        return f"no answer within {SECONDS_PER_CELL} s"
+    cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    return with_reason(f"the compiler died ({cause})", printed)
