@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kerneltest.execute.item import Item
 
 _GUARD, _SESSION = pytest.StashKey[ExitGuard](), pytest.StashKey[pytest.Session]()
+_SHARDING, _INCREMENTAL = pytest.StashKey[ShardPlugin](), pytest.StashKey[IncrementalPlugin]()
 _MAX_RESTARTS = "200"  # xdist's default of 4 restarts per worker can be used up by a single crashing item
 
 
@@ -59,11 +60,11 @@ def pytest_configure(config: pytest.Config) -> None:
         plugins.register(module, module.__name__)
     # Their hooks run last, those of a plugin that is registered later after others.
     if run.settings.shard is not None:
-        run.sharding = ShardPlugin(run.settings.shard, earlier_seconds(config, run.settings.durations))
-        plugins.register(run.sharding)
+        config.stash[_SHARDING] = ShardPlugin(run.settings.shard, earlier_seconds(config, run.settings.durations))
+        plugins.register(config.stash[_SHARDING])
     if plugins.hasplugin("cacheprovider") and not collects_only:
-        run.incremental = IncrementalPlugin(run)
-        plugins.register(run.incremental)
+        config.stash[_INCREMENTAL] = IncrementalPlugin(run)
+        plugins.register(config.stash[_INCREMENTAL])
 
 
 @pytest.hookimpl(trylast=True)  # once pytest has looked for fixtures in the plugins
@@ -170,10 +171,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     run = session.config.stash[RUN]
     kernel_items = [item for item in session.items if isinstance(item, KernelItem)]
-    whole = run.sharding.whole if run.sharding is not None else kernel_items
+    sharding = session.config.stash.get(_SHARDING, None)
+    incremental = session.config.stash.get(_INCREMENTAL, None)
+    whole = sharding.whole if sharding is not None else kernel_items
     items = [(part, item.nodeid) for item in whole for part in item.items]
-    if run.incremental is not None:
-        run.incremental.send_to_controller()
+    if incremental is not None:
+        incremental.send_to_controller()
     problems = tuple(run.collection.problems(whole_folders=collects_whole_folders(session.config)))
     has_idle_pairing = any(not pairing.plan.items for pairing in run.collection.pairings)
     if not (items or has_idle_pairing or problems) or session.config.option.collectonly:
@@ -196,11 +199,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         internal_errors=tuple(run.collection.internal_errors),
         problems=problems,
     )
-    if run.sharding is not None:
+    if sharding is not None:
         fingerprints = pairing_fingerprints([item for item, _ in items])
         pairings = {name: replace(each, digest=fingerprints[name]) for name, each in plan.pairings.items()}
         plan = replace(plan, pairings=pairings)
-        plan = part_of_plan(plan, {item.nodeid for item in kernel_items}, str(run.sharding.shard))
+        plan = part_of_plan(plan, {item.nodeid for item in kernel_items}, str(sharding.shard))
     if not run.role.is_worker:
         run.plan.begin_run(plan)
     write_plan(run.folder.path, plan)
@@ -254,13 +257,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if run.role.is_worker:
         return
     collected_none = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
-    if run.incremental is not None and run.incremental.receive() and collected_none:
+    incremental = session.config.stash.get(_INCREMENTAL, None)
+    if incremental is not None and incremental.receive() and collected_none:
         session.exitstatus = pytest.ExitCode.OK
     if not run.has_plan:
         return
     summary = run.reporter.finish(session)
-    if run.incremental is not None and summary.run is not None:
-        run.incremental.store_green_items(summary.run)
+    if incremental is not None and summary.run is not None:
+        incremental.store_green_items(summary.run)
     if run.settings.shard is not None and collected_none:
         session.exitstatus = exitstatus = pytest.ExitCode.OK  # an empty shard
     if summary.run is not None and summary.run.reconciled.internal_errors:
@@ -273,7 +277,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     run = config.stash.get(RUN, None)
     if run is not None:
-        if run.incremental is not None and (left_out := run.incremental.summary()):
+        incremental = config.stash.get(_INCREMENTAL, None)
+        if incremental is not None and (left_out := incremental.summary()):
             terminalreporter.write_line(left_out)
         run.reporter.write_summary(terminalreporter)
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,10 +22,6 @@ from kerneltest.pytest_plugin.run_folder import (
 )
 from kerneltest.pytest_plugin.summary import Reporter
 from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
-
-if TYPE_CHECKING:
-    from kerneltest.pytest_plugin.incremental import IncrementalPlugin
-    from kerneltest.pytest_plugin.sharding import ShardPlugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +69,6 @@ class PytestRun:
             reporter=None if self.role.is_worker else self.reporter,
         )
         self.crashes = XdistCrashes(self.folder.path, self.dispatcher)
-        self.sharding: ShardPlugin | None = None
-        self.incremental: IncrementalPlugin | None = None
 
     @property
     def has_plan(self) -> bool:
