@@ -49,7 +49,7 @@ from kerneltest.declare.outcomes import ignored as ignored
 from kerneltest.declare.outcomes import rejects as rejects
 from kerneltest.declare.outcomes import xfail as xfail
 from kerneltest.declare.pairing import Pairing as Pairing
-from kerneltest.execute.claims import InvariantContext as InvariantContext
+from kerneltest.execute.claims import CaseContext as CaseContext
 from kerneltest.execute.claims import OutputCheck as OutputCheck
 from kerneltest.execute.claims import Variation as Variation
 from kerneltest.execute.fuzz_group import cases as cases
