@@ -95,12 +95,14 @@ class Dispatcher:
         """The worker in this process."""
         if self._worker is None:
             from kerneltest.pytest_plugin.crash_reports import ConsoleCrashLog
-            from kerneltest.pytest_plugin.first_findings import FirstFindings
             from kerneltest.pytest_plugin.worker import ItemWorker
 
-            console = ConsoleCrashLog(self._reporter.console) if self._reporter is not None else None
-            show_finding = FirstFindings(self._config).show
-            self._worker = ItemWorker(self.setup(self._shard), self._abandon, console, show_finding)
+            reporter, setup = self._reporter, self.setup(self._shard)
+            if reporter is None:  # a worker of xdist, which has no terminal
+                self._worker = ItemWorker(setup, self._abandon)
+            else:
+                console = ConsoleCrashLog(reporter.console)
+                self._worker = ItemWorker(setup, self._abandon, console, reporter.show_finding)
         return self._worker
 
     @property

@@ -58,7 +58,7 @@ class PytestRun:
         may_resume = not (self.role.is_worker or config.option.collectonly)
         self.plan = PlanFile.open(self.folder, self.settings, may_resume=may_resume)
         self.collection = Collection()  # the pairings that were collected, and what is selected of them
-        self.reporter = Reporter(self.folder, self.settings.report)
+        self.reporter = Reporter(config, self.folder, self.settings.report)
         self.dispatcher = Dispatcher(  # chooses the executor of each item
             config,
             self.settings,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kerneltest.core.ids import PairingId
 from kerneltest.core.verdicts import Gap
+from kerneltest.pytest_plugin.progress import PROGRESS
 
 if TYPE_CHECKING:
     from kerneltest.core.failures import Failure
@@ -124,22 +127,21 @@ class Reporter:
     stay in pytest's counts and in its short summary, and JUnit XML and other plugins have received them in full.
     """
 
-    def __init__(self, folder: RunFolder, report: str) -> None:
+    def __init__(self, config: pytest.Config, folder: RunFolder, report: str) -> None:
         self.summary: Summary | None = None  # of the run; None before its end
         self.failed_tests: dict[str, None] = {}  # node ids of what failed, pairings included, in order
         self.console = os.dup(2)  # file descriptor of standard error, duplicated before pytest captures that
-        self._folder, self._report = folder, report
+        self._config, self._folder, self._report = config, folder, report
+        self._shown: set[str] = set()  # the first findings of items
         self._explained: set[int] = set()  # ids of the reports that are left out, by the objects' identity
         self._failed: list[Any] = []
         self._reports: list[Any] = []
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
             self.failed_tests[report.nodeid] = None
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.failed_tests[report.nodeid] = None
+    pytest_collectreport = pytest_runtest_logreport
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, object, object]:
@@ -151,11 +153,30 @@ class Reporter:
         finally:
             self._reports[:] = self._failed
 
+    def show_finding(self, item: str, finding: str) -> None:
+        """Shows the first finding of an item at once, unless the run is quiet or has shown an equal one."""
+        from kerneltest.report.text.lines import for_terminal
+
+        plugins = self._config.pluginmanager
+        reporter: Any = plugins.getplugin("terminalreporter")
+        if reporter is None or self._config.option.verbose < 0 or finding in self._shown:
+            return
+        self._shown.add(finding)
+        capture: Any = plugins.getplugin("capturemanager")
+        progress: Any = plugins.getplugin(PROGRESS)
+        with ExitStack() as stack:
+            if capture is not None:
+                stack.enter_context(capture.global_and_fixture_disabled())
+            if progress is not None:
+                stack.enter_context(progress.hide())
+            reporter.ensure_newline()
+            reporter.write_line(for_terminal(f"first finding in {PairingId.parse(item).own_name}: {finding}"), red=True)
+
     def finish(self, session: pytest.Session) -> Summary:
         """Ends the run and returns its summary. pytest then shows only the failures that the summary does not."""
         from kerneltest.report.text.suspect_text import MOST_SUSPECTS
 
-        config = session.config
+        config = self._config
         reporter: Any = config.pluginmanager.getplugin("terminalreporter")
         is_terminal = reporter is not None and reporter.isatty
         terminal = Terminal(

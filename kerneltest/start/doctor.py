@@ -5,8 +5,9 @@ It imports JAX late, since it also reports a missing or broken JAX.
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 
 from kerneltest.backends.registry import REGISTRY, generic_id
@@ -59,7 +60,7 @@ def list_backends() -> list[BackendRow]:
     skip_tpu_discovery()
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name in REGISTRY:
-        reason = _reason(name)
+        reason = _unless_broken(partial(_unavailable, name))
         groups.setdefault((generic_id(name), reason, _how_to_install(name) if reason else ""), []).append(name)
     return [
         BackendRow(shown, tuple(BackendId.parse(name).target for name in names if shown != name), reason, install)
@@ -67,10 +68,14 @@ def list_backends() -> list[BackendRow]:
     ]
 
 
-def _reason(name: str) -> str:
+def _unavailable(name: str) -> str:
+    return REGISTRY[name].make().unavailable()
+
+
+def _unless_broken(find: Callable[[], str]) -> str:
     # An exception of a broken installation, even SystemExit, is a reason.
     try:
-        return REGISTRY[name].make().unavailable()
+        return find()
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -87,13 +92,13 @@ def _how_to_install(name: str) -> str:
 
 def jax_problem() -> str:
     """Returns why JAX cannot be imported, or ""."""
-    try:
+
+    def load() -> str:
         import kerneltest.trace  # noqa: F401 - JAX may lack what it needs
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return format_exception(error).splitlines()[0]
-    return ""
+
+        return ""
+
+    return _unless_broken(load)
 
 
 def versions() -> list[Fact]:

@@ -8,12 +8,12 @@ share a dim.
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kerneltest.core.dtypes import ShapeDtype, is_float
+from kerneltest.core.dtypes import is_float
 from kerneltest.core.failures import Failure
 from kerneltest.declare.dims import Dim
 from kerneltest.plan.signatures import boundary_lengths
@@ -300,52 +300,30 @@ def role_source(example: Example, path: str, shapes: Mapping[str, list[str]], di
     more = "" if dtype == np.int32 else f', dtype="{dtype}"'
     most = example.ranges.get(path, (0, -1))[1]
 
-    def bounded(kind: str, option: str, dim: str) -> str:
-        return f'kt.{kind}("{text}", {option}="{dim}"{more})' if dim else ""
+    floats = [shapes[leaf] for leaf, each in example.leaves.items() if is_float(each.dtype)]
+    size = len(shape)
 
-    def fits(room: int) -> Callable[[str], bool]:
-        return lambda dim: dim not in shape and most < dims[dim] + room
+    def bounded(kind: str, option: str, room: int, *, may_follow: bool = True) -> str:
+        # By the axis that follows, as in labels `b` of logits `b n`, or else the first one of another array, as in ids
+        # `n` of a table `v d`.
+        following = [axes[size] for axes in reversed(floats) if axes[:size] == shape and len(axes) > size]
+        first = [axes[0] for axes in floats if axes and not set(axes) & set(shape)]
+        for dim in (*following * may_follow, *first):
+            if dim.isidentifier() and dim not in shape and most < dims[dim] + room:
+                return f'kt.{kind}("{text}", {option}="{dim}"{more})'
+        return ""
 
     if words & _PAGES:
         return ""
     if words & _DATA:
         return f'kt.array("{text}", "{dtype}", domain=(0, 3))'
-    if len(shape) == 1 and words & _OFFSETS:
+    if size == 1 and words & _OFFSETS:
         return ""  # one longer than there are groups, which is a length that needs its author
-    if len(shape) == 1 and words & _SIZES:
-        return bounded("partition", "of", _first_axis(example, shapes, fits(1), shape))
+    if size == 1 and words & _SIZES:
+        return bounded("partition", "of", 1, may_follow=False)
     if words & _COUNTS:
-        beside = _next_axis(example, shapes, fits(1), shape)
-        return bounded("lengths", "up_to", beside or _first_axis(example, shapes, fits(1), shape))
-    if words & _POSITIONS:
-        beside = _next_axis(example, shapes, fits(0), shape)
-        return bounded("indices", "into", beside or _first_axis(example, shapes, fits(0), shape))
-    return ""
-
-
-def _floats(example: Example) -> list[tuple[str, ShapeDtype]]:
-    return [(path, leaf) for path, leaf in example.leaves.items() if is_float(leaf.dtype)]
-
-
-def _next_axis(example: Example, shapes: Mapping[str, list[str]], fits: Callable[[str], bool], shape: list[str]) -> str:
-    # As in labels `b` of logits `b n`.
-    size = len(shape)
-    for path, _ in reversed(_floats(example)):
-        axes = shapes[path]
-        if axes[:size] == shape and len(axes) > size and axes[size].isidentifier() and fits(axes[size]):
-            return axes[size]
-    return ""
-
-
-def _first_axis(
-    example: Example, shapes: Mapping[str, list[str]], fits: Callable[[str], bool], shape: list[str]
-) -> str:
-    # As in ids `n` of a table `v d`.
-    for path, _ in _floats(example):
-        axes = shapes[path]
-        if axes and not set(axes) & set(shape) and axes[0].isidentifier() and fits(axes[0]):
-            return axes[0]
-    return ""
+        return bounded("lengths", "up_to", 1)
+    return bounded("indices", "into", 0) if words & _POSITIONS else ""
 
 
 # Infers whether a kernel that names no language is for GPUs or for TPUs only: by where it lowers.

@@ -51,6 +51,11 @@ def as_lines(kind: LineKind, texts: Iterable[str]) -> Iterator[Line]:
     yield from (Line(kind, text) for text in texts)
 
 
+def truncate(text: str, most: int) -> str:
+    """Returns text, cut to a number of characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def for_terminal(text: str) -> str:
     """Returns text as one line without control characters, so that records cannot inject escape sequences."""
     return "".join(c if c.isprintable() else "�" for c in re.sub(r"[\r\n\t]+", " ", text))
@@ -63,6 +68,4 @@ def lines_for_terminal(text: str) -> str:
 
 def for_markdown(text: str) -> str:
     """Returns text as one line of at most `MAX_TEXT` characters, with all Markdown syntax escaped."""
-    shown = for_terminal(text)
-    shown = shown if len(shown) <= MAX_TEXT else shown[: MAX_TEXT - 1] + "…"
-    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@:$^-])", r"\\\1", shown)
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@:$^-])", r"\\\1", truncate(for_terminal(text), MAX_TEXT))

@@ -18,7 +18,7 @@ from kerneltest.records.evidence import Evidence, format_budget, instability_not
 from kerneltest.records.run_plan import PairingSummary, innermost_function
 from kerneltest.records.schema import Element, Record
 from kerneltest.report.rerun_commands import repro_command
-from kerneltest.report.text.lines import Line, LineKind, as_lines, for_terminal
+from kerneltest.report.text.lines import Line, LineKind, as_lines, for_terminal, truncate
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, cause_of
 
@@ -103,7 +103,7 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
 def _case_lines(suspect: Suspect, record: Record, evidence: Evidence) -> Iterator[str]:
     # The smallest case: its inputs, the shortest first, its result, and what explains it.
     arguments = sorted((evidence.arguments or {}).items(), key=lambda pair: len(pair[1]))
-    shown = [f"{path} = {_one_line(text)}" for path, text in arguments]
+    shown = [f"{path} = {truncate(' '.join(text.split()), _WIDTH)}" for path, text in arguments]
     if options := ", ".join(f"{name}={value}" for name, value in record.statics.items()):
         shown.append(options)
     first, *rest = shown or [record.signature]
@@ -138,11 +138,6 @@ def format_pair(got: Element | None, expected: Element | None) -> tuple[str, str
         if one != other:
             break
     return one, other
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
 
 
 def format_suspects(
@@ -304,7 +299,7 @@ def format_result(headline: str, suspects: Sequence[Suspect], remarks: Sequence[
     more = len(lines) - _MOST_OF_A_RESULT
     if more > 0:
         lines = [*lines[: _MOST_OF_A_RESULT - 1], f"and {more + 1} more lines: see .suspects and .findings"]
-    return "\n".join(map(_shorten, lines)).rstrip()
+    return "\n".join(truncate(for_terminal(line), _MOST_TEXT) for line in lines).rstrip()
 
 
 def format_finding(record: Record, arguments: Mapping[str, Array]) -> list[str]:
@@ -318,9 +313,4 @@ def format_finding(record: Record, arguments: Mapping[str, Array]) -> list[str]:
     if evidence.actual is not None:
         got, expected = format_pair(evidence.actual, evidence.expected)
         lines.append(f"got {got}, expected {expected} at {list(evidence.index)}")
-    return list(map(_shorten, lines))
-
-
-def _shorten(line: str) -> str:
-    shown = for_terminal(line)
-    return shown if len(shown) <= _MOST_TEXT else f"{shown[: _MOST_TEXT - 1]}…"
+    return [truncate(for_terminal(line), _MOST_TEXT) for line in lines]
