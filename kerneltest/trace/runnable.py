@@ -12,7 +12,7 @@ from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.trace.jax_compat import patches
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Params, dialect_of
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Params, dialect_of, parameter_names
 from kerneltest.trace.jax_environment import fast_compile_options
 from kerneltest.trace.primitives import Kind, primitive_named
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr, rewrite_params
@@ -65,36 +65,27 @@ def _eager_parameters(primitive: str, params: Params, *, interpret: bool) -> dic
 
 @dataclass(frozen=True, slots=True)
 class CallArray:
-    """One array that a Pallas call reads or writes.
+    """One array that a Pallas call reads or writes, whole."""
 
-    Attributes:
-      name: the kernel's parameter.
-      shape, dtype: the whole array's, not a block's.
-      hint: a possible cause of an access past its end, or "".
-    """
-
-    name: str
+    name: str  # the kernel's parameter
     shape: tuple[int, ...]
     dtype: DType
-    hint: str
+    hint: str  # a possible cause of an access past its end, or ""
 
 
 def call_arrays(call: Call) -> tuple[list[CallArray], list[CallArray]]:
     """The inputs and the outputs of a Pallas call, in the order of its parameters."""
     params = call.equation.params
-    names = list(getattr(getattr(params["jaxpr"], "debug_info", None), "arg_names", ()) or ())
     mapping = params["grid_mapping"]
     lengths = [f"grid bound {i}" for i in range(mapping.num_dynamic_grid_bounds)]  # not parameters of the kernel
-    names = [*lengths, *names]
+    names = [*lengths, *parameter_names(params["jaxpr"])]
     scalars = [None] * (len(lengths) + mapping.num_index_operands)  # these have no blocks
     blocks: list[BlockMapping | None] = [*scalars, *mapping.block_mappings]
-    variables = [*call.equation.invars, *call.equation.outvars]
     count = len(call.equation.invars)
     arrays = []
-    for i, variable in enumerate(variables):
+    for i, variable in enumerate([*call.equation.invars, *call.equation.outvars]):
         name = names[i] if i < len(names) and names[i] else f"input {i}" if i < count else f"output {i - count}"
-        shape = tuple(variable.aval.shape)
-        dtype = np.dtype(variable.aval.dtype)
+        shape, dtype = tuple(variable.aval.shape), np.dtype(variable.aval.dtype)
         arrays.append(CallArray(name, shape, dtype, _offset_hint(shape, dtype) or _tail_hint(blocks, i, shape)))
     return arrays[:count], arrays[count:]
 

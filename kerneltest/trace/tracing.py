@@ -33,10 +33,10 @@ from kerneltest.trace.jax_compat.patches import keep_jax_frames, widen_float_nam
 from kerneltest.trace.jax_compat.source_lines import package_line, user_line
 from kerneltest.trace.local_kernels import NotLocalError, localize, shard_maps
 from kerneltest.trace.platform_dispatch import (
+    LANGUAGES,
     PLATFORMS,
     call_on,
     is_platform_dependent,
-    language_for,
     language_of,
     queries_platform,
     required_device,
@@ -265,7 +265,7 @@ def trace_function(
     traced = analyze(closed, on_device, inputs)
     if device == platform:
         return traced
-    dialect, evidence = language_for(device)
+    dialect, evidence = LANGUAGES[device]
     calls = (replace(c, dialect=dialect, evidence=evidence) if c.dialect == "any" else c for c in traced.calls)
     return replace(traced, calls=tuple(calls))
 

@@ -45,6 +45,12 @@ def consts_of(jaxpr: Jaxpr) -> Sequence[Any]:
     return jaxpr.consts if isinstance(jaxpr, ClosedJaxpr) else ()
 
 
+def parameter_names(jaxpr: Jaxpr) -> list[str]:
+    """The names of the parameters of the function behind a jaxpr; "" where one is unknown."""
+    names = list(getattr(jaxpr.debug_info, "arg_names", None) or ())
+    return [name or "" for name in names] if len(names) == len(jaxpr.invars) else [""] * len(jaxpr.invars)
+
+
 # Pallas' languages: which of them a parameter, a memory space or a primitive belongs to.
 
 _DIALECT_BY_PREFIX = {
