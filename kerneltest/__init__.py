@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from kerneltest.declare.outcomes import rejects as rejects
     from kerneltest.declare.outcomes import xfail as xfail
     from kerneltest.declare.pairing import Pairing as Pairing
-    from kerneltest.execute.claims import InvariantContext as InvariantContext
+    from kerneltest.execute.claims import CaseContext as CaseContext
     from kerneltest.execute.claims import OutputCheck as OutputCheck
     from kerneltest.execute.claims import Variation as Variation
     from kerneltest.execute.fuzz_group import cases as cases
@@ -101,7 +101,7 @@ _HOMES = {
     "kerneltest.declare.outcomes": "defined ignored rejects xfail",
     "kerneltest.declare.pairing": "Pairing",
     "kerneltest.execute.fuzz_group": "cases",
-    "kerneltest.execute.claims": "InvariantContext OutputCheck Variation",
+    "kerneltest.execute.claims": "CaseContext OutputCheck Variation",
     "kerneltest.execute.invariants": "invariant",
     "kerneltest.extensions.proofs.proof_search": "Counterexample Proof prove",
     "kerneltest.numerics.bounds": "Bound Limit",
