@@ -214,7 +214,6 @@ class IsolatedWorker:
 
     @property
     def judged_cases(self) -> int:
-        """The number of judged cases of the running item."""
         return int(self._judged.value)
 
     @property

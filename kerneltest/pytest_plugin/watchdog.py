@@ -41,7 +41,6 @@ class Watchdog:
         self._armed, self._arming = False, threading.Lock()
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def arm(self) -> None:
@@ -67,7 +66,6 @@ class Watchdog:
                 self._set_timer()
 
     def stop(self) -> None:
-        """Ends the thread."""
         self._stopped.set()
         self._thread.join()
         self.disarm()

@@ -117,7 +117,6 @@ class Declaration:
         return [self.axes.get(LengthSlot(path, axis), str(length)) for axis, length in enumerate(lengths)]
 
     def source(self) -> str:
-        """Returns the text of the file."""
         speller = SourceWriter()
         named = [*self.example.trees, *self.options]
         arguments = [f"{name}={self._argument(name, speller)}," for name in named]

@@ -123,7 +123,6 @@ class Page:
 
     @property
     def totals(self) -> Mapping[Ending, int]:
-        """The planned cells by ending."""
         return count_endings(status.verdict for status in self.merged.cells.values())
 
     @property
@@ -146,7 +145,6 @@ class Page:
 
     @property
     def compared(self) -> int:
-        """The number of compared elements."""
         return sum(row.record.compared for row in self.merged.rows)
 
     @property
