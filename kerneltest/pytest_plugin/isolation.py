@@ -1,7 +1,5 @@
 """The supervisor of an isolated process: sends it items, watches it, and replaces it when it dies."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

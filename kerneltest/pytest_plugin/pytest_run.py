@@ -1,7 +1,5 @@
 """One pytest session: its settings, and the objects that own its folder, its plan, its items and their results."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ends cases that take too long, and processes that cannot end such a case."""
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import threading
