@@ -29,7 +29,7 @@ from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.claims import InvariantContext, OutputCheck, Variation
+from kerneltest.execute.claims import CaseContext, OutputCheck, Variation
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.judge.compare import Comparison, compare_outputs
 from kerneltest.localize.listing import Listing
@@ -289,7 +289,7 @@ def _variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, 
     if sum(math.prod(array.shape) for array in (*traced.inputs, *traced.outputs)) > _MOST_ELEMENTS:
         raise Failure(Verdict.UNAVAILABLE, "too large to be replayed")
     expectation, _ = cache.expectations.of(pairing, case, traced)
-    context = InvariantContext(
+    context = CaseContext(
         pairing, case, backend, traced, cache.expectations.arguments(pairing, case), expectation, cache
     )
     if family in INVARIANTS:
