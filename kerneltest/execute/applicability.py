@@ -20,12 +20,6 @@ class Applicability:
     """The applicability of a pairing, signature by signature. Kernels are traced only as far as an answer needs it."""
 
     def __init__(self, pairing: Pairing, depth: str) -> None:
-        """Initialises the instance.
-
-        Args:
-          pairing: the pairing as its author declared it.
-          depth: of the run, which decides the signatures.
-        """
         self._pairing, self._depth = pairing, depth
         self._traces: dict[tuple[Signature, str], Traced | Failure] = {}
 
