@@ -1,6 +1,7 @@
 """Formulas of sizes: polynomials of lengths and of lengths rounded to blocks or powers of two."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,12 +13,8 @@ from kerneltest.extensions.proofs.polynomial import (
     Monomial,
     Polynomial,
     all_of,
-    any_of,
-    at_most,
     between,
     equal,
-    less,
-    negate,
     poly,
     product,
     symbol,
@@ -90,13 +87,13 @@ class Atom:
             case "tiles":
                 blocks = Atom(self.dim, "blocks", b)
                 yield from blocks.facts()
-                yield at_most(blocks.symbol, x)
-                yield at_most(1, x)
-                yield any_of(equal(x, 1), less(x, blocks.symbol * 2))
+                yield blocks.symbol <= x
+                yield x >= 1
+                yield equal(x, 1) | (x < blocks.symbol * 2)
             case "power":
-                yield at_most(d, x)
-                yield at_most(max(b, 1), x)
-                yield any_of(equal(x, 1 << (b - 1).bit_length()), less(x, d * 2))
+                yield d <= x
+                yield x >= max(b, 1)
+                yield equal(x, 1 << (b - 1).bit_length()) | (x < d * 2)
 
 
 @dataclass(frozen=True)
@@ -119,8 +116,9 @@ class SizeTest:
 
     def condition(self, holds: bool) -> Constraint:
         """Returns the constraint that the test has a result."""
-        constraint = (equal if self.exact else at_most)(product(atom.symbol for atom in self.atoms), self.bound)
-        return constraint if holds else negate(constraint)
+        value = product(atom.symbol for atom in self.atoms)
+        constraint = equal(value, self.bound) if self.exact else value <= self.bound
+        return constraint if holds else ~constraint
 
     def describe(self, holds: bool) -> str:
         """Returns the constraint in words: `n <= 64`."""
@@ -204,11 +202,7 @@ def formula_fitter(language: FormulaLanguage, sizes: Sequence[Sizes]) -> Callabl
 
 
 def _product_at(atoms: Sequence[Atom], sizes: Sizes) -> int:
-    """Returns the product of some atoms at some sizes."""
-    total = 1
-    for atom in atoms:
-        total *= atom.value(sizes[atom.dim])
-    return total
+    return math.prod(atom.value(sizes[atom.dim]) for atom in atoms)
 
 
 def _fit_line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
