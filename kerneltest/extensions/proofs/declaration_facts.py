@@ -25,12 +25,7 @@ _COMBINATIONS = 64
 
 
 def size_constraints(pairing: Pairing, shapes: Iterator[tuple[Polynomial, ...]]) -> list[Constraint]:
-    """Returns the constraints that hold of every admitted size.
-
-    Args:
-      pairing: declares the dims.
-      shapes: of the arrays.
-    """
+    """Returns the constraints that hold of every admitted size, and of arrays of these shapes."""
     conditions = []
     open_ended = {name for name, dim in pairing.dims.items() if max_length(dim) is None}
     for name, dim in pairing.dims.items():
@@ -106,12 +101,7 @@ def length_polynomial(axis: Axis) -> Polynomial:
 
 
 def element_constraint(pairing: Pairing, path: str) -> Callable[[Polynomial], Constraint] | None:
-    """Returns the constraint that is declared for each integer in an argument, or None.
-
-    Args:
-      pairing: declares the argument.
-      path: of the argument; "" for an array that is not one.
-    """
+    """Returns the constraint that is declared for each integer in the argument of a path, or None."""
     leaf = pairing.leaves.get(path)
     if leaf is None:
         return None

@@ -116,17 +116,14 @@ def largest_sizes(pairing: Pairing) -> list[dict[str, int]]:
             for other in (1, 3, 65):
                 sizes = {n: d.fit(other) if not d.values else min(d.values, key=lambda v: abs(v - other))
                          for n, d in pairing.dims.items()}  # fmt: skip
-                space = LIMIT - 1
                 for number, name in enumerate(chosen):
                     dim = pairing.dims[name]
                     greatest = max_length(dim)
                     if greatest is not None:
-                        sizes[name] = dim.fit(greatest)
-                        if dim.values:
-                            sizes[name] = greatest
+                        sizes[name] = greatest if dim.values else dim.fit(greatest)
                         continue
                     rest = math.prod(n for other_name, n in sizes.items() if other_name not in chosen[number:])
-                    share = int((space / max(rest, 1)) ** (1 / (count - number)))
+                    share = int(((LIMIT - 1) / max(rest, 1)) ** (1 / (count - number)))
                     sizes[name] = max(share // dim.multiple_of * dim.multiple_of, dim.fit(dim.minimum))
                 rows.append(sizes)
     return rows
@@ -234,13 +231,7 @@ Samples = dict[Row, LoweredCode[int] | None]
 
 
 class FormLearner:
-    """Lowers a kernel at some sizes, and learns forms until they predict the code at others.
-
-    Args:
-      pairing: of the kernel.
-      signature: with the dtypes and static arguments.
-      target: a GPU.
-    """
+    """Lowers a kernel at some sizes, and learns forms until they predict the code at others."""
 
     def __init__(self, pairing: Pairing, signature: Signature, target: Target) -> None:
         self.pairing, self.signature, self.target = pairing, signature, target
@@ -305,11 +296,9 @@ class FormLearner:
 
     def _learn_calls(self) -> list[tuple[Form, ...]]:
         """Learns the forms of each call from all samples."""
-        count = max(map(len, self.seen.values()))
         calls = []
-        for i in range(count):
-            seen = {row: codes[i] if i < len(codes) else None for row, codes in self.seen.items()}
-            aligned = dict(zip(seen, _align_program_ids(list(seen.values())), strict=True))
+        for codes in itertools.zip_longest(*self.seen.values()):
+            aligned = dict(zip(self.seen, _align_program_ids(codes), strict=True))
             calls.append(tuple(self._split_forms(aligned, ())))
         return calls
 
@@ -375,7 +364,7 @@ class FormLearner:
         for n in range(_HELD_OUT):
             top = (100, 1000, _LARGE)[n % 3]
             yield self._admitted_near(tuple((name, random_length(dim, self.rng, top)) for name, dim in dims.items()))
-        for form in (form for call in calls for form in call):
+        for form in itertools.chain(*calls):
             known = {name: {dict(row)[name] for row in form.seen} for name, dim in dims.items() if not dim.values}
             for _ in range(_MAX_DRAWS):
                 if all(len(lengths) >= _NEW_LENGTHS for lengths in known.values()):
@@ -392,7 +381,7 @@ class FormLearner:
 
     def _check_coverage(self, calls: Sequence[tuple[Form, ...]]) -> None:
         """Raises Undecided if a form was sampled at too few of the lengths that a dim can have."""
-        for form in (form for call in calls for form in call):
+        for form in itertools.chain(*calls):
             rows = [row for row in self.seen if form.covers(dict(row))]
             for name, dim in self.pairing.dims.items():
                 known = {dict(row)[name] for row in rows}
@@ -417,9 +406,8 @@ class FormLearner:
         made = self.seen[row]
         if len(made) > len(calls):
             return False
-        for i, call in enumerate(calls):
+        for call, code in itertools.zip_longest(calls, made):
             (form,) = (form for form in call if form.covers(dict(row)))
-            code = made[i] if i < len(made) else None
             if (form.code is None) != (code is None):
                 return False
             if code is not None and form.code is not None and new:

@@ -14,7 +14,7 @@ from kerneltest.extensions.proofs.declaration_facts import (
     unbounded_assumption,
 )
 from kerneltest.extensions.proofs.form_learning import Form, Forms, max_length
-from kerneltest.extensions.proofs.formulas import FormulaLanguage, Sizes, index_forms, is_within
+from kerneltest.extensions.proofs.formulas import FormulaLanguage, Sizes, index_forms
 from kerneltest.extensions.proofs.lowered_code import ACCESSES, Undecided, address_operands
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
@@ -192,13 +192,7 @@ class FormVerifier:
         self._in_bounds: dict[tuple[SymbolicAccess, tuple[tuple[str, int], ...]], int | None] = {}
 
     def check(self, constraints: Sequence[Constraint], given: Sizes, *, exact: bool = False) -> SolverAnswer:
-        """Checks whether constraints can hold together at admitted sizes.
-
-        Args:
-          constraints: to hold.
-          given: lengths of some dims.
-          exact: as in `solver.check`.
-        """
+        """Checks whether constraints can hold together at admitted sizes with the `given` lengths of some dims."""
         known = self._atom_values(given)
         premises = self._with_facts([*self._premises, *constraints])
         key = (tuple(premises), tuple(known.items()), exact)
@@ -306,44 +300,37 @@ class FormVerifier:
         def is_proved(given: Sizes) -> bool:
             if self.is_impossible(negation, given):
                 return True
-            return requirement.value is not None and any(
-                self._is_offset(requirement.value, array.shape, when, requirement, given)
-                for array in (self.code.arrays[access.buffer], *self.code.arrays)
+            # It is also if it is an offset into an array whose offsets all fit the value's type.
+            value, arrays = requirement.value, (self.code.arrays[access.buffer], *self.code.arrays)
+            return value is not None and any(
+                self.is_impossible([when, product(shape) > requirement.end], given)
+                and any(self.is_impossible([when, ~within], given) for _, within in self._forms(value, shape, given))
+                for shape in (array.shape for array in arrays)
             )
 
         where = f" at {requirement.step.place}" if requirement.step.place else ""
         violation = f"{requirement.step.name}{where}, for the {access}, leaves the range of its type"
         return Obligation(Verdict.OUT_OF_BOUNDS, violation, (access,), negation, is_proved, about_memory=False)
 
-    def _is_offset(
-        self,
-        value: Polynomial,
-        shape: tuple[Polynomial, ...],
-        when: Constraint,
-        requirement: Requirement,
-        given: Sizes,
-    ) -> bool:
-        """Returns whether a value is an offset into an array of some shape, whose offsets all fit the value's type."""
-        if not self.is_impossible([when, product(shape) > requirement.end], given):
-            return False
+    def _forms(
+        self, offset: Polynomial, shape: Sequence[Polynomial], given: Sizes
+    ) -> list[tuple[tuple[Polynomial, ...], Constraint]]:
+        """Returns ways to write an offset as indices, each with the constraint that these are within their axes."""
         known = self._atom_values(given)
-        return any(
-            self.is_impossible([when, ~is_within(form, shape, known)], given)
-            for form in index_forms(value.substitute(known), [n.substitute(known) for n in shape])
-        )
+        lengths = [length.substitute(known) for length in shape]
+        return [
+            (form, all_of(*(between(index, 0, n) for index, n in zip(form, lengths, strict=True))))
+            for form in index_forms(offset.substitute(known), lengths)
+        ]
 
     def _in_bounds_form(self, access: SymbolicAccess, given: Sizes) -> int | None:
         """Returns the number of the index form of an access whose indices are all within their axes, or None."""
         key = (access, tuple(given.items()))
         if key not in self._in_bounds:
-            shape, known = self.code.arrays[access.buffer].shape, self._atom_values(given)
-            forms = list(index_forms(access.offset.substitute(known), [n.substitute(known) for n in shape]))
-            within = (
-                i
-                for i, form in enumerate(forms)
-                if self.is_impossible([access.enabled, ~is_within(form, shape, known)], given)
+            forms = self._forms(access.offset, self.code.arrays[access.buffer].shape, given)
+            self._in_bounds[key] = next(
+                (i for i, (_, within) in enumerate(forms) if self.is_impossible([access.enabled, ~within], given)), None
             )
-            self._in_bounds[key] = next(within, None)
         return self._in_bounds[key]
 
     def _may_conflict(self, one: SymbolicAccess, other: SymbolicAccess) -> bool:
@@ -371,10 +358,8 @@ class FormVerifier:
             form, other_form = self._in_bounds_form(one, given), self._in_bounds_form(twin, given)
             if form is None or other_form is None or array.shape != other_array.shape:
                 return False
-            known = self._atom_values(given)
-            shape = [n.substitute(known) for n in array.shape]
-            a = list(index_forms(one.offset.substitute(known), shape))[form]
-            b = list(index_forms(other.offset.substitute(known), shape))[other_form]
+            a, _ = self._forms(one.offset, array.shape, given)[form]
+            b, _ = self._forms(other.offset, array.shape, given)[other_form]
             return self.is_impossible([*both, *map(equal, a, b)], given)
 
         violation = f"{one} and {other} access the same element of {array.name}"
@@ -387,20 +372,16 @@ class FormVerifier:
 def describe_conditions(
     pairing: Pairing, signature: Signature, target: Target, found: Forms, call: Sequence[Form]
 ) -> Iterator[str]:
-    """Yields the conditions of a proof.
-
-    Args:
-      pairing: with the kernel.
-      signature: with the dtypes and static arguments.
-      target: a GPU.
-      found: all forms of the kernel.
-      call: the forms of the call that was proved.
-    """
+    """Yields the conditions of a proof of one call of a kernel."""
     present = [form for form in call if form.code is not None]
     count = f"as at the {found.seen} sizes that were lowered"
     if found.refused:
         count += f" ({found.refused} more did not lower)"
-    yield f"the code lowered for {target} has {_describe_forms(present, len(call))} at all sizes, {count}"
+    forms = "one form"
+    if len(call) > 1:
+        absent = "; no call at other sizes" if len(present) < len(call) else ""
+        forms = f"{len(present)} form{'s' if len(present) > 1 else ''} ({'; '.join(map(str, present))}{absent})"
+    yield f"the code lowered for {target} has {forms} at all sizes, {count}"
     if any(length.constant is None for form in present if form.code for length in form.code.body.axis_lengths()):
         yield f"no tensor has more than {MAX_TENSOR} elements, which is Triton's limit"
     cut = ", ".join(f"{name} is declared in blocks of {dim.block}" for name, dim in pairing.dims.items() if dim.block)
@@ -417,15 +398,6 @@ def describe_conditions(
             yield f"elements of {path} are from {least} to {leaf.bound}{below}"
     if pairing.where:
         yield f"{', '.join(pairing.where.parameters)} satisfy where= as at the sizes that were lowered"
-
-
-def _describe_forms(present: Sequence[Form], count: int) -> str:
-    """Describes the forms and their sizes."""
-    if count == 1:
-        return "one form"
-    where = "; ".join(map(str, present))
-    absent = "; no call at other sizes" if len(present) < count else ""
-    return f"{len(present)} form{'s' if len(present) > 1 else ''} ({where}{absent})"
 
 
 def _declared_limits(pairing: Pairing) -> Iterator[str]:
