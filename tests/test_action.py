@@ -48,15 +48,15 @@ class Job:
         described = yaml.safe_load(action.read_text(encoding="utf-8")).get("inputs", {})
         assert set(inputs) <= set(described)
         self._steps, self.folder = _steps(action), folder
-        self._known = {f"inputs.{name}": each["default"] for name, each in described.items()}
-        self._known |= {f"inputs.{name}": text for name, text in inputs.items()}
+        self.known = {f"inputs.{name}": each["default"] for name, each in described.items()}
+        self.known |= {f"inputs.{name}": text for name, text in inputs.items()}
         self.summary = folder / "step_summary.md"
         self.said: dict[str, str] = {}
 
-    def run(self, **environment: str) -> dict[str, int]:
-        """Exit codes by step; a step that a failure skips is left out."""
+    def run(self, steps: int | None = None, **environment: str) -> dict[str, int]:
+        """Runs the first steps, or all. Returns exit codes by step; a step that a failure skips is left out."""
         codes: dict[str, int] = {}
-        for step in self._steps:
+        for step in self._steps[:steps]:
             if "run" in step and (not any(codes.values()) or "if" in step):
                 name = step.get("name", step.get("id"))
                 codes[name] = self._run(name, step, environment)
@@ -77,15 +77,15 @@ class Job:
         self.said[name] = done.stdout + done.stderr
         if outputs.exists():
             pairs = (line.partition("=") for line in outputs.read_text(encoding="utf-8").splitlines())
-            self._known |= {f"steps.{step.get('id')}.outputs.{key}": value for key, _, value in pairs}
+            self.known |= {f"steps.{step.get('id')}.outputs.{key}": value for key, _, value in pairs}
             outputs.unlink()
         return done.returncode
 
     def _filled(self, text: str) -> str:
-        return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda match: self._known[match[1]], text)
+        return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda match: self.known[match[1]], text)
 
     def output(self, name: str) -> str:
-        return self._known[f"steps.name.outputs.{name}"]
+        return self.known[f"steps.name.outputs.{name}"]
 
 
 @pytest.mark.parametrize("action", [LEG, PAGE], ids=["leg", "page"])
@@ -109,6 +109,30 @@ def test_an_artifact_has_the_name_of_its_leg(inputs: dict[str, str], name: str, 
     (tmp_path / "python").mkdir()
     job.run(PATH="/usr/bin:/bin")  # without kerneltest, so that the other steps fail at once
     assert (job.output("name"), job.output("records")) == (name, f"python/reports/{name}")
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"shard": "1/2\nsarif=elsewhere"},
+        {"shard": "1/2;id"},
+        {"shard": "0/2"},
+        {"shard": "1/99999"},
+        {"working-directory": ".\nsarif=elsewhere"},
+        {"working-directory": ".\rname=other"},
+    ],
+)
+def test_an_input_adds_no_output(inputs: dict[str, str], tmp_path: Path) -> None:
+    job = Job(LEG, tmp_path, **inputs)
+    assert job.run(steps=1, PATH="/usr/bin:/bin") == {"name": 1}
+    assert job.said["name"].startswith("::error title=kerneltest::")
+    assert not any(name.startswith("steps.name.outputs.") for name in job.known)
+
+
+def test_a_label_adds_no_output(tmp_path: Path) -> None:
+    job = Job(LEG, tmp_path, label="x\nsarif=elsewhere", backends="all\nrecords=/")
+    job.run(steps=1, PATH="/usr/bin:/bin")
+    assert job.output("name") == "kerneltest-all-records-x-sarif-elsewhere"
 
 
 def test_a_leg_annotates_the_kernel_and_fails_on_a_finding(tmp_path: Path) -> None:
@@ -136,17 +160,46 @@ exit 1
 """
 
 
+def _stub_python(folder: Path) -> Path:
+    """Puts a `python` into `bin` that notes its arguments. Returns the file that has them."""
+    stub = folder / "bin/python"
+    stub.parent.mkdir()
+    stub.write_text(STUB, encoding="utf-8")
+    stub.chmod(0o755)
+    return folder / "calls"
+
+
+NO_SHARDS = [
+    "1ofa[$(touch ran)]",
+    "1of$(touch ran)",
+    "1of99999999",
+    "1of010",
+    "1of0",
+    "1of",
+    "1of-1",
+    "1of2 3",
+    "1of2+1",
+]
+
+
+@pytest.mark.parametrize("suffix", NO_SHARDS)
+def test_an_artifact_whose_name_ends_in_no_number_is_a_leg_of_its_own(suffix: str, tmp_path: Path) -> None:
+    (tmp_path / f"kerneltest-records/kerneltest-x-{suffix}").mkdir(parents=True)
+    calls = _stub_python(tmp_path)
+    codes = Job(PAGE, tmp_path).run(PATH=f"{tmp_path}/bin:/usr/bin:/bin", CALLS=str(calls))
+    assert set(codes.values()) == {0}
+    assert not (tmp_path / "ran").exists()
+    report, _ = calls.read_text(encoding="utf-8").splitlines()
+    assert report == f"-m kerneltest report kerneltest-records/kerneltest-x-{suffix}/ -o kerneltest-page/index.html"
+
+
 def test_the_page_merges_each_leg_out_of_its_own_shards(tmp_path: Path) -> None:
     legs = ["lower-compile-1of2", "lower-compile-2of2", "lower-1of3", "lower-2of3", "lower-3of3"]
     records = tmp_path / "kerneltest-records"
     for leg in legs:
         (records / f"kerneltest-{leg}").mkdir(parents=True)
-    (tmp_path / "bin").mkdir()
-    stub = tmp_path / "bin/python"
-    stub.write_text(STUB, encoding="utf-8")
-    stub.chmod(0o755)
-    calls = tmp_path / "calls"
-    codes = Job(PAGE, tmp_path).run(PATH=f"{stub.parent}:/usr/bin:/bin", CALLS=str(calls))
+    calls = _stub_python(tmp_path)
+    codes = Job(PAGE, tmp_path).run(PATH=f"{tmp_path}/bin:/usr/bin:/bin", CALLS=str(calls))
     assert set(codes.values()) == {0}
     lower, both, report, summary = calls.read_text(encoding="utf-8").splitlines()
     start = "-m kerneltest merge"

@@ -20,7 +20,7 @@ def sevens(slot: kt.Slot, rng: np.random.Generator) -> Array:
 
 
 @kt.invariant(applies=lambda pairing, signature: "x" in pairing.leaves and dict(signature.dims)["n"] > 1)
-def called_again(context: kt.InvariantContext) -> Iterator[kt.Variation]:
+def called_again(context: kt.CaseContext) -> Iterator[kt.Variation]:
     """Called again, the kernel gives the same."""
     shares = (
         kt.OutputCheck("called again", context.by_oracle()),

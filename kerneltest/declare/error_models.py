@@ -19,7 +19,6 @@ from kerneltest.numerics.closed_forms import (
     reference_bounds,
     specified_bounds,
     ulp_bounds,
-    zero_bounds,
 )
 from kerneltest.numerics.rounding_bounds import RoundingLimit, joined_bounds
 
@@ -94,7 +93,7 @@ class Exact:
         return ""
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        return zero_bounds(measured.values)
+        return specified_bounds(measured.values, 0.0, relative=False)
 
     def __str__(self) -> str:
         return "exact"

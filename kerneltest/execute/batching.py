@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from kerneltest.backends.base import Backend, BatchExecutable, Executable, Outputs
+from kerneltest.backends.base import Backend, BatchExecutable, Executable, FastPath, Outputs
 from kerneltest.backends.device import device_responds
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure, warn_of_recovery
@@ -11,7 +11,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.claims import InvariantContext, WrongOutputError, kernel_inputs
+from kerneltest.execute.claims import CaseContext, WrongOutputError
 from kerneltest.execute.expectations import REPEATED
 from kerneltest.execute.item import Outcome
 from kerneltest.judge.compare import compare, is_wrong
@@ -57,7 +57,7 @@ def expect_batch(item: str, pairing: Pairing, case: AnyCase, cache: Cache, trace
         sample_together(limits)
 
 
-def run_batched(item: str, context: InvariantContext, executable: BatchExecutable) -> Outputs:
+def run_batched(item: str, context: CaseContext, executable: BatchExecutable) -> Outputs:
     """Returns the outputs for a case, run in one batch with coming cases of its signature.
 
     `item` is the name of the case's item.
@@ -79,9 +79,9 @@ def may_queue(backend: Backend, cache: Cache) -> bool:
     return backend.tier is Tier.DEVICE and cache.process.abort is not None
 
 
-def _run_batch(item: str, context: InvariantContext, executable: BatchExecutable) -> None:
+def _run_batch(item: str, context: CaseContext, executable: BatchExecutable) -> None:
     pairing, case, backend, cache = context.pairing, context.case, context.backend, context.cache
-    cases, inputs, room = [case], [list(context.leaves)], _MAX_RUN
+    cases, inputs, room = [case], [context.leaves], _MAX_RUN
     for other in cache.batch.later(case):
         room -= sum(leaf.size for leaf in inputs[0]) + 1
         if room < 0:
@@ -94,7 +94,7 @@ def _run_batch(item: str, context: InvariantContext, executable: BatchExecutable
                 raise
             continue  # reported when that case is judged
         cases.append(other)
-        inputs.append(kernel_inputs(pairing, other, cache))
+        inputs.append(cache.expectations.inputs(pairing, other))
     cache.process.begin_case(item, case)
     cache.process.enter_phase(Phase.RUNNING, others=len(cases) - 1)
     try:
@@ -148,26 +148,14 @@ def outcome_if_pass(judge: Callable[[], Outcome]) -> Outcome | None:
     return outcome if outcome.record.verdict is Verdict.PASS else None
 
 
-def covers(backend: Backend, cache: Cache, traced: Traced) -> bool:
-    """Checks whether a fast path may run a kernel, so that nothing needs to be compiled ahead."""
-    path = cache.executables.fast_path(backend)
-    return path is not None and path.covers(traced)
-
-
-def is_trusted(backend: Backend, cache: Cache, traced: Traced) -> bool:
-    """Checks whether the fast path runs a kernel as the backend does, as far as cases so far have shown."""
-    path = cache.executables.fast_path(backend)
-    return path is not None and path.is_trusted(traced)
-
-
-def checked_executable(context: InvariantContext) -> Executable:
+def checked_executable(context: CaseContext) -> Executable:
     """Returns a kernel's executable on the fast path, once the first case of its signature has checked it.
 
     Raises:
       NotCoveredError: there is no fast path for the kernel, or it failed its checks.
     """
     cache = context.cache
-    path = context.cache.executables.fast_path(context.backend)
+    path = cache.executables.fast_path(context.backend)
     if context.depth == "deep" or path is None:
         raise NotCoveredError
 
@@ -187,17 +175,16 @@ def checked_executable(context: InvariantContext) -> Executable:
     return _or_raise(path.prepare_checked(context.traced, inputs, agree))
 
 
-def unchecked_executable(backend: Backend, cache: Cache, traced: Traced) -> Executable:
+def unchecked_executable(path: FastPath | None, traced: Traced) -> Executable:
     """Returns the executable of a variation of a call on the fast path; its plain call must be trusted.
 
     Raises:
       NotCoveredError: there is no fast path for it.
     """
-    path = cache.executables.fast_path(backend)
     return _or_raise(None if path is None else path.prepare_unchecked(traced))
 
 
-def evaluate_apart(context: InvariantContext) -> Outputs | None:
+def evaluate_apart(context: CaseContext) -> Outputs | None:
     """Returns what NumPy computes where compiled code was seen to differ; None elsewhere, or if NumPy cannot."""
     path = context.cache.executables.fast_path(context.backend)
     if path is None or not path.is_contradicted(context.traced):
@@ -211,7 +198,7 @@ def evaluate_apart(context: InvariantContext) -> Outputs | None:
         return None
 
 
-def run_on_fast_path(item: str, context: InvariantContext, executable: Executable) -> Outputs:
+def run_on_fast_path(item: str, context: CaseContext, executable: Executable) -> Outputs:
     """Returns the outputs for a case, run in one batch with the coming cases of its signature if possible.
 
     `item` is the name of the case's item.

@@ -31,31 +31,15 @@ class Tracer:
     """Traces the kernel of a pairing as it is."""
 
     def trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced:
-        """Returns the kernel traced for a signature.
-
-        Raises:
-          Failure: as `trace` does.
-        """
+        """Returns the kernel traced for a signature, as `trace` does."""
         return trace(pairing, signature, platform)
 
     def trace_wide(self, pairing: Pairing, signature: Signature, own: Traced, platform: str) -> Traced | None:
-        """Returns the kernel traced in float64, or None, as `trace_in_float64` does.
-
-        Args:
-          pairing: the kernel's.
-          signature: of its arguments.
-          own: the kernel traced in its own dtypes.
-          platform: as `trace` takes it.
-        """
+        """Returns the kernel traced in float64, or None, as `trace_in_float64` does."""
         return trace_in_float64(pairing, signature, own, platform)
 
     def trace_variation(self, plain: Traced, make: Callable[[], Traced]) -> Traced:
-        """Returns the traced function of an invariant.
-
-        Args:
-          plain: the kernel that it varies.
-          make: traces the function.
-        """
+        """Returns the function that `make` traces for an invariant, which varies the `plain` kernel."""
         return make()
 
 
@@ -98,6 +82,11 @@ class Traces:
         if isinstance(known, Failure):
             raise known.with_traceback(None)
         return known
+
+    def wide(self, pairing: Pairing, signature: Signature, backend: Backend, own: Traced) -> Traced | None:
+        """Returns a kernel that was traced in its `own` dtypes, traced in float64; None if that is impossible."""
+        self._process.enter_phase(Phase.TRACING)
+        return self.tracer.trace_wide(pairing, signature, own, backend.platform if own.by_platform else "")
 
     def variation(self, plain: Traced, signature: Signature, name: str, make: Callable[[], Traced]) -> Traced:
         """Returns a function that an invariant makes of the `plain` kernel, traced once for a signature and a name."""
@@ -221,7 +210,6 @@ class EvidenceLimits:
     """Limits of what records say about bounds and findings.
 
     Attributes:
-      process: that collects the evidence.
       seconds: time left for the evidence of findings.
       largest_fraction: the largest error / bound so far, by backend and family.
     """
@@ -252,12 +240,7 @@ class EvidenceLimits:
 
 @dataclass(slots=True)
 class Fingerprints:
-    """Fingerprints of what the verdicts of a pairing follow from.
-
-    Attributes:
-      functions: of traced functions whose verdicts may be reused.
-      cases: of the inputs and the expectations of cases, with or without their bounds.
-    """
+    """Fingerprints of traced functions, and of the inputs and the expectations of cases, with or without bounds."""
 
     functions: dict[Traced, Fingerprint] = field(default_factory=dict)
     cases: dict[tuple[str, bool], Fingerprint] = field(default_factory=dict)
@@ -283,7 +266,6 @@ class Cache:
         tracer: Tracer | None = None,
         owner: tuple[int, int, str] | None = None,
     ) -> None:
-        """Initialises the instance; `tracer` traces the kernels."""
         self.process = process or ProcessState()
         self._begin(owner, tracer or Tracer())
 
@@ -295,7 +277,7 @@ class Cache:
         self.batch = Batch(self.process)
         self.evidence = EvidenceLimits(self.process)
         self.fingerprints = Fingerprints()
-        self.formulas = FormulaStore()
+        self.formulas = FormulaStore(self.process)
         self.passes: dict[tuple[int, str], tuple[Executable, Record]] = {}
 
     def switch_to(self, pairing: Pairing, dtype: str) -> None:

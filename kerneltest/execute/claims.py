@@ -4,7 +4,7 @@ A claim is outputs of a call, the values that are accepted in their place with t
 for them. Outputs within the bounds of the oracle's rounding pass. Others pass if the kernel's formula is right and its
 own rounding explains them. In the end the formula itself is compared, without rounding.
 
-Invariants take an `InvariantContext` and yield `Variation`s of its plain call. An ordinary case is compared by the
+Invariants take an `CaseContext` and yield `Variation`s of its plain call. An ordinary case is compared by the
 plain call itself.
 """
 
@@ -24,7 +24,7 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.formula import Formula, Take, TraceWide, whole
+from kerneltest.execute.formula import Formula, Take, whole
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong
 from kerneltest.judge.formula import (
@@ -68,7 +68,7 @@ class OutputCheck:
 
     Attributes:
       label: the call in words, for messages: `first in a batch of two under jax.vmap`; "" for a plain call.
-      wanted: returns the expected values: `InvariantContext.by_oracle()`, `InvariantContext.as_plain_call()`, or a
+      wanted: returns the expected values: `CaseContext.by_oracle()`, `CaseContext.as_plain_call()`, or a
         function of the part and of the backend's `Precision`.
       take: returns the part of all outputs, with the change of the inputs undone; by default all outputs unchanged.
       gradient_of: for outputs that are gradients, the path of the leaf with respect to which each is one.
@@ -88,7 +88,7 @@ class Variation:
     """Another call of a kernel.
 
     Attributes:
-      traced: the function to call: `InvariantContext.traced`, or a result of its `at` or `once`.
+      traced: the function to call: `CaseContext.traced`, or a result of its `at` or `once`.
       leaves: the inputs, in the shapes and dtypes that it was traced for.
       checks: parts of its outputs with their expected values.
       transformation: the transformation by which JAX made the function, such as `jax.vmap`. A backend that cannot run
@@ -102,7 +102,7 @@ class Variation:
 
 
 @dataclass(frozen=True, slots=True)
-class InvariantContext:
+class CaseContext:
     """The input of an invariant: a case, and its plain call on a backend.
 
     Attributes:
@@ -203,48 +203,24 @@ class InvariantContext:
         return wanted
 
 
-def case_context(item: Item, case: AnyCase, cache: Cache) -> InvariantContext:
+def case_context(item: Item, case: AnyCase, cache: Cache) -> CaseContext:
     """Returns a case with its plain call on the backend of an item.
 
     Raises:
       Failure: the kernel cannot be traced, or the oracle failed.
     """
-    traced = cache.traces.of(item.pairing, case.signature, item.backend)
-    expectation, _ = cache.expectations.of(item.pairing, case, traced)
-    arguments = cache.expectations.arguments(item.pairing, case)
-    return InvariantContext(
-        item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed, item.depth
-    )
-
-
-def kernel_inputs(pairing: Pairing, case: AnyCase, cache: Cache) -> list[Array]:
-    """Returns a case's inputs in the order in which the kernel takes them."""
+    pairing, backend = item.pairing, item.backend
+    traced = cache.traces.of(pairing, case.signature, backend)
+    expectation, _ = cache.expectations.of(pairing, case, traced)
     arguments = cache.expectations.arguments(pairing, case)
-    return [arguments[path] for path, _ in case.signature.dtypes]
-
-
-def wide_tracer(pairing: Pairing, signature: Signature, backend: Backend, cache: Cache, traced: Traced) -> TraceWide:
-    """Returns the function that traces a kernel in float64, as it is traced in its own dtypes."""
-
-    def trace_wide() -> Traced | None:
-        cache.process.enter_phase(Phase.TRACING)
-        return cache.traces.tracer.trace_wide(
-            pairing, signature, traced, backend.platform if traced.by_platform else ""
-        )
-
-    return trace_wide
+    return CaseContext(pairing, case, backend, traced, arguments, expectation, cache, item.seed, item.depth)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim that outputs of a call are among the accepted values.
+    """The claim that outputs of a call, or a part of them, are among the accepted values that a check asked for.
 
     Attributes:
-      outputs: the outputs, or a part of them.
-      expected: the accepted values.
-      check: which asked for them.
-      precision: the backend's arithmetic.
-      formula: the formula of the call.
       tolerance: the error model in words, or `BIT_FOR_BIT`.
       signed_zeros: whether -0 and +0 differ.
       own_format: in which the kernel's own formula may explain outputs beyond the bounds; None if it may not.
@@ -270,7 +246,7 @@ class Claim:
 
 
 def plain_claim(
-    context: InvariantContext,
+    context: CaseContext,
     outputs: Outputs,
     precision: Precision,
     *,
@@ -279,26 +255,22 @@ def plain_claim(
 ) -> Claim:
     """Returns the claim that the outputs of the plain call are the oracle's, on a backend of some precision.
 
-    Args:
-      context, outputs, precision: the plain call, and what it gave.
-      bitwise: whether they must be equal bit for bit, but for the sign of zeros.
-      evaluate_apart: as in `Claim`.
+    If `bitwise`, they must be equal bit for bit, but for the sign of zeros.
     """
     pairing, case, cache, traced = context.pairing, context.case, context.cache, context.traced
 
     def coming() -> Iterator[tuple[str, Callable[[], Sequence[Array]]]]:
         for other in cache.batch.later(case):
             if other.id in cache.expectations.cases or other.id in cache.expectations.filled:
-                yield other.id, functools.partial(kernel_inputs, pairing, other, cache)
+                yield other.id, functools.partial(cache.expectations.inputs, pairing, other)
 
     formula = Formula(
         cache.formulas,
-        cache.process.enter_phase,
         traced,
         case.id,
         lambda: context.leaves,
         context.expectation,
-        trace_wide=wide_tracer(pairing, case.signature, context.backend, cache, traced),
+        trace_wide=functools.partial(cache.traces.wide, pairing, case.signature, context.backend, traced),
         coming=coming,
     )
     check = OutputCheck("", context.by_oracle(), formula=context.expectation)
@@ -308,14 +280,11 @@ def plain_claim(
 
 
 def claims_of(
-    context: InvariantContext, number: int, variation: Variation, outputs: Outputs, precision: Precision
+    context: CaseContext, number: int, variation: Variation, outputs: Outputs, precision: Precision
 ) -> Iterator[Claim]:
     """Yields what a variation of the plain call claims, one check after another.
 
-    Args:
-      context: the plain call.
-      number: of the variation, among those of its invariant.
-      variation, outputs, precision: the call, what it gave, and the backend's arithmetic.
+    The variation is number `number` of its invariant.
 
     Raises:
       DeclarationError: a check expects values of other shapes.
@@ -332,7 +301,6 @@ def claims_of(
             )
         formula = Formula(
             context.cache.formulas,
-            context.cache.process.enter_phase,
             variation.traced,
             f"{context.case.id} {number}.{i} {inputs.text}",
             lambda: variation.leaves,
@@ -371,7 +339,7 @@ def _make_claim(
 
 @dataclass(slots=True)
 class _Judge:
-    context: InvariantContext
+    context: CaseContext
     record: Record
     with_evidence: bool
     noise: float
@@ -483,9 +451,8 @@ class _Judge:
     # Adds the error budget of an output that uses much of its bound, or whose bound is too wide to compare any.
     def _note_use(self, claim: Claim, comparisons: Sequence[Comparison]) -> None:
         context, shares = self.context, claim.expected.shares
-        used, number = max(
-            ((c.bound_fraction, i) for i, c in enumerate(comparisons) if c.bound_fraction is not None), default=(0.0, 0)
-        )
+        fractions = ((c.bound_fraction, i) for i, c in enumerate(comparisons) if c.bound_fraction is not None)
+        used, number = max(fractions, default=(0.0, 0))
         if context.cache.evidence.exceeds_earlier_use(context.backend, context.case.family.name, used):
             self.record = replace(self.record, error_budget=self._budget(shares, number, self.guard))
         too_wide = [i for i, each in enumerate(comparisons) if each.vacuous or np.isinf(each.bound).any()]
@@ -505,18 +472,13 @@ class _Judge:
 
 
 def judge_claims(
-    context: InvariantContext, record: Record, claims: Iterable[Claim], *, with_evidence: bool = True
+    context: CaseContext, record: Record, claims: Iterable[Claim], *, with_evidence: bool = True
 ) -> Outcome:
     """Judges the claims about the outputs of a case, which are made one at a time.
 
-    Args:
-      context: the case.
-      record: a pass of the case.
-      claims: the claims.
-      with_evidence: whether to collect evidence of a wrong output, which takes longer than everything else.
-
     Returns:
-      The pass with the number of elements compared, or the finding of the first claim that does not hold.
+      The record of a pass with the number of elements compared, or the finding of the first claim that does not hold.
+      Its evidence takes longer than everything else.
 
     Raises:
       WrongOutputError: an output is wrong, without `with_evidence`.

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from kerneltest.core.failures import Failure
-from kerneltest.execute.batching import covers
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.xfails import quarantine_reason
@@ -20,6 +19,7 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
     for case in planned:
         cache.batch.cases.setdefault(case.signature, []).append(case)
     begun: set[Signature] = set()
+    fast_path = cache.executables.fast_path
     for case in planned if cache.process.compiles_ahead else ():
         if case.signature in begun or _is_quarantined(item, case):
             continue
@@ -29,7 +29,7 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
             traced = cache.traces.of(item.pairing, case.signature, item.backend)
             cache.process.enter_phase(Phase.COMPILING)
             first = case.signature == planned[0].signature
-            if first or item.depth == "deep" or not covers(item.backend, cache, traced):
+            if first or item.depth == "deep" or not ((path := fast_path(item.backend)) and path.covers(traced)):
                 cache.executables.prepare(item.backend, traced)
         if (budget := cache.process.budget) is not None and not budget.note_prepared(case.signature):
             break

@@ -14,7 +14,8 @@ from kerneltest.judge.special_values import find_magnitudes, find_special_inputs
 from kerneltest.oracle.evaluation import check_all_masked, evaluate_oracle, expect
 from kerneltest.oracle.expectation import Expectation, oracle_noise
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase
-from kerneltest.plan.slots import CountedAxis, counted_axes, data_paths, is_exact, last_blocks
+from kerneltest.plan.signatures import Signature
+from kerneltest.plan.slots import counted_axes, data_paths, is_exact, last_blocks
 from kerneltest.records.evidence import Magnitudes, SpecialInput
 from kerneltest.records.journal import Phase
 from kerneltest.trace.tracing import Traced
@@ -28,34 +29,24 @@ _LATEST = 8  # the part of the memory, one in so many, for the latest answers
 
 
 class BoundedStore(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
-    """Answers by key, up to a number of bytes: the first ones stay, and of the others the latest.
+    """Answers by key, up to a number of bytes as `size` counts them: the first ones stay, and of the others the latest.
 
     Each backend goes through the same cases in the same order. If the oldest answers made room for others, each would
     be gone just before the next backend asks for it. The latest answer is kept whatever its size.
     """
 
     def __init__(self, max_bytes: int, size: Callable[[_Value], int]) -> None:
-        """Initialises the instance.
-
-        Args:
-          max_bytes: that the answers may take.
-          size: returns the bytes of an answer.
-        """
         self._max_bytes, self._size = max_bytes, size
-        self.clear()
+        self._first: dict[_Key, _Value] = {}
+        self._latest: dict[_Key, _Value] = {}
+        self._room_for_latest = self._max_bytes // _LATEST
+        self._room_for_first = self._max_bytes - self._room_for_latest
 
     def compute_once(self, key: _Key, compute: Callable[[], _Value]) -> _Value:
         """Returns the answer of a key; computes it unless it is known."""
         if key not in self:
             self[key] = compute()
         return self[key]
-
-    def clear(self) -> None:
-        """Forgets all answers."""
-        self._first: dict[_Key, _Value] = {}
-        self._latest: dict[_Key, _Value] = {}
-        self._room_for_latest = self._max_bytes // _LATEST
-        self._room_for_first = self._max_bytes - self._room_for_latest
 
     def copy(self) -> "BoundedStore[_Key, _Value]":
         """Returns another store with the same answers, which adds and forgets its own from now on."""
@@ -109,12 +100,7 @@ _MAX_EVALUATIONS = 2**28
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The arguments of a case with the oracle's values for them, before its expectation is needed.
-
-    Attributes:
-      arguments: array arguments by path.
-      outputs: the oracle's outputs, and where each is defined.
-    """
+    """A case's arguments by path with the oracle's outputs, and where each is defined, before these have bounds."""
 
     arguments: Mapping[str, Array]
     outputs: tuple[tuple[Array, ...], tuple[Array, ...]]
@@ -122,23 +108,16 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class CachedExpectation:
-    """The arguments of a case with the expectation for them.
+    """A case's arguments by path with the expectation for them, or the oracle's failure.
 
-    Attributes:
-      arguments: array arguments by path.
-      expectation: the oracle's values and bounds, or its failure.
-      bitwise: whether outputs must equal it bit for bit.
-      blocks: by path, the block length along the last axis of arguments that have one.
-      counted: by path, the axes that integers count or divide.
-      data: the paths of the arguments that are data.
+    If `bitwise`, outputs must equal it bit for bit.
     """
 
+    pairing: Pairing
+    signature: Signature
     arguments: Mapping[str, Array]
     expectation: Expectation | Failure
     bitwise: bool
-    blocks: Mapping[str, int]
-    counted: Mapping[str, CountedAxis]
-    data: frozenset[str]
 
     @functools.cached_property
     def noise(self) -> float:
@@ -148,12 +127,14 @@ class CachedExpectation:
     @functools.cached_property
     def special_inputs(self) -> tuple[SpecialInput, ...]:
         """The special values among the arguments."""
-        return find_special_inputs(self.arguments, self.blocks, self.counted)
+        counted = counted_axes(self.pairing, self.signature)
+        return find_special_inputs(self.arguments, last_blocks(self.pairing), counted)
 
     @functools.cached_property
     def magnitudes(self) -> tuple[Magnitudes, ...]:
         """The binades of the numbers in arguments of data."""
-        return find_magnitudes({path: value for path, value in self.arguments.items() if path in self.data})
+        data = data_paths(self.pairing)
+        return find_magnitudes({path: value for path, value in self.arguments.items() if path in data})
 
 
 # Approximate sizes in bytes.
@@ -188,7 +169,6 @@ class Expectations:
         cases: BoundedStore[str, CachedExpectation] | None = None,
         gradients: BoundedStore[tuple[str, str], Expectation] | None = None,
     ) -> None:
-        """Initialises the instance for a process, with stores of its own unless others are given."""
         self._process = process
         self.cases = BoundedStore(_MAX_EXPECTATIONS, _expectation_size) if cases is None else cases
         self.gradients = BoundedStore(_MAX_GRADIENTS, _gradient_size) if gradients is None else gradients
@@ -224,8 +204,7 @@ class Expectations:
                     check_all_masked(pairing, case.target, expectation)
             except Failure as failure:
                 expectation = failure
-            axes = last_blocks(pairing), counted_axes(pairing, case.signature), data_paths(pairing)
-            self.cases[case.id] = CachedExpectation(arguments, expectation, bitwise, *axes)
+            self.cases[case.id] = CachedExpectation(pairing, case.signature, arguments, expectation, bitwise)
         expected = self.cases[case.id]
         if isinstance(expected.expectation, Failure):
             raise expected.expectation.with_traceback(None)
@@ -253,6 +232,11 @@ class Expectations:
         if expected is not None and expected.arguments is arguments:
             return expected.noise
         return oracle_noise(arguments)
+
+    def inputs(self, pairing: Pairing, case: AnyCase) -> tuple[Array, ...]:
+        """Returns a case's array arguments in the order in which the kernel takes them."""
+        arguments = self.arguments(pairing, case)
+        return tuple(arguments[path] for path, _ in case.signature.dtypes)
 
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
         """Returns a case's array arguments by path.

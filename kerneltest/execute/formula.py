@@ -5,7 +5,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, exception_text, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.expectations import BoundedStore
+from kerneltest.execute.process_state import ProcessState
 from kerneltest.judge.compare import Comparison, is_wrong
 from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely, formula_answer
 from kerneltest.oracle.expectation import Expectation
@@ -35,7 +36,7 @@ class NotPromotedError(Exception):
     """A kernel cannot be evaluated with its floats promoted; says why."""
 
 
-_Key = tuple[Traced, str]
+_Key = tuple[Traced, str]  # a function, and a call of it
 ReadLeaves = Callable[[], Sequence[Array]]
 TraceWide = Callable[[], Traced | None]
 Take = Callable[[tuple[Array, ...]], tuple[Array, ...]]
@@ -45,11 +46,6 @@ def _sample_bytes(samples: Sequence[Array]) -> int:
     return sum(sample.nbytes for sample in samples)
 
 
-def _comparison_bytes(found: Sequence[Comparison]) -> int:
-    return sum(each.bytes for each in found)
-
-
-@dataclass(slots=True)
 class FormulaStore:
     """The kernels of a pairing with their floats promoted to float64, and answers about their formulas.
 
@@ -69,22 +65,22 @@ class FormulaStore:
       own_samples: of `own_kernels` in an arithmetic, for such calls; () likewise.
     """
 
-    kernels: dict[Traced, PromotedKernel] = field(default_factory=dict)
-    own_kernels: dict[Traced, PromotedKernel | str] = field(default_factory=dict)
-    unrounded: dict[Traced, PromotedKernel | None] = field(default_factory=dict)
-    outputs: dict[_Key, tuple[Array, ...]] = field(default_factory=dict)
-    samples: BoundedStore[_Key, tuple[Array, ...]] = field(
-        default_factory=lambda: BoundedStore(_MAX_BYTES, _sample_bytes)
-    )
-    sampled: Counter[Traced] = field(default_factory=Counter)
-    unbatched: set[Traced] = field(default_factory=set)
-    right: dict[_Key, FormulaAnswer] = field(default_factory=dict)
-    comparisons: BoundedStore[_Key, Sequence[Comparison]] = field(
-        default_factory=lambda: BoundedStore(_MAX_BYTES, _comparison_bytes)
-    )
-    own_samples: BoundedStore[tuple[Traced, str, SampleArithmetic], Sequence[Array]] = field(
-        default_factory=lambda: BoundedStore(_MAX_BYTES, _sample_bytes)
-    )
+    def __init__(self, process: ProcessState) -> None:
+        self.process = process
+        self.kernels: dict[Traced, PromotedKernel] = {}
+        self.own_kernels: dict[Traced, PromotedKernel | str] = {}
+        self.unrounded: dict[Traced, PromotedKernel | None] = {}
+        self.outputs: dict[_Key, tuple[Array, ...]] = {}
+        self.samples = BoundedStore[_Key, tuple[Array, ...]](_MAX_BYTES, _sample_bytes)
+        self.sampled: Counter[Traced] = Counter()
+        self.unbatched: set[Traced] = set()
+        self.right: dict[_Key, FormulaAnswer] = {}
+        self.comparisons = BoundedStore[_Key, Sequence[Comparison]](
+            _MAX_BYTES, lambda found: sum(c.bytes for c in found)
+        )
+        self.own_samples = BoundedStore[tuple[Traced, str, SampleArithmetic], Sequence[Array]](
+            _MAX_BYTES, _sample_bytes
+        )
 
     def kernel(self, traced: Traced, trace_wide: TraceWide | None) -> PromotedKernel:
         """Returns a function with its floats promoted to float64, traced in float64 if possible.
@@ -124,8 +120,6 @@ class Formula:
     """The formula of a call, evaluated in NumPy, and what is known of it.
 
     Attributes:
-      store: of the pairing.
-      enter_phase: notes in the journal what the process does.
       traced: the function that is called.
       key: identifies the call among those of the function.
       read_leaves: returns its inputs.
@@ -136,7 +130,6 @@ class Formula:
     """
 
     store: FormulaStore
-    enter_phase: Callable[[Phase], None]
     traced: Traced
     key: str
     read_leaves: ReadLeaves
@@ -150,11 +143,7 @@ class Formula:
         return self.store.kernel(self.traced, self.trace_wide)
 
     def ask(self) -> tuple[FormulaAnswer, Sequence[Comparison]]:
-        """Asks whether the formula is right.
-
-        Returns:
-          The answer, and the comparison of each output if some element is wrong; otherwise ().
-        """
+        """Returns whether the formula is right, and the comparison of each output if some element is wrong, else ()."""
         known, key = self.store.right, (self.traced, self.key)
         if key not in known:
             try:
@@ -182,7 +171,7 @@ class Formula:
 
     def _compare(self, *, specials: bool = False) -> list[Comparison]:
         outputs = self.take(self._outputs())
-        self.enter_phase(Phase.EXPECTING)
+        self.store.process.enter_phase(Phase.EXPECTING)
         return compare_closely(outputs, self.oracle, self._kernel.functions, self._samples, specials=specials)
 
     def is_right_unrounded(self) -> bool:
@@ -213,13 +202,12 @@ class Formula:
     def own_samples(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
         """Returns samples of the outputs, with the constants of the kernel's own dtypes; () if that is impossible.
 
-        Returns:
-          The outputs, (samples, *shape), whose row 0 is not rounded.
+        They have shape (samples, *shape), and row 0 is not rounded.
         """
 
         def sample() -> Sequence[Array]:
             leaves = self.read_leaves()
-            self.enter_phase(Phase.EXPECTING)
+            self.store.process.enter_phase(Phase.EXPECTING)
             try:
                 return self._take_samples(_sample(self.store.own_kernel(self.traced), leaves, arithmetic))
             except NotPromotedError:
@@ -230,7 +218,7 @@ class Formula:
     # Evaluates the outputs with those of coming calls.
     def _outputs(self) -> tuple[Array, ...]:
         kernel, known = self._kernel, self.store.outputs
-        self.enter_phase(Phase.RUNNING)
+        self.store.process.enter_phase(Phase.RUNNING)
         if (self.traced, self.key) not in known:
             leaves = self.read_leaves()
             most = _MOST // (1 + sum(leaf.size for leaf in leaves))
@@ -295,10 +283,10 @@ def _sample(kernel: PromotedKernel, leaves: Sequence[Array], arithmetic: SampleA
 def _explained(evaluate: Callable[[], _T]) -> _T:
     try:
         return evaluate()
+    except NotPromotedError:
+        raise
     except Exception as error:
         if isinstance(error, Failure) and error.verdict is Verdict.HANG:
-            raise
-        if isinstance(error, NotPromotedError):
             raise
         warn_of_recovery(error, "evaluating a kernel without rounding", UnknownError)
         raise NotPromotedError(f"it cannot be evaluated in NumPy: {exception_text(error)}") from error

@@ -1,6 +1,6 @@
 """The group of invariants: other ways to call a kernel, whose results are known. A registry that users extend.
 
-An invariant is a generator. It takes a case with its plain call (`InvariantContext`) and yields variations of the call
+An invariant is a generator. It takes a case with its plain call (`CaseContext`) and yields variations of the call
 with their expected outputs.
 """
 
@@ -16,9 +16,9 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.fingerprint import Fingerprint, NotReusableError
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.batching import Prepare, checked_executable, is_trusted, outcome_if_pass, unchecked_executable
+from kerneltest.execute.batching import Prepare, checked_executable, outcome_if_pass, unchecked_executable
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.claims import Claim, InvariantContext, Variation, case_context, claims_of, judge_claims
+from kerneltest.execute.claims import CaseContext, Claim, Variation, case_context, claims_of, judge_claims
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint, value_fingerprint
 from kerneltest.plan import DEPTHS
@@ -31,19 +31,13 @@ from kerneltest.trace.jaxpr_digest import RULES
 
 _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # few, since every variation costs a compilation
 
-Vary = Callable[[InvariantContext], Iterator[Variation]]
+Vary = Callable[[CaseContext], Iterator[Variation]]
 Condition = Callable[[Pairing, Signature], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """A named way to vary calls.
-
-    Attributes:
-      family: the family of its cases.
-      vary: the generator of variations.
-      applies, rewrites, once, follows, every_order: as for `invariant`.
-    """
+    """A named way to vary calls, with the family of its cases; the other attributes are as for `invariant`."""
 
     family: Family
     vary: Vary
@@ -102,7 +96,7 @@ def invariant(
     def register(vary: Vary) -> Vary:
         name = vary.__name__
         known = INVARIANTS.get(name)
-        if known is not None and known.vary.__module__ != vary.__module__:
+        if known and known.vary.__module__ != vary.__module__:
             raise ValueError(f"invariant: the name {name!r} is taken by {known.vary.__module__}")
         family = Family(name, GroupName.INVARIANTS, normal_values, lambda slot: slot.is_float_data, False, True)
         INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once, follows, every_order)
@@ -156,7 +150,11 @@ class InvariantGroup(Group):
         return Fingerprint.of(plain, *(function_fingerprint(variation.traced, cache) for variation in variations))
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        context, backend, vary = case_context(item, case, cache), item.backend, INVARIANTS[case.family.name].vary
+        context, vary = case_context(item, case, cache), INVARIANTS[case.family.name].vary
+        ready, path = (
+            functools.partial(cache.executables.ready, item.backend),
+            cache.executables.fast_path(item.backend),
+        )
 
         def judge(prepare: Prepare, *, with_evidence: bool = True) -> Outcome:
             passing = item.record(Verdict.PASS, case=case)
@@ -164,19 +162,17 @@ class InvariantGroup(Group):
 
         def judge_on_fast_path() -> Outcome:
             checked_executable(context)
-            return judge(functools.partial(unchecked_executable, backend, cache), with_evidence=False)
+            return judge(functools.partial(unchecked_executable, path), with_evidence=False)
 
         if outcome := outcome_if_pass(judge_on_fast_path):
             return outcome
-        if not is_trusted(backend, cache, context.traced):
-            cache.executables.ready(
-                backend, context.traced
-            )  # if the plain call does not compile, this is what to report
-        return judge(functools.partial(cache.executables.ready, backend))
+        if path is None or not path.is_trusted(context.traced):
+            ready(context.traced)  # if the plain call does not compile, this is what to report
+        return judge(ready)
 
 
 # Runs each variation of a call on the executable that `prepare` returns, and yields what it claims.
-def _claims(vary: Vary, context: InvariantContext, prepare: Prepare) -> Iterator[Claim]:
+def _claims(vary: Vary, context: CaseContext, prepare: Prepare) -> Iterator[Claim]:
     for number, variation in enumerate(tuple(vary(context))):
         with _excuse_transformation(variation.transformation):
             executable = prepare(variation.traced)

@@ -16,7 +16,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import Axis, AxisExpression, dims_in, dims_in_axes, length_of, positions_along
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.claims import InvariantContext, OutputCheck, Variation
+from kerneltest.execute.claims import CaseContext, OutputCheck, Variation
 from kerneltest.execute.formula import Take
 from kerneltest.execute.invariant_group import invariant as invariant
 from kerneltest.oracle.evaluation import evaluator, tracking_evaluator
@@ -60,13 +60,7 @@ COTANGENTS: dict[str, Weigh] = {
 
 
 def cotangents(label: str, rng: Rng, defined: Sequence[Array], dtypes: Sequence[DType]) -> tuple[Array, ...]:
-    """Returns the cotangent of each float output, of the kind with a label in `COTANGENTS`.
-
-    Args:
-      label, rng: choose the weights.
-      defined: bool, True for the elements that may have a weight.
-      dtypes: of the outputs, and so of the cotangents.
-    """
+    """Returns the cotangent of each float output, of the kind with a label in `COTANGENTS`, where it is defined."""
     return tuple(COTANGENTS[label](rng, where).astype(dtype) for where, dtype in zip(defined, dtypes, strict=True))
 
 
@@ -75,30 +69,27 @@ def _has_arrays(pairing: Pairing, signature: Signature) -> bool:
 
 
 @invariant(applies=_has_arrays, rewrites=True, once=True)
-def plain_call(context: InvariantContext) -> Iterator[Variation]:
+def plain_call(context: CaseContext) -> Iterator[Variation]:
     """The kernel gives the right outputs when it is called on arrays, outside of `jax.jit`, twice on other values."""
     if context.traced.not_local:
         raise Failure(Verdict.UNAVAILABLE, "outside of jax.jit, kerneltest does not run the devices of a mesh together")
     traced = context.once("eager", lambda: replace(context.traced, eager=True))
     yield Variation(traced, context.leaves, (OutputCheck("called outside of jax.jit", context.by_oracle()),))
     leaves, expectation = _other_values(context)
-    again = OutputCheck(
-        "called outside of jax.jit for the second time, with other values", context.by_oracle(expectation)
-    )
-    yield Variation(traced, leaves, (again,))
+    label = "called outside of jax.jit for the second time, with other values"
+    yield Variation(traced, leaves, (OutputCheck(label, context.by_oracle(expectation)),))
 
 
 # Other values for the same signature, and the oracle's for them.
-def _other_values(context: InvariantContext) -> tuple[tuple[Array, ...], Expectation]:
+def _other_values(context: CaseContext) -> tuple[tuple[Array, ...], Expectation]:
     pairing, signature = context.pairing, context.case.signature
     other = Case(context.case.pairing_id, pairing.name, signature, FAMILIES["small_integers"], "", context.seed)
     expectation, _ = context.cache.expectations.of(pairing, other, context.traced)
-    arguments = context.cache.expectations.arguments(pairing, other)
-    return tuple(arguments[path] for path, _ in signature.dtypes), expectation
+    return context.cache.expectations.inputs(pairing, other), expectation
 
 
 @invariant(applies=_has_arrays, follows=True)
-def vmapped(context: InvariantContext) -> Iterator[Variation]:
+def vmapped(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch gives the same outputs as by itself."""
     leaves, expectation = _other_values(context)
     inputs = tuple(ShapeDtype((2, *i.shape), i.dtype) for i in context.traced.inputs)
@@ -143,36 +134,34 @@ def _has_tail(pairing: Pairing, signature: Signature) -> bool:
 
 
 @invariant(applies=_has_tail, rewrites=True)
-def poisoned_padding(context: InvariantContext) -> Iterator[Variation]:
+def poisoned_padding(context: CaseContext) -> Iterator[Variation]:
     """The values past an array's end in its last block, and in masked lanes of a load, do not matter."""
     yield _rewrite(context, fill_padding(Fill(nan=True)), "with NaN and the least integers as padding")
     yield _rewrite(context, fill_padding(Fill(nan=False)), "with the largest numbers as padding")
 
 
 @invariant(rewrites=True)
-def old_output(context: InvariantContext) -> Iterator[Variation]:
+def old_output(context: CaseContext) -> Iterator[Variation]:
     """The earlier contents of an output's memory do not matter."""
-    yield _rewrite(
-        context, fill_outputs(Fill(nan=True)), "with NaN and the least integers in the output before the call"
-    )
-    yield _rewrite(context, fill_outputs(Fill(nan=False)), "with the largest numbers in the output before the call")
+    for nan, contents in ((True, "NaN and the least integers"), (False, "the largest numbers")):
+        yield _rewrite(context, fill_outputs(Fill(nan)), f"with {contents} in the output before the call")
 
 
-def _rewrite(context: InvariantContext, rule: Rule, label: str) -> Variation:
+def _rewrite(context: CaseContext, rule: Rule, label: str) -> Variation:
     traced = context.traced
     changed = context.once(label, lambda: analyze(rewrite_jaxpr(traced.jaxpr, rule), traced.function, traced.inputs))
     return Variation(changed, context.leaves, (OutputCheck(label, context.by_oracle()),))
 
 
 @invariant(applies=lambda pairing, signature: "grid" in pairing.invariant_to, rewrites=True)
-def reversed_grid(context: InvariantContext) -> Iterator[Variation]:
+def reversed_grid(context: CaseContext) -> Iterator[Variation]:
     """The order of the programs does not matter, as `invariant_to="grid"` declares."""
     changed = _rewrite(context, reverse_grids(), "with the grid's programs in reverse order")
     yield replace(changed, checks=(OutputCheck(changed.checks[0].label, context.as_plain_call()),))
 
 
 @invariant(applies=lambda pairing, signature: any(_other_options(pairing, signature)))
-def other_choices(context: InvariantContext) -> Iterator[Variation]:
+def other_choices(context: CaseContext) -> Iterator[Variation]:
     """The value of a static argument in `invariant_to` does not matter."""
     for name, option in _other_options(context.pairing, context.case.signature):
         statics = {**dict(context.case.signature.statics), name: option}
@@ -191,7 +180,7 @@ def _other_options(pairing: Pairing, signature: Signature) -> Iterator[tuple[str
 
 
 @invariant(applies=lambda pairing, signature: any(batch_slices(pairing, signature)))
-def alone(context: InvariantContext) -> Iterator[Variation]:
+def alone(context: CaseContext) -> Iterator[Variation]:
     """A slice along a dim in `batch_dims` does not depend on the rest of the batch.
 
     Compilers lay out the code for a single slice in another way, and so sum in another order. Slices are compared bit
@@ -224,7 +213,7 @@ def alone(context: InvariantContext) -> Iterator[Variation]:
 
 
 @invariant(applies=lambda pairing, signature: bool(pairing.grad), follows=True, every_order=True)
-def gradient(context: InvariantContext) -> Iterator[Variation]:
+def gradient(context: CaseContext) -> Iterator[Variation]:
     """The gradient is the oracle's, as `grad=` declares. Undefined elements of outputs have no weight in it."""
     traced = context.traced
     pairs = zip(traced.outputs, context.expectation.defined, strict=True)
@@ -274,12 +263,7 @@ _ROUNDING = 1e-9  # relative difference in float64 between two orders of summati
 
 @dataclass(frozen=True, slots=True)
 class BatchSlices:
-    """Slices along one dim.
-
-    Attributes:
-      lengths: the lengths of all dims in the whole arrays.
-      name: the dim.
-    """
+    """Slices along the dim of a name, in arrays whose dims have these lengths."""
 
     lengths: dict[str, int]
     name: str
@@ -334,7 +318,7 @@ def _output_axes(
 # Outputs must order the elements of a composed axis in the same way as the argument that declares it. An output does
 # not if the oracle's values for a slice (the arguments `sliced`) differ from that part of its values for the whole, but
 # are among these elsewhere.
-def _check_order(context: InvariantContext, shorter: Signature, single: Traced, sliced: Outputs, part: Take) -> None:
+def _check_order(context: CaseContext, shorter: Signature, single: Traced, sliced: Outputs, part: Take) -> None:
     wide = {path: widen(leaf) for (path, _), leaf in zip(shorter.dtypes, sliced, strict=True)}
     context.cache.process.enter_phase(Phase.EXPECTING)
     alone = evaluator(context.pairing, shorter, single.outputs)(wide)

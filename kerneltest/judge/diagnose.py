@@ -58,9 +58,8 @@ class MismatchContext:
           values: the other values.
           spread: their own relative error.
         """
-        actual = self.comparison.actual
-        rounded = cast(np.asarray(values), actual.dtype).astype(np.float64)
-        got = actual.astype(np.float64)
+        rounded = cast(np.asarray(values), self.comparison.actual.dtype).astype(np.float64)
+        got = self.comparison.got
         with np.errstate(all="ignore"):
             allowed = self.comparison.bound + spread * np.abs(values)
             near = np.abs(got - np.asarray(values, np.float64)) <= allowed
@@ -101,11 +100,10 @@ _FUNCTIONS: tuple[tuple[Callable[[Array], Array], str], ...] = (
 
 def output_relation(mismatch: MismatchContext) -> str:
     """Returns the relation of a wrong output to the expected one, in words; "" if none holds."""
-    expected = np.asarray(mismatch.comparison.expected, np.float64)
+    got, expected = mismatch.comparison.got, mismatch.comparison.wanted
     checked = np.isfinite(mismatch.comparison.bound)
     if not mismatch.inputs_are_finite or len(np.unique(expected[checked])) < _ENOUGH_VALUES:
         return ""
-    got = mismatch.comparison.actual.astype(np.float64)
     for values, part, words in _candidates(mismatch, got, expected):
         here = checked[part]
         if _equals(mismatch, got[part], values, here) and _differs(mismatch, expected[part], values, here):
@@ -256,17 +254,16 @@ def _narrow_accumulator(mismatch: MismatchContext) -> str:
     comparison = mismatch.comparison
     if not is_float(comparison.actual.dtype) or not mismatch.inputs_are_finite:
         return ""
-    got, wanted = np.abs(comparison.actual.astype(np.float64)), np.abs(comparison.expected)
+    got, wanted = (np.abs(values[comparison.wrong]) for values in (comparison.got, comparison.expected))
     own = float_format(comparison.actual.dtype).precision
-    wrong = comparison.wrong
     for name in ("bfloat16", "float16", "float32"):
         narrow = parse_dtype(name)
-        limit = 2.0 ** float_format(narrow).precision
-        beyond = bool((wanted[wrong] > limit).all() and (got[wrong] < wanted[wrong]).all())
-        held = bool((cast(got[wrong], narrow).astype(np.float64) == got[wrong]).all())
-        near = np.abs(got[wrong] - limit) <= (limit / 8 if wrong.sum() >= _ENOUGH_WRONG else 0)
-        if beyond and held and bool(near.all()):
-            remark = "" if own > float_format(narrow).precision else ", which is the output's dtype"
+        precision = float_format(narrow).precision
+        limit = 2.0**precision
+        near = np.abs(got - limit) <= (limit / 8 if len(got) >= _ENOUGH_WRONG else 0)
+        held = cast(got, narrow).astype(np.float64) == got
+        if ((wanted > limit) & (got < wanted) & held & near).all():
+            remark = "" if own > precision else ", which is the output's dtype"
             return f"sums stop growing at about {limit:g}: they are accumulated in {name}{remark}"
     return ""
 
@@ -279,12 +276,11 @@ def _constant_factor(mismatch: MismatchContext) -> str:
     if wrong.sum() < _ENOUGH_WRONG or len(np.unique(comparison.expected[wrong])) < 3:
         return ""
     with np.errstate(all="ignore"):
-        factor = float(np.median(comparison.actual.astype(np.float64)[wrong] / comparison.expected[wrong]))
+        factor = float(np.median(comparison.got[wrong] / comparison.expected[wrong]))
     spread = 2 * float_format(comparison.actual.dtype).unit_roundoff
     if not math.isfinite(factor) or factor == 0 or abs(factor - 1) <= 16 * spread:
         return ""
-    expected = np.asarray(comparison.expected, np.float64)
-    if not mismatch.explains(expected * factor, spread):
+    if not mismatch.explains(comparison.wanted * factor, spread):
         return ""
     if abs(factor + 1) <= spread:
         return "each has the opposite sign"
@@ -299,13 +295,11 @@ _NEARLY = 1e-2  # relative error below which its size is said instead of the fac
 
 def _permuted_blocks(mismatch: MismatchContext) -> str:
     comparison = mismatch.comparison
-    rounded = cast(comparison.expected, comparison.actual.dtype)
+    arrays = comparison.rounded, comparison.actual, comparison.wrong
     for place, axis in enumerate(mismatch.axes):
         if not axis.block or axis.length // axis.block < 2:
             continue
-        expected, actual, is_wrong = (
-            _whole_blocks(each, place, axis.block) for each in (rounded, comparison.actual, comparison.wrong)
-        )
+        expected, actual, is_wrong = (_whole_blocks(each, place, axis.block) for each in arrays)
         owner = {block.tobytes(): i for i, block in enumerate(expected)}
         if len(owner) < len(expected):
             return ""  # equal blocks cannot be told apart
@@ -349,13 +343,11 @@ def _repeated_blocks(mismatch: MismatchContext) -> str:
             continue
         shape = comparison.actual.shape
         parts = (*shape[:place], axis.length // length, length, *shape[place + 1 :])
-        actual = comparison.actual.reshape(parts)
-        rounded = cast(comparison.expected, comparison.actual.dtype).reshape(parts)
+        arrays = comparison.actual, comparison.rounded, comparison.wrong
+        actual, rounded, wrong = (each.reshape(parts) for each in arrays)
         first = np.take(actual, [0], place)
         equal = (actual == first) | ((actual != actual) & (first != first))
-        differ = (rounded != np.take(rounded, [0], place)).any() and not comparison.wrong.reshape(parts).take(
-            0, place
-        ).any()
+        differ = (rounded != np.take(rounded, [0], place)).any() and not wrong.take(0, place).any()
         if equal.all() and differ and len(np.unique(first.astype(np.float64))) > 1:
             return f"all {'blocks of' if axis.block else 'elements along'} {axis.name} equal the first"
     return ""

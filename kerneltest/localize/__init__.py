@@ -1,15 +1,15 @@
 """Fault localisation: from the findings of a suspect to its smallest case and to the line that is wrong.
 
-The method is mutation-based (Papadakis and Le Traon, "Metallaxis-FL", 2015): a mutant is the kernel with one small
-change, and a change that makes failing cases right points at the bug. A claim about a cause always follows such an
-experiment. The steps, and the modules in the order in which to read them:
+The method is mutation-based (Papadakis and Le Traon, "Metallaxis-FL", 2015): a small change of the kernel that makes
+failing cases right, a repair, points at the bug. A claim about a cause always follows such an experiment. The steps,
+and the modules in the order in which to read them:
 
 1. `suspect_reduction` takes the findings of a suspect, has `kerneltest.shrink` find the smallest case that fails in the
    same way, and asks the other modules for its cause.
-2. `mutant_search` has that case and a few others replayed with one mutant after another, in two ways: first from the
+2. `repair_search` has that case and a few others replayed with one repair after another, in two ways: first from the
    kernel's jaxpr if the case fails in an interpreter, first in the simulator if not, and for NaN and infinities. It
-   names the line of the cheapest mutant that makes them all right: confirmed if no other line does so as well, with the
-   alternatives if there are any. `mutants` collects the mutants.
+   names the line of the cheapest repair that makes them all right: confirmed if no other line does so as well, with the
+   alternatives if there are any. `repairs` collects the repairs.
 3. `operators` is the table of the mistakes that people make, which mutation tests share: they plant what localisation
    repairs. `call_operators` has those of the grid and the index maps, `insertions` repairs that add a mask, a guard, a
    factor or an offset. `sites` finds the equations of one place in the source, and `edits` replaces them.
@@ -19,7 +19,7 @@ experiment. The steps, and the modules in the order in which to read them:
    Pallas calls, or other values around them, and compares the outputs with the expected ones, bit for bit or within the
    bounds of the original comparison. `listing` has the operations of a body with their source lines, and spells out the
    offset of an access. `code_operators` mutates them: constants, comparisons, masks, loops, casts and operands.
-6. `special_origin` finds where a wrong NaN or infinity comes from without mutants: a replay with some operations
-   repaired at which they appear or are lost shows which of them matter. It also reruns interpreters with other contents
-   of unwritten memory, or with the programs in order.
+6. `special_origin` finds where a wrong NaN or infinity comes from. A replay with some operations repaired at which they
+   appear or are lost shows which of them matter. It also reruns interpreters with other contents of unwritten memory,
+   or with the programs in order.
 """

@@ -4,17 +4,15 @@ Mistakes in them are planted as changes of one equation, the call. A repair has 
 or of the index map, and may be one of several calls, by the value that the line would have at other lengths.
 """
 
-import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, product
-from typing import Any
 
 from kerneltest.core.source_location import location_of_argument
-from kerneltest.localize.edits import EquationChange, define, with_params, with_value
+from kerneltest.localize.edits import EquationChange, Function, define, substitute, with_params, with_value
 from kerneltest.localize.sites import Site
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Jaxpr, Literal, Var
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Jaxpr, Literal, Var, open_jaxpr
 from kerneltest.trace.jax_compat.source_lines import line_of, line_of_function
 from kerneltest.trace.rewrite import is_plain_call, rewrite_jaxpr
 from kerneltest.trace.walk import iter_equations, new_variable, primitive_name
@@ -43,18 +41,15 @@ def call_repairs(equation: Equation) -> Iterator[CallRepair]:
 
 def shorten_grid(site: Site) -> Iterator[EquationChange]:
     """Yields calls with a program less along an axis."""
-    if is_plain_call(site.equation):
-        for axis, length in enumerate(site.equation.params["grid_mapping"].grid):
-            if length > 1:
-                phrase = f"a program less along axis {axis} of the grid"
-                yield EquationChange(phrase, partial(_with_grid, site.equation, axis, length - 1))
+    for axis, length in enumerate(site.equation.params["grid_mapping"].grid if is_plain_call(site.equation) else ()):
+        if length > 1:
+            phrase = f"a program less along axis {axis} of the grid"
+            yield EquationChange(phrase, partial(_with_grid, site.equation, axis, length - 1))
 
 
 def shift_block(site: Site) -> Iterator[EquationChange]:
     """Yields calls in which an array's index map gives the next block along an axis."""
-    if not is_plain_call(site.equation):
-        return
-    for number, block in enumerate(site.equation.params["grid_mapping"].block_mappings):
+    for number, block in enumerate(_blocks(site.equation) if is_plain_call(site.equation) else ()):
         for axis, size in enumerate(block.block_shape):
             size = getattr(size, "block_size", size)
             if isinstance(size, int) and size < block.array_aval.shape[axis]:  # otherwise, the only block
@@ -64,15 +59,13 @@ def shift_block(site: Site) -> Iterator[EquationChange]:
 
 def mix_up_axes(site: Site) -> Iterator[EquationChange]:
     """Yields calls with axes of the grid or of an index map exchanged."""
-    if is_plain_call(site.equation):
-        for change in _mixed_up(site.equation):
-            yield EquationChange(change.phrase, partial(list, change.equations))
+    for change in _mixed_up(site.equation) if is_plain_call(site.equation) else ():
+        yield EquationChange(change.phrase, partial(list, change.equations))
 
 
 def _with_grid(equation: Equation, axis: int, length: int) -> list[Equation]:
     mapping = equation.params["grid_mapping"]
-    grid = (*mapping.grid[:axis], length, *mapping.grid[axis + 1 :])
-    return with_params(equation, grid_mapping=mapping.replace(grid=grid))
+    return with_params(equation, grid_mapping=mapping.replace(grid=tuple(substitute(mapping.grid, axis, length))))
 
 
 def _longer_grids(equation: Equation) -> Iterator[CallRepair]:
@@ -95,12 +88,8 @@ def _mixed_up(equation: Equation) -> Iterator[CallRepair]:
         (call,) = with_params(equation, jaxpr=rewrite_jaxpr(jaxpr, rule))
         phrase = f"swapping program_id({first}) and program_id({second})"
         yield CallRepair(min(lines) if len(lines) == 1 else "", phrase, (call,))
-    mapping = equation.params["grid_mapping"]
-    for number, block in enumerate(mapping.block_mappings):
-        index_map = _index_map(block)
-        programs = index_map.invars[: len(mapping.grid)]
-        line = line_of_function(index_map)
-        for outputs, phrase in _other_indices(index_map.outvars, programs) if line else ():
+    for number, line, index_map, programs in _index_maps(equation):
+        for outputs, phrase in _other_indices(index_map.outvars, programs):
             call = _with_index_map(equation, number, index_map.replace(outvars=outputs))
             yield CallRepair(line, f"{phrase} in the index map", (call,))
 
@@ -115,77 +104,74 @@ def _other_indices(outputs: Sequence[Var], programs: Sequence[Var]) -> Iterator[
     for axis, old in enumerate(outputs):
         for grid_axis, new in enumerate(programs):
             if new is not old:
-                phrase = f"using program_id({grid_axis}) along axis {axis}"
-                yield [*outputs[:axis], new, *outputs[axis + 1 :]], phrase
+                yield substitute(outputs, axis, new), f"using program_id({grid_axis}) along axis {axis}"
     for a, b in combinations(range(len(outputs)), 2):
-        swapped = list(outputs)
-        swapped[a], swapped[b] = outputs[b], outputs[a]
-        yield swapped, f"swapping axes {a} and {b}"
+        yield substitute(substitute(outputs, a, outputs[b]), b, outputs[a]), f"swapping axes {a} and {b}"
 
 
-def _index_map(block: BlockMapping) -> Jaxpr:
-    return getattr(block.index_map_jaxpr, "jaxpr", block.index_map_jaxpr)  # some versions of JAX close it
+def _blocks(equation: Equation) -> Sequence[BlockMapping]:
+    blocks: Sequence[BlockMapping] = equation.params["grid_mapping"].block_mappings
+    return blocks
+
+
+def _index_maps(equation: Equation) -> Iterator[tuple[int, str, Jaxpr, Sequence[Var]]]:
+    # Those in the user's source: the number of the array, FILE:LINE, the index map, and its ids of programs.
+    for number, block in enumerate(_blocks(equation)):
+        index_map = open_jaxpr(block.index_map_jaxpr)
+        if line := line_of_function(index_map):
+            yield number, line, index_map, index_map.invars[: len(equation.params["grid_mapping"].grid)]
 
 
 def _with_index_map(equation: Equation, number: int, index_map: Jaxpr) -> Equation:
-    mapping = equation.params["grid_mapping"]
-    block = mapping.block_mappings[number]
+    block = _blocks(equation)[number]
     whole = block.index_map_jaxpr
-    other = block.replace(
-        index_map_jaxpr=whole.replace(jaxpr=index_map) if whole is not _index_map(block) else index_map
-    )
-    blocks = (*mapping.block_mappings[:number], other, *mapping.block_mappings[number + 1 :])
-    (call,) = with_params(equation, grid_mapping=mapping.replace(block_mappings=blocks))
+    closed = whole.replace(jaxpr=index_map) if whole is not open_jaxpr(whole) else index_map
+    blocks = tuple(substitute(_blocks(equation), number, block.replace(index_map_jaxpr=closed)))
+    (call,) = with_params(equation, grid_mapping=equation.params["grid_mapping"].replace(block_mappings=blocks))
     return call
 
 
-def _with_index(index_map: Jaxpr, axis: int, function: Callable[[Any], Any], operand: Var) -> Jaxpr:
+def _with_index(index_map: Jaxpr, axis: int, function: Function, operand: Var) -> Jaxpr:
     # The index along an axis becomes a function of a value of the index map.
     index = new_variable(operand)
-    return index_map.replace(
-        eqns=[*index_map.eqns, *define(index, function, [operand])],
-        outvars=[*index_map.outvars[:axis], index, *index_map.outvars[axis + 1 :]],
-    )
+    equations = [*index_map.eqns, *define(index, function, [operand])]
+    return index_map.replace(eqns=equations, outvars=substitute(index_map.outvars, axis, index))
 
 
 def _with_next_block(equation: Equation, number: int, axis: int) -> list[Equation]:
-    index_map = _index_map(equation.params["grid_mapping"].block_mappings[number])
+    index_map = open_jaxpr(_blocks(equation)[number].index_map_jaxpr)
     old = index_map.outvars[axis]
     if isinstance(old, Literal):
-        outputs = [*index_map.outvars[:axis], with_value(old, old.val + 1), *index_map.outvars[axis + 1 :]]
-        return [_with_index_map(equation, number, index_map.replace(outvars=outputs))]
-    return [_with_index_map(equation, number, _with_index(index_map, axis, lambda index: index + 1, old))]
+        moved = index_map.replace(outvars=substitute(index_map.outvars, axis, with_value(old, old.val + 1)))
+    else:
+        moved = _with_index(index_map, axis, lambda index: index + 1, old)
+    return [_with_index_map(equation, number, moved)]
 
 
 def _groupings(equation: Equation) -> Iterator[CallRepair]:
     # An axis of an array has fewer blocks than there are programs, as heads that share keys: consecutive programs share
     # a block, or those that are as far apart as there are blocks.
-    mapping = equation.params["grid_mapping"]
-    for number, block in enumerate(mapping.block_mappings):
-        index_map = _index_map(block)
-        line = line_of_function(index_map)
-        for (axis, count), (grid_axis, programs) in product(enumerate(_counts(block)), enumerate(mapping.grid)):
-            if not line:
-                continue
-            count = max(count, 1)
-            ways = (("//", operator.floordiv, max(programs // count, 1)), ("%", operator.mod, count))
-            for sign, combine, by in ways:
-                function = partial(_combined, combine, by)
-                changed = _with_index(index_map, axis, function, index_map.invars[grid_axis])
-                phrase = f"using program_id({grid_axis}) {sign} {by} along axis {axis} in the index map"
+    grid = equation.params["grid_mapping"].grid
+    for number, line, index_map, programs in _index_maps(equation):
+        counts = _counts(_blocks(equation)[number])
+        for (axis, count), (grid_axis, length) in product(enumerate(counts), enumerate(grid)):
+            per_block, count = max(length // max(count, 1), 1), max(count, 1)
+            ways: tuple[tuple[str, Function], ...] = (
+                (f"// {per_block}", lambda index, by=per_block: index // by),
+                (f"% {count}", lambda index, by=count: index % by),
+            )
+            for words, function in ways:
+                changed = _with_index(index_map, axis, function, programs[grid_axis])
+                phrase = f"using program_id({grid_axis}) {words} along axis {axis} in the index map"
                 yield CallRepair(line, phrase, (_with_index_map(equation, number, changed),))
-
-
-def _combined(combine: Callable[[Any, int], Any], by: int, index: Any) -> Any:
-    return combine(index, by)
 
 
 def _stays_inside(equation: Equation) -> bool:
     # No index that is a program's id exceeds the blocks of its array.
-    mapping = equation.params["grid_mapping"]
-    for block in mapping.block_mappings:
-        index_map = _index_map(block)
-        programs = {id(program): length for program, length in zip(index_map.invars, mapping.grid, strict=False)}
+    for block in _blocks(equation):
+        index_map = open_jaxpr(block.index_map_jaxpr)
+        grid = equation.params["grid_mapping"].grid
+        programs = {id(program): length for program, length in zip(index_map.invars, grid, strict=False)}
         for index, count in zip(index_map.outvars, _counts(block), strict=False):
             if programs.get(id(index), 0) > count:
                 return False

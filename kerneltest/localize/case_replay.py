@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from types import MappingProxyType
 from typing import TypeVar
 
 import jax
@@ -20,17 +20,16 @@ from kerneltest.backends.simulate.backend import (
     output_dtypes,
     precision_of,
 )
-from kerneltest.backends.simulate.interpreter import BufferPointer, IRInterpreter
-from kerneltest.backends.simulate.ir import Operation, Region, Rule, Semantics, Type, any_operand
-from kerneltest.backends.simulate.memory import Fault, Launch, SimulatedBuffer, program_index
+from kerneltest.backends.simulate.ir import Region, Type
+from kerneltest.backends.simulate.memory import Fault, SimulatedBuffer
 from kerneltest.backends.simulate.simulation import Simulation, parse_body
-from kerneltest.core.dtypes import Array, is_float
+from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.claims import InvariantContext, OutputCheck, Variation
+from kerneltest.execute.claims import CaseContext, OutputCheck, Variation
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.judge.compare import Comparison, compare_outputs
 from kerneltest.localize.listing import Listing
@@ -42,135 +41,12 @@ from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.jax_compat.source_lines import keep_retraced_lines
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.partial_arrays import PartialArray, PartialKernel
-from kerneltest.trace.primitives import primitive_named
 from kerneltest.trace.tracing import Call, Traced, kernel_device
 
-# The operations at which NaN and infinities appear or are lost during a run, and repairs of these operations.
+# A kernel that runs in the simulator as it is or with a patch applied.
 
-# Operations that only move elements, or load them.
-_MOVES = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.load", "arith.constant", "scf.")
-
-
-class SpecialKind(StrEnum):
-    """The kinds of events."""
-
-    NAN_APPEARS = "nan"
-    INFINITY_APPEARS = "inf"
-    NAN_LOST = "lost"
-
-
-@dataclass(frozen=True, slots=True)
-class SpecialEvent:
-    """An operation in whose result NaN or an infinity appears that no operand has, or NaN is lost."""
-
-    operation: int  # its number in the listing
-    kind: SpecialKind
-    program: int  # the linear id of the first program in which it occurs
-    # the operands' values there; () if they do not correspond to the result's elements
-    operands: tuple[np.generic, ...]
-    result: np.generic  # the result's value there
-
-
-class SpecialTracer(IRInterpreter):
-    """An interpreter that notes the first event of each kind at each operation, in order of occurrence.
-
-    Attributes:
-      events: the events, by the operation's number and the kind.
-    """
-
-    def __init__(self, launch: Launch, listing: Listing) -> None:
-        super().__init__(launch, {}, None)
-        self._numbers = {id(op): i for i, op in enumerate(listing.operations)}
-        self.events: dict[tuple[int, SpecialKind], SpecialEvent] = {}
-
-    def run(self, op: Operation) -> None:
-        super().run(op)
-        number = self._numbers.get(id(op))
-        if number is None or not op.results or op.name.startswith(_MOVES):
-            return
-        operands = [self.environment[n] for n in op.operands]
-        result = self.environment[op.results[0]]
-        if any(isinstance(value, BufferPointer) for value in (result, *operands)):
-            return
-        for kind in SpecialKind:
-            lanes = find_events(op, kind, operands, result)
-            if lanes is not None and lanes.any() and (number, kind) not in self.events:
-                self.events[number, kind] = self._event(number, kind, operands, result, lanes)
-
-    def _event(
-        self, number: int, kind: SpecialKind, operands: Sequence[Array], result: Array, lanes: Array
-    ) -> SpecialEvent:
-        at = tuple(int(i) for i in np.argwhere(lanes)[0])
-        correspond = all(operand.ndim == lanes.ndim for operand in operands)
-        values = tuple(np.broadcast_to(operand, lanes.shape)[at] for operand in operands) if correspond else ()
-        program = int(self.launch.programs[at[0] if lanes.shape[0] > 1 else 0])
-        return SpecialEvent(number, kind, program, values, np.broadcast_to(result, lanes.shape)[at])
-
-
-def find_events(op: Operation, kind: SpecialKind, operands: Sequence[Array], result: Array) -> Array | None:
-    """Returns a mask of a result's elements at which an event occurs; None if that cannot be determined."""
-    is_lost = kind is SpecialKind.NAN_LOST
-    if not is_float(result.dtype) or (op.name == "tt.dot" and is_lost):
-        return None
-    before = np.zeros((1,) * result.ndim, bool)
-    for operand in operands:
-        if is_float(operand.dtype):
-            special = ~np.isfinite(operand) if kind is SpecialKind.INFINITY_APPEARS else np.isnan(operand)
-            special = _by_result(op, special, result.ndim)
-            if special.ndim != result.ndim:
-                return None
-            before = before | special
-    after = np.isinf(result) if kind is SpecialKind.INFINITY_APPEARS else np.isnan(result)
-    return np.asarray(before & ~after if is_lost else after & ~before)
-
-
-def _by_result(op: Operation, special: Array, axes: int) -> Array:
-    # A mask of the result's elements that depend on special elements of an operand.
-    if op.name == "tt.reduce":
-        return np.asarray(special.any(axis=op.attributes["axis"] + 1))
-    if op.name in ("tt.dot", "tt.scan"):
-        return special.reshape(special.shape[0], -1).any(axis=1).reshape(-1, *(1,) * (axes - 1))
-    return special
-
-
-def repair(op: Operation, kind: SpecialKind, value: float) -> Sequence[Operation]:
-    """Returns an operation that gives `value` wherever an event of this kind occurs."""
-    original = op.semantics.rule(op)
-
-    def compute(*operands: Array) -> Array | tuple[Array, ...]:
-        results = original.compute(*operands)
-        first, *rest = results if isinstance(results, tuple) else (results,)
-        lanes = find_events(op, kind, operands, first)
-        assert lanes is not None
-        first = np.where(lanes, np.asarray(value).astype(first.dtype), first)
-        return (first, *rest) if rest else first
-
-    rule = Rule(compute, any_operand)
-    return [replace(op, semantics=Semantics(lambda _: rule))]
-
-
-def describe_event(op: Operation, primitive: str, event: SpecialEvent) -> str:
-    """Returns `-inf - -inf is nan`: an operation with its operands' values, and its result."""
-    values, result = [_number(value) for value in event.operands], _number(event.result)
-    known = primitive_named(primitive)
-    if known.sign and len(values) == 2:
-        expression = f"{values[0]} {known.sign} {values[1]}"
-    elif values:
-        expression = f"{known.words}({', '.join(values)})"
-    else:
-        expression = f"{known.words} of {'NaN' if event.kind is SpecialKind.NAN_LOST else 'numbers other than NaN'}"
-    if event.kind is SpecialKind.INFINITY_APPEARS and not any(float(value) == 0 for value in event.operands):
-        return f"{expression} overflows {op.types[0].dtype.name} to {result}"
-    return f"{expression} is {result}" + (": NaN is lost" if event.kind is SpecialKind.NAN_LOST else "")
-
-
-def _number(value: np.generic) -> str:
-    return f"{float(value):.6g}" if is_float(np.asarray(value).dtype) else str(value)
-
-
-# A kernel that runs in the simulator as it is, with special values traced, or with a patch applied.
-
-RunCall = Callable[[Equation, list[PartialArray]], list[PartialArray]]
+# From a call's number and its operands to its outputs.
+RunCall = Callable[[int, list[PartialArray]], list[PartialArray]]
 
 
 class MutableCall:
@@ -196,40 +72,20 @@ class MutableCall:
         self.listing = Listing(parse_body(self.kernel.bytecode, complete=True), arguments, names, len(inputs), lengths)
 
     def prepare(self, body: Region | None = None) -> "PreparedCall":
-        """Returns the call, or one with another body, ready to run."""
         inputs, outputs, hints = allocate_buffers(self.call, self.kernel)
         simulation = Simulation(body or self.listing.body, self.kernel.grid, inputs, outputs, hints)
         return PreparedCall(simulation, list(zip(outputs, output_dtypes(self.call), strict=True)))
 
-    def program(self, number: int) -> tuple[int, ...]:
-        """Returns a program's index in the grid, given its linear id."""
-        return program_index(self.kernel.grid, number)
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call, as it is or mutated, ready to run."""
+    """A call, as it is or with another body, ready to run."""
 
     simulation: Simulation
     outputs: list[tuple[SimulatedBuffer, np.dtype]]  # the output buffers, with their dtypes in JAX
 
-    def run(self, operands: Sequence[PartialArray]) -> tuple[list[PartialArray], list[Fault]]:
-        """Runs it, and returns the outputs and the wrong uses of memory."""
-        self.simulation.run(input_contents(operands))
-        return output_arrays(self.simulation, self.outputs), self.simulation.faults()
-
-    def trace_specials(
-        self, operands: Sequence[PartialArray], listing: Listing
-    ) -> tuple[list[PartialArray], list[SpecialEvent]]:
-        """Runs it, and returns the outputs and the operations at which NaN and infinities appear or are lost."""
-        self.simulation.place(input_contents(operands))
-        launch = self.simulation.launch
-        for buffer in launch.buffers:
-            buffer.reset()
-        tracer = SpecialTracer(launch, listing)
-        with np.errstate(all="ignore"):
-            tracer.enter(listing.body, [BufferPointer(i, np.zeros(1, np.int64)) for i in range(len(launch.buffers))])
-        return output_arrays(self.simulation, self.outputs), list(tracer.events.values())
+    def results(self) -> list[PartialArray]:
+        return output_arrays(self.simulation, self.outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +96,16 @@ class SimulatedRun:
     undefined: tuple[Array | None, ...]  # a mask of the undefined elements of each, or None
     faults: tuple[Fault, ...]
 
+    @property
+    def is_defined(self) -> bool:
+        return not self.faults and not any(mask is not None and mask.any() for mask in self.undefined)
+
 
 @dataclass(frozen=True, slots=True)
 class Patch:
     """Changes of a kernel."""
 
-    calls: Mapping[int, PreparedCall] = field(default_factory=dict)  # mutated Pallas calls, by their number
+    calls: Mapping[int, PreparedCall] = field(default_factory=dict)  # other Pallas calls, by their number
     # variables of the function around the calls, with those whose values they take instead
     substitutions: Mapping[Var, Var] = field(default_factory=dict)
 
@@ -258,6 +118,7 @@ class MutableKernel:
       target: the GPU that it is lowered for.
       lengths: the lengths of its dims, by name.
       calls: its Pallas calls, in order.
+      prepared: these as they are, ready to run.
 
     Raises:
       Failure: as for `MutableCall`.
@@ -267,48 +128,35 @@ class MutableKernel:
         self.traced, self.target, self.lengths = traced, target, lengths
         self.calls = [MutableCall(call, target, lengths) for call in traced.calls]
         self._numbers = {id(call.equation): i for i, call in enumerate(traced.calls)}
-        self._unpatched: list[PreparedCall] = [call.prepare() for call in self.calls]
+        self.prepared = [call.prepare() for call in self.calls]
 
     def run(self, leaves: Sequence[Array], patch: Patch | None = None) -> SimulatedRun:
-        """Runs the kernel on its inputs, with a patch or as it is."""
         faults: list[Fault] = []
         applied = patch or Patch()
 
-        def run_call(equation: Equation, operands: list[PartialArray]) -> list[PartialArray]:
-            number = self._numbers[id(equation)]
-            outputs, found = applied.calls.get(number, self._unpatched[number]).run(operands)
-            faults.extend(found)
-            return outputs
+        def run_call(number: int, operands: list[PartialArray]) -> list[PartialArray]:
+            call = applied.calls.get(number, self.prepared[number])
+            call.simulation.run(input_contents(operands))
+            faults.extend(call.simulation.faults())
+            return call.results()
 
-        return self._run(leaves, run_call, faults, applied.substitutions)
-
-    def trace_specials(self, leaves: Sequence[Array]) -> list[tuple[int, SpecialEvent]]:
-        """Runs the kernel, and returns where NaN and infinities appear or are lost: the call's number and the event."""
-        events: list[tuple[int, SpecialEvent]] = []
-
-        def run_call(equation: Equation, operands: list[PartialArray]) -> list[PartialArray]:
-            number = self._numbers[id(equation)]
-            outputs, found = self._unpatched[number].trace_specials(operands, self.calls[number].listing)
-            events.extend((number, event) for event in found)
-            return outputs
-
-        self._run(leaves, run_call, [], {})
-        return events
-
-    def _run(
-        self, leaves: Sequence[Array], run_call: RunCall, faults: list[Fault], substitutions: Mapping[Var, Var]
-    ) -> SimulatedRun:
-        with jax.default_device(kernel_device("cpu")):
-            outputs = PartialKernel(self.traced, run_call, substitutions)(list(map(_read_only, leaves)))
+        outputs = self.evaluate(leaves, run_call, applied.substitutions)
         values = tuple(np.asarray(output.values) for output in outputs)
         return SimulatedRun(values, tuple(output.undefined for output in outputs), tuple(faults))
 
+    def evaluate(
+        self, leaves: Sequence[Array], run_call: RunCall, substitutions: Mapping[Var, Var] = MappingProxyType({})
+    ) -> Sequence[PartialArray]:
+        """Evaluates the function around the calls, which `run_call` runs."""
+        inputs = [leaf.view() for leaf in leaves]
+        for leaf in inputs:
+            leaf.flags.writeable = False  # a patched kernel may not write to its inputs
 
-def _read_only(values: Array) -> Array:
-    # A mutated kernel may not write to its inputs.
-    view = values.view()
-    view.flags.writeable = False
-    return view
+        def run_equation(equation: Equation, operands: list[PartialArray]) -> list[PartialArray]:
+            return run_call(self._numbers[id(equation)], operands)
+
+        with jax.default_device(kernel_device("cpu")):
+            return PartialKernel(self.traced, run_equation, substitutions)(inputs)
 
 
 K = TypeVar("K")
@@ -349,19 +197,11 @@ class CaseReplay:
 
     def is_right(self, run: SimulatedRun) -> bool:
         """Tells whether no element is wrong or undefined, and memory was used correctly."""
-        undefined = any(mask is not None and mask.any() for mask in run.undefined)
-        return not run.faults and not undefined and not any(c.wrong.any() for c in self.compare(run))
+        return run.is_defined and not any(comparison.wrong.any() for comparison in self.compare(run))
 
     @property
     def is_wrong(self) -> bool:
-        """True if the original kernel fails."""
         return not self.is_right(self.original)
-
-    @property
-    def is_special(self) -> bool:
-        """True if every wrong element is so by a NaN or an infinity (see `wrongly_special`, `lost_nans`)."""
-        rest = (c.wrong & ~wrongly_special(c) & ~lost_nans(c) for c in self.comparisons)
-        return not self.original.faults and not any(each.any() for each in rest)
 
     def attempt(self, patch: Patch) -> SimulatedRun | None:
         """Runs the kernel with a patch; returns None if the patched kernel raises."""
@@ -369,24 +209,6 @@ class CaseReplay:
             return self.kernel.run(self.leaves, patch)
         except Exception:
             return None
-
-
-def wrongly_special(comparison: Comparison) -> Array:
-    """Returns a mask of the elements that are NaN and should not be, or infinite and should be finite."""
-    if not is_float(comparison.actual.dtype):
-        return np.zeros(comparison.wrong.shape, bool)
-    actual, expected = comparison.actual.astype(np.float64), comparison.expected
-    nan = np.isnan(actual) & ~np.isnan(expected)
-    infinite = np.isinf(actual) & np.isfinite(expected)
-    return np.asarray(comparison.wrong & (nan | infinite))
-
-
-def lost_nans(comparison: Comparison) -> Array:
-    """Returns a mask of the elements that should be NaN and are not."""
-    if not is_float(comparison.actual.dtype):
-        return np.zeros(comparison.wrong.shape, bool)
-    actual = comparison.actual.astype(np.float64)
-    return np.asarray(comparison.wrong & np.isnan(comparison.expected) & ~np.isnan(actual))
 
 
 def replay_cases(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str) -> list[CaseReplay]:
@@ -467,7 +289,7 @@ def _variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, 
     if sum(math.prod(array.shape) for array in (*traced.inputs, *traced.outputs)) > _MOST_ELEMENTS:
         raise Failure(Verdict.UNAVAILABLE, "too large to be replayed")
     expectation, _ = cache.expectations.of(pairing, case, traced)
-    context = InvariantContext(
+    context = CaseContext(
         pairing, case, backend, traced, cache.expectations.arguments(pairing, case), expectation, cache
     )
     if family in INVARIANTS:
@@ -479,7 +301,7 @@ def _variations(pairing: Pairing, case: AnyCase, family: str, backend: Backend, 
 
 
 def distinctive_cases(pairing: Pairing, cases: Sequence[AnyCase]) -> Iterator[Case]:
-    """Yields extra cases with distinctive values, so that a mutant cannot pass by coincidence."""
+    """Yields extra cases with distinctive values, so that a repair cannot pass by coincidence."""
     for signature in list(dict.fromkeys(case.signature for case in cases))[:_SIGNATURES]:
         slots = signature_slots(pairing, signature).values()
         for family in map(FAMILIES.__getitem__, _DISTINCTIVE):

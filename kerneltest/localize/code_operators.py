@@ -12,7 +12,7 @@ from kerneltest.backends.simulate.interpreter import BufferPointer, IRInterprete
 from kerneltest.backends.simulate.ir import Operation, Rule, Semantics, Type, any_operand
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.localize.insertions import along, conjunctions
-from kerneltest.localize.listing import INTEGER_SIGNS, Edits, Listing, Mutation, new_value, numpy_operation
+from kerneltest.localize.listing import INTEGER_SIGNS, CodeChange, Edits, Listing, new_value, numpy_operation
 from kerneltest.localize.operators import COMPARISONS, EDGES, TAKING_CONSTANTS, common_floats, format_constant
 from kerneltest.trace.primitives import PRIMITIVES
 
@@ -25,37 +25,37 @@ _MASK, _OTHER = new_value(0), new_value(1)
 Condition = tuple[int, int | None]
 
 
-def mask_mutations(listing: Listing) -> Iterator[Mutation]:
-    """Yields accesses without their mask, with another one that is in scope, and with an additional condition."""
+def _masks(listing: Listing) -> Iterator[CodeChange]:
+    # Accesses without their mask, with another one that is in scope, and with an additional condition.
     for i, op, shape in _accesses(listing):
         kind = op.name.removeprefix("tt.")
         _, mask, _ = _operands(op)
         if mask is not None:
-            yield Mutation(i, f"removing the mask of the {kind}", 0, partial(_with_mask, i=i, conditions=()))
+            yield CodeChange(i, f"removing the mask of the {kind}", 0, partial(_with_mask, i=i, conditions=()))
         for conditions, words in _mask_conditions(listing, i, shape):
             if mask is None:
                 for fill in (None,) if kind == "store" else (0.0, -np.inf):
                     other = "" if fill is None else f" with other={fill:g}"
                     edits = partial(_with_mask, i=i, conditions=conditions, fill=fill)
-                    yield Mutation(i, f"masking the {kind} by {words}{other}", 0, edits)
+                    yield CodeChange(i, f"masking the {kind} by {words}{other}", 0, edits)
             elif conditions != [(mask, None)]:
                 edits, more = (
                     partial(_with_mask, i=i, conditions=c) for c in (conditions, [(mask, None), *conditions])
                 )
-                yield Mutation(i, f"masking the {kind} by {words} instead", 0, edits)
-                yield Mutation(i, f"also masking the {kind} by {words}", 0, more)
+                yield CodeChange(i, f"masking the {kind} by {words} instead", 0, edits)
+                yield CodeChange(i, f"also masking the {kind} by {words}", 0, more)
         if kind == "store" or mask is None:
-            yield Mutation(i, f"limiting the {kind} to the array", 2, partial(_within_array, i=i))
+            yield CodeChange(i, f"limiting the {kind} to the array", 2, partial(_within_array, i=i))
 
 
-def default_mutations(listing: Listing) -> Iterator[Mutation]:
-    """Yields masked loads with other values for masked elements."""
+def _defaults(listing: Listing) -> Iterator[CodeChange]:
+    # Masked loads with other values for masked elements.
     for i, op, _ in _accesses(listing):
         pointer, mask, _ = _operands(op)
         if op.name == "tt.load" and mask is not None:
             for fill in (0.0, 1.0, -np.inf, np.inf) if is_float(listing.types[pointer].dtype) else (0.0, 1.0):
                 edits = partial(_with_mask, i=i, conditions=[(mask, None)], fill=fill)
-                yield Mutation(i, f"giving the masked load other={fill:g}", 0, edits)
+                yield CodeChange(i, f"giving the masked load other={fill:g}", 0, edits)
 
 
 def _accesses(listing: Listing) -> Iterator[tuple[int, Operation, tuple[int, ...]]]:
@@ -151,8 +151,8 @@ _CASTS = frozenset((*(f"arith.{name}" for name in _NUMBERS), "tt.fp_to_fp"))
 _FLOAT32 = np.dtype(np.float32)
 
 
-def precision_mutations(listing: Listing) -> Iterator[Mutation]:
-    """Yields the casts of a line removed, products summed in float32, and loads converted to float32."""
+def _precisions(listing: Listing) -> Iterator[CodeChange]:
+    # The casts of a line removed, products summed in float32, and loads converted to float32.
     lines: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for i, op in enumerate(listing.operations):
         source = listing.sources[i]
@@ -161,13 +161,13 @@ def precision_mutations(listing: Listing) -> Iterator[Mutation]:
         if op.name in _CASTS and listing.is_written_by_user(i) and not _is_boolean(op):
             lines.setdefault((source.place, source.callers), []).append(i)
         elif op.name == "tt.load" and _is_narrow(op.types[0]):
-            yield Mutation(i, "converting the loaded values to float32", 2, partial(_widen, sources=(i,)))
+            yield CodeChange(i, "converting the loaded values to float32", 2, partial(_widen, sources=(i,)))
         elif op.name == "tt.dot" and _is_narrow(op.types[0]):
-            yield Mutation(i, "summing in float32", 1, partial(_widen, sources=(i,)))
+            yield CodeChange(i, "summing in float32", 1, partial(_widen, sources=(i,)))
     for casts in lines.values():
         names = dict.fromkeys(listing.operations[i].types[0].dtype.name for i in casts)
         phrase = f"removing the cast to {' and '.join(names)}"
-        yield Mutation(casts[0], phrase, 1, partial(_widen, casts=tuple(casts)))
+        yield CodeChange(casts[0], phrase, 1, partial(_widen, casts=tuple(casts)))
 
 
 def _is_boolean(op: Operation) -> bool:
@@ -220,22 +220,6 @@ def _wider(kind: Type) -> Type:
     return replace(kind, dtype=_FLOAT32) if _is_narrow(kind) else kind
 
 
-def code_mutations(listing: Listing) -> Iterator[Mutation]:
-    """Yields all mutations of a body."""
-    for operator in (
-        _comparisons,
-        _constants,
-        mask_mutations,
-        default_mutations,
-        _loops,
-        _dot_precisions,
-        precision_mutations,
-        _removals,
-        _exchanges,
-    ):
-        yield from operator(listing)
-
-
 def _with(listing: Listing, i: int, **fields: Any) -> Edits:
     return {i: [replace(listing.operations[i], **fields)]}
 
@@ -248,7 +232,7 @@ _FLOAT_SIGNS = ("", *_SIGNS, "", *_SIGNS, "", "")  # those from 8 on are true fo
 _OTHER_END = {PRIMITIVES[name].sign: PRIMITIVES[other].sign for name, (other,) in EDGES.items()}
 
 
-def _comparisons(listing: Listing) -> Iterator[Mutation]:
+def _comparisons(listing: Listing) -> Iterator[CodeChange]:
     for i, op in enumerate(listing.operations):
         if op.name not in ("arith.cmpi", "arith.cmpf") or not listing.is_written_by_user(i):
             continue
@@ -257,7 +241,7 @@ def _comparisons(listing: Listing) -> Iterator[Mutation]:
         if other := _OTHER_END.get(signs[number]):
             predicate = signs.index(other, half if number >= half else 0)
             edits = partial(_with, i=i, attributes={"predicate": predicate})
-            yield Mutation(i, f"changing {signs[number]} to {other}", 0, edits)
+            yield CodeChange(i, f"changing {signs[number]} to {other}", 0, edits)
 
 
 # Constants
@@ -266,7 +250,7 @@ Scalar = int | float
 Constant = Callable[[Listing], Scalar]  # the value of a constant in any listing of one structure
 
 
-def _constants(listing: Listing) -> Iterator[Mutation]:
+def _constants(listing: Listing) -> Iterator[CodeChange]:
     for i in _scalars(listing):
         value, text = listing.operations[i].attributes["value"], listing.sources[i].text
         if listing.sources[i].primitive in COMPARISONS and not np.isfinite(value):
@@ -277,7 +261,7 @@ def _constants(listing: Listing) -> Iterator[Mutation]:
                 phrase = f"changing {format_constant(value)} to {meaning}{format_constant(new)}"
                 # A length may equal the right number by coincidence.
                 edits = partial(_with_constant, i=i, constant=constant)
-                yield Mutation(i, phrase, 0, edits, literal and not meaning)
+                yield CodeChange(i, phrase, 0, edits, literal and not meaning)
 
 
 def _scalars(listing: Listing) -> list[int]:
@@ -289,7 +273,7 @@ def _scalars(listing: Listing) -> list[int]:
         and listing.is_written_by_user(i)
         and listing.sources[i].primitive in TAKING_CONSTANTS
         and not isinstance(op.attributes["value"], np.ndarray)
-        and (is_float(op.types[0].dtype) or (is_integer(op.types[0].dtype) and op.types[0].dtype != np.bool_))
+        and (is_float(op.types[0].dtype) or is_integer(op.types[0].dtype))
     ]
 
 
@@ -299,35 +283,35 @@ def _replacements(listing: Listing, i: int) -> Iterator[tuple[str, Constant]]:
     kind = float if floating else int
     if floating:
         own = listing.operations[i].attributes["value"]
-        yield from (("", partial(_same_everywhere, value=value)) for value in common_floats(own))
+        yield from (("", partial(_same_everywhere, value)) for value in common_floats(own))
         if own == 0 or not np.isfinite(own):
             return  # no other number is meant in place of a fill
     else:
-        yield from (("", partial(_attribute, i=i, kind=kind, plus=by)) for by in (1, -1))
+        yield from (("", _attribute(i, kind, plus=by)) for by in (1, -1))
     for name in listing.lengths:
-        yield f"the length {name}=", partial(_length, name=name, kind=kind)
+        yield f"the length {name}=", partial(_length, name, kind)
     seen = {listing.operations[i].attributes["value"]}
     for j in _scalars(listing):
         value = listing.operations[j].attributes["value"]
         if value not in seen and is_float(listing.operations[j].types[0].dtype) == floating:
             seen.add(value)
-            yield "", partial(_attribute, i=j, kind=kind)
+            yield "", _attribute(j, kind)
     for j, op in enumerate(listing.operations):
         if op.name == "tt.make_range" and listing.is_written_by_user(j) and op.attributes["end"] not in seen:
             seen.add(op.attributes["end"])
-            yield "the block ", partial(_attribute, i=j, kind=kind, name="end")
+            yield "the block ", _attribute(j, kind, "end")
 
 
-def _same_everywhere(listing: Listing, value: float) -> Scalar:
+def _same_everywhere(value: Scalar, listing: Listing) -> Scalar:
     return value
 
 
-def _length(listing: Listing, name: str, kind: type[Scalar]) -> Scalar:
+def _length(name: str, kind: type[Scalar], listing: Listing) -> Scalar:
     return kind(listing.lengths[name])
 
 
-def _attribute(listing: Listing, i: int, kind: type[Scalar], name: str = "value", plus: int = 0) -> Scalar:
-    return kind(listing.operations[i].attributes[name] + plus)
+def _attribute(i: int, kind: type[Scalar], name: str = "value", plus: int = 0) -> Constant:
+    return lambda listing: kind(listing.operations[i].attributes[name] + plus)
 
 
 def _with_constant(listing: Listing, i: int, constant: Constant) -> Edits:
@@ -337,14 +321,14 @@ def _with_constant(listing: Listing, i: int, constant: Constant) -> Edits:
 # Loops and precision
 
 
-def _loops(listing: Listing) -> Iterator[Mutation]:
+def _loops(listing: Listing) -> Iterator[CodeChange]:
     for i, op in enumerate(listing.operations):
         if op.name == "scf.for" and listing.sources[i].place:
             for operand, end in enumerate(("start", "end")):
                 for by in (-1, 1):
                     change = "adding" if (by > 0) == (end == "end") else "removing"
                     phrase = f"{change} an iteration at the {end} of the loop"
-                    yield Mutation(i, phrase, 0, partial(_with_bound, i=i, operand=operand, by=by))
+                    yield CodeChange(i, phrase, 0, partial(_with_bound, i=i, operand=operand, by=by))
 
 
 def _with_bound(listing: Listing, i: int, operand: int, by: int) -> Edits:
@@ -354,26 +338,26 @@ def _with_bound(listing: Listing, i: int, operand: int, by: int) -> Edits:
     return {i: [addition, replace(op, operands=(*op.operands[:operand], moved, *op.operands[operand + 1 :]))]}
 
 
-def _dot_precisions(listing: Listing) -> Iterator[Mutation]:
+def _dot_precisions(listing: Listing) -> Iterator[CodeChange]:
     for i, op in enumerate(listing.operations):
         if op.name == "tt.dot" and op.attributes.get("inputPrecision", 2) == 0 and listing.sources[i].place:
             edits = partial(_with, i=i, attributes={**op.attributes, "inputPrecision": 2})
             # A function with the product may get the precision from its caller.
             literal = not listing.sources[i].callers
-            yield Mutation(i, "computing the product in float32 instead of TF32", 1, edits, literal)
+            yield CodeChange(i, "computing the product in float32 instead of TF32", 1, edits, literal)
 
 
 # Values
 
 
-def _removals(listing: Listing) -> Iterator[Mutation]:
+def _removals(listing: Listing) -> Iterator[CodeChange]:
     for i, op in enumerate(listing.operations):
         if not listing.is_written_by_user(i) or len(op.results) != 1 or op.name.startswith(("scf.", "tt.")):
             continue
         for number, kind in dict(zip(op.operands, op.operand_types, strict=True)).items():
             if kind == op.types[0]:
                 phrase = f"replacing this operation by {_describe_value(listing, number)}"
-                yield Mutation(i, phrase, 2, partial(_identity, i=i, number=number))
+                yield CodeChange(i, phrase, 2, partial(_identity, i=i, number=number))
 
 
 def _identity(listing: Listing, i: int, number: int) -> Edits:
@@ -381,7 +365,7 @@ def _identity(listing: Listing, i: int, number: int) -> Edits:
     return {i: [numpy_operation(op, lambda x: x, [number], op.results, op.types)]}
 
 
-def _exchanges(listing: Listing) -> Iterator[Mutation]:
+def _exchanges(listing: Listing) -> Iterator[CodeChange]:
     for i, op in enumerate(listing.operations):
         if not listing.sources[i].place or op.name.startswith("scf."):
             continue
@@ -390,7 +374,7 @@ def _exchanges(listing: Listing) -> Iterator[Mutation]:
                 operands = (*op.operands[:k], other, *op.operands[k + 1 :])
                 phrase = f"replacing {_describe_value(listing, number)} by {_describe_value(listing, other)}"
                 is_argument = number in listing.body.arguments  # by chance, another value often fits
-                yield Mutation(i, phrase, 3, partial(_with, i=i, operands=operands), is_argument)
+                yield CodeChange(i, phrase, 3, partial(_with, i=i, operands=operands), is_argument)
 
 
 def _exchangeable(listing: Listing, i: int, number: int) -> list[int]:
@@ -416,3 +400,14 @@ def _describe_value(listing: Listing, number: int) -> str:
     if number in listing.body.arguments:
         return f"`{listing.names[listing.body.arguments.index(number)]}`"
     return "the value that the loop carries"
+
+
+_OPERATORS = (
+    _comparisons, _constants, _masks, _defaults, _loops, _dot_precisions, _precisions, _removals, _exchanges,
+)  # fmt: skip
+
+
+def code_changes(listing: Listing) -> Iterator[CodeChange]:
+    """Yields all changes of a body."""
+    for operator in _OPERATORS:
+        yield from operator(listing)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from kerneltest.trace.rewrite import inline_equations
 from kerneltest.trace.walk import new_variable
 
 Function = Callable[..., Any]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def is_float_array(atom: Atom) -> bool:
 
 def is_integer_array(atom: Atom) -> bool:
     """Returns whether an operand is an array of integers."""
-    return is_array(atom) and is_integer(dtype_of(atom)) and dtype_of(atom) != np.bool_
+    return is_array(atom) and is_integer(dtype_of(atom))
 
 
 def same_type(a: Atom, b: Atom) -> bool:
@@ -111,9 +112,14 @@ def before(equation: Equation, functions: Mapping[int, Function], *more: Atom) -
     return [*added, equation.replace(invars=operands)]
 
 
+def substitute(items: Sequence[Item], number: int, item: Item) -> list[Item]:
+    """Returns a sequence with one item replaced."""
+    return [*items[:number], item, *items[number + 1 :]]
+
+
 def with_operand(equation: Equation, number: int, operand: Atom) -> list[Equation]:
     """Returns an equation with another operand."""
-    return [equation.replace(invars=[*equation.invars[:number], operand, *equation.invars[number + 1 :]])]
+    return [equation.replace(invars=substitute(equation.invars, number, operand))]
 
 
 def with_value(literal: Literal, value: Any) -> Literal:

@@ -175,7 +175,7 @@ class EquationReplay:
         # Masks of the wrong elements: of the outputs without rounding, then of those with rounding.
         for check, formula in zip(self._checks, self._formulas, strict=True):
             if formula is not None:
-                # Samples of the original kernel widen the bound of every mutant.
+                # Samples of the original kernel widen the bound of every repair.
                 functions, sample = self.kernel.promoted.functions, partial(self._samples_of, check)
                 for found in compare_closely(check.take(run.formula), formula, functions, sample):
                     yield found.wrong

@@ -1,6 +1,6 @@
 """Repairs that insert what a kernel may lack: a mask, a guard, a factor, an offset of positions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import permutations, product
 from typing import Any
@@ -20,28 +20,34 @@ from kerneltest.localize.edits import (
     is_integer_array,
 )
 from kerneltest.localize.sites import Site
-from kerneltest.trace.jax_compat.jaxprs import Atom, Literal, Var
-from kerneltest.trace.primitives import Kind, access_parts, kind_of
+from kerneltest.trace.jax_compat.jaxprs import Atom, Equation, Literal, Var
+from kerneltest.trace.primitives import Kind, access_parts, kind_of, primitive_of
 
 _REDUCING = frozenset({Kind.REDUCTION, Kind.SCAN, Kind.PRODUCT})
 
 
 def mask(site: Site) -> Iterator[EquationChange]:
     """Yields loads, and operands of reductions, products and stores, masked by conditions in scope."""
+    places: list[tuple[int | None, Atom]] = []
     if kind_of(site.equation) is Kind.READ and len(site.equation.outvars) == 1:
-        (result,) = site.equation.outvars
-        for key, words, conditions, fill, function in _masks(site, result):
-            phrase = f"masking the loaded values by {words} with {fill:g}"
-            yield EquationChange(phrase, partial(after, site.equation, function, *conditions), f"result {key}", 1)
+        places = [(None, site.equation.outvars[0])]
     numbers = range(len(site.operands)) if kind_of(site.equation) in _REDUCING else _stored(site)
-    for number in numbers:
-        operand = site.operands[number]
-        if isinstance(operand, Literal) or not is_array(operand):
+    places += [(number, site.operands[number]) for number in numbers]
+    for number, atom in places:
+        if isinstance(atom, Literal) or not is_array(atom):
             continue
-        for key, words, conditions, fill, function in _masks(site, operand):
-            phrase = f"masking operand {number + 1} of {site.name} by {words} with {fill:g}"
-            edit = partial(before, site.equation, {number: function}, *conditions)
-            yield EquationChange(phrase, edit, f"operand {number} {key}", 1)
+        what = "the loaded values" if number is None else f"operand {number + 1} of {site.name}"
+        where = "result" if number is None else f"operand {number}"
+        for key, words, conditions, fill, function in _masks(site, atom):
+            edit = _change_at(site, number, function, *conditions)
+            yield EquationChange(f"masking {what} by {words} with {fill:g}", edit, f"{where} {key}", 1)
+
+
+def _change_at(site: Site, number: int | None, function: Function, *more: Atom) -> Callable[[], Sequence[Equation]]:
+    # An equation whose result (None) or whose operand becomes a function of it, and of further values.
+    if number is None:
+        return partial(after, site.equation, function, *more)
+    return partial(before, site.equation, {number: function}, *more)
 
 
 def _stored(site: Site) -> list[int]:
@@ -138,23 +144,22 @@ def guard(site: Site) -> Iterator[EquationChange]:
 
 def rescale(site: Site) -> Iterator[EquationChange]:
     """Yields products, sums and stored values multiplied or divided by a number or a vector of the kernel."""
-    places: list[tuple[int, Atom]] = []
+    places: list[tuple[int | None, Atom]]
     if site.name in ("dot_general", "reduce_sum") and is_float_array(site.equation.outvars[0]):
-        places = [(-1, site.equation.outvars[0])]
+        places = [(None, site.equation.outvars[0])]
     elif site.name == "add" and is_float_array(site.equation.outvars[0]):
         places = [(n, v) for n, v in enumerate(site.operands) if not isinstance(v, Literal)]
     else:
         places = [(n, site.operands[n]) for n in _stored(site) if is_float_array(site.operands[n])]
     for number, atom in places:
-        what = f"operand {number + 1} of {site.name}" if number >= 0 else f"the result of {site.name}"
+        what = f"the result of {site.name}" if number is None else f"operand {number + 1} of {site.name}"
         for key, words, factor, axis in _factors(site, atom):
             more = () if isinstance(factor, float) else (factor,)
             for verb in ("multiplying", "dividing"):
                 scale = partial(_scale, factor=factor, axis=axis, divides=verb == "dividing")
-                edit = partial(after, site.equation, scale, *more)
-                if number >= 0:
-                    edit = partial(before, site.equation, {number: scale}, *more)
-                yield EquationChange(f"{verb} {what} by {words}", edit, f"{verb} {number} {key}", 3)
+                edit = _change_at(site, number, scale, *more)
+                place = -1 if number is None else number
+                yield EquationChange(f"{verb} {what} by {words}", edit, f"{verb} {place} {key}", 3)
 
 
 def _scale(x: Any, *by: Any, factor: Any, axis: int | None, divides: bool) -> Any:
@@ -184,20 +189,14 @@ def _factors(site: Site, atom: Atom) -> Iterator[tuple[str, str, Any, int | None
                     yield f"{value.key}@{axis}", f"{value}{along(axis)}", value.variable, axis
 
 
-_ORDERS = frozenset("lt le gt ge".split())
-
-
 def shift(site: Site) -> Iterator[EquationChange]:
     """Yields comparisons of positions, with one shifted by the difference of two lengths, as by s - t from the end."""
-    if site.name not in _ORDERS or not all(map(is_integer_array, site.operands)):
+    if not primitive_of(site.equation).sign.startswith(("<", ">")) or not all(map(is_integer_array, site.operands)):
         return
     number = 1 if isinstance(site.operands[0], Literal) else 0
     for (one, length), (other, its_length) in permutations(site.jaxpr.lengths.items(), 2):
         if length != its_length:
-            edit = partial(before, site.equation, {number: partial(_add, by=length - its_length)})
+            by = length - its_length
+            edit = partial(before, site.equation, {number: lambda x, by=by: x + jnp.asarray(by, x.dtype)})
             phrase = f"adding {one} - {other} to operand {number + 1} of the comparison"
             yield EquationChange(phrase, edit, f"shift by {one} - {other}")
-
-
-def _add(x: Any, by: int) -> Any:
-    return x + jnp.asarray(by, x.dtype)

@@ -140,7 +140,7 @@ def new_value(number: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Mutation:
+class CodeChange:
     """One change of a lowered body."""
 
     operation: int  # the number of the operation that is changed, or of the first one
@@ -194,7 +194,7 @@ def _pointer(listing: Listing, value: int) -> tuple[str, Expression]:
 
 
 def _mask(listing: Listing, op: Operation) -> str:
-    at = 2 if op.name == "tt.store" else 1
+    at = 1 if op.name == "tt.load" else 2  # after the value that is stored or added
     sizes = op.attributes.get("operandSegmentSizes", ())
     masked = len(op.operands) > at and (len(sizes) < 2 or bool(sizes[1]))
     return str(_expression(listing, op.operands[at])) if masked else ""

@@ -45,6 +45,7 @@ from kerneltest.trace.primitives import (
     Kind,
     access_parts,
     kind_of,
+    primitive_named,
     primitive_of,
     with_access_parts,
 )
@@ -78,24 +79,21 @@ _OF_X = {"neg": "-x", "not": "~x", "abs": "|x|", "square": "x**2"}
 
 
 def _function(name: str) -> Function:
-    if name in _FUNCTIONS:
-        return _FUNCTIONS[name]
-    numpy = PRIMITIVES[name].numpy
-    assert numpy is not None
-    function: Function = getattr(jnp, numpy.__name__)
+    function: Function = _FUNCTIONS.get(name) or getattr(jnp, getattr(PRIMITIVES[name].numpy, "__name__", ""))
     return function
 
 
 def _spelled(name: str) -> str:
-    known = PRIMITIVES.get(name)
-    return _WORDS.get(name) or (known.sign or known.words if known is not None else name)
+    known = primitive_named(name)
+    return _WORDS.get(name) or known.sign or known.words
 
 
 def _plant_other(others: Mapping[str, Sequence[str]], site: Site) -> Iterator[EquationChange]:
     # The likeliest mistake alone: each further one would plant a bug like the first.
     for new in others.get(site.name, ())[:1]:
         old = _OF_X.get(site.name, f"{site.name}(x)") if new == "x" else _spelled(site.name)
-        yield from _replace(site, f"{_quoted(_spelled(new))} for {_quoted(old)}", _function(new))
+        quoted = (each.removeprefix("the ") if re.search(r"\w", each) else f"`{each}`" for each in (_spelled(new), old))
+        yield from _replace(site, " for ".join(quoted), _function(new))
 
 
 def _repair_other(others: Mapping[str, Sequence[str]], cost: int, site: Site) -> Iterator[EquationChange]:
@@ -113,10 +111,6 @@ def _replace(site: Site, phrase: str, function: Function, cost: int = 0) -> Iter
         yield EquationChange(phrase, partial(compute, site.equation, function), cost=cost)
 
 
-def _quoted(words: str) -> str:
-    return words.removeprefix("the ") if re.search(r"\w", words) else f"`{words}`"
-
-
 def _swapped(name: str) -> Function:
     return lambda x, y: _function(name)(y, x)
 
@@ -125,15 +119,12 @@ def _mistaken(primitives: str) -> dict[str, Sequence[str]]:
     return {name: _ELEMENTWISE[name].mistaken_for for name in primitives.split()}
 
 
-EDGES = {name: others[:1] for name, others in _mistaken("lt le gt ge").items()}
-_INVERSIONS = {name: others[1:] for name, others in _mistaken("lt le gt ge").items()} | _mistaken("eq ne")
-_SIGNS, _SCALES, _LOGIC, _EXTREMES = map(_mistaken, ("add sub", "mul div", "and or", "max min"))
-_OTHERS = {
-    name: primitive.mistaken_for
-    for name, primitive in _ELEMENTWISE.items()
-    if not any(name in known for known in (EDGES, _INVERSIONS, _SIGNS, _SCALES, _LOGIC, _EXTREMES))
-    and name not in ("neg", "pow", "clamp")
-}
+_ORDERS = _mistaken("lt le gt ge")
+EDGES = {name: others[:1] for name, others in _ORDERS.items()}
+_INVERSIONS = {name: others[1:] for name, others in _ORDERS.items()} | _mistaken("eq ne")
+_SCALES = _mistaken("mul div")
+_OF_OTHER_OPERATORS = "lt le gt ge eq ne add sub mul div and or max min neg pow clamp".split()
+_OTHERS = {name: known.mistaken_for for name, known in _ELEMENTWISE.items() if name not in _OF_OTHER_OPERATORS}
 
 
 def _both(others: Mapping[str, Sequence[str]], cost: int = 1) -> dict[str, Changes]:
@@ -174,18 +165,18 @@ def _drop(what: str, site: Site) -> Iterator[EquationChange]:
 
 
 def _can_keep(site: Site, number: int) -> bool:
-    if site.name in ("and", "or"):
-        return dtype_of(site.equation.outvars[0]) == np.bool_
-    if site.name in ("max", "min"):
-        return not isinstance(site.operands[number], Literal)
+    match site.name:
+        case "and" | "or":
+            return dtype_of(site.equation.outvars[0]) == np.bool_
+        case "max" | "min":
+            return not isinstance(site.operands[number], Literal)
     return site.name != "select_n" or len(site.operands) == 3
 
 
 def _swap_choice(site: Site) -> Iterator[EquationChange]:
     if site.name == "select_n" and len(site.operands) == 3:
         which, no, yes = site.operands
-        swapped = site.equation.replace(invars=[which, yes, no])
-        yield EquationChange("branches of `where` swapped", lambda: [swapped])
+        yield EquationChange("branches of `where` swapped", lambda: [site.equation.replace(invars=[which, yes, no])])
 
 
 def _change_exponent(site: Site) -> Iterator[EquationChange]:
@@ -253,7 +244,7 @@ def _exchange(site: Site) -> Iterator[EquationChange]:
 
 # Constants.
 
-COMPARISONS = frozenset(name for name, known in PRIMITIVES.items() if known.kind is Kind.COMPARISON)
+COMPARISONS = frozenset(name for name, known in _ELEMENTWISE.items() if known.kind is Kind.COMPARISON)
 _WITH_CONSTANTS = COMPARISONS | frozenset("add sub mul div max min pow rem clamp select_n atan2".split())
 _BEGUN = frozenset("broadcast_in_dim full_like scan while".split())
 TAKING_CONSTANTS = (
@@ -441,9 +432,9 @@ def _loop_of_steps(site: Site) -> int | None:
 
 
 def _change_length(site: Site) -> Iterator[EquationChange]:
-    if (length := _loop_of_steps(site)) is not None:
-        if length > 0:
-            yield EquationChange("one step less", partial(with_params, site.equation, length=length - 1))
+    if length := _loop_of_steps(site):
+        yield EquationChange("one step less", partial(with_params, site.equation, length=length - 1))
+    if length is not None:
         yield EquationChange("one step more", partial(with_params, site.equation, length=length + 1))
 
 
@@ -478,28 +469,23 @@ def _counter(loop: Equation) -> int | None:
     return None
 
 
-def _swap_branches(site: Site) -> Iterator[EquationChange]:
-    if site.name == "cond" and len(site.equation.params["branches"]) == 2:
-        no, yes = site.equation.params["branches"]
+def _change_branches(swaps: bool, site: Site) -> Iterator[EquationChange]:
+    if site.name != "cond" or len(site.equation.params["branches"]) != 2:
+        return
+    no, yes = site.equation.params["branches"]
+    if swaps:
         yield EquationChange("branches swapped", partial(with_params, site.equation, branches=(yes, no)))
-
-
-def _take_always(site: Site) -> Iterator[EquationChange]:
-    if site.name == "cond" and len(site.equation.params["branches"]) == 2:
-        no, yes = site.equation.params["branches"]
-        for which, branch in (("first", yes), ("second", no)):
-            edit = partial(with_params, site.equation, branches=(branch, _renewed(branch)))
-            yield EquationChange(f"always the {which} branch", edit)
-
-
-def _renewed(branch: Any) -> Any:
-    # Some code caches branches by identity.
-    return branch.replace(jaxpr=branch.jaxpr.replace()) if branch.jaxpr is not branch else branch.replace()
+        return
+    for which, branch in (("first", yes), ("second", no)):
+        copied = branch.replace(jaxpr=branch.jaxpr.replace()) if branch.jaxpr is not branch else branch.replace()
+        # Some code caches branches by identity.
+        edit = partial(with_params, site.equation, branches=(branch, copied))
+        yield EquationChange(f"always the {which} branch", edit)
 
 
 # Dtypes, accumulators and matrix products.
 
-_SUMMED = frozenset("add reduce_sum cumsum dot_general".split())
+_SUMMED = frozenset({"add", *(name for name, known in PRIMITIVES.items() if known.sums)})
 _COMPUTED = frozenset("mul sub div exp exp2 log rsqrt sqrt tanh logistic erf reduce_max".split())
 
 
@@ -579,15 +565,15 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("loop-length", "A loop ends a step too early or too late", _change_length, _lengthen),
     Operator("loop-start", "A loop begins at the wrong step", _begin_late),
     Operator("comparison-inverted", "A condition or a mask is inverted", **_both(_INVERSIONS)),
-    Operator("sum-sign", "The sign of a term is wrong", **_both(_SIGNS)),
+    Operator("sum-sign", "The sign of a term is wrong", **_both(_mistaken("add sub"))),
     Operator("product-inverted", "A scale is applied the wrong way", _invert_scale, _both(_SCALES)["repair"]),
     Operator("term-dropped", "A term or a factor is forgotten", partial(_drop, "term")),
     Operator("operands-swapped", "Operands are exchanged", _swap_operands),
-    Operator("conjunction", "Conditions are joined the wrong way", **_both(_LOGIC)),
+    Operator("conjunction", "Conditions are joined the wrong way", **_both(_mistaken("and or"))),
     Operator("condition-dropped", "One of several conditions is forgotten", partial(_drop, "condition")),
     Operator("choice-swapped", "The branches of a choice are exchanged", _swap_choice),
     Operator("choice-dropped", "A guard or a mask of values is forgotten", partial(_drop, "choice")),
-    Operator("extreme-swapped", "A limit is on the wrong side", **_both(_EXTREMES)),
+    Operator("extreme-swapped", "A limit is on the wrong side", **_both(_mistaken("max min"))),
     Operator("limit-dropped", "A limit is forgotten", partial(_drop, "limit")),
     Operator("negation-dropped", "The sign of a value is wrong", partial(_plant_other, _mistaken("neg"))),
     Operator("function-replaced", "A similar function is called, or none at all", **_both(_OTHERS)),
@@ -611,8 +597,8 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("store-doubled", "Something is added twice", _store_twice),
     Operator("slice-shifted", "A slice starts one element too late", _shift_slice),
     Operator("synchronisation-dropped", "A wait, a signal or a copy is forgotten", _drop_synchronisation),
-    Operator("branches-swapped", "A branch is taken in the wrong case", _swap_branches),
-    Operator("branch-always", "A condition is forgotten: one branch is always taken", _take_always),
+    Operator("branches-swapped", "A branch is taken in the wrong case", partial(_change_branches, True)),
+    Operator("branch-always", "A condition is forgotten: one branch is always taken", partial(_change_branches, False)),
     Operator(
         "value-unguarded", "Zero, negative numbers or infinities are not guarded against", repair=insertions.guard
     ),

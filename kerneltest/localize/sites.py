@@ -72,7 +72,6 @@ class Site:
 
     @property
     def key(self) -> SiteKey:
-        """Its place."""
         return self.jaxpr.key_of(self.equation)
 
     @property
@@ -82,12 +81,10 @@ class Site:
 
     @property
     def name(self) -> str:
-        """The equation's primitive."""
         return primitive_name(self.equation)
 
     @property
     def operands(self) -> Sequence[Atom]:
-        """The equation's operands."""
         return list(self.equation.invars)
 
     @property
@@ -116,7 +113,6 @@ class LocatedJaxpr:
         self._keys: dict[int, tuple[Equation, SiteKey]] = {}  # each with its equation, whose id may be reused otherwise
 
     def key_of(self, equation: Equation) -> SiteKey:
-        """Returns the place of an equation."""
         if id(equation) not in self._keys:
             self._keys[id(equation)] = equation, site_key(equation)
         return self._keys[id(equation)][1]
@@ -129,20 +125,15 @@ class LocatedJaxpr:
             for number, operand in enumerate(equation.invars):
                 if hasattr(operand, "val") and getattr(operand.aval, "shape", None) == ():
                     value = np.asarray(operand.val)
-                    if is_float(value.dtype) or (is_integer(value.dtype) and value.dtype != np.bool_):
+                    if is_float(value.dtype) or is_integer(value.dtype):
                         found.setdefault(f"{self.key_of(equation)}[{number}]", value[()].item())
         return found
 
     def sites(self) -> list[Site]:
         """Returns the sites in the user's source, in the order of the equations."""
         found: list[Site] = []
-
-        def note(site: Site) -> None:
-            if site.frames:
-                found.append(site)
-
-        self.rewrite(note)
-        return found
+        self.rewrite(found.append)
+        return [site for site in found if site.frames]
 
     def change(self, is_there: Callable[[Site], bool], operator: Changes, key: str) -> ClosedJaxpr | None:
         """Returns the jaxpr with one change of all equations of a place; None if none of them has that change.

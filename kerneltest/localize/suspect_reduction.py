@@ -19,7 +19,7 @@ from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.localize.case_replay import MutableKernel
 from kerneltest.localize.listing import describe_offset
-from kerneltest.localize.mutant_search import locate_fault
+from kerneltest.localize.repair_search import locate_fault
 from kerneltest.localize.special_origin import depends_on_memory, depends_on_order
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
@@ -29,8 +29,8 @@ from kerneltest.trace.tracing import without_debugging
 
 REDUCTION_ROUNDS = 2  # of reduction: a smallest case may show that its suspect is two bugs
 _SHRINKING_SHARE = 0.5  # of the time; the rest is for the search for the cause
-_MOST_PER_FAMILY = 4  # cases, failing and passing, on which the best mutants are tried again
-_MOST_FAILING, _MOST_PASSING = 12, 4  # further cases that a mutant must fix, and leave right
+_MOST_PER_FAMILY = 4  # cases, failing and passing, on which the best repairs are tried again
+_MOST_FAILING, _MOST_PASSING = 12, 4  # further cases that a repair must fix, and leave right
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,22 +55,20 @@ def reduce_suspect(
     )
     item = parts[record.item, record.group]
     cache.switch_to(item.pairing, item.dtype)
-    varied = isinstance(item.group, InvariantGroup)  # an invariant calls the kernel in ways of its own
-    alike = [each for each in items if each.name == item.name and isinstance(each.group, InvariantGroup) is varied]
-    alike = [
-        each for each in alike if (each.group.name == GroupName.PROOFS) is (record.group == GroupName.PROOFS)
-    ]  # proofs have no sizes
-    cases = [case for each in alike for case in each.cases()]
+
+    def way(item: Item) -> tuple[str, bool, bool]:
+        # An invariant calls the kernel in ways of its own, and proofs have no sizes.
+        return item.name, isinstance(item.group, InvariantGroup), item.group.name == GroupName.PROOFS
+
+    cases = [case for other in items if way(other) == way(item) for case in other.cases()]
     case = next((each for each in cases if each.id == record.case), None)
     if case is None:
         return None
     cache.process.begin_case(item.name, case)  # the watchdog then ends it if it hangs
-    guard = Guard(cache.process.internal_failures)
-    search = functools.partial(
-        _reduce, item, case, record, cases, {finding.case for finding in findings}, cache, seconds
-    )
+    bad = {finding.case for finding in findings}
+    search = functools.partial(_reduce, item, case, record, cases, bad, cache, seconds)
     try:
-        return guard.collect("searching for the smallest case", search, None)
+        return Guard(cache.process.internal_failures).collect("searching for the smallest case", search, None)
     finally:
         cache.process.journal.stop()
 
@@ -100,8 +98,7 @@ def _reduce(
         left = seconds - (time.monotonic() - started)
         also = _similar_cases(case, cases, findings)
         known = {each.id for each in (case, *also)}
-        failing = [each for each in cases if each.id in findings]
-        passing = [each for each in cases if each.id not in findings]
+        failing, passing = ([c for c in cases if (c.id in findings) is fails] for fails in (True, False))
         more = [*_spread_over_families(failing, known), *_spread_over_families(passing, known)]
         locate = functools.partial(
             locate_fault, item.pairing, found.case, found.outcome, seconds=left, also=also, more=more
@@ -159,20 +156,17 @@ _DIAGNOSES = (depends_on_memory, depends_on_order, _offset_expression)
 def _similar_cases(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) -> list[AnyCase]:
     # The shortest cases of other families, and signatures up to the longest: short ones alone could hide that a
     # change repairs one of two bugs.
-    rest = sorted(cases, key=_total_length)
-    failing = [each for each in rest if each.id in findings and each.id != case.id]
     families: dict[str, AnyCase] = {}
     signatures: dict[Signature, AnyCase] = {}
-    for each in failing:
-        families.setdefault(each.family.name, each)
-        signatures.setdefault(each.signature, each)
-    step = -(-len(signatures) // (_MOST_FAILING // 2)) or 1
-    spread = list(signatures.values())[::-step]
     passing: dict[str, AnyCase] = {}
-    for each in rest:
-        if each.id not in findings:
-            passing.setdefault(each.family.name, each)
-    unique = {each.id: each for each in [*spread, *families.values()]}
+    for other in sorted(cases, key=_total_length):
+        if other.id not in findings:
+            passing.setdefault(other.family.name, other)
+        elif other.id != case.id:
+            families.setdefault(other.family.name, other)
+            signatures.setdefault(other.signature, other)
+    step = -(-len(signatures) // (_MOST_FAILING // 2)) or 1
+    unique = {other.id: other for other in [*[*signatures.values()][::-step], *families.values()]}
     return [*list(unique.values())[:_MOST_FAILING], *list(passing.values())[:_MOST_PASSING]]
 
 

@@ -1,5 +1,6 @@
 """NumPy's functions on tracked arrays, except ufuncs: those that move values, and those composed of others."""
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ from kerneltest.numerics.samples import (
     axes_of,
     join_formats,
     round_constants,
+    samples_of,
     settle,
     unwrap,
 )
@@ -42,44 +44,64 @@ def is_given(option: Option) -> bool:
     return option is not None and option is not np._NoValue
 
 
-def _reduction_rule(name: str, ufunc: np.ufunc) -> None:
-    """Registers a function as the reduction of a ufunc."""
+# `first` are the options between the axis and the common ones.
+def _reduction(ufunc: np.ufunc, *first: str) -> Rule:
+    def reduce(array: Operand, axis: Option = None, *options: Option, **named: Option) -> Operand:
+        named.update(zip((*first, "out", "keepdims", "initial", "where"), options, strict=False))
+        more = {name: named[name] for name in ("initial", "where") if is_given(named.get(name))}
+        return ufunc.reduce(array, axis=axis, keepdims=named.get("keepdims") is True, **more)
 
-    def reduce(array: Operand, axis: Option = None, dtype: Option = None, out: Operand = None,
-               keepdims: Option = False, initial: Option = None, where: Operand = True) -> Operand:  # fmt: skip
-        more = {"initial": initial} if is_given(initial) else {}
-        return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
-
-    RULES[name] = reduce
-
-
-for _name, _ufunc in (("sum", np.add), ("prod", np.multiply), ("any", np.logical_or), ("all", np.logical_and)):
-    _reduction_rule(_name, _ufunc)
+    return reduce
 
 
-def _extremum_rule(name: str, ufunc: np.ufunc) -> None:
-    """Registers a function, under both of its names, as the reduction of a ufunc."""
-
-    def reduce(array: Operand, axis: Option = None, out: Operand = None, keepdims: Option = False,
-               initial: Option = None, where: Operand = True) -> Operand:  # fmt: skip
-        more = {"initial": initial} if is_given(initial) else {}
-        return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
-
-    for each_name in (name, f"a{name}"):
-        RULES[each_name] = reduce
+def _accumulation(ufunc: np.ufunc) -> Rule:
+    return lambda a, axis=None, **kwargs: ufunc.accumulate(np.reshape(a, -1) if axis is None else a, axis=axis or 0)
 
 
-_extremum_rule("max", np.maximum)
-_extremum_rule("min", np.minimum)
+# The variant of a reduction that ignores NaN.
+def _without_nan(function: Rule) -> Rule:
+    return lambda a, *args, **kwargs: function(a, *args, where=~np.isnan(a), **kwargs)
 
 
-RULES.update(
-    copy=lambda array, *args, **kwargs: array.copy(),
-    shape=lambda a: a.shape,
-    ndim=lambda a: a.ndim,
-    real=lambda array: array,
-    astype=lambda x, dtype, **kwargs: x.astype(dtype),
-)
+# Tracked, since an oracle may write into it.
+def _created_like(create: Rule) -> Rule:
+    return lambda array, *args, **kwargs: array.with_samples(
+        create(np.empty(array.shape, array.dtype), *args, **kwargs)[None]
+    )
+
+
+RULES |= dict.fromkeys(("max", "amax"), _reduction(np.maximum))
+RULES |= dict.fromkeys(("min", "amin"), _reduction(np.minimum))
+RULES |= {f"nan{_name}": _without_nan(getattr(np, _name)) for _name in ("sum", "prod", "mean", "var", "std")}
+RULES |= {_name: _created_like(getattr(np, _name)) for _name in ("zeros_like", "ones_like", "empty_like", "full_like")}
+RULES |= {
+    "sum": _reduction(np.add, "dtype"),
+    "prod": _reduction(np.multiply, "dtype"),
+    "any": _reduction(np.logical_or),
+    "all": _reduction(np.logical_and),
+    "copy": lambda array, *args, **kwargs: array.copy(),
+    "shape": lambda a: a.shape,
+    "ndim": lambda a: a.ndim,
+    "real": lambda array: array,
+    "astype": lambda x, dtype, **kwargs: x.astype(dtype),
+    "ptp": lambda a, axis=None, **kwargs: np.max(a, axis, **kwargs) - np.min(a, axis, **kwargs),
+    "cumsum": _accumulation(np.add),
+    "cumprod": _accumulation(np.multiply),
+    "std": lambda a, *args, **kwargs: np.sqrt(np.var(a, *args, **kwargs)),
+    "trace": lambda a, *args, **kwargs: np.sum(np.diagonal(a, *args, **kwargs), axis=-1),
+    "inner": lambda a, b: np.tensordot(a, b, (-1, -1)) if np.ndim(a) and np.ndim(b) else a * b,
+    "vdot": lambda a, b: np.dot(np.reshape(a, -1), np.reshape(b, -1)),
+    "outer": lambda a, b: np.reshape(a, (-1, 1)) * np.reshape(b, (1, -1)),
+    "linalg.outer": lambda x1, x2: np.outer(x1, x2),
+    "linalg.matmul": lambda x1, x2: np.matmul(x1, x2),
+    "linalg.vecdot": lambda x1, x2: np.vecdot(x1, x2),
+    "linalg.matrix_transpose": lambda x: np.swapaxes(x, -1, -2),
+    "linalg.trace": lambda x, *, offset=0: np.trace(x, offset, -2, -1),
+    "stack": lambda arrays, axis=0: np.concatenate([np.expand_dims(a, axis) for a in arrays], axis),
+    "sliding_window_view": lambda x, *args, **kwargs: apply_to_samples(
+        np.lib.stride_tricks.sliding_window_view, (x, *args), kwargs
+    ),
+}
 
 
 @rule("clip")
@@ -90,23 +112,8 @@ def _clip(a: Operand, a_min: Operand = None, a_max: Operand = None, **kwargs: Op
     return np.minimum(a, high) if is_given(high) else a
 
 
-@rule("ptp")
-def _ptp(a: Operand, axis: Option = None, **kwargs: Option) -> Operand:
-    return np.max(a, axis, **kwargs) - np.min(a, axis, **kwargs)
-
-
-@rule("cumsum")
-def _cumsum(a: Operand, axis: Option = None, **kwargs: Option) -> Operand:
-    return np.add.accumulate(np.reshape(a, -1) if axis is None else a, axis=axis or 0)
-
-
-@rule("cumprod")
-def _cumprod(a: Operand, axis: Option = None, **kwargs: Option) -> Operand:
-    return np.multiply.accumulate(np.reshape(a, -1) if axis is None else a, axis=axis or 0)
-
-
+# The number of elements of a mean.
 def _count(a: Operand, axis: Option, keepdims: Option, where: Operand) -> Operand:
-    """Returns the number of elements of a mean."""
     if where is True:
         return np.prod([np.shape(a)[i - 1] for i in axes_of(axis, np.ndim(a))])
     return np.sum(np.broadcast_to(where, np.shape(a)), axis=axis, keepdims=keepdims)
@@ -134,24 +141,6 @@ def _var(a: Operand, axis: Option = None, dtype: Option = None, out: Operand = N
     keepdims = keepdims is True
     count = _count(a, axis, keepdims, where) - (ddof or kwargs.get("correction", 0))
     return np.sum(off * off, axis, keepdims=keepdims, where=where) / count
-
-
-@rule("std")
-def _std(a: Operand, *args: Operand, **kwargs: Option) -> Operand:
-    return np.sqrt(np.var(a, *args, **kwargs))
-
-
-def _nan_rule(name: str) -> None:
-    """Registers the variant of a reduction that ignores NaN."""
-
-    def reduce(a: Operand, *args: Operand, **kwargs: Option) -> Operand:
-        return getattr(np, name)(a, *args, where=~np.isnan(a), **kwargs)
-
-    RULES[f"nan{name}"] = reduce
-
-
-for _name in ("sum", "prod", "mean", "var", "std"):
-    _nan_rule(_name)
 
 
 @rule("median")
@@ -204,51 +193,11 @@ def _polyval(p: Operand, x: Operand) -> Operand:
     return total
 
 
-@rule("trace")
-def _trace(a: Operand, *args: Operand, **kwargs: Option) -> Operand:
-    return np.sum(np.diagonal(a, *args, **kwargs), axis=-1)
-
-
 @rule("dot")
 def _dot(a: Operand, b: Operand) -> Operand:
     if not np.ndim(a) or not np.ndim(b):
         return a * b
     return np.tensordot(a, b, (np.ndim(a) - 1, max(np.ndim(b) - 2, 0)))
-
-
-@rule("inner")
-def _inner(a: Operand, b: Operand) -> Operand:
-    return np.tensordot(a, b, (-1, -1)) if np.ndim(a) and np.ndim(b) else a * b
-
-
-@rule("vdot")
-def _vdot(a: Operand, b: Operand) -> Operand:
-    return np.dot(np.reshape(a, -1), np.reshape(b, -1))
-
-
-@rule("outer", "linalg.outer")
-def _outer(a: Operand, b: Operand) -> Operand:
-    return np.reshape(a, (-1, 1)) * np.reshape(b, (1, -1))
-
-
-@rule("linalg.matmul")
-def _matmul(x1: Operand, x2: Operand) -> Operand:
-    return np.matmul(x1, x2)
-
-
-@rule("linalg.vecdot")
-def _vecdot(x1: Operand, x2: Operand) -> Operand:
-    return np.vecdot(x1, x2)
-
-
-@rule("linalg.matrix_transpose")
-def _matrix_transpose(x: Operand) -> Operand:
-    return np.swapaxes(x, -1, -2)
-
-
-@rule("linalg.trace")
-def _trace_of_matrices(x: Operand, *, offset: int = 0) -> Operand:
-    return np.trace(x, offset, -2, -1)
 
 
 @rule("tensordot")
@@ -394,20 +343,13 @@ def _row(tree: Option, row: int) -> Operand:
 
 def get_item(array: SampledArray, index: Option) -> Operand:
     """Returns `array[index]`."""
-    parts = tuple(map(unwrap, index if isinstance(index, tuple) else (index,)))
-    index = parts
-    if any(isinstance(part, SampledArray) for part in parts):
-        return apply_to_samples(_item, (array, index), {})
-    basic = all(isinstance(part, (int, np.integer, slice, type(None), type(...))) for part in parts)
+    index = tuple(map(unwrap, index if isinstance(index, tuple) else (index,)))
+    basic = all(isinstance(part, (int, np.integer, slice, type(None), type(...))) for part in index)
     # The axes of one index array keep their place after the axis of samples; those of several may move to the front.
-    if not basic and not (len(parts) == 1 and isinstance(parts[0], (list, np.ndarray))):
-        return apply_to_samples(_item, (array, index), {})
-    made = array.with_samples(array.samples[(slice(None), *parts)])
-    return made.record("moved", (), func=_item, args=(array, index), kwargs={}, tracked=[array])
-
-
-def _item(array: Operand, index: Option) -> Operand:
-    return array[index]
+    if not basic and not (len(index) == 1 and isinstance(index[0], (list, np.ndarray))):
+        return apply_to_samples(operator.getitem, (array, index), {})
+    made = array.with_samples(array.samples[(slice(None), *index)])
+    return made.record("moved", (), func=operator.getitem, args=(array, index), kwargs={}, tracked=[array])
 
 
 def set_item(array: SampledArray, index: Option, value: Operand) -> None:
@@ -438,12 +380,7 @@ def cast(array: SampledArray, dtype: DType) -> Operand:
 
 
 def _axis_rule(name: str, apply: Callable[..., Array]) -> None:
-    """Registers a function of one array that rearranges its axes.
-
-    Args:
-      name: the name of the function.
-      apply: applies it to all samples at once; takes them, the array's shape, and the function's other arguments.
-    """
+    """Registers a function that rearranges axes; `apply` takes all samples, the array's shape, and other arguments."""
 
     def rearrange(array: Operand, *args: Operand, **kwargs: Option) -> Operand:
         if not isinstance(array, SampledArray):
@@ -473,16 +410,9 @@ _axis_rule("matrix_transpose", lambda s, shape: s.swapaxes(-1, -2))
 _axis_rule("swapaxes", lambda s, shape, a, b: s.swapaxes(1 + a % len(shape), 1 + b % len(shape)))
 _axis_rule(
     "moveaxis",
-    lambda s, shape, a, b: np.moveaxis(
-        s,
-        [1 + each % len(shape) for each in np.atleast_1d(a)],
-        [1 + each % len(shape) for each in np.atleast_1d(b)],
-    ),
+    lambda s, shape, *axes: np.moveaxis(s, *([1 + a % len(shape) for a in np.atleast_1d(each)] for each in axes)),
 )
-_axis_rule(
-    "expand_dims",
-    lambda s, shape, axis: s.reshape(len(s), *np.expand_dims(np.empty(shape, bool), axis).shape),
-)
+_axis_rule("expand_dims", lambda s, shape, axis: s.reshape(len(s), *np.expand_dims(np.empty(shape, bool), axis).shape))
 _axis_rule("squeeze", lambda s, shape, axis=None: s.reshape(len(s), *np.squeeze(np.empty(shape, bool), axis).shape))
 _axis_rule(
     "broadcast_to",
@@ -494,11 +424,6 @@ _axis_rule(
 
 def _shape_tuple(shape: Operand) -> tuple[int, ...]:
     return tuple(shape) if isinstance(shape, (tuple, list)) else (int(shape),)
-
-
-@rule("sliding_window_view")
-def _sliding_windows(x: Operand, *args: Operand, **kwargs: Option) -> Operand:
-    return apply_to_samples(np.lib.stride_tricks.sliding_window_view, (x, *args), kwargs)
 
 
 @rule("where")
@@ -519,32 +444,10 @@ def _concatenate(arrays: Sequence[Operand], axis: int | None = 0) -> Operand:
     if axis is None:
         arrays, axis = [np.reshape(a, -1) for a in arrays], 0
     rows = max(len(w.samples) for w in tracked)
-    ndim = np.ndim(arrays[0])
-    parts = [a.samples if isinstance(a, SampledArray) else np.asarray(a)[None] for a in arrays]
-    whole = [np.broadcast_to(p, (rows, *p.shape[1:])) for p in parts]
-    (at,) = axes_of(axis, ndim)
+    whole = [np.broadcast_to(p, (rows, *p.shape[1:])) for p in map(samples_of, arrays)]
+    (at,) = axes_of(axis, np.ndim(arrays[0]))
     made = tracked[0].with_samples(np.concatenate(whole, at), join_formats(tracked))
     return made.record("moved", (), func=np.concatenate, args=(arrays, axis), kwargs={}, tracked=tracked)
-
-
-@rule("stack")
-def _stack(arrays: Sequence[Operand], axis: int = 0) -> Operand:
-    return np.concatenate([np.expand_dims(a, axis) for a in arrays], axis)
-
-
-def _like_rule(name: str) -> None:
-    """Registers a function that creates an array in the shape of another."""
-
-    def like(array: Operand, *args: Operand, **kwargs: Option) -> Operand:
-        # Tracked, since an oracle may write into it.
-        values = getattr(np, name)(np.empty(np.shape(array), array.dtype), *args, **kwargs)
-        return array.with_samples(values[None])
-
-    RULES[name] = like
-
-
-for _like in ("zeros_like", "ones_like", "empty_like", "full_like"):
-    _like_rule(_like)
 
 
 @rule("array_equal")

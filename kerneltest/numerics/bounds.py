@@ -25,11 +25,7 @@ class Limit(Protocol):
     def at(self, precision: Precision) -> Array:
         """Returns the largest absolute error of each element before it is rounded to the output's dtype.
 
-        Args:
-          precision: the backend's arithmetic.
-
-        Returns:
-          float64, in the output's shape and units; infinite for elements that are not checked.
+        It is float64, in the output's shape and units; infinite for elements that are not checked.
         """
         ...
 
@@ -85,14 +81,7 @@ class OracleCase:
     jax_in_float64: bool = field(default=False, kw_only=True)
 
     def check_float64(self, in_jax: bool) -> None:
-        """Checks that the oracle does not compute in float32, as JAX does by default.
-
-        Args:
-          in_jax: whether the oracle computes with JAX.
-
-        Raises:
-          Failure: it computes in float32.
-        """
+        """Raises a `Failure` if the oracle, if it computes `in_jax`, does so in float32, as JAX does by default."""
         if in_jax and not self.jax_in_float64:
             sentence = (
                 "oracle {oracle} computes with JAX, in float32. An oracle is the reference in float64: write it in "

@@ -1,7 +1,6 @@
 """Matrix products of tracked arrays: operands rounded to the format of the machine's multiplier, sums in any order."""
 
 import math
-import string
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,11 +17,11 @@ from kerneltest.numerics.samples import (
     join_formats,
     product_partial_sums,
     round_constants,
+    samples_of,
 )
 
 # Terms are nearly equal if |sum| > 0.9 sum |t| (one sign) and n sum t^2 < 1.1 (sum |t|)^2 (one size).
 _ONE_SIGN, _ONE_SIZE = 0.9, 1.1
-_LETTERS = string.ascii_letters
 _SIXTEEN_BITS = {float_format(parse_dtype("bfloat16")): "bfloat16", float_format(np.dtype(np.float16)): "float16"}
 _NAMES = {TF32: "TF32", **_SIXTEEN_BITS}
 
@@ -32,13 +31,9 @@ def matmul(left: Operand, right: Operand) -> SampledArray:
     a, b = np.ndim(left), np.ndim(right)
     if not a or not b:
         raise ValueError("matmul does not take scalars")
-    batch = [_LETTERS[3 + i] for i in range(max(a, b) - 2)]
-    one = [*batch[len(batch) - max(a - 2, 0) :], *("mk" if a > 1 else "k")] if batch else list("mk" if a > 1 else "k")
-    two = [*batch[len(batch) - max(b - 2, 0) :], *("kn" if b > 1 else "k")] if batch else list("kn" if b > 1 else "k")
-    names = {"m": "A", "k": "B", "n": "C"}
-    one, two = [names.get(c, c) for c in one], [names.get(c, c) for c in two]
-    out = [*batch, *("A" if a > 1 else ""), *("C" if b > 1 else "")]
-    return product(left, one, right, two, out)
+    one, two = "...mk" if a > 1 else "k", "...kn" if b > 1 else "k"
+    parts, out = _letters(f"{one},{two}->...{'m' * (a > 1)}{'n' * (b > 1)}", (left, right))
+    return product(left, parts[0], right, parts[1], out)
 
 
 def einsum(subscripts: str, operands: Sequence[Operand]) -> Operand:
@@ -54,15 +49,14 @@ def einsum(subscripts: str, operands: Sequence[Operand]) -> Operand:
     one = [letter for letter in one if letter in out]
     order = [one.index(letter) for letter in out]
     result: Operand = np.transpose(left, order)
-    if again := getattr(left, "again", None):
-        result.again = lambda: np.transpose(again(), order)
-    if scaled := getattr(left, "scaled", None):
-        result.scaled = lambda: np.transpose(scaled(), order)
+    for attribute in ("again", "scaled"):
+        if compute := getattr(left, attribute, None):
+            setattr(result, attribute, lambda compute=compute: np.transpose(compute(), order))
     return result
 
 
+# A diagonal in place of axes that have the same letter.
 def _diagonals(operand: Operand, letters: list[str]) -> tuple[Operand, list[str]]:
-    """Returns an operand and its letters with a diagonal in place of axes that have the same letter."""
     for letter in dict.fromkeys(letters):
         while letters.count(letter) > 1:
             first = letters.index(letter)
@@ -72,11 +66,8 @@ def _diagonals(operand: Operand, letters: list[str]) -> tuple[Operand, list[str]
     return operand, letters
 
 
+# A name for each axis of each operand and of the result. Axes of an ellipsis are numbered, from the last.
 def _letters(subscripts: str, operands: Sequence[Operand]) -> tuple[list[list[str]], list[str]]:
-    """Returns a name for each axis of each operand and of the result.
-
-    The axes of an ellipsis are named by their number, counted from the last.
-    """
     inputs, arrow, output = subscripts.partition("->")
     most = 0
     parts = []
@@ -153,12 +144,12 @@ def product(
             aligned = _aligned(one_a, operands), _aligned(one_b, operands)
             if any((new != np.abs(old)).any() for new, old in zip(aligned, (one_a, one_b), strict=True)):
                 partial = np.maximum(partial, aligned[0] @ aligned[1] - mass)
+        # Float32, or the format of the arithmetic if that is wider.
+        fmt = max(FLOAT32, machine.compute or FLOAT32, key=lambda each: each.precision)
         # Each product may be rounded to a multiple of the least number, as a partial sum of normal size is.
-        partial = np.where(mass > 0, np.maximum(partial, _sum_format(made).smallest_normal), partial)
+        partial = np.where(mass > 0, np.maximum(partial, fmt.smallest_normal), partial)
         near_equal = (np.abs(one_exact) > _ONE_SIGN * mass) & (size_of(inner) * squares < _ONE_SIZE * mass**2)
-        samples = machine.round_sum(
-            exact, mass, size_of(inner), _sum_format(made), partial=partial, near_equal=near_equal
-        )
+        samples = machine.round_sum(exact, mass, size_of(inner), fmt, partial=partial, near_equal=near_equal)
     else:
         samples = machine.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)
     missing = [letter for letter in out if letter not in order]
@@ -172,14 +163,14 @@ def product(
     return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
 
 
+# The magnitudes of an operand as a machine aligns its products: a subnormal number counts as the least normal.
 def _aligned(operand: Array, fmt: FloatFormat) -> Array:
-    """The magnitudes of an operand as a machine aligns its products: a subnormal number counts as the least normal."""
     size = np.abs(operand)
     return np.where((size > 0) & (size < fmt.smallest_normal), fmt.smallest_normal, size)
 
 
+# The format to which a kernel may round operands of a product, or None, and whether these are wide.
 def _operand_format(machine: RoundingModel, formats: Formats, scaled: bool) -> tuple[FloatFormat | None, bool]:
-    """Returns the format to which a kernel may round operands of a product, or None, and whether these are wide."""
     # A kernel may round both operands to the narrower format: dequantised weights to that of the inputs.
     narrow = min((each for each in formats if each in _SIXTEEN_BITS), key=lambda each: each.precision, default=None)
     if scaled or narrow is None or not machine.ask("narrow_products"):
@@ -211,14 +202,8 @@ def contract_otherwise(factors: Sequence[Operand]) -> SampledArray:
     return made
 
 
-def _sum_format(product: SampledArray) -> FloatFormat:
-    """Returns the format in which a product is summed: float32, or that of its arithmetic if that is wider."""
-    compute = product.machine.compute
-    return compute if compute is not None and compute.precision > FLOAT32.precision else FLOAT32
-
-
+# The length of each letter after broadcasting.
 def _lengths(left: Operand, one: list[str], right: Operand, two: list[str]) -> dict[str, int]:
-    """Returns the length of each letter after broadcasting."""
     lengths: dict[str, int] = {}
     for letter, length in [*zip(one, np.shape(left), strict=True), *zip(two, np.shape(right), strict=True)]:
         known = lengths.setdefault(letter, length)
@@ -228,16 +213,16 @@ def _lengths(left: Operand, one: list[str], right: Operand, two: list[str]) -> d
     return lengths
 
 
+# The samples and their letters without axes of length 1 that broadcast.
 def _drop_broadcast_axes(array: Operand, letters: list[str], lengths: dict[str, int]) -> tuple[Array, list[str]]:
-    """Returns the samples and their letters without axes of length 1 that broadcast."""
-    values = array.samples if isinstance(array, SampledArray) else np.asarray(array)[None]
+    values = samples_of(array)
     lone = [i for i, letter in enumerate(letters) if values.shape[1 + i] == 1 and lengths[letter] != 1]
     kept = [letter for i, letter in enumerate(letters) if i not in lone]
     return values.reshape(len(values), *(n for i, n in enumerate(values.shape[1:]) if i not in lone)), kept
 
 
+# Sums an array over the letters that neither the other array nor the result has.
 def _sum_unshared(array: Operand, letters: list[str], others: list[str], out: list[str]) -> tuple[Operand, list[str]]:
-    """Sums an array over the letters that neither the other array nor the result has."""
     lone = tuple(i for i, letter in enumerate(letters) if letter not in others and letter not in out)
     if not lone:
         return array, letters
@@ -245,7 +230,6 @@ def _sum_unshared(array: Operand, letters: list[str], others: list[str], out: li
 
 
 def _arrange(samples: Array, letters: list[str], order: list[str]) -> Array:
-    """Transposes samples from the order of `letters` to `order`."""
     return samples.transpose(0, *(1 + letters.index(letter) for letter in order))
 
 
@@ -253,14 +237,7 @@ def _arrange(samples: Array, letters: list[str], order: list[str]) -> Array:
 
 
 def chain_of_sum(inputs: tuple[Operand, ...], exact: Array, made: SampledArray, *, subtracts: bool) -> Chain | None:
-    """Returns the terms of a sum one of whose operands is a sum; None for a sum of two.
-
-    Args:
-      inputs: the operands.
-      exact: the exact sums, in samples.
-      made: the result.
-      subtracts: whether it is a difference.
-    """
+    """Returns the terms of a sum one of whose operands is a sum; None for a sum of two."""
     known = [_chain_of(each) if isinstance(each, SampledArray) else None for each in inputs]
     if not any(known):
         return None
@@ -269,7 +246,7 @@ def chain_of_sum(inputs: tuple[Operand, ...], exact: Array, made: SampledArray, 
         return part.reshape(len(part), *(1,) * (exact.ndim - part.ndim), *part.shape[1:])
 
     one, other = (
-        (chain or Chain.of(_first_row(each, made.machine))).map(align)
+        (chain or Chain.of(made.machine.row(samples_of(each), 0))).map(align)
         for chain, each in zip(known, inputs, strict=True)
     )
     return one.join(other, made.machine.row(exact, 0), made.compute, subtracts=subtracts)
@@ -283,8 +260,8 @@ def round_chain(made: SampledArray, chain: Chain) -> None:
     made.samples = made.machine.round_sum(made.samples, mass, chain.count, made.compute, partial=partial)
 
 
+# The terms of a sum, in row 0, (cases or 1, ...); None for another result.
 def _chain_of(array: SampledArray) -> Chain | None:
-    """Returns the terms of a sum, in row 0, (cases or 1, ...); None for another result."""
     if array.chain is None and array.terms is not None:
         one, other = (
             Chain.of(array.machine.row(term, 0) if term.ndim == array.samples.ndim else np.asarray(term)[None])
@@ -293,7 +270,3 @@ def _chain_of(array: SampledArray) -> Chain | None:
         total = array.machine.row(array.samples, 0)
         array.chain = one.join(other, total, array.compute, subtracts=array.subtracts)
     return array.chain
-
-
-def _first_row(operand: Operand, machine: RoundingModel) -> Array:
-    return machine.row(operand.samples, 0) if isinstance(operand, SampledArray) else np.asarray(operand)[None]

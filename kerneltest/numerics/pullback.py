@@ -13,7 +13,15 @@ import numpy as np
 from kerneltest.core.dtypes import Array, FloatFormat, is_float
 from kerneltest.numerics import products
 from kerneltest.numerics.array_functions import replace_tracked
-from kerneltest.numerics.samples import Operand, Option, SampledArray, TapeEntry, UntrackedError, align_samples
+from kerneltest.numerics.samples import (
+    Operand,
+    Option,
+    SampledArray,
+    TapeEntry,
+    UntrackedError,
+    align_samples,
+    samples_of,
+)
 from kerneltest.numerics.ufuncs import zero_nonfinite
 
 # The effect of rounded stored outputs on the sums of a backward pass.
@@ -26,20 +34,15 @@ from kerneltest.numerics.ufuncs import zero_nonfinite
 _SAME = frozenset("exp exp2 cast where".split())  # the sum of values times cotangents is that of their inputs
 
 
-def strays(output: SampledArray, cotangent: SampledArray, fmt: FloatFormat) -> Array:
-    """Returns the error of an output's values times their cotangents after it is stored in a format, (rows, *shape)."""
+# The stray of an output after it is stored in a format, (rows, *shape).
+def _strays(output: SampledArray, cotangent: SampledArray, fmt: FloatFormat) -> Array:
     stored = output.machine.round_stored(output.samples, fmt)
     return zero_nonfinite(cotangent.samples * (stored - output.samples))
 
 
-def sum_strays(step: TapeEntry, operand: SampledArray, stray: Array) -> Array:
-    """Returns the error of the cotangent of an operand that was broadcast.
-
-    Args:
-      step: an elementwise sum, difference, product or quotient.
-      operand: one of its operands.
-      stray: the stray of its output, which broadcasts to the output's shape; an axis of length 1 is the sum over it.
-    """
+# The error of the cotangent of an operand of an elementwise step that was broadcast. The stray of the step's output
+# broadcasts to the output's shape; an axis of length 1 is the sum over it.
+def _sum_strays(step: TapeEntry, operand: SampledArray, stray: Array) -> Array:
     shape = (1,) * (step.output.ndim - operand.ndim) + operand.shape
     axes = tuple(1 + i for i, length in enumerate(shape) if length == 1)
     whole: Array = np.sum(stray, axis=axes, keepdims=True)
@@ -50,10 +53,15 @@ def sum_strays(step: TapeEntry, operand: SampledArray, stray: Array) -> Array:
     return sign * whole.reshape(len(whole), *operand.shape)
 
 
-def propagate_strays(step: TapeEntry, cotangent: SampledArray, stray: Array) -> Iterator[tuple[SampledArray, Array]]:
-    """Yields the strays of the inputs of a step for which a sum over them is a sum over the output."""
+# The strays of the inputs of a step for which a sum over them is a sum over the output.
+def _propagate(step: TapeEntry, cotangent: Operand, stray: Array) -> Iterator[tuple[SampledArray, Array]]:
     tracked = [each for each in step.inputs if isinstance(each, SampledArray)]
-    if step.name in _SAME or (step.name in ("multiply", "divide") and len(tracked) == 1):
+    if step.name == "moved":
+        if stray.shape[1:] == cotangent.shape:
+            parts = _pull_back_move(step, cotangent.with_samples(stray))
+            tracked = step.options["tracked"]
+            yield from ((each, part.samples) for each, part in zip(tracked, parts, strict=True) if part is not None)
+    elif step.name in _SAME or (step.name in ("multiply", "divide") and len(tracked) == 1):
         yield from ((each, stray) for each in tracked if each.shape == step.output.shape)
     elif step.name == "product":
         one, two, result = (step.options[name] for name in ("one", "two", "result"))
@@ -64,26 +72,18 @@ def propagate_strays(step: TapeEntry, cotangent: SampledArray, stray: Array) -> 
                 yield each, _sum_to_operand(whole, result, each, mine, step.options["lengths"])
 
 
+# The matrix product without rounding.
 def _exact_product(inputs: Sequence[Operand], one: Sequence[str], two: Sequence[str], result: Sequence[str]) -> Array:
-    """Returns the matrix product without rounding."""
     numbers = {letter: i for i, letter in enumerate(dict.fromkeys([*one, *two]), 1)}
-    left, right = (each.samples if isinstance(each, SampledArray) else np.asarray(each)[None] for each in inputs)
-    return np.asarray(
-        np.einsum(
-            left,
-            [0, *(numbers[letter] for letter in one)],
-            right,
-            [0, *(numbers[letter] for letter in two)],
-            [0, *(numbers[letter] for letter in result)],
-            optimize=True,
-        )
-    )
+    left, right = map(samples_of, inputs)
+    own, other, whole = ([0, *(numbers[letter] for letter in letters)] for letters in (one, two, result))
+    return np.asarray(np.einsum(left, own, right, other, whole, optimize=True))
 
 
+# The stray of a product summed over the axes that an operand lacks, in the operand's axis order.
 def _sum_to_operand(
     stray: Array, result: Sequence[str], own: SampledArray, mine: Sequence[str], lengths: Mapping[str, int]
 ) -> Array:
-    """Sums the stray of a product over the axes that an operand lacks, in the operand's axis order."""
     whole = [letter for i, letter in enumerate(mine) if own.shape[i] == lengths[letter] and letter in result]
     summed: Array = np.sum(stray, axis=tuple(i for i, letter in enumerate(result, 1) if letter not in whole))
     order = [letter for letter in result if letter in whole]
@@ -126,7 +126,7 @@ def pull_back(
       UntrackedError: the derivative of an operation is unknown.
     """
     cotangents: dict[int, Operand] = {id(output): cotangent for output, cotangent, _ in outputs}
-    known_strays = {id(output): strays(output, cotangent, fmt) for output, cotangent, fmt in outputs}
+    known_strays = {id(output): _strays(output, cotangent, fmt) for output, cotangent, fmt in outputs}
     for step in reversed(tape):
         cotangent, stray = cotangents.pop(id(step.output), None), known_strays.pop(id(step.output), None)
         if cotangent is None:
@@ -138,26 +138,15 @@ def pull_back(
                 continue
             whole = _unbroadcast(part, each.shape)
             if stray is not None and whole is not part:
-                whole = whole.with_samples(whole.samples + sum_strays(step, each, stray))
+                whole = whole.with_samples(whole.samples + _sum_strays(step, each, stray))
             cotangents[id(each)] = whole if id(each) not in cotangents else cotangents[id(each)] + whole
         if stray is not None:
             known_strays.update((id(each), part) for each, part in _propagate(step, cotangent, stray))
     return [cotangents.get(id(each)) for each in wanted]
 
 
-def _propagate(step: TapeEntry, cotangent: Operand, stray: Array) -> Iterator[tuple[SampledArray, Array]]:
-    """Yields the strays of the inputs of a step."""
-    if step.name != "moved":
-        yield from propagate_strays(step, cotangent, stray)
-    elif stray.shape[1:] == cotangent.shape:
-        parts = _pull_back_move(step, cotangent.with_samples(stray))
-        for each, part in zip(step.options["tracked"], parts, strict=True):
-            if part is not None:
-                yield each, part.samples
-
-
+# The inputs of a step and their cotangents, None for those without one.
 def _pull_back_step(step: TapeEntry, cotangent: Operand) -> tuple[Sequence[Operand], Sequence[Operand]]:
-    """Returns the inputs of a step and their cotangents, None for those without one."""
     if step.name == "moved":
         return step.options["tracked"], _pull_back_move(step, cotangent)
     if step.name in _ZERO_DERIVATIVE:
@@ -167,26 +156,85 @@ def _pull_back_step(step: TapeEntry, cotangent: Operand) -> tuple[Sequence[Opera
     return step.inputs, _RULES[step.name](cotangent, step.output, *step.inputs, **step.options)
 
 
+# Sums a cotangent over the axes along which an input of a shape was broadcast.
 def _unbroadcast(cotangent: Operand, shape: tuple[int, ...]) -> Operand:
-    """Sums a cotangent over the axes along which an input of a shape was broadcast."""
     more = cotangent.ndim - len(shape)
     axes = tuple(i for i in range(cotangent.ndim) if i < more or (shape[i - more] == 1 and cotangent.shape[i] != 1))
     return np.reshape(np.sum(cotangent, axis=axes), shape) if axes or more else cotangent
 
 
+# Passes the cotangent to the selected operand; between two equal ones it is split at random.
 def _pull_back_selection(g: Operand, out: Operand, a: Operand, b: Operand) -> Sequence[Operand]:
-    """Passes the cotangent to the selected operand; between two equal ones it is split at random."""
     chosen, other = np.equal(a, out), np.equal(b, out)
     part = chosen * (1.0 - 0.5 * other)
-    noise = g.machine.random_parts(part.samples.shape[1:])
-    tied = (chosen & other).samples
-    part = part.with_samples(np.where(tied, noise, part.samples))
+    noise = g.machine.random_parts(part.shape)
+    part = part.with_samples(np.where((chosen & other).samples, noise, part.samples))
     return g * part, g * (1.0 - part)
 
 
 def _power(g: Operand, out: Operand, a: Operand, b: Operand) -> Sequence[Operand]:
     by_exponent = g * out * np.log(a) if isinstance(b, SampledArray) and b.formats else None
     return g * (b * a ** (b - 1)), by_exponent
+
+
+# Random numbers between -1 and 1 at zero.
+def _signs(g: Operand, a: Operand) -> Operand:
+    sign = np.sign(a)
+    noise = 2 * g.machine.random_parts(sign.samples.shape[1:]) - 1
+    return sign.with_samples(np.where(a.samples == 0, noise, sign.samples))
+
+
+# A reduced array with its axes restored, at length 1.
+def _restore_axes(reduced: Operand, axes: Sequence[int], keepdims: bool) -> Operand:
+    return reduced if keepdims else np.expand_dims(reduced, tuple(axis - 1 for axis in axes))
+
+
+def _sum(g: Operand, out: Operand, a: Operand, axes: Sequence[int], keepdims: bool, where: Option) -> Sequence[Operand]:
+    whole = np.broadcast_to(_restore_axes(g, axes, keepdims), a.shape)
+    return (whole if where is True else np.where(where, whole, 0.0),)
+
+
+def _product_of(
+    g: Operand, out: Operand, a: Operand, axes: Sequence[int], keepdims: bool, where: Option
+) -> Sequence[Operand]:
+    if where is not True:
+        raise UntrackedError("the derivative of a product with where=")
+    return (_restore_axes(g * out, axes, keepdims) / a,)
+
+
+# Passes the cotangent to the selected element; between equal ones it is split at random.
+def _pull_back_extremum(
+    g: Operand, out: Operand, a: Operand, axes: Sequence[int], keepdims: bool, where: Option
+) -> Sequence[Operand]:
+    chosen = np.equal(a, _restore_axes(out, axes, keepdims)).samples.astype(np.float64)
+    if where is not True:
+        chosen = chosen * np.broadcast_to(np.asarray(where), a.shape)
+    chosen = chosen * (0.5 + a.machine.random_parts(chosen.shape[1:]))
+    part = chosen / np.maximum(chosen.sum(axis=tuple(axes), keepdims=True), np.finfo(float).tiny)
+    return (_restore_axes(g.with_samples(_without_shift_cotangents(g.samples)), axes, keepdims) * a.with_samples(part),)
+
+
+# The cotangent of a maximum, in every second row without values that are zero up to rounding: a maximum that shifts a
+# softmax has no influence on it, and most kernels omit its gradient.
+def _without_shift_cotangents(samples: Array) -> Array:
+    off = np.abs(samples - samples[:1]).max(axis=0)
+    out = samples.copy()
+    out[1::2] = np.where(np.abs(samples[0]) <= _NEGLIGIBLE * off, 0.0, out[1::2])
+    return out
+
+
+def _factors(g: Operand, out: Operand, left: Operand, right: Operand, one: Sequence[str], two: Sequence[str],
+             lengths: Mapping[str, int], **named: Option) -> Sequence[Operand]:  # fmt: skip
+    letters = list(named["result"])
+
+    def pull(own: Operand, mine: Sequence[str], other: Operand, theirs: Sequence[str]) -> Operand:
+        if not isinstance(own, SampledArray):
+            return None
+        full = [letter for i, letter in enumerate(mine) if own.shape[i] == lengths[letter]]
+        part: Operand = products.product(g, letters, other, list(theirs), full)
+        return np.reshape(part, own.shape)
+
+    return pull(left, one, right, two), pull(right, two, left, one)
 
 
 _RULES: dict[str, Rule] = {
@@ -226,93 +274,19 @@ _RULES: dict[str, Rule] = {
     "hypot": lambda g, out, a, b: (g * (a / out), g * (b / out)),
     "cast": lambda g, out, a: (g,),
     "where": lambda g, out, condition, a, b: (None, np.where(condition, g, 0.0), np.where(condition, 0.0, g)),
+    "add.reduce": _sum,
+    "multiply.reduce": _product_of,
+    "maximum.reduce": _pull_back_extremum,
+    "minimum.reduce": _pull_back_extremum,
+    "add.accumulate": lambda g, out, a, axis: (
+        np.flip(np.add.accumulate(np.flip(g, axis - 1), axis=axis - 1), axis - 1),
+    ),
+    "product": _factors,
 }
 
 
-def _signs(g: Operand, a: Operand) -> Operand:
-    """Returns the sign, and random numbers between -1 and 1 at zero."""
-    sign = np.sign(a)
-    noise = 2 * g.machine.random_parts(sign.samples.shape[1:]) - 1
-    return sign.with_samples(np.where(a.samples == 0, noise, sign.samples))
-
-
-def derivative_of(name: str) -> Callable[[Rule], Rule]:
-    """Returns a decorator that registers the derivative of an operation."""
-
-    def register(function: Rule) -> Rule:
-        _RULES[name] = function
-        return function
-
-    return register
-
-
-def _restore_axes(reduced: Operand, axes: Sequence[int], keepdims: bool) -> Operand:
-    """Returns a reduced array with its axes restored, at length 1."""
-    return reduced if keepdims else np.expand_dims(reduced, tuple(axis - 1 for axis in axes))
-
-
-@derivative_of("add.reduce")
-def _sum(g: Operand, out: Operand, a: Operand, axes: Sequence[int], keepdims: bool, where: Option) -> Sequence[Operand]:
-    whole = np.broadcast_to(_restore_axes(g, axes, keepdims), a.shape)
-    return (whole if where is True else np.where(where, whole, 0.0),)
-
-
-@derivative_of("multiply.reduce")
-def _product_of(
-    g: Operand, out: Operand, a: Operand, axes: Sequence[int], keepdims: bool, where: Option
-) -> Sequence[Operand]:
-    if where is not True:
-        raise UntrackedError("the derivative of a product with where=")
-    return (_restore_axes(g * out, axes, keepdims) / a,)
-
-
-@derivative_of("maximum.reduce")
-@derivative_of("minimum.reduce")
-def _pull_back_extremum(
-    g: Operand, out: Operand, a: Operand, axes: Sequence[int], keepdims: bool, where: Option
-) -> Sequence[Operand]:
-    """Passes the cotangent to the selected element; between equal ones it is split at random."""
-    chosen = np.equal(a, _restore_axes(out, axes, keepdims)).samples.astype(np.float64)
-    if where is not True:
-        chosen = chosen * np.broadcast_to(np.asarray(where), a.shape)
-    chosen = chosen * (0.5 + a.machine.random_parts(chosen.shape[1:]))
-    part = chosen / np.maximum(chosen.sum(axis=tuple(axes), keepdims=True), np.finfo(float).tiny)
-    return (_restore_axes(g.with_samples(_without_shift_cotangents(g.samples)), axes, keepdims) * a.with_samples(part),)
-
-
-def _without_shift_cotangents(samples: Array) -> Array:
-    """Returns the cotangent of a maximum, in every second row without values that are zero up to rounding.
-
-    A maximum that shifts a softmax has no influence on it, and most kernels omit its gradient.
-    """
-    off = np.abs(samples - samples[:1]).max(axis=0)
-    out = samples.copy()
-    out[1::2] = np.where(np.abs(samples[0]) <= _NEGLIGIBLE * off, 0.0, out[1::2])
-    return out
-
-
-@derivative_of("add.accumulate")
-def _cumulative_sum(g: Operand, out: Operand, a: Operand, axis: int) -> Sequence[Operand]:
-    return (np.flip(np.add.accumulate(np.flip(g, axis - 1), axis=axis - 1), axis - 1),)
-
-
-@derivative_of("product")
-def _factors(g: Operand, out: Operand, left: Operand, right: Operand, one: Sequence[str], two: Sequence[str],
-             lengths: Mapping[str, int], **named: Option) -> Sequence[Operand]:  # fmt: skip
-    letters = list(named["result"])
-
-    def pull(own: Operand, mine: Sequence[str], other: Operand, theirs: Sequence[str]) -> Operand:
-        if not isinstance(own, SampledArray):
-            return None
-        full = [letter for i, letter in enumerate(mine) if own.shape[i] == lengths[letter]]
-        part: Operand = products.product(g, letters, other, list(theirs), full)
-        return np.reshape(part, own.shape)
-
-    return pull(left, one, right, two), pull(right, two, left, one)
-
-
+# The cotangents of the inputs of a function that moves values, by applying it to their positions.
 def _pull_back_move(step: TapeEntry, g: Operand) -> Sequence[Operand]:
-    """Returns the cotangents of the inputs of a function that moves values, by applying it to their positions."""
     func, tracked = step.options["func"], step.options["tracked"]
     if func.__name__ in _BY_VALUE:
         raise UntrackedError(f"the derivative of np.{func.__name__}")
@@ -321,13 +295,12 @@ def _pull_back_move(step: TapeEntry, g: Operand) -> Sequence[Operand]:
     for each in tracked:
         if is_float(each.samples.dtype) and id(each) not in starts:
             starts[id(each)] = count
-            count += int(np.prod(each.shape))
+            count += math.prod(each.shape)
 
     def positions(each: SampledArray, row: int) -> Array:
         if id(each) not in starts:
             return np.asarray(each.samples[min(row, len(each.samples) - 1)])
-        size = int(np.prod(each.shape))
-        return (_FIRST + starts[id(each)] + np.arange(size, dtype=np.float64)).reshape(each.shape)
+        return (_FIRST + starts[id(each)] + np.arange(math.prod(each.shape), dtype=np.float64)).reshape(each.shape)
 
     varying = any(len(each.samples) > 1 and id(each) not in starts for each in tracked)
     rows = len(g.samples)
@@ -345,13 +318,10 @@ def _pull_back_move(step: TapeEntry, g: Operand) -> Sequence[Operand]:
     terms = int(np.bincount(sources[0], minlength=2)[1:].max(initial=0))
     if terms > 1:
         totals = g.machine.round_sum(totals, masses, terms, g.compute)
-    parts = []
-    for each in tracked:
-        start = starts.get(id(each))
-        size = int(np.prod(each.shape))
-        parts.append(
-            None
-            if start is None
-            else each.with_samples(totals[:, start : start + size].reshape(len(totals), *each.shape))
-        )
-    return parts
+
+    def part(each: SampledArray) -> Operand:
+        if (start := starts.get(id(each))) is None:
+            return None
+        return each.with_samples(totals[:, start : start + math.prod(each.shape)].reshape(len(totals), *each.shape))
+
+    return [*map(part, tracked)]

@@ -12,7 +12,7 @@ from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.failures import Failure, format_exception
 from kerneltest.core.precision import FLOAT32, Precision, Ulps
 from kerneltest.core.verdicts import Verdict
-from kerneltest.numerics.bounds import Limit, OracleCase
+from kerneltest.numerics.bounds import Limit, OracleCase, magnitude
 from kerneltest.numerics.closed_forms import conditioned_bounds
 from kerneltest.numerics.rounding_model import RESULT, RoundingModel
 from kerneltest.numerics.samples import raise_own_mistake
@@ -57,7 +57,7 @@ def bound_from_spread(value: Array, found: Spread, u: float) -> Array:
     Returns:
       float64, in the output's shape; infinite where the spread is lost.
     """
-    size = np.where(np.isfinite(value), np.abs(value), 0.0)
+    size = magnitude(value)
     with np.errstate(all="ignore"):
         relative = (found.deviation / size)[(size > 0) & (found.deviation > 0)]
     typical = min(median(relative), _MAX_TYPICAL * u) if relative.size else 0.0
@@ -66,15 +66,9 @@ def bound_from_spread(value: Array, found: Spread, u: float) -> Array:
 
 
 def shares_of_bound(found: tuple[ErrorShare, ...], limit: Array, moved: Spread) -> tuple[ErrorShare, ...]:
-    """Converts shares of a spread to shares of the bound that it makes.
+    """Converts shares of the spread `moved` to shares of the bound `limit` that it makes, the largest first.
 
-    Args:
-      found: the shares of the spread.
-      limit: the bound.
-      moved: the spread.
-
-    Returns:
-      The shares, and that of the bound's own term `RESULT`, the largest first.
+    One of them is that of the bound's own term `RESULT`.
     """
     finite = np.isfinite(limit) & (limit > 0)
     if not found or not finite.any():
@@ -177,30 +171,26 @@ class OracleSamples:
         It is () if the oracle is not sampled in one evaluation.
         """
         precision = precision.with_exact_dots() if self.exact_dots else precision
-        case = self.case
-        known = self.at(precision)
+        known, case, key = self.at(precision), self.case, (precision.name, output)
         if known.note or not known.sources:
             return ()
 
         def evaluate(machine: RoundingModel) -> Array:
             return sample_outputs(case.watched, case.leaves, case.formats, machine, integers=self.integers)[output]
 
-        key = precision.name, output
         if key not in self.parts:
             self.parts[key] = error_shares(evaluate, precision, self.compute, known.sources)
         return self.parts[key]
 
+    # If the samples are those of another machine, they are kept for this one.
     def _is_known(self, precision: Precision) -> bool:
-        """Checks whether the samples on a machine are known; if they are those of another one, they are kept for it."""
         if (known := find_alike(self.found, precision)) is not None:
             self.found[precision.name] = known
         return known is not None
 
+    # Samples all cases of the batch that lack this precision, in one evaluation if the oracle allows that. Each case
+    # gets the spreads that it would get by itself.
     def _sample_batch(self, precision: Precision) -> None:
-        """Samples the oracle for all cases of the batch that lack this precision, in one evaluation if it allows that.
-
-        Each case gets the spreads that it would get by itself.
-        """
         missing = [each for each in self.batch if not each._is_known(precision)]
         case = self.case
         first, _ = _first_way.get(case.oracle, (0, ""))
@@ -267,13 +257,7 @@ class OracleSamples:
 
 
 def rounding_bounds(case: OracleCase, compute: FloatFormat | None, exact_dots: bool) -> tuple[RoundingLimit, ...]:
-    """Returns a bound for each output. The oracle is sampled when a bound first meets a precision.
-
-    Args:
-      case: the oracle's side of the case.
-      compute: the format of elementwise arithmetic; None for that of the arguments that take part.
-      exact_dots: whether no backend may round operands of products.
-    """
+    """Returns a bound for each output, as `joined_bounds` does. The oracle is sampled when one meets a precision."""
     samples = OracleSamples(case, compute, exact_dots)
     return tuple(RoundingLimit(samples, i) for i in range(len(case.values)))
 
@@ -336,11 +320,7 @@ def formula_precision(functions: frozenset[str]) -> Precision:
 
 
 def formula_bounds(case: OracleCase) -> tuple[RoundingLimit, ...]:
-    """Returns the bound of each output, to be used with a `formula_precision`.
-
-    Args:
-      case: the oracle's side of the case.
-    """
+    """Returns the bound of each output, to be used with a `formula_precision`."""
     formats = dict.fromkeys(case.formats, FORMULA_FORMAT)
     return rounding_bounds(replace(case, formats=formats), FORMULA_FORMAT, exact_dots=True)
 
@@ -359,27 +339,26 @@ class JoinedLimit(RoundingLimit):
     forms: tuple[RoundingLimit, ...]
 
     def at(self, precision: Precision) -> Array:
-        """Returns the largest absolute error of each element, infinite where the oracle itself is not checked."""
         bound = RoundingLimit.at(self, precision)
         for form in self.forms:
-            other = form.at(precision) + _gaps(self, form)
+            one, same = (np.asarray(each.samples.case.values[each.output], np.float64) for each in (self, form))
+            with np.errstate(invalid="ignore"):
+                gap = np.abs(one - same)
+            other = form.at(precision) + np.where(np.isfinite(gap), gap, 0.0)
             bound = np.where(np.isfinite(other), np.maximum(bound, other), bound)
         return bound
 
     def alternatives(self, precision: Precision) -> tuple[Array, ...]:
-        """Returns the other correct results of an integer or boolean output: those of the samples of all forms."""
         others = (alternative for form in self.forms for alternative in form.alternatives(precision))
         return (*RoundingLimit.alternatives(self, precision), *others)
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
-        """Returns the parts of the widest form's bound, the largest first; () if they are unknown."""
         widest = max(self.forms, key=lambda form: _width(form.at(precision)))
         if _width(widest.at(precision)) > _width(RoundingLimit.at(self, precision)):
             return widest.shares(precision)
         return RoundingLimit.shares(self, precision)
 
     def note(self, precision: Precision) -> str:
-        """Returns which operation could not be tracked, or ""."""
         notes = (RoundingLimit.note(self, precision), *(form.note(precision) for form in self.forms))
         return next(filter(None, notes), "")
 
@@ -412,44 +391,29 @@ def _width(bound: Array) -> float:
     return float(bound[np.isfinite(bound)].sum())
 
 
-def _gaps(one: RoundingLimit, other: RoundingLimit) -> Array:
-    """Returns the distance of two forms' values, 0 where either is infinite or NaN."""
-    values, others = (np.asarray(each.samples.case.values[each.output], np.float64) for each in (one, other))
-    with np.errstate(invalid="ignore"):
-        distance = np.abs(values - others)
-    return np.where(np.isfinite(distance), distance, 0.0)
-
-
 def _check_equal(case: OracleCase, form: OracleCase) -> None:
-    precision = formula_precision(frozenset())
     if [value.shape for value in form.values] != [value.shape for value in case.values]:
         raise _unequal(case, form, "returned other shapes")
-    if all(map(_nearly_equal, case.values, form.values)):
+    pairs = [
+        (np.asarray(one, np.float64), np.asarray(other, np.float64))
+        for one, other in zip(case.values, form.values, strict=True)
+    ]
+    if not any(_differ(one, other, NEGLIGIBLE * np.abs(one)).any() for one, other in pairs):
         return  # the usual case, which needs no samples
-    for limits in zip(formula_bounds(case), formula_bounds(form), strict=True):
-        values, others = (np.asarray(limit.samples.case.values[limit.output], np.float64) for limit in limits)
-        allowed = sum(limit.at(precision) for limit in limits)
-        with np.errstate(invalid="ignore"):
-            wrong = ~_same(values, others) & ~(np.abs(values - others) <= allowed)
+    precision = formula_precision(frozenset())
+    for (one, other), *limits in zip(pairs, formula_bounds(case), formula_bounds(form), strict=True):
+        wrong = _differ(one, other, np.add(*(limit.at(precision) for limit in limits)))
         if wrong.any():
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
-            raise _unequal(case, form, f"returned {others[at]:.9g} at {list(at)} instead of {values[at]:.9g}")
+            raise _unequal(case, form, f"returned {other[at]:.9g} at {list(at)} instead of {one[at]:.9g}")
 
 
-def _nearly_equal(values: Array, others: Array) -> bool:
-    """Returns whether two results agree as closely as any two formulas of the same do."""
-    one, other = np.asarray(values, np.float64), np.asarray(others, np.float64)
+def _differ(one: Array, other: Array, allowed: Array) -> Array:
     with np.errstate(all="ignore"):
-        return bool((_same(one, other) | (np.abs(one - other) <= NEGLIGIBLE * np.abs(one))).all())
-
-
-def _same(values: Array, others: Array) -> Array:
-    return np.asarray((values == others) | (np.isnan(values) & np.isnan(others)))
+        return np.asarray(~((one == other) | (np.isnan(one) & np.isnan(other)) | (np.abs(one - other) <= allowed)))
 
 
 def _unequal(case: OracleCase, form: OracleCase, how: str) -> Failure:
     sentence = "{form}, a form of oracle {oracle}, {how}: the forms of an oracle may differ by rounding alone"
-    names = (getattr(each.oracle, "__name__", repr(each.oracle)) for each in (form, case))
-    return Failure(
-        Verdict.ORACLE_ERROR, Stated(sentence, dict(zip(("form", "oracle"), names, strict=True)) | {"how": how})
-    )
+    one, other = (getattr(each.oracle, "__name__", repr(each.oracle)) for each in (form, case))
+    return Failure(Verdict.ORACLE_ERROR, Stated(sentence, {"form": one, "oracle": other, "how": how}))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,9 @@ def round_to_nearest(values: Array, fmt: FloatFormat) -> Array:
         return values.astype(np.float32) if fmt == FLOAT32 else _split(np.atleast_1d(values), fmt).reshape(values.shape)
 
 
+# Veltkamp's splitting: the float64 sum with a number 2^(53 - p) times as large drops all but p bits (Muller et al.,
+# Handbook of Floating-Point Arithmetic, 2nd ed., section 4.4.1).
 def _split(values: Array, fmt: FloatFormat) -> Array:
-    """Rounds to nearest by Veltkamp's splitting.
-
-    The float64 sum with a number 2^(53 - p) times as large drops all but p bits (Muller et al., Handbook of
-    Floating-Point Arithmetic, 2nd ed., section 4.4.1).
-    """
     large = np.asarray(values * (2.0 ** (53 - fmt.precision) + 1))
     near = large - values
     np.subtract(large, near, out=near)
@@ -74,10 +71,10 @@ def truncate(values: Array, fmt: FloatFormat) -> Array:
     return _round_subnormals(near, values, np.abs(values), fmt, np.trunc)
 
 
+# `near`, with values below the smallest normal number rounded to multiples of the smallest subnormal.
 def _round_subnormals(
     near: Array, values: Array, size: Array, fmt: FloatFormat, to_integer: Callable[[Array], Array]
 ) -> Array:
-    """Returns `near`, with values below the smallest normal number rounded to multiples of the smallest subnormal."""
     low = size < fmt.smallest_normal
     if not (low.any() and size[low].any()):
         return near
@@ -93,36 +90,10 @@ def nearly_equal(values: Array, axis: int, fmt: FloatFormat) -> Array:
     return np.asarray((most - least <= _FEW * fmt.unit_roundoff * most) & (most > 0))
 
 
-# A machine's arithmetic with all that samples asked about it: the same answers make the same samples.
+# All that samples asked about a machine's arithmetic: the same answers make the same samples.
 
 # By the name of an attribute of `Precision`, and the function or dtype that was looked up in it, or "".
 Answers = Mapping[tuple[str, str], Any]
-
-
-@dataclass(slots=True)
-class AskedPrecision:
-    """The arithmetic of a backend, with a note of all that was asked about it.
-
-    Attributes:
-      precision: the arithmetic.
-      answers: all answers that mattered so far.
-    """
-
-    precision: Precision
-    answers: dict[tuple[str, str], Any] = field(default_factory=dict, init=False)
-
-    def ask(self, attribute: str, key: str = "") -> Any:
-        """Returns an attribute of the arithmetic, or what it has for a key: None or False for nothing."""
-        answer = self.answers[attribute, key] = _look_up(self.precision, attribute, key)
-        return answer
-
-    def may_flush(self) -> bool:
-        """Returns whether the machine flushes subnormal results; `note_flushing` tells if it met one."""
-        return self.precision.flushes or bool(self.ask("flushes"))
-
-    def note_flushing(self) -> None:
-        """Notes that it mattered whether the machine flushes."""
-        self.ask("flushes")
 
 
 def would_answer(precision: Precision, answers: Answers) -> bool:
@@ -214,20 +185,18 @@ class ValueOrigin:
 
 def current_origin() -> ValueOrigin:
     """Returns the innermost expression under evaluation outside this package and NumPy."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith((_NUMERICS, _NUMPY)):
-            return _expression(frame.f_code, frame.f_lasti)
-        if frame.f_back is None:
-            break
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith((_NUMERICS, _NUMPY)):
         frame = frame.f_back
-    return ValueOrigin("", 0, "")
+    return _expression(frame.f_code, frame.f_lasti) if frame is not None else _NOWHERE
 
 
+_NOWHERE = ValueOrigin("", 0, "")
+
+
+# The expression of an instruction, or the name of its function if the source is unavailable.
 @functools.lru_cache(maxsize=4096)
 def _expression(code: CodeType, instruction: int) -> ValueOrigin:
-    """Returns the expression of an instruction, or the name of its function if the source is unavailable."""
     positions = list(code.co_positions())
     line, end, start_column, end_column = positions[min(instruction // 2, len(positions) - 1)]
     first = line or code.co_firstlineno
@@ -269,7 +238,6 @@ class ErrorSource:
 BACKWARDS = " in the derivative"
 """The end of the kind of an error that the derivative of an operation makes."""
 
-_NOWHERE = ValueOrigin("", 0, "")
 RESULT = ErrorSource(_NOWHERE, "a few roundings of the result")
 FLUSHED = ErrorSource(_NOWHERE, "flushed subnormal inputs")
 STORED = ErrorSource(_NOWHERE, "rounding of stored outputs")
@@ -284,7 +252,7 @@ _STORED = 0.75  # of a roundoff: an error uniform within it is as large in the m
 
 
 @dataclass(slots=True)
-class RoundingModel(AskedPrecision):
+class RoundingModel:
     """Rounds the samples of tracked arrays. Their first axis is the samples; its length is 1 if all are equal.
 
     Several cases may be sampled at once: each row then has a sample of each case, with the same random errors for all,
@@ -295,6 +263,7 @@ class RoundingModel(AskedPrecision):
     so that the rows show what each source contributes.
 
     Attributes:
+      precision: the machine's arithmetic.
       compute: the format of elementwise arithmetic and of sums; None for that of the operands.
       rows: the number of samples of a case, row 0 included.
       rows_by_source: the rows that each source of error perturbs; None to perturb all rows by all sources.
@@ -306,8 +275,10 @@ class RoundingModel(AskedPrecision):
       tape: records the operations for differentiation; None to record none.
       differentiating_at: the expression whose derivative is computed; None while the oracle is evaluated.
       cases: the number of cases that are sampled at once.
+      answers: all that mattered of the arithmetic so far.
     """
 
+    precision: Precision
     compute: FloatFormat | None = FLOAT32
     rows: int = 17
     rows_by_source: Mapping[ErrorSource, slice] | None = None
@@ -319,10 +290,16 @@ class RoundingModel(AskedPrecision):
     tape: list[Any] | None = None
     differentiating_at: ValueOrigin | None = None
     cases: int = 1
+    answers: dict[tuple[str, str], Any] = field(default_factory=dict, init=False)
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed if self.single is None else self.seed + 7919 * self.single)
+
+    def ask(self, attribute: str, key: str = "") -> Any:
+        """Returns an attribute of the arithmetic, or what it has for a key: None or False for nothing."""
+        answer = self.answers[attribute, key] = _look_up(self.precision, attribute, key)
+        return answer
 
     @property
     def length(self) -> int:
@@ -361,7 +338,7 @@ class RoundingModel(AskedPrecision):
             at = slice(noisy.start * self.cases, None if noisy.stop is None else noisy.stop * self.cases)
             perturb(out[noisy], self._by_case(np.asarray(ulps(at) if callable(ulps) else ulps)), fmt, seed)
         near = round_to_nearest(out[rows], fmt)
-        if flushing or self.may_flush():
+        if flushing or self._may_flush():
             small = None if vanishing is None else select_rows(self._by_case(vanishing), rows)
             self._flush_subnormals(near, fmt, flush_seed, small)
         out[rows] = near
@@ -416,7 +393,7 @@ class RoundingModel(AskedPrecision):
         near = round_to_nearest(out[rows], fmt)
         if lost.any():  # a partial sum may overflow, and the sum may then be infinite or NaN
             near[select_rows(lost, rows) & np.isfinite(near)] = np.nan
-        if self.may_flush():
+        if self._may_flush():
             self._flush_subnormals(near, fmt, flush_seed)
         out[rows] = near
         return self._flatten_cases(out)
@@ -475,7 +452,7 @@ class RoundingModel(AskedPrecision):
             moved = values[self.rows_by_source[INPUTS]]
             moved *= 1 + FLOAT32.unit_roundoff * noise((len(moved), 1, *moved.shape[1:]), seed)[:, 0]
         small = (np.abs(values) < FLOAT32.smallest_normal) & (values != 0)
-        if not (small.any() and self.may_flush()):
+        if not (small.any() and self._may_flush()):
             return values
         out, rows, _ = self._prepare(values, FLUSHED)
         if rows is not None:
@@ -485,18 +462,17 @@ class RoundingModel(AskedPrecision):
     def _prepare(
         self, values: Array, error: str | ErrorSource, *, own: bool = False
     ) -> tuple[Array, slice | None, slice]:
-        """Registers a source of error and selects the rows that it affects.
+        """Registers a source of error, or the expression under evaluation for a kind, and selects the rows it affects.
 
-        Args:
-          values: (rows or 1, ...).
-          error: the source, or its kind, for the expression under evaluation.
-          own: whether `values` may be modified in place.
-
-        Returns:
-          The values as (rows, cases, ...), copied if necessary; the rows that are rounded, None for none; and those of
-          them that get random errors.
+        Returns the values as (rows, cases, ...), copied unless they are the caller's `own`; the rows that are rounded,
+        None for none; and those of them that get random errors.
         """
-        source = error if isinstance(error, ErrorSource) else self._source_of(error)
+        if isinstance(error, ErrorSource):
+            source = error
+        elif self.differentiating_at is None:
+            source = ErrorSource(current_origin(), error)
+        else:
+            source = ErrorSource(self.differentiating_at, f"{error}{BACKWARDS}")
         self.sources.setdefault(source)
         if own and len(values) == self.length and values.dtype == np.float64 and values.flags.c_contiguous:
             out = self._by_case(values)
@@ -510,6 +486,10 @@ class RoundingModel(AskedPrecision):
         rows = self.rows_by_source.get(source)
         return out, rows, rows or slice(0, 0)
 
+    # It only matters that a machine flushes once a subnormal result is met.
+    def _may_flush(self) -> bool:
+        return self.precision.flushes or bool(self.ask("flushes"))
+
     def _by_case(self, values: Array) -> Array:
         """Returns samples as (rows or 1, cases or 1, ...); a number stays one."""
         if not values.ndim:
@@ -520,19 +500,10 @@ class RoundingModel(AskedPrecision):
     def _flatten_cases(self, out: Array) -> Array:
         return out.reshape(out.shape[0] * out.shape[1], *out.shape[2:])
 
-    def _source_of(self, kind: str) -> ErrorSource:
-        if self.differentiating_at is None:
-            return ErrorSource(current_origin(), kind)
-        return ErrorSource(self.differentiating_at, f"{kind}{BACKWARDS}")
-
     def _flush_subnormals(self, values: Array, fmt: FloatFormat, seed: float, vanishing: Array | None = None) -> None:
         """Sets subnormal results to zero in place: all in row 2, none in row 1, about half in the others.
 
-        Args:
-          values: the rows that are rounded, (rows, cases, ...).
-          fmt: their format.
-          seed: the noise seed.
-          vanishing: where an intermediate result is subnormal; such results are flushed as well.
+        `values` are the rows that are rounded, (rows, cases, ...). Results are also flushed where `vanishing`.
         """
         if fmt.min_exponent > FLOAT32.min_exponent:
             return
@@ -541,7 +512,7 @@ class RoundingModel(AskedPrecision):
             small |= vanishing & np.isfinite(values)
         if not small.any() or not (small := small & (values != 0)).any():
             return
-        self.note_flushing()
+        self.ask("flushes")
         chosen = np.asarray(noise(values.shape, seed) < 0)
         if self.single is None and self.rows_by_source is None:
             chosen[0], chosen[1] = False, True

@@ -1,7 +1,7 @@
 """The samples of one array of the oracle, and the tape of operations on such arrays."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -23,24 +23,13 @@ _GROUPS = 8  # of terms that follow each other, or that one lane adds
 _LANED = 256  # terms of a product: in shorter ones the partial sums of lanes are hardly larger than a random walk
 
 
-def limit_of_partial_sums(total: Array, mass: Array) -> Array:
-    """Returns the largest partial sum in any order.
-
-    Args:
-      total: sums.
-      mass: the sums of the magnitudes of their terms.
-    """
+# In any order. `total` are sums, here and below, and `mass` those of the magnitudes of their terms.
+def _largest_partial_sum(total: Array, mass: Array) -> Array:
     return np.asarray((mass + np.abs(total)) / 2)
 
 
 def partial_sums(terms: Array, total: Array, mass: Array) -> Array:
-    """Returns how large the partial sums of terms are, in the shape of `total`.
-
-    Args:
-      terms: the terms, along the first axis.
-      total: their sums.
-      mass: the sums of their magnitudes.
-    """
+    """Returns how large the partial sums of terms along the first axis are, in the shape of `total`."""
     reached = np.add.accumulate(terms, axis=0)
     largest = np.maximum(reached.max(axis=0), -reached.min(axis=0))
     if len(terms) >= 2 * _GROUPS:
@@ -51,14 +40,7 @@ def partial_sums(terms: Array, total: Array, mass: Array) -> Array:
 
 
 def accumulated_partial_sums(terms: Array, axis: int, total: Array, mass: Array) -> Array:
-    """Returns how large the partial sums of each cumulative sum are: sums of neighbours, as each one is a result.
-
-    Args:
-      terms: the terms.
-      axis: the axis along which they are accumulated.
-      total: the cumulative sums.
-      mass: the cumulative sums of magnitudes.
-    """
+    """Returns how large the partial sums of each cumulative sum are: sums of neighbours, as each one is a result."""
     largest = np.maximum.accumulate(np.abs(total), axis=axis)
     return _walk(largest, np.add.accumulate(terms * terms, axis=axis), total, mass)
 
@@ -75,7 +57,7 @@ def product_partial_sums(left: Array, right: Array, total: Array, mass: Array, s
     """
     terms = left.shape[-1]
     if terms < 4 * _GROUPS:  # of few terms, any partial sum is nearly as large as that of any order
-        return limit_of_partial_sums(total, mass)
+        return _largest_partial_sum(total, mass)
     size = terms // _GROUPS
     a = left[..., : size * _GROUPS].reshape(*left.shape[:-1], _GROUPS, size)
     b = right[..., : size * _GROUPS, :].reshape(*right.shape[:-2], _GROUPS, size, right.shape[-1])
@@ -88,7 +70,7 @@ def product_partial_sums(left: Array, right: Array, total: Array, mass: Array, s
 
 
 def _walk(largest: Array, squares: Array, total: Array, mass: Array) -> Array:
-    return np.asarray(np.minimum(largest + np.sqrt(squares), limit_of_partial_sums(total, mass)))
+    return np.asarray(np.minimum(largest + np.sqrt(squares), _largest_partial_sum(total, mass)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +97,8 @@ class Chain:
         mantissa, exponent = np.frexp(np.where(np.isfinite(term), term, 0.0))
         digits = (np.abs(mantissa) * 2.0**53).astype(np.int64)
         grain = np.ldexp((digits & -digits).astype(np.float64), exponent - 53)
-        return Chain(
-            1, np.maximum(term, 0.0), np.maximum(-term, 0.0), np.where(digits == 0, np.inf, grain), np.zeros(term.shape)
-        )
+        grain = np.where(digits == 0, np.inf, grain)
+        return Chain(1, np.maximum(term, 0.0), np.maximum(-term, 0.0), grain, np.zeros(term.shape))
 
     def join(self, other: "Chain", total: Array, fmt: FloatFormat, *, subtracts: bool) -> "Chain":
         """Returns the chain of the sum or the difference of two, which is `total` and is rounded to a format."""
@@ -132,8 +113,7 @@ class Chain:
 
     def map(self, change: Callable[[Array], Array]) -> "Chain":
         """Returns the chain with its arrays changed."""
-        parts = map(change, (self.positive, self.negative, self.grain, self.rounded))
-        return Chain(self.count, *parts)
+        return Chain(self.count, *map(change, (self.positive, self.negative, self.grain, self.rounded)))
 
     def partial_sums(self, total: Array, fmt: FloatFormat) -> Array:
         """Returns how large partial sums are whose roundings are not those of earlier operations of the oracle.
@@ -146,8 +126,8 @@ class Chain:
         return np.where(largest <= self.grain * 2.0**fmt.precision, 0.0, here)
 
 
+# The magnitude of sums, 0 where they are representable.
 def _rounded(total: Array, fmt: FloatFormat) -> Array:
-    """Returns the magnitude of sums, 0 where they are representable."""
     return np.where(round_to_nearest(total, fmt) == total, 0.0, np.abs(total))
 
 
@@ -167,6 +147,7 @@ class UntrackedError(TypeError):
     """A NumPy function whose rounding is unknown, or an operation that tracked arrays do not have."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SampledArray:
     """Values of one array of the oracle, in all samples.
 
@@ -184,29 +165,16 @@ class SampledArray:
       factors: the factors of an elementwise product, one of which is a matrix product; else ().
     """
 
-    __slots__ = (
-        "again",
-        "chain",
-        "factors",
-        "formats",
-        "machine",
-        "samples",
-        "scaled",
-        "settled",
-        "subtracts",
-        "terms",
-    )
-
-    def __init__(self, samples: Array, machine: RoundingModel, formats: Formats | FloatFormat | None) -> None:
-        self.samples, self.machine = samples, machine
-        self.formats = formats if isinstance(formats, frozenset) else frozenset(() if formats is None else (formats,))
-        self.terms: tuple[Array, Array] | None = None
-        self.subtracts = False
-        self.chain: Chain | None = None
-        self.scaled: Callable[[], SampledArray] | None = None
-        self.again: Callable[[], SampledArray] | None = None
-        self.factors: tuple[Operand, ...] = ()
-        self.settled: Array | None = None
+    samples: Array
+    machine: RoundingModel
+    formats: Formats = frozenset()
+    terms: tuple[Array, Array] | None = field(default=None, init=False)
+    subtracts: bool = field(default=False, init=False)
+    chain: Chain | None = field(default=None, init=False)
+    scaled: "Callable[[], SampledArray] | None" = field(default=None, init=False)
+    again: "Callable[[], SampledArray] | None" = field(default=None, init=False)
+    settled: Array | None = field(default=None, init=False)
+    factors: tuple[Operand, ...] = field(default=(), init=False)
 
     def with_samples(self, samples: Array, formats: Formats = frozenset()) -> Self:
         """Returns another array of the same rounding model, and of the same formats unless others are given."""
@@ -283,28 +251,30 @@ def round_constants(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
     Returns:
       The very same operands if all of these are representable.
     """
-    arrays = [operand for operand in operands if isinstance(operand, SampledArray)]
-    like = type(arrays[0])(arrays[0].samples, arrays[0].machine, join_formats(arrays))
-    rounded = tuple(_round_constant(operand, like) for operand in operands)
+    first = next(operand for operand in operands if isinstance(operand, SampledArray))
+    like = first.with_samples(first.samples, join_formats(operands))
+
+    def round_constant(operand: Operand) -> Operand:
+        tracked = isinstance(operand, SampledArray)
+        if tracked and operand.samples.dtype.kind not in "iu":
+            return operand
+        values = samples_of(operand)
+        rounded = round_numbers(values, like.machine, like.compute)
+        return operand if rounded is values else type(like)(rounded, like.machine, join_formats([operand]))
+
+    rounded = tuple(map(round_constant, operands))
     return operands if all(one is other for one, other in zip(rounded, operands, strict=True)) else rounded
 
 
-def _round_constant(operand: Operand, like: SampledArray) -> Operand:
-    tracked = isinstance(operand, SampledArray)
-    if tracked and operand.samples.dtype.kind not in "iu":
-        return operand
-    values = operand.samples if tracked else np.asarray(operand)[None]
-    rounded = round_numbers(values, like.machine, like.compute)
-    return operand if rounded is values else type(like)(rounded, like.machine, operand.formats if tracked else None)
+def samples_of(operand: Operand) -> Array:
+    """Returns the samples of an operand, (rows or 1, *shape)."""
+    return operand.samples if isinstance(operand, SampledArray) else np.asarray(operand)[None]
 
 
 def round_numbers(values: Array, machine: RoundingModel, fmt: FloatFormat) -> Array:
     """Returns numbers that an oracle creates as a kernel's arithmetic has them, (rows or 1, ...).
 
-    Args:
-      values: (rows or 1, ...); returned unchanged if they are representable or beyond the range of the format.
-      machine: rounds them.
-      fmt: the format of the arithmetic.
+    The very same values if they are representable or beyond the range of the format.
     """
     if values.dtype.kind not in "fiu" or not values.size:
         return values
@@ -325,9 +295,7 @@ def unwrap(value: Operand) -> Operand:
 def align_samples(arrays: Iterable[Operand], ndim: int | None = None) -> list[Array]:
     """Returns NumPy arrays that broadcast as the operands do, with the axis of samples first.
 
-    Args:
-      arrays: tracked arrays, whose samples are returned, and others.
-      ndim: the number of axes of the result; by default the maximum of the operands'.
+    They have `ndim` axes after it, by default the maximum of the operands'.
     """
     arrays = [array if isinstance(array, SampledArray) else np.asarray(array) for array in arrays]
     most = max(array.ndim for array in arrays) if ndim is None else ndim

@@ -7,8 +7,9 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat, is_float
 from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.numerics.bounds import magnitude
 from kerneltest.numerics.rounding_model import INPUTS, Answers, ErrorSource, RoundingModel, would_answer
-from kerneltest.numerics.samples import Operand, SampledArray
+from kerneltest.numerics.samples import Operand, samples_of
 from kerneltest.numerics.tracked import TrackedArray, track_created_arrays
 
 _EQUAL = 1e-9  # relative difference of the exact row from the oracle's values
@@ -25,21 +26,7 @@ def sample_outputs(
     *,
     integers: bool = True,
 ) -> list[Array]:
-    """Evaluates an oracle on tracked arrays.
-
-    Args:
-      oracle: maps leaves by path to outputs.
-      leaves: the arguments, float64, int64 or bool.
-      formats: the formats of the float leaves, by path.
-      machine: rounds the samples.
-      integers: whether other leaves are tracked as well. They are exact, but what is computed from them is rounded.
-
-    Returns:
-      The samples of each output, (rows or 1, *shape).
-
-    Raises:
-      Exception: anything that the oracle raises, including `UntrackedError`.
-    """
+    """Returns the samples of each output, (rows or 1, *shape), as `sample_cases` does for one case."""
     (outputs,) = sample_cases(oracle, [leaves], formats, machine, integers=integers)
     return outputs
 
@@ -52,17 +39,20 @@ def sample_cases(
     *,
     integers: bool = True,
 ) -> list[list[Array]]:
-    """Evaluates an oracle for several cases at once, which differ only in float leaves.
+    """Evaluates an oracle on tracked arrays, for several cases at once, which differ only in float leaves.
 
     Args:
-      oracle, formats, machine, integers: as `sample_outputs` takes them.
-      cases: the leaves of each case.
+      oracle: maps leaves by path to outputs.
+      cases: the arguments of each case, float64, int64 or bool.
+      formats: the formats of the float leaves, by path.
+      machine: rounds the samples.
+      integers: whether other leaves are tracked as well. They are exact, but what is computed from them is rounded.
 
     Returns:
-      For each case, the samples of each output.
+      For each case, the samples of each output, (rows or 1, *shape).
 
     Raises:
-      Exception: as in `sample_outputs`; also if the oracle treats the cases differently.
+      Exception: anything that the oracle raises, including `UntrackedError`; also if it treats the cases differently.
     """
     machine.cases = len(cases)
     given: dict[str, Operand] = dict(cases[0])
@@ -71,25 +61,20 @@ def sample_cases(
             values = np.stack([leaves[path] for leaves in cases])
             if len(cases) > 1:
                 values = np.tile(values, (machine.rows, *(1,) * (values.ndim - 1)))
-            given[path] = TrackedArray(machine.flush_inputs(values), machine, formats[path])
+            given[path] = TrackedArray(machine.flush_inputs(values), machine, frozenset({formats[path]}))
         if integers:
             given = track_integers(given, machine)
         outputs = oracle(given)
-    samples = [out.samples if isinstance(out, SampledArray) else np.asarray(out)[None] for out in outputs]
+    samples = [*map(samples_of, outputs)]
     if len(cases) == 1:
         return [samples]
-    by_case = [
-        sample.reshape(-1, len(cases), *sample.shape[1:]) if len(sample) > 1 else sample[:, None] for sample in samples
-    ]
-    return [[each[:, case if each.shape[1] > 1 else 0] for each in by_case] for case in range(len(cases))]
+    return [[each[case :: len(cases)] if len(each) > 1 else each for each in samples] for case in range(len(cases))]
 
 
 def track_integers(leaves: Mapping[str, Operand], machine: RoundingModel) -> dict[str, Operand]:
     """Returns leaves with those of integers and booleans tracked, since what is computed from them may be rounded."""
     return {
-        path: TrackedArray(leaf[None], machine, None)
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iub"
-        else leaf
+        path: TrackedArray(leaf[None], machine) if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iub" else leaf
         for path, leaf in leaves.items()
     }
 
@@ -97,10 +82,7 @@ def track_integers(leaves: Mapping[str, Operand], machine: RoundingModel) -> dic
 def sample_row_by_row(
     oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: RoundingModel
 ) -> list[Array]:
-    """Evaluates an oracle once for each row, for an oracle that takes values out of tracked arrays.
-
-    Arguments, results and exceptions are those of `sample_outputs`.
-    """
+    """Does what `sample_outputs` does row by row, for an oracle that takes values out of tracked arrays."""
     rows = []
     for row in range(machine.rows):
         machine.single = row
@@ -194,7 +176,7 @@ def has_exact_row(samples: Array, value: Array) -> bool:
     if (samples[0] == value).all():  # nearly always
         return True
     wide = np.asarray(value, np.float64)
-    size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
+    size = magnitude(wide)
     cancelled = _CANCELLED * spread_of(samples).deviation if is_float(value.dtype) else 0.0
     allowed = np.maximum(_EQUAL * size + 1e-3 * _EQUAL * np.max(size, initial=0.0), cancelled)
     with np.errstate(all="ignore"):
@@ -263,22 +245,18 @@ def error_shares(
     found = {source: spread_of(np.concatenate([samples[:1], samples[rows]])) for source, rows in parts.items()}
     with np.errstate(all="ignore"):  # losing a subnormal number is not an instability, hence the last term
         least = found.pop(INPUTS).deviation + FLOAT32.unit_roundoff * np.abs(samples[0]) + FLOAT32.smallest_normal
-    lost = sum((each.lost.astype(float) for each in found.values()), np.zeros(samples.shape[1:]))
+    nothing = np.zeros(samples.shape[1:])
+    losses = {source: each.lost.astype(float) for source, each in found.items()}
     squares = {source: each.deviation**2 for source, each in found.items()}
-    total = sum(squares.values(), np.zeros(samples.shape[1:]))
+    lost, total = sum(losses.values(), nothing), sum(squares.values(), nothing)
     counted = (total > 0) & (lost == 0)
     if not counted.any():
-        squares, total = {source: each.lost.astype(float) for source, each in found.items()}, lost
-        counted = lost > 0
+        squares, total, counted = losses, lost, lost > 0
     if not counted.any():
         return ()
-    with np.errstate(all="ignore"):
-        made = (
-            ErrorShare(
-                source,
-                float(np.mean(square[counted] / total[counted])),
-                float(np.nan_to_num(np.median(np.sqrt(square[counted]) / least[counted]))) if not lost.any() else 0.0,
-            )
-            for source, square in squares.items()
-        )
-        return tuple(sorted((share for share in made if share.part > 0), key=lambda share: -share.part))
+    shares = []
+    for source, square in squares.items():
+        with np.errstate(all="ignore"):
+            amplified = 0.0 if lost.any() else np.nan_to_num(np.median(np.sqrt(square[counted]) / least[counted]))
+            shares.append(ErrorShare(source, float(np.mean(square[counted] / total[counted])), float(amplified)))
+    return tuple(sorted((share for share in shares if share.part > 0), key=lambda share: -share.part))

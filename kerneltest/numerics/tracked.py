@@ -18,6 +18,10 @@ from kerneltest.numerics.samples import Operand, Option, SampledArray, Untracked
 _SUBSCRIPTS = {"vecdot": "...i,...i->...", "matvec": "...ij,...j->...i", "vecmat": "...i,...ij->...j"}
 
 
+def _call_numpy(array: Operand, name: str, *args: Operand, **kwargs: Option) -> Operand:
+    return getattr(np, name)(array, *args, **kwargs)
+
+
 class TrackedArray(SampledArray, NDArrayOperatorsMixin):
     """An array of the oracle, in all samples at once, with the part of NumPy's interface that oracles use."""
 
@@ -48,7 +52,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
                     raise UntrackedError(f"np.{ufunc.__name__} with where= and without out=")
                 result = array_functions.call(np.where, (where, result, out), {})
         elif method == "reduce":
-            result = ufuncs.reduce(ufunc, inputs[0], kwargs)
+            result = ufuncs.reduce(ufunc, inputs[0], **kwargs)
         elif method == "accumulate":
             result = ufuncs.accumulate(ufunc, inputs[0], kwargs.get("axis", 0))
         elif method == "outer":
@@ -103,11 +107,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
         return self._escape("tolist()").tolist()
 
     def _escape(self, how: str) -> Array:
-        """Returns the values of the only sample, and notes that they escape tracking.
-
-        Raises:
-          UntrackedError: there are several samples.
-        """
+        """Returns the values of the only sample, and notes that they escape tracking; raises if there are several."""
         if len(self.samples) > 1:
             raise UntrackedError(how)
         if self.dtype == np.float64:
@@ -145,9 +145,6 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
     def copy(self, *args: Operand) -> Self:
         return self.with_samples(self.samples)
 
-    def dot(self, other: Operand) -> Operand:
-        return np.dot(self, other)
-
     def reshape(self, *shape: Operand, **kwargs: Option) -> Operand:
         return np.reshape(self, shape[0] if len(shape) == 1 else shape, **kwargs)
 
@@ -157,25 +154,13 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
     def flatten(self) -> Operand:
         return np.reshape(self, -1)
 
-    def round(self, decimals: int = 0) -> Operand:
-        return np.round(self, decimals)
 
-
-def _method(name: str) -> Callable[..., Operand]:
-    """Returns the method that calls the function of NumPy with this name."""
-
-    def method(self: TrackedArray, *args: Operand, **kwargs: Option) -> Operand:
-        return getattr(np, name)(self, *args, **kwargs)
-
-    method.__name__ = name
-    return method
-
-
+# The methods that call the function of NumPy with their name.
 for _name in (
     "sum mean var std prod max min argmax argmin cumsum cumprod any all sort argsort ravel squeeze swapaxes repeat "
-    "take diagonal trace nonzero searchsorted clip conj"
+    "take diagonal trace nonzero searchsorted clip conj dot round"
 ).split():
-    setattr(TrackedArray, _name, _method(_name))
+    setattr(TrackedArray, _name, functools.partialmethod(_call_numpy, _name))
 
 
 # Tracking of the arrays that an oracle creates or refers to: positions, frequencies, masks, tables of its module.
@@ -201,11 +186,7 @@ _thread = threading.local()
 
 @contextmanager
 def track_created_arrays(machine: RoundingModel) -> Iterator[None]:
-    """Tracks the arrays that copied oracles create in this thread, and silences NumPy's floating-point warnings.
-
-    Args:
-      machine: the rounding model of these arrays.
-    """
+    """Tracks the arrays that copied oracles create in this thread, and silences NumPy's floating-point warnings."""
     before = getattr(_thread, "machine", None)
     _thread.machine = machine
     try:
@@ -225,8 +206,8 @@ class _TrackingNumpy(ModuleType):
         return _tracking_version(found) if name in _CREATORS else found
 
 
+# Creates tracked arrays inside `track_created_arrays`.
 def _tracking_version(create: Creator) -> Creator:
-    """Returns a function of NumPy that creates tracked arrays inside `track_created_arrays`."""
 
     def create_tracked(*args: Operand, **kwargs: Option) -> Operand:
         machine = getattr(_thread, "machine", None)
@@ -248,11 +229,11 @@ def _tracking_version(create: Creator) -> Creator:
     return create_tracked
 
 
+# A created array as a kernel has it: rounded to float32, and computed there if it is interpolated.
 def _track(values: Array, machine: RoundingModel, *, interpolated: bool) -> Operand:
-    """Returns a created array as a kernel has it: rounded to float32, and computed there if it is interpolated."""
     if values.dtype.kind not in "fiub":
         return values
-    made = TrackedArray(values[None], machine, None)
+    made = TrackedArray(values[None], machine)
     if interpolated and values.dtype.kind == "f" and values.size and not fits(values, made.compute):
         largest = np.max(np.abs(values[np.isfinite(values)]), initial=0.0)
         mass = np.full(made.samples.shape, largest)
@@ -296,18 +277,9 @@ def instrument(oracle: Creator) -> Creator:
     return call_with_tables if tables else copy
 
 
-def _copy_function(
-    function: FunctionType,
-    copies: dict[int, FunctionType],
-    tables: Tables,
-) -> FunctionType:
-    """Returns a copy of a function whose globals and closure refer to copies and to `_NUMPY`.
-
-    Args:
-      function: the function.
-      copies: those made so far, by the id of their original; needed for recursive functions.
-      tables: gets the arrays among the globals and in the closure, each with a function that replaces it in the copy.
-    """
+# A copy of a function whose globals and closure refer to copies (by the id of their original, for recursive functions)
+# and to `_NUMPY`. `tables` gets the arrays among them, each with a function that replaces it in the copy.
+def _copy_function(function: FunctionType, copies: dict[int, FunctionType], tables: Tables) -> FunctionType:
     if id(function) in copies:
         return copies[id(function)]
     names = dict(function.__globals__)
@@ -330,8 +302,8 @@ def _copy_function(
     return copy
 
 
+# The names that code and the functions nested in it look up as globals or attributes.
 def _global_names(code: CodeType) -> set[str]:
-    """Returns the names that code and the functions nested in it look up as globals or attributes."""
     nested = (const for const in code.co_consts if isinstance(const, CodeType))
     return set(code.co_names).union(*map(_global_names, nested))
 
@@ -340,8 +312,8 @@ def _is_table(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "fiu"
 
 
+# What the copied oracle gets in place of a global or a closure variable.
 def _substitute(value: object, copies: dict[int, FunctionType], tables: Tables) -> object:
-    """Returns what the copied oracle gets in place of a global or a closure variable."""
     if value is np:
         return _NUMPY
     if isinstance(value, FunctionType) and not value.__module__.startswith(_LIBRARIES):

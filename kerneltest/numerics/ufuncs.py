@@ -48,12 +48,9 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     Raises:
       UntrackedError: it is unknown how the ufunc rounds.
     """
-    first = next(each for each in inputs if isinstance(each, SampledArray))
-    if ufunc.signature:
-        raise UntrackedError(f"np.{ufunc.__name__}")
-    if kwargs:
-        raise UntrackedError(f"np.{ufunc.__name__} with {', '.join(kwargs)}=")
-    name = ufunc.__name__
+    first, name = next(each for each in inputs if isinstance(each, SampledArray)), ufunc.__name__
+    if ufunc.signature or kwargs:
+        raise UntrackedError(f"np.{name} with {', '.join(kwargs)}=" if kwargs else f"np.{name}")
     if name in ("multiply", "divide") and any(np.ndim(each) == 0 for each in inputs):
         # A factor of a product, such as an attention's scale, may go into an operand.
         inputs = tuple(map(_scaled, inputs))
@@ -62,7 +59,7 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     operands = align_samples(inputs)
     exact = ufunc(*operands)
     if isinstance(exact, tuple):
-        raise UntrackedError(f"np.{ufunc.__name__}, which has several outputs")
+        raise UntrackedError(f"np.{name}, which has several outputs")
     if is_float(exact.dtype) or any(is_float(operand.dtype) for operand in operands):
         rounded = round_constants(inputs)
         if rounded is not inputs:
@@ -78,8 +75,12 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
             return made.record(name, inputs)
     ulps = functools.partial(_ulps, ufunc, inputs, operands, exact, first)
     flushing = first.machine.ask("flushing", name)
-    vanishing = _has_subnormal_reciprocal(operands[1]) if name == "divide" else None
-    exact_quotients = _exact_quotients(inputs, made) if name == "divide" else None
+    vanishing = exact_quotients = None
+    if name == "divide":
+        # Where 1 / y is subnormal, x (1 / y) may be flushed though x / y is not.
+        small = (np.abs(operands[1]) > 1 / FLOAT32.smallest_normal) & np.isfinite(operands[1])
+        vanishing = small if small.any() else None
+        exact_quotients = _exact_quotients(inputs, made)
     made.samples = first.machine.round_result(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
     if exact_quotients is not None:
         made.settled = np.where(np.isnan(exact_quotients), made.samples, exact_quotients)
@@ -88,18 +89,16 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     return made.record(name, inputs)
 
 
+# A matrix product of operands that were scaled before they were rounded; any other operand unchanged.
 def _scaled(operand: Operand) -> Operand:
-    """Returns a matrix product of operands that were scaled before they were rounded; any other operand unchanged."""
     if isinstance(operand, SampledArray) and operand.scaled and operand.machine.ask("dot_input", "float32") is not None:
         return operand.scaled()
     return operand
 
 
+# The quotients that are exact: representable, and the product with the rounded reciprocal as well. Others are NaN. None
+# if there are none in row 0.
 def _exact_quotients(inputs: tuple[Operand, ...], made: SampledArray) -> Array | None:
-    """Returns the quotients that are exact: representable, and the product with the rounded reciprocal as well.
-
-    Others are NaN. The result is None if there are none in row 0.
-    """
     fmt, machine = made.compute, made.machine
     if not machine.ask("exact_quotients"):
         return None
@@ -117,13 +116,7 @@ def _exact_quotients(inputs: tuple[Operand, ...], made: SampledArray) -> Array |
 
 
 def call_vectorized(function: Callable[..., Array], name: str, inputs: tuple[Operand, ...]) -> SampledArray:
-    """Applies an elementwise function that is not a ufunc to operands, at least one of which is tracked.
-
-    Args:
-      function: the function of NumPy arrays.
-      name: the function whose errors in the table of ulps apply.
-      inputs: the operands.
-    """
+    """Applies an elementwise function that is not a ufunc, with the errors that the table of ulps has for `name`."""
     first = next(each for each in inputs if isinstance(each, SampledArray))
     exact = np.asarray(function(*align_samples(inputs)))
     made = first.with_samples(exact, join_formats(inputs))
@@ -133,25 +126,17 @@ def call_vectorized(function: Callable[..., Array], name: str, inputs: tuple[Ope
     return made.record(name, inputs)
 
 
+# The largest errors of the rows `at` before the final rounding, in ulps of the result; `operands` are aligned samples.
 def _ulps(
     ufunc: np.ufunc, inputs: tuple[Operand, ...], operands: list[Array], exact: Array, first: SampledArray, at: slice
 ) -> "float | Array":
-    """Returns the largest error of some rows of a ufunc before the final rounding, in ulps of the result.
-
-    Args:
-      ufunc: the ufunc.
-      inputs: its operands.
-      operands: the aligned samples of the operands.
-      exact: the exact results.
-      first: the first tracked operand.
-      at: the rows.
-    """
     name = ufunc.__name__
     known = first.machine.ask("ulps", name) or _UNKNOWN
     beyond = known.relative - 0.5
     if name == "divide":
-        lone = not isinstance(unwrap(inputs[1]), SampledArray) and _powers_of_two(operands[1])
-        return 0.0 if lone else beyond + _BY_RECIPROCAL
+        constant = not isinstance(unwrap(inputs[1]), SampledArray)
+        by_power_of_two = constant and (np.abs(np.frexp(np.asarray(operands[1], np.float64))[0]) == 0.5).all()
+        return 0.0 if by_power_of_two else beyond + _BY_RECIPROCAL
 
     def rows(values: Array) -> Array:
         return values[at] if values.ndim == exact.ndim and len(values) > 1 else values
@@ -180,12 +165,9 @@ def _ulps(
 
 
 def ulps_of_logaddexp(array: SampledArray, largest: Array, true: Array) -> Array:
-    """Returns the largest errors of `logaddexp` before the final rounding, in ulps of the results.
+    """Returns the largest errors of `logaddexp` before the final rounding, in ulps of the results `true`.
 
-    Args:
-      array: one of the tracked operands.
-      largest: the largest magnitude of the operands.
-      true: the exact results.
+    `largest` is the largest magnitude of the operands, one of which is `array`.
     """
     known = array.machine.ask("ulps", "logaddexp") or _UNKNOWN
     error = (known.absolute + _BY_EXP2 * largest) / np.abs(true)
@@ -198,82 +180,57 @@ def zero_nonfinite(values: Array) -> Array:
     return values if known.all() else np.where(known, values, 0.0)
 
 
-def _has_subnormal_reciprocal(divisors: Array) -> Array | None:
-    """Returns where 1 / y is subnormal, so that x (1 / y) may be flushed though x / y is not; None for nowhere."""
-    small = np.abs(divisors) > 1 / FLOAT32.smallest_normal
-    return small & np.isfinite(divisors) if small.any() else None
-
-
-def _powers_of_two(values: Array) -> bool:
-    """Returns whether all values are powers of two, by which a division is exact."""
-    mantissa, _ = np.frexp(np.asarray(values, np.float64))
-    return bool((np.abs(mantissa) == 0.5).all())
-
-
+# A product for a small constant exponent, 2^(y log2 x) for any other.
 def _ulps_of_power(exponent: Operand, operands: list[Array], ulps: float) -> "float | Array":
-    """Returns the errors of a power: a product for a small constant integer, 2^(y log2 x) for any other exponent."""
-    if not isinstance(exponent, SampledArray) and np.ndim(exponent) == 0 and float(exponent) in (1.0, 2.0):
-        return 0.0
     if not isinstance(exponent, SampledArray) and np.ndim(exponent) == 0 and abs(float(exponent)) <= 8:
-        return ulps + abs(float(exponent))
+        return 0.0 if float(exponent) in (1.0, 2.0) else ulps + abs(float(exponent))
     grown = np.abs(operands[1] * np.log2(np.abs(operands[0])))
     return np.asarray(ulps + _BY_EXP2 * zero_nonfinite(grown))
 
 
 # The rounding of reductions and accumulations by ufuncs: sums in any order, products, logarithms of sums.
 
+_WHERE: Operand = np.where  # untyped, since NumPy's stubs do not accept tracked arrays
 _NEUTRAL = {"add": 0, "multiply": 1, "maximum": -np.inf, "minimum": np.inf, "logical_and": True, "logical_or": False}
 
 
-def reduce(ufunc: np.ufunc, array: SampledArray, kwargs: Mapping[str, Option]) -> SampledArray:
+def reduce(ufunc: np.ufunc, array: SampledArray, axis: Option = 0, keepdims: Option = False,
+           where: Option = True, initial: Option = None, **kwargs: Option) -> SampledArray:  # fmt: skip
     """Returns `ufunc.reduce` over axes of a tracked array.
 
     Raises:
       UntrackedError: it is unknown how the reduction rounds.
     """
-    options = dict(kwargs)
-    axis = options.pop("axis", 0)
-    keepdims: Option = bool(options.pop("keepdims", False))  # Option, since NumPy's stubs want a literal
-    options.pop("dtype", None)
-    where = options.pop("where", True)
-    initial = options.pop("initial", None)
-    axes = axes_of(axis, array.ndim)
+    keepdims, axes, name = bool(keepdims), axes_of(axis, array.ndim), f"{ufunc.__name__}.reduce"
     if ufunc is np.logaddexp:
         return _reduce_logaddexp(array, axis, keepdims)
     if ufunc is np.add and array.factors:
         array = contract_otherwise(array.factors)
     if where is not True:
         if ufunc.__name__ not in _NEUTRAL:
-            raise UntrackedError(f"np.{ufunc.__name__}.reduce with where=")
-        array = _where(where, array, _NEUTRAL[ufunc.__name__])
+            raise UntrackedError(f"np.{name} with where=")
+        array = _WHERE(where, array, _NEUTRAL[ufunc.__name__])
     values = array.samples
-    extra = {"initial": initial} if is_given(initial) else {}
-    exact = np.asarray(_reduce_of(ufunc)(values, axis=axes, keepdims=keepdims, **extra))
-    made, name = array.with_samples(exact), f"{ufunc.__name__}.reduce"
+    combine: Operand = functools.partial(ufunc.reduce, axis=axes, keepdims=keepdims)
+    exact = np.asarray(combine(values, initial=initial) if is_given(initial) else combine(values))
+    made, terms = array.with_samples(exact), math.prod(values.shape[each] for each in axes)
     if ufunc.__name__ in EXACT_UFUNCS or not is_float(exact.dtype):
-        return made.record(name, (array,), axes=axes, keepdims=keepdims, where=True)
-    terms = int(np.prod([values.shape[each] for each in axes]))
-    if ufunc is np.add:
+        pass
+    elif ufunc is np.add:
         mass, partial = _partial_sums(array, values, axes, exact)
-        sequential = None if extra else _sequential_sum(array, values, axes, exact.shape[1:])
+        sequential = None if is_given(initial) else _sequential_sum(array, values, axes, exact.shape[1:])
         made.samples = array.machine.round_sum(
             exact, mass, terms, array.compute, partial=partial, sequential=sequential
         )
     elif ufunc is np.multiply:
-        made.samples = _round_product(
-            array, values, exact, lambda v: _reduce_of(ufunc)(v, axis=axes, keepdims=keepdims), terms
-        )
+        made.samples = _round_product(array, values, exact, combine, terms)
     else:
         raise UntrackedError(f"np.{name}")
     return made.record(name, (array,), axes=axes, keepdims=keepdims, where=True)
 
 
-def _where(*arrays: Operand) -> Operand:
-    return np.where(*arrays)  # untyped, since NumPy's stubs do not accept tracked arrays
-
-
+# As a kernel computes it, after subtracting the largest term.
 def _reduce_logaddexp(array: Operand, axis: Option, keepdims: bool) -> SampledArray:
-    """Returns `np.logaddexp.reduce` as a kernel computes it, after subtracting the largest term."""
     largest = np.max(array, axis=axis, keepdims=True)
     shift = np.where(np.isfinite(largest), largest, 0.0)
     total = np.log(np.sum(np.exp(array - shift), axis=axis, keepdims=True)) + shift
@@ -281,11 +238,8 @@ def _reduce_logaddexp(array: Operand, axis: Option, keepdims: bool) -> SampledAr
     return result
 
 
+# Cumulative logarithms: the errors of one step are those of `logaddexp`, and those of several are a random walk.
 def _round_logarithms(array: SampledArray, exact: Array, axis: int) -> Array:
-    """Returns the samples of cumulative logarithms of sums of exponentials.
-
-    The errors of one step are those of `logaddexp`, and those of several are a random walk.
-    """
     terms = np.moveaxis(array.samples, axis, -1)
     before = np.moveaxis(exact, axis, -1)
     largest = np.abs(terms)
@@ -296,24 +250,11 @@ def _round_logarithms(array: SampledArray, exact: Array, axis: int) -> Array:
     )
 
 
-def _reduce_of(ufunc: np.ufunc) -> Operand:
-    return ufunc.reduce  # untyped, since NumPy's stubs want `keepdims` to be a literal
-
-
+# Products of many factors (`values`, in samples) in any order: one is lost if some of the factors overflow, and an
+# underflow of some is amplified by the others. `product` computes products from other factors in the same shape.
 def _round_product(
     array: SampledArray, values: Array, exact: Array, product: Callable[[Array], Array], terms: int
 ) -> Array:
-    """Returns the samples of products of many factors, in any order.
-
-    A product is lost if some of the factors overflow, and an underflow of some is amplified by the others.
-
-    Args:
-      array: the tracked array whose elements are the factors.
-      values: the factors, in samples.
-      exact: the exact products.
-      product: computes products from other factors in the shape of `values`.
-      terms: the number of factors.
-    """
     fmt = array.compute
     samples = array.machine.round_result(exact.copy(), math.sqrt(terms), fmt)
     if array.machine.rows_by_source is not None or array.machine.single == 0:
@@ -328,8 +269,8 @@ def _round_product(
     return np.concatenate([samples[:quiet], np.broadcast_to(moved, samples.shape)[quiet:]])
 
 
+# The sums of magnitudes in row 0, and how large partial sums are there, (cases or 1, ...).
 def _partial_sums(array: SampledArray, values: Array, axes: tuple[int, ...], exact: Array) -> tuple[Array, Array]:
-    """Returns the sums of magnitudes in row 0, and how large partial sums are there, (cases or 1, ...)."""
     row, total = array.machine.row(values, 0), array.machine.row(exact, 0)
     if not row.size or not np.signbit(row).any():
         return np.abs(total), np.abs(total)
@@ -338,14 +279,14 @@ def _partial_sums(array: SampledArray, values: Array, axes: tuple[int, ...], exa
     return size, partial_sums(terms, total.reshape(terms.shape[1:]), size.reshape(terms.shape[1:])).reshape(total.shape)
 
 
+# The terms of sums over axes along the first of two axes.
 def _terms_first(row: Array, axes: tuple[int, ...]) -> Array:
-    """Returns the terms of sums over axes along the first of two axes."""
     kept = [each for each in range(row.ndim) if each not in axes]
     return row.transpose(*axes, *kept).reshape(-1, math.prod(row.shape[each] for each in kept))
 
 
+# The sum of row 1, or of the only row, in sequence in float32; None for other formats or no elements.
 def _sequential_sum(array: SampledArray, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
-    """Returns the sum of row 1, or of the only row, in sequence in float32; None for other formats or no elements."""
     row = array.machine.row(values, 1)
     if array.compute.precision != FLOAT32.precision or not row.size:
         return None
@@ -366,24 +307,25 @@ def accumulate(ufunc: np.ufunc, array: SampledArray, axis: int) -> SampledArray:
     (at,) = axes_of(axis, array.ndim)
     exact = ufunc.accumulate(array.samples, axis=at)
     made, name = array.with_samples(exact), f"{ufunc.__name__}.accumulate"
+    terms, combine = exact.shape[at], functools.partial(ufunc.accumulate, axis=at)
     if ufunc.__name__ in EXACT_UFUNCS or not is_float(exact.dtype):
-        return made.record(name, (array,), axis=at)
-    terms = exact.shape[at]
-    if ufunc is np.multiply:
-        made.samples = _round_product(array, array.samples, exact, lambda v: np.multiply.accumulate(v, axis=at), terms)
-        return made.record(name, (array,), axis=at)
-    if ufunc is np.logaddexp:
+        pass
+    elif ufunc is np.multiply:
+        made.samples = _round_product(array, array.samples, exact, combine, terms)
+    elif ufunc is np.logaddexp:
         made.samples = _round_logarithms(array, exact, at)
-        return made.record(name, (array,), axis=at)
-    if ufunc is not np.add:
+    elif ufunc is np.add:
+        one, total = array.machine.row(array.samples, 0), array.machine.row(exact, 0)
+        mass = combine(np.abs(one))
+        partial = accumulated_partial_sums(one, at, total, mass)
+        count = np.arange(1, terms + 1).reshape(-1, *(1,) * (exact.ndim - at - 1))
+        in_float32 = array.compute.precision == FLOAT32.precision
+        sequential = (
+            combine(array.machine.row(array.samples, 1).astype(np.float32)).astype(np.float64) if in_float32 else None
+        )
+        made.samples = array.machine.round_sum(
+            exact, mass, count, array.compute, partial=partial, sequential=sequential
+        )
+    else:
         raise UntrackedError(f"np.{name}")
-    one, total = array.machine.row(array.samples, 0), array.machine.row(exact, 0)
-    mass = np.add.accumulate(np.abs(one), axis=at)
-    partial = accumulated_partial_sums(one, at, total, mass)
-    count = np.arange(1, terms + 1).reshape(-1, *(1,) * (exact.ndim - at - 1))
-    sequential = None
-    if array.compute.precision == FLOAT32.precision:
-        row = array.machine.row(array.samples, 1)
-        sequential = np.add.accumulate(row.astype(np.float32), axis=at).astype(np.float64)
-    made.samples = array.machine.round_sum(exact, mass, count, array.compute, partial=partial, sequential=sequential)
     return made.record(name, (array,), axis=at)

@@ -58,8 +58,7 @@ class Case:
         for path, slot in signature_slots(pairing, self.signature).items():
             digest = hashlib.sha256(f"{entropy}|{path}".encode()).digest()
             rng = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "big")))
-            hit = self.target in ("", path)
-            values[path] = self.family.fill(slot, rng, hit)
+            values[path] = self.family.fill(slot, rng, targeted=self.target in ("", path))
         return fill_derived(pairing, self.signature, values)
 
 
@@ -75,13 +74,7 @@ def value_cases(
 ) -> Iterator[Case]:
     """Yields every case of a pairing, dtype and group of families, signature by signature.
 
-    Args:
-      pairing: the pairing.
-      pairing_id: its node id in pytest.
-      dtype_name: the dtype of the signatures.
-      group: of the families.
-      seed, depth: of the run.
-      long: additional long signatures, which a few structural families fill.
+    A few structural families fill `long` signatures as well.
     """
     chosen = [signature for signature in signatures(pairing, depth) if signature.dtype == dtype_name]
     families = [family for family in FAMILIES.values() if family.group == group]
@@ -140,12 +133,7 @@ _FEW = 3  # a dim that takes at most one in so many of its boundary lengths
 
 
 def find_shortfalls(pairing: Pairing, depth: str) -> Iterator[str]:
-    """Yields each reason why a pairing gets few signatures or few values, with the number of those it gets.
-
-    Args:
-      pairing: that is planned.
-      depth: of the plan.
-    """
+    """Yields each reason why a pairing gets few signatures or few values, with the number of those it gets."""
     planned = signatures(pairing, depth)
     for name, dim in pairing.dims.items() if pairing.where else ():
         wanted, found = boundary_lengths(dim, depth), sorted({dict(each.dims)[name] for each in planned})

@@ -115,23 +115,19 @@ def signature_pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signa
     They are some of the plan's signatures, dtypes taking turns, and a few with other lengths around and past the
     blocks. They depend only on the arguments.
 
-    Args:
-      pairing: the pairing to draw for.
-      depth: `quick`, `standard` or `deep`, as for the plan.
-      dtype: return only signatures of this dtype; "" for all.
+    With a dtype, only its signatures are returned.
     """
     names = [dtype] if dtype else list(signature_dtypes(pairing, depth))
     columns = [[s for s in signatures(pairing, depth) if s.dtype == name] for name in names]
     alternating = [s for i in range(max(map(len, columns), default=0)) for c in columns for s in c[i : i + 1]]
     planned = alternating[:PLANNED_SIGNATURES]
     varied = (_with_random_lengths(pairing, signature, i) for i, signature in enumerate(planned[:NEW_SIGNATURES]))
-    new = [each for each in varied if each]
     options = pairing.options()
 
     def rank(signature: Signature) -> tuple[int, list[int]]:
         return sum(n for _, n in signature.dims), [options[name].index(o) for name, o in signature.statics]
 
-    return tuple(sorted(dict.fromkeys([*planned, *new]), key=rank))
+    return tuple(sorted(dict.fromkeys([*planned, *filter(None, varied)]), key=rank))
 
 
 def _with_random_lengths(pairing: Pairing, signature: Signature, number: int) -> Signature | None:

@@ -54,12 +54,7 @@ class Family:
         return (self.make.__doc__ or self.name).strip()
 
     def fill(self, slot: Slot, rng: Rng, targeted: bool) -> Array:
-        """Returns values for a slot.
-
-        Args:
-          slot: the argument to fill.
-          rng: the source of randomness.
-          targeted: the family is to fill this slot; otherwise, or if it does not apply, the values are random.
+        """Returns values for a slot: random ones unless the family is `targeted` at it and applies to it.
 
         Raises:
           ValueError: the family returned values of another shape or dtype.

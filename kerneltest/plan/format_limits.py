@@ -34,10 +34,7 @@ def long_signatures(
     covered by a boundary length; dtypes take turns, and each has at least one. A dim without a block is limited to 2^11
     unless it declares a maximum or a production length, since one program would hold all of it.
 
-    Args:
-      pairing: the pairing to plan for.
-      depth: of the plan.
-      affordable: whether the kernel can be run for a signature.
+    A signature is `affordable` if the kernel can be run for it.
     """
     groups, options = dtype_groups(pairing), pairing.options()
     dtypes = groups[0] if groups else ("static",)
@@ -66,7 +63,8 @@ def long_signatures(
 def excessive_work(pairing: Pairing, signature: Signature) -> str:
     """Returns why the oracle is too expensive for a long signature; "" if it is not."""
     cost = OracleCost.measure(pairing)
-    elements = cost.total_at(dict(signature.dims))
+    elements, operations = cost.at(dict(signature.dims))
+    elements += _STEP * operations
     if elements <= _MOST_WORK:
         return ""
     if longer := [name for name, length in signature.dims if name in cost.assumed and length > cost.shortest[name]]:
@@ -119,82 +117,68 @@ def _lengths_past_total(pairing: Pairing) -> dict[str, int]:
     return lengths if all(pairing.dims[axis].admits(n) for axis, n in lengths.items()) else {}
 
 
+def _first_options(pairing: Pairing) -> dict[str, str]:
+    return {name: options[0] for name, options in pairing.options().items()}
+
+
 def _shortest_lengths(pairing: Pairing) -> dict[str, int]:
     shortest = {name: dim.shortest for name, dim in pairing.dims.items()}
-    first = {name: each[0] for name, each in pairing.options().items()}
-    return pairing.fit_lengths(shortest, first) or shortest
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """The growth of a count with the lengths of dims, as a product of powers.
-
-    Attributes:
-      shortest_count: the count for the shortest signature.
-      powers: by dim, the exponent of its length.
-    """
-
-    shortest_count: float
-    powers: Mapping[str, float]
-
-    def extrapolate(self, longer: Mapping[str, float]) -> float:
-        """Returns the count if some dims are longer than in the shortest signature by these factors."""
-        factors = (float(factor ** self.powers.get(name, 0.0)) for name, factor in longer.items())
-        return self.shortest_count * math.prod(factors)
+    return pairing.fit_lengths(shortest, _first_options(pairing)) or shortest
 
 
 @dataclass(frozen=True, slots=True)
 class OracleCost:
-    """The cost of evaluating the oracle, extrapolated from two lengths of each dim.
+    """The numbers of elements and of operations that the oracle computes, extrapolated from two lengths of each dim.
 
     Attributes:
       shortest: the lengths of the shortest signature, by dim.
-      elements: the number of elements that all its operations compute.
-      operations: the number of its operations.
+      least: both numbers at these lengths.
+      powers: by dim, the exponents of its length with which they grow.
       assumed: the dims whose growth was assumed, since the oracle could not be traced.
     """
 
     shortest: Mapping[str, int]
-    elements: Growth
-    operations: Growth
+    least: tuple[float, float]
+    powers: Mapping[str, tuple[float, float]]
     assumed: frozenset[str]
 
     @classmethod
     @functools.lru_cache(maxsize=256)
     def measure(cls, pairing: Pairing) -> "OracleCost":
-        """Measures the cost by evaluating the oracle at two lengths of each dim that has a choice of lengths."""
+        """Evaluates the oracle at two lengths of each dim that has a choice of lengths."""
         shortest = _shortest_lengths(pairing)
-        least = _counts(pairing, shortest) or (1.0, 1.0)
-        powers: tuple[dict[str, float], dict[str, float]] = ({}, {})
+        powers: dict[str, tuple[float, float]] = {}
         assumed = set()
         for name, dim in pairing.dims.items():
-            lengths = [dim.fit(length) for length in _PROBED]
-            if dim.values or lengths[0] == lengths[1]:
+            length, longer = (dim.fit(length) for length in _PROBED)
+            if dim.values or length == longer:
                 continue
-            few, many = (_counts(pairing, {**shortest, name: length}) for length in lengths)
+            few, many = (_counts(pairing, {**shortest, name: n}) for n in (length, longer))
             if few is None or many is None:
                 assumed.add(name)
-            for each, power in enumerate(powers):
-                known = few and many and math.log(many[each] / few[each]) / math.log(lengths[1] / lengths[0])
-                power[name] = _UNKNOWN[each] if known is None else known
-        elements, operations = (Growth(one, power) for one, power in zip(least, powers, strict=True))
-        return cls(shortest, elements, operations, frozenset(assumed))
+                powers[name] = _UNKNOWN
+            else:
+                elements, operations = (
+                    math.log(b / a) / math.log(longer / length) for a, b in zip(few, many, strict=True)
+                )
+                powers[name] = elements, operations
+        return cls(shortest, _counts(pairing, shortest) or (1.0, 1.0), powers, frozenset(assumed))
 
-    def total_at(self, lengths: Mapping[str, int]) -> float:
-        """Returns the cost, in elements, of the shortest signature with these lengths of some dims."""
-        return self.elements_at(lengths) + _STEP * self.operations.extrapolate(self._factors(lengths))
-
-    def elements_at(self, lengths: Mapping[str, int]) -> float:
-        """Returns the number of elements computed for the shortest signature with these lengths of some dims."""
-        return self.elements.extrapolate(self._factors(lengths))
-
-    def _factors(self, lengths: Mapping[str, int]) -> dict[str, float]:
-        return {name: length / max(self.shortest[name], 1) for name, length in lengths.items()}
+    def at(self, lengths: Mapping[str, int]) -> tuple[float, float]:
+        """Returns the elements and the operations of the shortest signature with these lengths of some dims."""
+        known = [
+            (n / max(self.shortest[name], 1), self.powers[name]) for name, n in lengths.items() if name in self.powers
+        ]
+        elements, operations = self.least
+        return (
+            elements * math.prod(factor**power for factor, (power, _) in known),
+            operations * math.prod(factor**power for factor, (_, power) in known),
+        )
 
 
 def _counts(pairing: Pairing, lengths: Mapping[str, int]) -> tuple[float, float] | None:
     """Returns the numbers of elements and of operations of the oracle at some lengths; None if tracing fails."""
-    first = {name: each[0] for name, each in pairing.options().items()}
+    first = _first_options(pairing)
     signature = Signature.from_choices(pairing, pairing.fit_lengths(lengths, first) or lengths, first, {})
     tape = trace_oracle(pairing, signature)
     if tape is None:

@@ -45,36 +45,22 @@ def production_signatures(pairing: Pairing) -> tuple[Signature, ...]:
 class PositionCodedArray:
     """The position-coded contents of an array argument, in which a misplaced element is recognisable.
 
-    Attributes:
-      slot: the argument.
-      table: the value of each code, in the slot's dtype; empty if the kind of argument computes values from positions.
+    The table has the value of each code in the slot's dtype, or is empty if the kind computes values from positions.
     """
 
     slot: Slot
     table: Array
 
-    @classmethod
-    def from_slot(cls, slot: Slot) -> "PositionCodedArray":
-        """Returns the contents of a slot."""
-        return cls(slot, slot.kind.code_table(slot, np.arange(_CODES)))
-
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its lengths in elements, outermost first."""
         return self.slot.shape
 
     @property
     def dtype(self) -> DType:
-        """The dtype of its elements."""
         return self.slot.dtype
 
     def at(self, indices: Sequence[XpArray], xp: Namespace = np) -> XpArray:
-        """Returns the elements at some positions.
-
-        Args:
-          indices: an array of 64-bit integers for each axis; they broadcast to a common shape.
-          xp: the namespace of these arrays: NumPy, or a compatible one.
-        """
+        """Returns the elements at positions: 64-bit integers for each axis, in NumPy or `xp`, broadcast together."""
         code = xp.asarray(17 * self.slot.order)
         for index, stride in zip(reversed(indices), _STRIDES, strict=False):
             code = code + index * stride + index // _CODES * (stride + 2)  # codes differ also at a distance of _CODES
@@ -100,13 +86,14 @@ def position_coded_arrays(pairing: Pairing, signature: Signature) -> dict[str, P
     largest = max(parts, key=lambda part: part.elements)
     limit = exact_limit(pairing, largest.signature) if largest.elements <= MOST_EXACT else 1
     filled = signature_slots(pairing, signature)
-    for path in filled:
-        if not filled[path].kind.positional:
-            reason = (
-                f"production sizes are not run: the elements of argument {path!r} do not follow from their positions"
-            )
-            raise Failure(Verdict.UNAVAILABLE, Unavailable(reason))
-    return {path: PositionCodedArray.from_slot(replace(slot, limit=lambda: limit)) for path, slot in filled.items()}
+    contents = {}
+    for path, slot in filled.items():
+        if not slot.kind.positional:
+            reason = f"the elements of argument {path!r} do not follow from their positions"
+            raise Failure(Verdict.UNAVAILABLE, Unavailable(f"production sizes are not run: {reason}"))
+        limited = replace(slot, limit=lambda: limit)
+        contents[path] = PositionCodedArray(limited, slot.kind.code_table(limited, np.arange(_CODES)))
+    return contents
 
 
 # Exponents of two at which offsets, in elements or bytes, overflow; the most important ones come first.
@@ -116,12 +103,8 @@ _EXPONENTS = (31, 32, 30, 24, 16, 15, 29, 33, 28, 11, 8, 7)
 def sample_positions(count: int, most: int, sizes: Sequence[int]) -> Array:
     """Returns a sample of the numbers below `count`, ascending, int64.
 
-    It prefers both ends, then the numbers at which an offset reaches a power of two, then random ones.
-
-    Args:
-      count: the number of programs or elements to sample from.
-      most: the size of the sample.
-      sizes: sizes of arrays, in elements, over which the numbers are spread evenly.
+    It has at most `most` numbers. It prefers both ends, then the numbers at which an offset into arrays of these
+    `sizes` (in elements), over which they are spread evenly, reaches a power of two, then random ones.
     """
     if not count:
         return np.zeros(0, np.int64)
@@ -161,12 +144,9 @@ class RequiredPart:
 
 
 def required_part(pairing: Pairing, signature: Signature, place: Mapping[str, int]) -> RequiredPart:
-    """Returns the part of the inputs that an output element needs.
+    """Returns the part of the inputs that the output element at a place needs, as `needs` and `batch_dims` declare it.
 
-    Args:
-      pairing: declares it by `needs` and `batch_dims`.
-      signature: of the whole.
-      place: the element's position along dims; along the others it needs everything.
+    Along dims without a position in `place`, the element needs everything.
 
     Raises:
       Failure: `oracle_error`; `needs` raises, or returns a slice that does not lie in the dim and contain the position.
@@ -186,10 +166,9 @@ def required_part(pairing: Pairing, signature: Signature, place: Mapping[str, in
             spans[name] = slice(first, last)
     part = replace(signature, dims=tuple((name, span.stop - span.start) for name, span in spans.items()))
     inputs = sum(math.prod(part.shape(leaf)) for leaf in part.leaves(pairing).values())
-    intermediate = OracleCost.measure(pairing).elements_at(dict(part.dims))
-    return RequiredPart(
-        part, signature, {name: span.start for name, span in spans.items()}, int(max(inputs, intermediate))
-    )
+    intermediate, _ = OracleCost.measure(pairing).at(dict(part.dims))
+    start = {name: span.start for name, span in spans.items()}
+    return RequiredPart(part, signature, start, int(max(inputs, intermediate)))
 
 
 def position_along_dims(names: Sequence[str], index: Sequence[int]) -> dict[str, int]:

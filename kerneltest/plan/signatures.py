@@ -118,13 +118,9 @@ class Signature:
         statics: Mapping[str, str],
         dtypes: Mapping[tuple[str, ...], str],
     ) -> "Signature":
-        """Returns the signature for some choices.
+        """Returns the signature for the lengths of all dims, an option for each of the pairing's `options`, and dtypes.
 
-        Args:
-          pairing: the pairing that they are made for.
-          lengths: of all dims.
-          statics: an option for each of the pairing's `options`.
-          dtypes: the dtype chosen from each tuple of alternatives; the first alternative if none is.
+        These are by tuple of alternatives, of which the first one is chosen by default.
         """
         absent = {
             path for name, option in statics.items() if option == ABSENT for path in pairing.optionals.get(name, ())

@@ -25,13 +25,7 @@ from kerneltest.plan.signatures import Signature
 
 
 def build_slots(pairing: Pairing, signature: Signature, limit: Callable[[], int]) -> dict[str, Slot]:
-    """Returns a slot for each array argument that is not absent, by path.
-
-    Args:
-      pairing: the declaration of the arguments.
-      signature: their lengths and dtypes.
-      limit: computes `Slot.exact_limit`.
-    """
+    """Returns a slot for each array argument that is not absent, by path; `limit` computes `Slot.exact_limit`."""
     lengths, dtypes = dict(signature.dims), dict(signature.dtypes)
 
     def block(axis: Axis) -> int | None:
@@ -88,11 +82,6 @@ def data_paths(pairing: Pairing) -> frozenset[str]:
 
 def fill_derived(pairing: Pairing, signature: Signature, values: Mapping[str, Array]) -> dict[str, Array]:
     """Returns all array arguments by path, with those that follow from others computed from these.
-
-    Args:
-      pairing: the declaration of the arguments.
-      signature: their lengths, dtypes and static arguments.
-      values: the arguments, by path. Values of arguments that follow from others are ignored.
 
     Raises:
       ValueError: a derived argument does not have the declared shape.

@@ -23,11 +23,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def read_settings(config: pytest.Config) -> RunSettings:
-    """Returns the settings of a session.
-
-    Raises:
-      pytest.UsageError: a value is not allowed, or two options contradict each other.
-    """
+    """Returns the settings of a session; raises pytest.UsageError."""
     values: dict[str, Any] = {}
     try:
         for setting in known_settings():

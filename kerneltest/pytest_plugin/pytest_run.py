@@ -52,17 +52,13 @@ class PytestRun:
     """One pytest session. Each part owns the state of one concern."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Reads the settings and claims the run's folder.
-
-        Raises:
-          pytest.UsageError: a setting or the folder cannot be used.
-        """
+        """Reads the settings and claims the run's folder; raises pytest.UsageError."""
         self.config, self.settings, self.role = config, read_settings(config), XdistRole.of(config)
         self.folder = _claim_folder(config, self.settings, self.role)
         may_resume = not (self.role.is_worker or config.option.collectonly)
         self.plan = PlanFile.open(self.folder, self.settings, may_resume=may_resume)
         self.collection = Collection()  # the pairings that were collected, and what is selected of them
-        self.reporter = Reporter(self.folder, self.settings.report)
+        self.reporter = Reporter(config, self.folder, self.settings.report)
         self.dispatcher = Dispatcher(  # chooses the executor of each item
             config,
             self.settings,

@@ -50,11 +50,7 @@ class RunFolder:
 
     @classmethod
     def claim(cls, path: Path) -> RunFolder:
-        """Locks a new, an empty, or an earlier run's folder until it is released.
-
-        Raises:
-          FolderError: it holds other files, another run is using it, or it is not writable.
-        """
+        """Locks a new, an empty, or an earlier run's folder until it is released; raises a FolderError."""
         run, lock = uuid.uuid4().hex, FileLock(path / _LOCK)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -161,16 +157,7 @@ class PlanFile:
 
     @classmethod
     def open(cls, folder: RunFolder, settings: RunSettings, *, may_resume: bool) -> PlanFile:
-        """Reads the plan of the run to resume, if there is one.
-
-        Args:
-          folder: of the run.
-          settings: of the run.
-          may_resume: False in xdist workers and for `--collect-only`, which leave that to others.
-
-        Raises:
-          pytest.UsageError: the folder has no run that can be resumed.
-        """
+        """Reads the plan of the run to resume, if this process is to resume one; raises pytest.UsageError."""
         if not (settings.resume and may_resume):
             return cls(folder, None)
         from kerneltest.records.files import RecordError
@@ -184,13 +171,7 @@ class PlanFile:
             raise pytest.UsageError(lines_for_terminal(f"--kt-resume: {error}")) from error
 
     def begin_run(self, plan: Plan | None = None) -> None:
-        """Clears the folder of an earlier run, or prepares that run to be resumed.
-
-        Ends the session if the run to resume is another one.
-
-        Args:
-          plan: of this run; None if a worker has written it.
-        """
+        """Clears the folder, or prepares its run to be resumed; ends the session if that run has another plan."""
         self.is_written = True
         if self._resumed is None:
             self._folder.clear()

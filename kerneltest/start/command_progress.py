@@ -52,13 +52,7 @@ class CommandProgress:
 
     @contextmanager
     def interrupt(self) -> Iterator[None]:
-        """Raises a `TimeLimitError` in the code that runs inside, once the time is over.
-
-        Outside of the main thread, only checks the time before it begins.
-
-        Raises:
-          TimeLimitError: the time is over.
-        """
+        """Raises a `TimeLimitError` in the code inside once the time is over; in other threads, only before it."""
         if self.is_over:
             raise TimeLimitError(f"the limit of {self.seconds:g} s has passed")
         if not self.seconds or threading.current_thread() is not threading.main_thread():

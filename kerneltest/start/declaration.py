@@ -36,11 +36,7 @@ class SourceWriter:
     imports: dict[tuple[str, str], None] = dataclasses.field(default_factory=dict)
 
     def value_source(self, name: str, value: object) -> str:
-        """Returns the source of the value of an argument.
-
-        Raises:
-          StartError: the value has no source.
-        """
+        """Returns the source of the value of an argument; raises a StartError if it has none."""
         match value:
             case None | bool() | int() | str():
                 if not isinstance(value, enum.Enum):
@@ -56,16 +52,14 @@ class SourceWriter:
         return self.container_source(name, value, lambda each: self.value_source(name, each))
 
     def container_source(self, name: str, value: Any, inside: Callable[[Any], str]) -> str:
-        """Returns the source of a dict, list, tuple, NamedTuple or dataclass; `inside` returns the source of its parts.
-
-        Raises:
-          StartError: the value is none of these.
-        """
+        """Returns the source of a container, whose parts `inside` writes; raises a StartError for other values."""
+        fields: list[tuple[str, Any]] | None = None
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
-            return self._constructor_call(name, value, [(key, each) for key, each in fields], inside)
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return self._constructor_call(name, value, list(zip(value._fields, value, strict=True)), inside)
+        elif isinstance(value, tuple) and hasattr(value, "_fields"):
+            fields = list(zip(value._fields, value, strict=True))
+        if fields is not None:
+            return f"{self._import(name, type(value))}({', '.join(f'{key}={inside(each)}' for key, each in fields)})"
         if type(value) is dict:
             return "{" + ", ".join(f"{key!r}: {inside(each)}" for key, each in value.items()) + "}"
         if type(value) is list:
@@ -76,11 +70,6 @@ class SourceWriter:
             f"argument {name!r} is a {type(value).__name__}, which has no source; pair a function that creates it and "
             "calls the kernel instead"
         )
-
-    def _constructor_call(
-        self, name: str, value: object, fields: list[tuple[str, Any]], inside: Callable[[Any], str]
-    ) -> str:
-        return f"{self._import(name, type(value))}({', '.join(f'{key}={inside(each)}' for key, each in fields)})"
 
     def _import(self, name: str, value: object) -> str:
         module, path = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
@@ -122,13 +111,10 @@ class Declaration:
     def oracle(self) -> str:
         return f"{self.kernel.name}_oracle"
 
-    def axis(self, path: str, axis: int) -> str:
-        """Returns an axis of an array as its declaration writes it: a dim's name, or a length."""
-        return self.axes.get(LengthSlot(path, axis), str(self.example.leaves[path].shape[axis]))
-
     def shape(self, path: str) -> list[str]:
-        """Returns all axes of an array as its declaration writes them."""
-        return [self.axis(path, axis) for axis in range(len(self.example.leaves[path].shape))]
+        """Returns the axes of an array as its declaration writes them: names of dims, or lengths."""
+        lengths = self.example.leaves[path].shape
+        return [self.axes.get(LengthSlot(path, axis), str(length)) for axis, length in enumerate(lengths)]
 
     def source(self) -> str:
         """Returns the text of the file."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import jax
 import numpy as np
 from jax.experimental import pallas as pl
 
@@ -14,7 +13,7 @@ from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
 from kerneltest.trace.batched_interpreter.memory_rules import OperandLeaf, is_slice, operand_leaves
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Jaxpr, inner_jaxprs, open_jaxpr
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Jaxpr, inner_jaxprs, open_jaxpr, parameter_names
 from kerneltest.trace.jax_compat.source_lines import line_of, line_of_function
 from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError
 from kerneltest.trace.primitives import Kind, access_parts, kind_of
@@ -27,20 +26,13 @@ from kerneltest.trace.walk import primitive_name, unconditional_equations
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """The indices that an index map may return for one axis of an array.
-
-    Attributes:
-      first, last: the smallest and the largest of them.
-      block: the distance in elements between two indices of an axis that is cut into blocks; 0 for other axes.
-      size: the number of elements that one index selects.
-      words: the extent of the axis, for messages.
-    """
+    """The indices that an index map may return for one axis of an array."""
 
     first: int
     last: int
-    block: int
-    size: int
-    words: str
+    block: int  # the distance in elements between two indices of an axis that is cut into blocks; 0 for other axes
+    size: int  # the number of elements that one index selects
+    words: str  # the extent of the axis, for messages
 
     def describe(self, index: int) -> str:
         """The elements that an index selects, in words."""
@@ -51,32 +43,16 @@ class IndexRange:
 
 @dataclass(frozen=True, eq=False)
 class ArrayBlock:
-    """The part of one array that each program of a call gets.
-
-    Attributes:
-      mapping: JAX's own description.
-      name: the kernel's parameter.
-      copied: whether it is copied whatever the body does.
-    """
+    """The part of one array that each program of a call gets."""
 
     mapping: BlockMapping
-    name: str
-    copied: bool
+    name: str  # the kernel's parameter
+    copied: bool  # whatever the body does
 
     @cached_property
     def index_map(self) -> Jaxpr:
         """The open jaxpr from the program's numbers and the prefetched scalars to an index for each axis."""
         return open_jaxpr(self.mapping.index_map_jaxpr)
-
-    @property
-    def line(self) -> str:
-        """FILE:LINE of the index map, or ""."""
-        return line_of_function(self.index_map)
-
-    @property
-    def reads_scalars(self) -> bool:
-        """Returns whether its index map reads prefetched scalars."""
-        return any(kind_of(equation) is Kind.READ for equation in self.index_map.eqns)
 
     @cached_property
     def ranges(self) -> tuple[IndexRange, ...]:
@@ -105,22 +81,13 @@ class ArrayBlock:
 
 
 def blocks_of(equation: Equation, *, copied: bool) -> list[ArrayBlock]:
-    """The blocks that every program of a Pallas call copies, or accesses whatever the values are.
-
-    Args:
-      equation: the call.
-      copied: whether all blocks are copied, as in a TPU's pipeline. If not, only those that the body accesses count.
-    """
+    """The blocks that every program of a Pallas call accesses whatever the values are; all are `copied` on a TPU."""
     body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
-    names = list(getattr(body.debug_info, "arg_names", None) or ()) or [""] * len(body.invars)
     start = mapping.num_index_operands  # scalars, which have no blocks
     references = {ref: number for number, ref in enumerate(body.invars[start:])}
     accessed = frozenset(references.values() if copied else _accessed(unconditional_equations(body, references)))
-    return [
-        ArrayBlock(each, names[start + number] or f"argument {number}", copied)
-        for number, each in enumerate(mapping.block_mappings)
-        if number in accessed
-    ]
+    blocks = enumerate(zip(mapping.block_mappings, parameter_names(body)[start:], strict=False))
+    return [ArrayBlock(each, name or f"argument {i}", copied) for i, (each, name) in blocks if i in accessed]
 
 
 def _accessed(equations: Iterable[tuple[Equation, list[int | None]]]) -> Iterator[int]:
@@ -158,10 +125,10 @@ class _IntegerRules(RuleSet):
         return divide
 
     def _element(self, equation: Equation) -> EquationFunction:
-        transforms = jax.tree.unflatten(equation.params["tree"], operand_leaves(equation)[1:])
-        if len(transforms) != 1:
+        access = access_parts(equation, operand_leaves(equation))
+        if access is None or len(access.transforms) != 1:
             raise UnknownError("a reference that is indexed twice, or not at all")
-        leaves = [i for i in transforms[0].indices if not is_slice(i)]
+        leaves = [i for i in access.transforms[0].indices if not is_slice(i)]
 
         def element(operands: Sequence[Any]) -> Sequence[Array]:
             memory = operands[0]
@@ -180,21 +147,15 @@ _PROGRAMS = 2**16  # checked at most: of a larger grid the ends of each axis and
 
 @dataclass(frozen=True, eq=False)
 class IndexMappedCall:
-    """A Pallas call on a grid that runs unconditionally.
-
-    Attributes:
-      call: the kernel's.
-      scalars: for each prefetched operand the number of its leaf, or None if it is computed.
-    """
+    """A Pallas call on a grid that runs unconditionally."""
 
     call: Call
-    scalars: tuple[int | None, ...]
+    scalars: tuple[int | None, ...]  # for each prefetched operand the number of its leaf, or None if it is computed
 
     def find_outside_block(self, leaves: Sequence[Array] | None = None) -> MemoryFault | None:
         """The fault of programs that take a block outside of its array, or None.
 
-        Args:
-          leaves: a case's. Without them, index maps that read prefetched scalars are not checked.
+        Without the leaves of a case, index maps that read prefetched scalars are not checked.
         """
         scalars = [None if leaves is None or leaf is None else leaves[leaf] for leaf in self.scalars]
         found = [(block, taken) for block in self._blocks if (taken := self._taken_outside(block, scalars)) is not None]
@@ -205,7 +166,8 @@ class IndexMappedCall:
         at = int(outside.argmax())
         axis = int(bad[:, at].argmax())
         allowed, program, count = block.ranges[axis], self._program(at), int(outside.sum())
-        element, line = allowed.describe(int(indices[axis, at])), block.line or line_of(self.call.equation.source_info)
+        element = allowed.describe(int(indices[axis, at]))
+        line = line_of_function(block.index_map) or line_of(self.call.equation.source_info)
         also = ", ".join(dict.fromkeys(other.name for other, _ in others))
         words = (
             f"{f'program {program}' if program else 'the only program'} takes {element} of {block.name} along axis "
@@ -256,7 +218,8 @@ class IndexMappedCall:
         if not hasattr(result, "val") and result in programs and allowed.block:
             length = block.mapping.array_aval.shape[axis]
             return f"make axis {programs.index(result)} of the grid pl.cdiv({length}, {allowed.block}) long"
-        what = "the scalars that it reads" if block.reads_scalars else "the index that it returns"
+        reads_scalars = any(kind_of(equation) is Kind.READ for equation in block.index_map.eqns)
+        what = "the scalars that it reads" if reads_scalars else "the index that it returns"
         return f"keep {what} within {allowed.first} to {allowed.last}"
 
 

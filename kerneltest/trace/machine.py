@@ -44,24 +44,16 @@ class RuleSet:
     """The meaning of values, and the functions that evaluate equations on them.
 
     Here, values are arrays with rows, or `BatchedRef`s: their first axis counts sets of inputs, or has length 1 if all
-    sets share the value.
-
-    Attributes:
-      promotes: whether floats of 16 bits or more are computed in float64.
-      in_step: whether rows that take different branches, or loop a different number of times, raise UnknownError.
+    sets share the value. Floats of 16 bits or more are computed in float64 if it `promotes`.
     """
 
-    in_step = False
+    in_step = False  # whether rows that take different branches, or loop a different number of times, are refused
 
     def __init__(self, *, promotes: bool = False) -> None:
         self.promotes = promotes
 
     def rule(self, machine: "Machine", equation: Equation) -> EquationFunction:
-        """Returns the function that evaluates an equation.
-
-        Raises:
-          UnknownError: the equation, or one in a jaxpr of it, is not supported.
-        """
+        """The function that evaluates an equation; UnknownError if it, or one in a jaxpr of it, is not supported."""
         raise NotImplementedError
 
     def steps(self, machine: "Machine", jaxpr: Jaxpr) -> Iterator[Step]:
@@ -74,11 +66,7 @@ class RuleSet:
         return np.dtype(np.float64) if self.promotes and is_promotable(dtype) else dtype
 
     def dtype_of(self, aval: AbstractValue) -> DType:
-        """The dtype in which a value is computed.
-
-        Raises:
-          UnknownError: NumPy does not have it, as for a semaphore or a key.
-        """
+        """The dtype in which a value is computed; UnknownError if NumPy lacks it, as for a semaphore or a key."""
         try:
             dtype: DType = np.dtype(aval.dtype)
         except (TypeError, AttributeError):
@@ -92,8 +80,7 @@ class RuleSet:
 
     def decisions(self, value: Value) -> Array:
         """The numbers by which a branch is chosen, or booleans that continue a loop: one for each row."""
-        array: Array = value
-        return array
+        return np.asarray(value)
 
     def item(self, value: Value, i: int) -> Value:
         """A value's part for one iteration of a scan."""
@@ -112,6 +99,13 @@ def unwritten_memory(shape: Sequence[int], dtype: DType) -> Array:
     if is_float(dtype):
         return np.full(shape, np.nan, dtype)
     return np.full(shape, False if dtype == np.bool_ else ml_dtypes.iinfo(dtype).min, dtype)
+
+
+def pad_unwritten(array: Array, lengths: Sequence[int]) -> Array:
+    """Extends an array (rows, *shape) at its ends to (rows, *lengths), with unwritten memory."""
+    whole = unwritten_memory((len(array), *lengths), array.dtype)
+    whole[tuple(map(slice, array.shape))] = array
+    return whole
 
 
 def scoped_memory(rules: RuleSet, aval: AbstractValue) -> Callable[[int], BatchedRef]:
@@ -143,13 +137,7 @@ def by_row(arrays: Sequence[Array]) -> Iterator[list[Array]]:
 def run_by_group(
     machine: "Machine", keys: Array, values: Sequence[Value], run: Callable[[Any, list[Value]], Sequence[Array]]
 ) -> Sequence[Array]:
-    """Runs each group of rows that share a key by itself, and joins the results.
-
-    What a group writes to the memory among the values is written back.
-
-    Raises:
-      UnknownError: rows of different groups share memory, or are to stay in step.
-    """
+    """Runs each group of rows that share a key by itself, joins the results, and writes back what it does to memory."""
     groups = np.unique(keys)
     if len(groups) == 1:
         return run(groups[0], list(values))
@@ -181,14 +169,9 @@ def _select_rows(value: Value, rows: Array, count: int) -> Value:
 
 
 class Machine:
-    """Evaluates jaxprs by a rule set.
+    """Evaluates jaxprs by a rule set. `substitutions` are variables that take the value of an earlier one.
 
-    Args:
-      substitutions: variables that take the value of another one, which is defined before them.
-
-    Attributes:
-      program: the current program's number along each axis of the grid, (1,) each, while a Pallas call runs.
-      grid: the number of programs along each axis.
+    While a Pallas call runs, `program` is the current program's number along each axis of the grid, (1,) each.
     """
 
     def __init__(self, rules: RuleSet, substitutions: Mapping[Var, Var] | None = None) -> None:
@@ -200,14 +183,7 @@ class Machine:
         self._compiled: dict[int, tuple[Jaxpr, CompiledJaxpr]] = {}
 
     def compile(self, jaxpr: Jaxpr, *, consts_as_arguments: bool = False) -> "CompiledJaxpr":
-        """Prepares a jaxpr, open or closed, for evaluation.
-
-        Args:
-          consts_as_arguments: whether it is called with its constants as its first arguments.
-
-        Raises:
-          UnknownError: it contains an unsupported operation.
-        """
+        """Prepares a jaxpr, open or closed, for evaluation. Its constants may become its first arguments."""
         if id(jaxpr) not in self._compiled:
             self._compiled[id(jaxpr)] = jaxpr, CompiledJaxpr(self, jaxpr, consts_as_arguments)
         return self._compiled[id(jaxpr)][1]
@@ -284,7 +260,6 @@ def _num_programs(machine: Machine, equation: Equation) -> EquationFunction:
 
 def _cond(machine: Machine, equation: Equation) -> EquationFunction:
     branches = [machine.compile(branch) for branch in equation.params["branches"]]
-
     decisions = machine.rules.decisions
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
@@ -378,11 +353,7 @@ _CONTROL: Mapping[str, Rule] = {
 
 
 def control_rule(machine: Machine, equation: Equation) -> EquationFunction:
-    """The function that evaluates a call, a loop or a branch, or returns the number of the current program.
-
-    Raises:
-      UnknownError: the equation is none of these.
-    """
+    """The rule for a call, a loop, a branch, or the number of the current program; UnknownError for anything else."""
     name = equation.primitive.name
     if name not in _CONTROL:
         raise UnknownError(name)

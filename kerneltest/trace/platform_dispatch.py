@@ -13,7 +13,14 @@ from kerneltest.core.failures import Failure, exception_text, iter_causes
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.abstract_devices import answer_for_devices
-from kerneltest.trace.jax_compat.jaxprs import Equation, Jaxpr, dialect_of, dialect_of_operation, inner_jaxprs
+from kerneltest.trace.jax_compat.jaxprs import (
+    Equation,
+    Jaxpr,
+    dialect_of,
+    dialect_of_operation,
+    inner_jaxprs,
+    parameter_names,
+)
 from kerneltest.trace.jax_compat.patches import report_platform
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
@@ -59,18 +66,12 @@ def is_platform_dependent(jaxpr: Jaxpr) -> bool:
 
 
 def resolve_platform(jaxpr: Jaxpr, platform: str) -> Jaxpr:
-    """Replaces every `jax.lax.platform_dependent` of a jaxpr by its branch for a platform.
+    """Replaces every `jax.lax.platform_dependent` of a jaxpr, open or closed, by its branch for a platform.
 
-    Args:
-      jaxpr: open or closed.
-      platform: "" stands for this machine's, or else the first of `PLATFORMS` that has a branch.
-
-    Raises:
-      Failure: there is no branch for the platform.
+    "" stands for this machine's platform, or else the first of `PLATFORMS` that has a branch. The Failure is
+    `unimplemented` if there is no branch.
     """
-    preferred = (
-        (jax_platform_name(platform),) if platform else (jax.default_backend(), *map(jax_platform_name, PLATFORMS))
-    )
+    preferred = [*map(jax_platform_name, (platform,) if platform else (jax.default_backend(), *PLATFORMS))]
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
         platforms = _branch_platforms(equation)
@@ -79,14 +80,9 @@ def resolve_platform(jaxpr: Jaxpr, platform: str) -> Jaxpr:
         found = [i for each in preferred for i, names in enumerate(platforms) if names is None or each in names]
         if not found:
             known = ", ".join(name for names in platforms for name in names or ())
-            raise Failure(
-                Verdict.UNIMPLEMENTED,
-                Stated(
-                    "jax.lax.platform_dependent has a branch for {known}, but not for {platform}",
-                    {"known": known, "platform": jax_platform_name(platform)},
-                    line_of(equation.source_info),
-                ),
-            )
+            sentence = "jax.lax.platform_dependent has a branch for {known}, but not for {platform}"
+            values = {"known": known, "platform": jax_platform_name(platform)}
+            raise Failure(Verdict.UNIMPLEMENTED, Stated(sentence, values, line_of(equation.source_info)))
         branch = rewrite_jaxpr(equation.params["branches"][found[0]], rule)
         return inline_equations(jaxpr_as_fun(branch), equation.invars[1:], equation.outvars)
 
@@ -104,7 +100,8 @@ INTERPRETED_TPU = "tpu-v5e"
 
 _SMALL_GPU = "a GPU of two multiprocessors"  # few enough for an interpreter to run in reasonable time
 _GPUS = {"cuda": ("NVIDIA H200", 132), "rocm": ("gfx942", 304), _SMALL_GPU: ("NVIDIA H200", 2)}
-_LANGUAGES = {
+# For a device that a kernel asks for: the kernel's language, and the evidence for it.
+LANGUAGES = {
     INTERPRETED_TPU: ("mosaic_tpu", "it asks for the properties of a TPU"),
     _SMALL_GPU: ("triton", "it asks for the properties of a GPU"),
 }
@@ -112,12 +109,9 @@ _LANGUAGES = {
 
 @contextmanager
 def abstract_platform(platform: str) -> Iterator[None]:
-    """A context in which a kernel is traced, lowered or interpreted for a platform that this machine does not have.
+    """A context in which a kernel is traced, lowered or interpreted for `cuda`, `rocm` or a TPU generation.
 
-    Kernels may query the device, and JAX's caches keep its traces apart.
-
-    Args:
-      platform: `cuda`, `rocm` or a TPU generation. For any other name the context does nothing.
+    Kernels may query the device, and JAX's caches keep its traces apart. For any other name the context does nothing.
     """
     if platform in TPUS:
         device = AbstractDevice(device_kind=TPUS[platform].device_kind, num_cores=1, platform="tpu")
@@ -142,11 +136,6 @@ def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
 _OWNERS = {"num_cores": INTERPRETED_TPU, "core_count": _SMALL_GPU, "compute_capability": _SMALL_GPU}
 
 
-def language_for(device: str) -> tuple[str, str]:
-    """The language of a kernel that asks for a device, and the evidence for it."""
-    return _LANGUAGES[device]
-
-
 def required_device(error: Exception) -> str:
     """The device for which tracing would not have raised, or "". Libraries raise their own exceptions from JAX's."""
     for cause in iter_causes(error):
@@ -163,12 +152,9 @@ DIALECT_MODULES = {"triton": "pallas.triton", "mosaic_gpu": "pallas.mosaic_gpu",
 
 
 def language_of(equation: Equation) -> tuple[str, str]:
-    """Determines the language of a Pallas call.
+    """The language of a Pallas call and the evidence in words; `any` and "" if it is not particular to one.
 
     Parameters decide first, then prefetched scalars, the memory of blocks and scratch, and operations.
-
-    Returns:
-      The language and the evidence in words; `any` and "" if nothing in the call is particular to one language.
     """
     return next(_evidence(equation), ("any", ""))
 
@@ -182,11 +168,9 @@ def _evidence(equation: Equation) -> Iterator[tuple[str, str]]:
     if count := getattr(equation.params.get("grid_mapping"), "num_index_operands", 0):
         yield "mosaic_tpu", f"{count} scalar argument{'s are' if count > 1 else ' is'} prefetched"
     for body in inner_jaxprs(equation):
-        names = list(getattr(body.debug_info, "arg_names", None) or ())
-        for number, variable in enumerate(body.invars):
+        for number, (variable, name) in enumerate(zip(body.invars, parameter_names(body), strict=True)):
             space = getattr(variable.aval, "memory_space", None)
             if dialect := dialect_of(space):
-                name = names[number] if len(names) == len(body.invars) else ""
                 yield dialect, f"{name or f'argument {number}'} is in {DIALECT_MODULES[dialect]}.{space!r}"
     for inner, _ in equations_in(equation):
         if dialect := dialect_of_operation(inner):

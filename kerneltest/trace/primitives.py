@@ -67,49 +67,30 @@ _WRITING = frozenset({Kind.WRITE, Kind.UPDATE, Kind.ATOMIC})
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """One primitive.
+    """One primitive."""
 
-    Attributes:
-      name: JAX's name.
-      kind: what it does.
-      numpy: the function in NumPy, in the dtype of its operands. For a reduction or scan, the one that takes `axis`.
-      exact: whether results on small integers, held in floats, are exact in any order of evaluation.
-      ulps: the function in `Precision.ulps` that bounds its error; "" if it rounds once; None if it does not round.
-      never_exact: whether no result is representable but that of 0, though float64 rounds some to 1 or -1.
-      adds: whether it adds or subtracts two operands.
-      multiplies: whether it multiplies elements.
-      sums: whether each result is a sum of many terms.
-      extreme: whether it chooses the largest or the smallest element.
-      reads, writes: whether it reads or writes memory of the kernel.
-      parts: of an access, what its operands are once they are unflattened.
-      rules: whether it has derivatives or batching rules of its own, which run only when those are asked for.
-      fused_only: whether XLA's older loop emitter computes it inaccurately.
-      mistaken_for: what an author may write in its place, the likeliest first: primitives; `x` for its operand,
-        `swapped` for itself with its operands exchanged, `true` for a constant.
-      sign: the operator that spells it, such as `+`, or "".
-      words: its name in messages.
-      lax: the name of its function in `jax.lax`.
-    """
-
-    name: str
+    name: str  # JAX's
     kind: Kind
+    # The function in NumPy, in the dtype of its operands. For a reduction or scan, the one that takes `axis`.
     numpy: Callable[..., Any] | None = None
-    exact: bool = False
-    ulps: str | None = None
-    never_exact: bool = False
-    adds: bool = False
+    exact: bool = False  # whether results on small integers, held in floats, are exact in any order of evaluation
+    ulps: str | None = None  # the function in `Precision.ulps` that bounds its error; "": it rounds once; None: never
+    never_exact: bool = False  # whether only the result of 0 is representable, though float64 rounds some to 1 or -1
+    adds: bool = False  # or subtracts two operands
     multiplies: bool = False
-    sums: bool = False
-    extreme: bool = False
-    reads: bool = False
+    sums: bool = False  # many terms for each result
+    extreme: bool = False  # whether it chooses the largest or the smallest element
+    reads: bool = False  # memory of the kernel
     writes: bool = False
-    parts: tuple[str, ...] = ()
-    rules: bool = False
-    fused_only: bool = False
+    parts: tuple[str, ...] = ()  # of an access, what its operands are once they are unflattened
+    rules: bool = False  # whether it has derivatives or batching rules of its own, which run only when asked for
+    fused_only: bool = False  # whether XLA's older loop emitter computes it inaccurately
+    # What an author may write in its place, the likeliest first: primitives; `x` for its operand, `swapped` for itself
+    # with its operands exchanged, `true` for a constant.
     mistaken_for: tuple[str, ...] = ()
-    sign: str = ""
-    words: str = ""
-    lax: str = ""
+    sign: str = ""  # the operator that spells it, such as `+`
+    words: str = ""  # its name in messages
+    lax: str = ""  # the name of its function in `jax.lax`
 
     @property
     def may_round(self) -> bool:
@@ -138,8 +119,10 @@ def _exact(names: str, numpy: Callable[..., Any] | None, **fields: Any) -> Itera
     return _rows(Kind.ELEMENTWISE, names, **{"numpy": numpy, "exact": True, **fields})
 
 
-def _function(name: str, ulps: str, **fields: Any) -> Iterator[Primitive]:
-    return _rows(Kind.ELEMENTWISE, name, **{"numpy": getattr(np, ulps or name, None), "ulps": ulps, **fields})
+def _function(names: str, ulps: str | None = None, **fields: Any) -> Iterator[Primitive]:
+    for name in names.split():
+        own = name if ulps is None else ulps
+        yield from _rows(Kind.ELEMENTWISE, name, **{"numpy": getattr(np, own or name, None), "ulps": own, **fields})
 
 
 def _table() -> Iterator[Primitive]:
@@ -172,9 +155,8 @@ def _table() -> Iterator[Primitive]:
     yield from _rows(Kind.ATOMIC, "atomic_rmw", parts=("reference", "transforms", "value", "mask"))
     yield from _rows(Kind.ATOMIC, "atomic_cas", parts=("reference", "compared", "value"))
     yield from _rows(Kind.ATOMIC, "sc_fetch_and_add")
-    yield from _rows(
-        Kind.READ, "load async_load multimem_load_reduce wgmma_accumulator_deref wgmma_accumulator_deref_p"
-    )
+    yield from _rows(Kind.READ, "load async_load multimem_load_reduce")
+    yield from _rows(Kind.READ, "wgmma_accumulator_deref wgmma_accumulator_deref_p")
     yield from _rows(Kind.WRITE, "store async_store_smem async_store_tmem mgpu_atomic_store multimem_store")
     yield from _rows(Kind.WRITE, "wgmma_accumulator_store wgmma_accumulator_store_p")
     yield from _rows(Kind.COPY, "dma_start", reads=True, writes=True)
@@ -229,36 +211,23 @@ def _table() -> Iterator[Primitive]:
     yield from _function("integer_pow", "", multiplies=True)
     yield from _function("reciprocal", "divide", numpy=np.reciprocal)
     yield from _function("one_minus_square", "")
-    yield from _function("exp", "exp", never_exact=True, mistaken_for="exp2 expm1")
-    yield from _function("exp2", "exp2", mistaken_for="exp")
-    yield from _function("expm1", "expm1", never_exact=True, mistaken_for="exp")
-    yield from _function("log", "log", mistaken_for="log2 log1p")
-    yield from _function("log2", "log2", mistaken_for="log")
-    yield from _function("log1p", "log1p", never_exact=True, mistaken_for="log")
-    yield from _function("sqrt", "sqrt", mistaken_for="x rsqrt")
-    yield from _function("rsqrt", "rsqrt", numpy=device_operations.rsqrt, mistaken_for="sqrt reciprocal")
-    yield from _function("cbrt", "cbrt", fused_only=True)
-    yield from _function("tanh", "tanh", never_exact=True, fused_only=True, mistaken_for="x logistic")
-    yield from _function(
-        "logistic",
-        "expit",
-        numpy=device_operations.logistic,
-        never_exact=True,
-        words="the sigmoid",
-        mistaken_for="tanh",
-    )
-    yield from _function("sin", "sin", never_exact=True, mistaken_for="cos")
-    yield from _function("cos", "cos", never_exact=True, mistaken_for="sin")
-    yield from _function("tan", "tan", never_exact=True)
-    yield from _function("sinh", "sinh", never_exact=True)
-    yield from _function("cosh", "cosh", never_exact=True)
-    yield from _function("asin", "arcsin")
-    yield from _function("acos", "arccos")
-    yield from _function("atan", "arctan")
-    yield from _function("atan2", "arctan2")
-    yield from _function("asinh", "arcsinh")
-    yield from _function("acosh", "arccosh")
-    yield from _function("atanh", "arctanh")
+    yield from _function("exp", never_exact=True, mistaken_for="exp2 expm1")
+    yield from _function("exp2", mistaken_for="exp")
+    yield from _function("expm1", never_exact=True, mistaken_for="exp")
+    yield from _function("log", mistaken_for="log2 log1p")
+    yield from _function("log2", mistaken_for="log")
+    yield from _function("log1p", never_exact=True, mistaken_for="log")
+    yield from _function("sqrt", mistaken_for="x rsqrt")
+    yield from _function("rsqrt", numpy=device_operations.rsqrt, mistaken_for="sqrt reciprocal")
+    yield from _function("cbrt", fused_only=True)
+    yield from _function("tanh", never_exact=True, fused_only=True, mistaken_for="x logistic")
+    yield from _function("logistic", "expit", numpy=device_operations.logistic, never_exact=True, words="the sigmoid",
+                         mistaken_for="tanh")  # fmt: skip
+    yield from _function("sin", never_exact=True, mistaken_for="cos")
+    yield from _function("cos", never_exact=True, mistaken_for="sin")
+    yield from _function("tan sinh cosh", never_exact=True)
+    for name in "sin cos tan tan2 sinh cosh tanh".split():
+        yield from _function(f"a{name}", f"arc{name}")
     yield from _function("erf", "erf", numpy=device_operations.erf, never_exact=True, mistaken_for="tanh")
     yield from _function("erfc", "erfc", numpy=None, never_exact=True)
     yield from _function("erf_inv", "erf", numpy=None)
@@ -293,20 +262,18 @@ def _table() -> Iterator[Primitive]:
 
     yield from _rows(Kind.PROGRAM, "program_id", words="program_id")
     yield from _rows(Kind.PROGRAM, "num_programs axis_index platform_index dim_as_value has_memory_space")
-    yield from _rows(
-        Kind.COLLECTIVE, "psum pmax pmin psum_invariant all_gather all_gather_invariant all_to_all ppermute"
-    )
-    yield from _rows(Kind.COLLECTIVE, "reduce_scatter ragged_all_to_all pbroadcast")
+    yield from _rows(Kind.COLLECTIVE, "psum pmax pmin psum_invariant all_gather all_gather_invariant all_to_all")
+    yield from _rows(Kind.COLLECTIVE, "ppermute reduce_scatter ragged_all_to_all pbroadcast")
     yield from _rows(Kind.MESH_CAST, "pvary pcast vary_unreduced_cast vary_unreduced_cast_p")
     yield from _rows(Kind.PLACEMENT, "reshard mesh_cast sharding_constraint")
     yield from _rows(Kind.FOREIGN, "debug_callback pure_callback io_callback buffer_callback debug_print ffi_call")
     yield from _rows(Kind.FOREIGN, "infeed outfeed")
     yield from _rows(Kind.DEVICE, "empty_ref get_global check delay print_layout set_max_registers set_max_registers_p")
     # Of a TPU's SparseCore, across its lanes.
+    yield from _rows(Kind.DEVICE, "all_reduce_ffs all_reduce_population_count masked_sort pack unique unpack")
     yield from _rows(
-        Kind.DEVICE, "all_reduce_ffs all_reduce_population_count masked_sort pack unique unpack scan_count"
+        Kind.DEVICE, "scan_count inline_mgpu inline_mgpu_p elementwise_inline_asm elementwise_inline_asm_p"
     )
-    yield from _rows(Kind.DEVICE, "inline_mgpu inline_mgpu_p elementwise_inline_asm elementwise_inline_asm_p")
 
 
 PRIMITIVES: Mapping[str, Primitive] = MappingProxyType({primitive.name: primitive for primitive in _table()})
@@ -342,32 +309,18 @@ def called_jaxpr(equation: Equation) -> Jaxpr | None:
 
 
 class AccessParts(NamedTuple):
-    """The operands of an access to a reference, unflattened.
-
-    Attributes:
-      reference: the memory.
-      transforms: from the reference to the part of it that is accessed, among them indices.
-      value: what is written or added.
-      mask: the lanes that are accessed; None for all.
-      other: the result in the other lanes.
-      compared: what is compared with the memory.
-    """
+    """The operands of an access to a reference, unflattened."""
 
     reference: Any
-    transforms: Any = ()
-    value: Any = None
-    mask: Any = None
-    other: Any = None
-    compared: Any = None
+    transforms: Any = ()  # from the reference to the part of it that is accessed, among them indices
+    value: Any = None  # what is written or added
+    mask: Any = None  # the lanes that are accessed; None for all
+    other: Any = None  # the result in the other lanes
+    compared: Any = None  # with the memory
 
 
 def access_parts(equation: Equation, operands: Sequence[Any] | None = None) -> AccessParts | None:
-    """Unflattens the operands of an access; None for other equations, and for those whose layout is not known.
-
-    Args:
-      equation: of the access.
-      operands: the values to unflatten in place of the operands, in their order.
-    """
+    """Unflattens the operands of an access, or values in their place; None for an equation of unknown layout."""
     parts = primitive_of(equation).parts
     if not parts:
         return None

@@ -1,6 +1,5 @@
 """Traced kernels and single Pallas calls as functions, and the arrays that a call reads and writes."""
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.trace.jax_compat import patches
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Params, dialect_of
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Params, dialect_of, parameter_names
 from kerneltest.trace.jax_environment import fast_compile_options
 from kerneltest.trace.primitives import Kind, primitive_named
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr, rewrite_params
@@ -49,52 +48,42 @@ def outer_references(call: Call) -> str:
 
 def run_eagerly(function: Callable[..., Any], *, interpret: bool) -> Callable[..., Any]:
     """Returns a function of arrays to call outside of `jax.jit`, every Pallas call in it interpreted or compiled."""
-    parameters = functools.partial(_eager_parameters, interpret=interpret)
+
+    def parameters(primitive: str, params: Params) -> dict[str, Any]:
+        chosen = rewrite_params(params, interpret_calls(interpret))
+        if primitive_named(primitive).kind is Kind.KERNEL and "interpret" in chosen:
+            chosen["interpret"] = interpret
+        # A function that the kernel jits itself, without options.
+        if interpret and chosen.get("compiler_options_kvs") == ():
+            chosen["compiler_options_kvs"] = tuple(fast_compile_options(chosen["jaxpr"]).items())
+        return chosen
+
     return lambda *arrays: patches.call(function, arrays, parameters)
-
-
-def _eager_parameters(primitive: str, params: Params, *, interpret: bool) -> dict[str, Any]:
-    chosen = rewrite_params(params, interpret_calls(interpret))
-    if primitive_named(primitive).kind is Kind.KERNEL and "interpret" in chosen:
-        chosen["interpret"] = interpret
-    # A function that the kernel jits itself, without options.
-    if interpret and chosen.get("compiler_options_kvs") == ():
-        chosen["compiler_options_kvs"] = tuple(fast_compile_options(chosen["jaxpr"]).items())
-    return chosen
 
 
 @dataclass(frozen=True, slots=True)
 class CallArray:
-    """One array that a Pallas call reads or writes.
+    """One array that a Pallas call reads or writes, whole."""
 
-    Attributes:
-      name: the kernel's parameter.
-      shape, dtype: the whole array's, not a block's.
-      hint: a possible cause of an access past its end, or "".
-    """
-
-    name: str
+    name: str  # the kernel's parameter
     shape: tuple[int, ...]
     dtype: DType
-    hint: str
+    hint: str  # a possible cause of an access past its end, or ""
 
 
 def call_arrays(call: Call) -> tuple[list[CallArray], list[CallArray]]:
     """The inputs and the outputs of a Pallas call, in the order of its parameters."""
     params = call.equation.params
-    names = list(getattr(getattr(params["jaxpr"], "debug_info", None), "arg_names", ()) or ())
     mapping = params["grid_mapping"]
     lengths = [f"grid bound {i}" for i in range(mapping.num_dynamic_grid_bounds)]  # not parameters of the kernel
-    names = [*lengths, *names]
+    names = [*lengths, *parameter_names(params["jaxpr"])]
     scalars = [None] * (len(lengths) + mapping.num_index_operands)  # these have no blocks
     blocks: list[BlockMapping | None] = [*scalars, *mapping.block_mappings]
-    variables = [*call.equation.invars, *call.equation.outvars]
     count = len(call.equation.invars)
     arrays = []
-    for i, variable in enumerate(variables):
+    for i, variable in enumerate([*call.equation.invars, *call.equation.outvars]):
         name = names[i] if i < len(names) and names[i] else f"input {i}" if i < count else f"output {i - count}"
-        shape = tuple(variable.aval.shape)
-        dtype = np.dtype(variable.aval.dtype)
+        shape, dtype = tuple(variable.aval.shape), np.dtype(variable.aval.dtype)
         arrays.append(CallArray(name, shape, dtype, _offset_hint(shape, dtype) or _tail_hint(blocks, i, shape)))
     return arrays[:count], arrays[count:]
 
@@ -115,8 +104,7 @@ def _tail_hint(blocks: Sequence[BlockMapping | None], number: int, shape: tuple[
     if jax.__version_info__ >= (0, 12) or mapping is None:
         return ""
     block = [getattr(length, "block_size", length) for length in mapping.block_shape]
-    tails = [length % size for length, size in zip(shape, block, strict=True) if isinstance(size, int) and size]
-    if not any(tails):
+    if not any(n % size for n, size in zip(shape, block, strict=True) if isinstance(size, int) and size):
         return ""
     return (
         f"JAX {jax.__version__} does not mask the tail of a block ({block} into {list(shape)}) on a GPU, as 0.12 does: "

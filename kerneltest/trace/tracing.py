@@ -12,7 +12,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised, Stated
-from kerneltest.core.dtypes import ShapeDtype, is_float, is_promotable, parse_dtype
+from kerneltest.core.dtypes import ShapeDtype, is_promotable, parse_dtype
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import Precision
 from kerneltest.core.source_location import source_line
@@ -33,10 +33,10 @@ from kerneltest.trace.jax_compat.patches import keep_jax_frames, widen_float_nam
 from kerneltest.trace.jax_compat.source_lines import package_line, user_line
 from kerneltest.trace.local_kernels import NotLocalError, localize, shard_maps
 from kerneltest.trace.platform_dispatch import (
+    LANGUAGES,
     PLATFORMS,
     call_on,
     is_platform_dependent,
-    language_for,
     language_of,
     queries_platform,
     required_device,
@@ -45,12 +45,12 @@ from kerneltest.trace.platform_dispatch import (
 )
 from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.walk import (
+    dot_precision,
+    float_dtype,
     has_narrow_products,
-    has_reduced_dots,
     is_exact,
     iter_calls,
     iter_equations,
-    named_dot_dtype,
     rounds_explicitly,
 )
 
@@ -110,20 +110,12 @@ _NOT_THERE = re.compile(r"cannot reshape array of size \d+ into shape|list index
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Call:
-    """One `pallas_call` or Mosaic kernel inside the function under test.
+    """One `pallas_call` or Mosaic kernel inside the function under test."""
 
-    Attributes:
-      name: its name, or that of its function.
-      grid: the number of programs along each axis.
-      dialect: `triton`, `mosaic_gpu`, `mosaic_tpu`, or `any` if it fits several.
-      evidence: the evidence for the dialect, in words; "" for `any`.
-      equation: its equation in the jaxpr.
-    """
-
-    name: str
-    grid: tuple[int, ...]
-    dialect: str
-    evidence: str
+    name: str  # its own, or that of its function
+    grid: tuple[int, ...]  # the number of programs along each axis
+    dialect: str  # `triton`, `mosaic_gpu`, `mosaic_tpu`, or `any` if it fits several
+    evidence: str  # for the dialect, in words; "" for `any`
     equation: Equation
 
 
@@ -189,17 +181,11 @@ def without_debugging() -> Iterator[None]:
 
 
 def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
-    """Traces the kernel for one signature, without values and without a device.
+    """Traces the kernel for one signature, without values and without a device; see `trace_function`.
 
-    Args:
-      pairing: the kernel's.
-      signature: of its arguments.
-      platform: for kernels that choose an implementation by platform: `cuda`, `rocm`, `tpu`, or a TPU generation such
-        as `tpu-v5e`. With "", they are traced for this machine, or else for the first other platform for which they
-        make a Pallas call.
-
-    Raises:
-      Failure: the kernel raised; the detail names the signature and the user's line.
+    A kernel that chooses an implementation by platform is traced for `platform`: `cuda`, `rocm`, `tpu`, or a TPU
+    generation such as `tpu-v5e`; with "", for this machine, or else for the first other platform for which it makes a
+    Pallas call.
     """
     dtypes = dict(signature.dtypes)
     present = signature.leaves(pairing)
@@ -253,20 +239,18 @@ def trace_function(
     """Traces a function of arrays that returns a list of arrays.
 
     Args:
-      function: to trace.
-      inputs: shape and dtype of each argument.
-      purpose: the purpose, for the message of an error, such as `for m=1,n=3`.
+      purpose: for messages, such as `for m=1,n=3`.
       platform: whose abstract device the function finds; "" for the one that it asks for, if any.
 
     Raises:
       Failure: the function raised; the detail names the user's line. `unavailable` if it needs more devices.
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
-    device = platform
+    device, on_device = platform, functools.partial(call_on, platform, function)
     try:
         with keep_jax_frames():
             try:
-                closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
+                closed = jax.make_jaxpr(on_device)(*shapes)
             except Exception as error:
                 if not (device := required_device(error)):
                     raise
@@ -281,7 +265,7 @@ def trace_function(
     traced = analyze(closed, on_device, inputs)
     if device == platform:
         return traced
-    dialect, evidence = language_for(device)
+    dialect, evidence = LANGUAGES[device]
     calls = (replace(c, dialect=dialect, evidence=evidence) if c.dialect == "any" else c for c in traced.calls)
     return replace(traced, calls=tuple(calls))
 
@@ -297,6 +281,7 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
         not_local = str(error)
     # A jitted function that is called twice is one jaxpr, so both calls have the same equations.
     unique = {id(equation): equation for equation in iter_calls(closed.jaxpr)}
+    reduced_dots, named_dots = dot_precision(closed.jaxpr)
     return Traced(
         function=function,
         jaxpr=closed,
@@ -304,8 +289,8 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
         outputs=tuple(ShapeDtype(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
         calls=tuple(map(call_of, unique.values())),
         exact=is_exact(closed.jaxpr),
-        reduced_dots=has_reduced_dots(closed.jaxpr),
-        named_dots=named_dot_dtype(closed.jaxpr),
+        reduced_dots=reduced_dots,
+        named_dots=named_dots,
         narrow_products=has_narrow_products(closed.jaxpr),
         sharded=sharded,
         not_local=not_local,
@@ -366,9 +351,8 @@ _FEW_DIGITS = 2**3
 def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platform: str = "") -> Traced | None:
     """Traces a kernel with float64 in place of its floats of 16 bits or more, arguments and constants included.
 
-    Returns:
-      The trace; None if the kernel cannot be traced so, if it consists of other operations in float64, or if none of
-      its constants can have been rounded, so that its `own` trace is as good.
+    Returns None if the kernel cannot be traced so, if it consists of other operations in float64, or if none of its
+    constants can have been rounded, so that its `own` trace is as good.
     """
     if rounds_explicitly(own.jaxpr.jaxpr) or not any(map(_may_be_rounded, _constants(own.jaxpr))):
         return None
@@ -399,11 +383,8 @@ def _constants(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[Any]:
 
 
 def _may_be_rounded(constant: Any) -> bool:  # from what its author wrote
-    try:
-        dtype = np.dtype(getattr(constant, "dtype", type(constant)))
-    except TypeError:
-        return False  # a random key
-    if not is_float(dtype):
+    dtype = float_dtype(getattr(constant, "dtype", type(constant)))
+    if dtype is None:
         return False
     values = np.asarray(constant).astype(np.float64)
     values = values[np.isfinite(values)]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -67,14 +68,10 @@ def scan_counts(params: Params) -> tuple[int, int]:
 
 
 def unconditional_equations(jaxpr: Jaxpr, known: Mapping[Var, int]) -> Iterator[tuple[Equation, list[int | None]]]:
-    """Yields the equations that run unconditionally: not in a branch, nor in a loop that may run zero times.
+    """Yields the equations, at any depth, that run unconditionally: not in a branch, nor in a loop that may not turn.
 
-    Args:
-      jaxpr: an open one; equations at any depth are looked at.
-      known: numbers for some of its variables.
-
-    Yields:
-      An equation, and for each operand the number of its variable, or None if that has none.
+    With each comes, for each operand, the number of its variable, or None; some variables of the open jaxpr have a
+    `known` number.
     """
     for equation in jaxpr.eqns:
         operands = [None if hasattr(v, "val") else known.get(v) for v in equation.invars]
@@ -98,10 +95,7 @@ _LARGEST_MOVED = 2.0**24  # larger constants that are only moved are fills, such
 
 
 def is_exact(jaxpr: Jaxpr) -> bool:
-    """Returns whether its arithmetic is exact on small integers in any order.
-
-    That is so for sums and moves, and for at most one multiplication of floats.
-    """
+    """Returns whether it is exact on small integers in any order: sums, moves and at most one product of floats."""
     multiplications = 0
     for equation, within in iter_equations(jaxpr):
         if not any(map(_bytes_of_float, equation.outvars)):
@@ -119,7 +113,7 @@ def is_exact(jaxpr: Jaxpr) -> bool:
 
 def _is_rounded(operand: Atom, limit: float) -> bool:
     """Returns whether it is a constant such as 0.1 below a limit: kernel and oracle round it to different values."""
-    dtype = _float_dtype(operand)
+    dtype = float_dtype(getattr(operand.aval, "dtype", None))
     if dtype is None or not isinstance(operand, Literal):
         return False
     value = np.asarray(operand.val, dtype)[()]
@@ -130,17 +124,16 @@ def _is_rounded(operand: Atom, limit: float) -> bool:
     return significant_digits(float(value)) >= 1 << float_format(dtype).precision // 3  # too many for exact products
 
 
-def _float_dtype(atom: Atom) -> DType | None:
-    dtype = getattr(atom.aval, "dtype", None)
+def float_dtype(dtype: Any) -> DType | None:
+    """The dtype if it is a float, else None, as for None."""
     try:
         return np.dtype(dtype) if dtype is not None and is_float(np.dtype(dtype)) else None
     except TypeError:
         return None  # a key, a semaphore or a barrier
 
 
-def _bytes_of_float(atom: Atom) -> int:
-    """Returns the size of an element, 0 if it is not a float."""
-    dtype = _float_dtype(atom)
+def _bytes_of_float(atom: Atom) -> int:  # 0 if it is not a float
+    dtype = float_dtype(getattr(atom.aval, "dtype", None))
     return 0 if dtype is None else dtype.itemsize
 
 
@@ -165,9 +158,10 @@ def computes_outside_calls(jaxpr: Jaxpr) -> bool:
     return False
 
 
-def has_reduced_dots(jaxpr: Jaxpr) -> bool:
-    """Returns whether a float32 matrix product in it leaves its precision to the backend."""
-    return any(_is_reduced_dot(equation) for equation, _ in iter_equations(jaxpr))
+def dot_precision(jaxpr: Jaxpr) -> tuple[bool, str]:
+    """Returns whether a float32 matrix product leaves its precision to the backend, and the dtype below TF32, or ""."""
+    dots = [equation for equation, _ in iter_equations(jaxpr) if _is_reduced_dot(equation)]
+    return bool(dots), "bfloat16" if any("BF16" in str(dot.params.get("precision")) for dot in dots) else ""
 
 
 def _is_reduced_dot(equation: Equation) -> bool:
@@ -177,12 +171,6 @@ def _is_reduced_dot(equation: Equation) -> bool:
     return not ("HIGHEST" in precision or precision.endswith("F32_F32_F32"))
 
 
-def named_dot_dtype(jaxpr: Jaxpr) -> str:
-    """The dtype, narrower than TF32, that a float32 matrix product in it names for its operands, or ""."""
-    dots = (equation for equation, _ in iter_equations(jaxpr) if _is_reduced_dot(equation))
-    return "bfloat16" if any("BF16" in str(dot.params.get("precision")) for dot in dots) else ""
-
-
 # Kinds whose results may be narrow in memory only, or are those of equations inside.
 _NARROW_IN_MEMORY = frozenset({Kind.READ, Kind.WRITE, Kind.CALL, Kind.KERNEL})
 
@@ -190,9 +178,8 @@ _NARROW_IN_MEMORY = frozenset({Kind.READ, Kind.WRITE, Kind.CALL, Kind.KERNEL})
 def lowering_differences(jaxpr: Jaxpr) -> tuple[str, ...]:
     """Names the operations whose results may differ between a GPU and interpret mode without any wrong rounding.
 
-    Returns:
-      Names of the formats narrower than float32 in which it computes, since XLA's CPU may keep float32 for them;
-      `TF32` if a product leaves its precision open; `maximum`, whose lowering to Triton drops NaN.
+    These are the formats narrower than float32 in which it computes, since XLA's CPU may keep float32 for them; `TF32`
+    if a product leaves its precision open; `maximum`, whose lowering to Triton drops NaN.
     """
     found: dict[str, None] = {}
     for equation, _ in iter_equations(jaxpr):
@@ -211,11 +198,10 @@ def lowering_differences(jaxpr: Jaxpr) -> tuple[str, ...]:
 
 
 def has_narrow_products(jaxpr: Jaxpr) -> bool:
-    """Returns whether a product may have an operand that the kernel rounded to 16 bits.
+    """Returns whether a product may have an operand that the kernel rounded to 16 bits, and perhaps widened again.
 
-    That is so if it multiplies matrices of 16 bits, or values that it rounded to 16 bits and widened again. A kernel
-    without matrix products may multiply such values one by one. If in doubt, and without arguments of 16 bits, where it
-    does not matter, the answer is yes.
+    A kernel without matrix products may multiply such values one by one. If in doubt, and without arguments of 16 bits,
+    where it does not matter, the answer is yes.
     """
     if not any(_bytes_of_float(v) == 2 for v in jaxpr.invars):
         return True

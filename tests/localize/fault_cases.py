@@ -9,7 +9,7 @@ import kerneltest as kt
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Outcome
-from kerneltest.localize.mutant_search import locate_fault
+from kerneltest.localize.repair_search import locate_fault
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.schema import FaultLocation, Record

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
 from kerneltest.core.targets import TARGETS
@@ -67,6 +68,24 @@ def _gather(x: jax.Array, at: jax.Array) -> jax.Array:
         out_shape=jax.ShapeDtypeStruct(at.shape, x.dtype),
     )(x, at)
     return result
+
+
+def _histogram(at: jax.Array) -> jax.Array:
+    def body(at_ref: Any, o_ref: Any) -> None:
+        plgpu.atomic_add(o_ref, pl.program_id(0), at_ref[0])
+        plgpu.atomic_add(o_ref, pl.program_id(0) + 1, at_ref[0], mask=pl.program_id(0) < 3)
+
+    result: jax.Array = pl.pallas_call(body, grid=at.shape, out_shape=at, compiler_params=plgpu.CompilerParams())(at)
+    return result
+
+
+def test_the_mask_of_an_atomic_access_is_not_the_value_that_it_adds() -> None:
+    pairing = kt.oracle_for(_histogram, at=kt.array("m", "int32"))(lambda at: at)
+    signature = Signature((("m", 4),), (("at", "int32"),), (), "int32")
+    listing = MutableKernel(trace(pairing, signature), TARGETS["sm_90"], {"m": 4}).calls[0].listing
+    plain, masked = _places(listing, "tt.atomic_rmw")
+    assert describe_offset(listing, plain, "o_ref") == "program_id(0)"
+    assert describe_offset(listing, masked, "o_ref") == "program_id(0) + 1, where program_id(0) < 3"
 
 
 def test_an_offset_that_is_loaded_names_its_array() -> None:

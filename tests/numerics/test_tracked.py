@@ -7,8 +7,8 @@ import pytest
 import scipy.special
 
 from kerneltest.core.dtypes import Array
-from kerneltest.numerics.samples import UntrackedError
-from tests.numerics.tracking import rows_of, silent, tracked
+from kerneltest.numerics.samples import UntrackedError, samples_of
+from tests.numerics.tracking import silent, tracked
 
 ROWS = 4
 
@@ -44,7 +44,7 @@ np.sum(x > 0); np.sum(x > 0, axis=0); np.sum(x, axis=0, dtype=np.float64); np.su
 np.prod(y, axis=1); np.prod(y); np.prod(y, initial=2.0); np.prod(y, where=m); np.max(x); np.max(x, axis=0)
 np.max(x, axis=1, keepdims=True); np.max(x, axis=1, initial=0.0); np.max(x, axis=1, initial=-9.0, where=m)
 np.amax(x, 0); np.min(x, axis=(0,)); np.amin(x); np.min(x, initial=9.0, where=m); np.any(x > 0, axis=1)
-np.all(x > 0, axis=0); np.all(x > -9); np.any(x > 9); np.any(x); np.ptp(x); np.ptp(x, axis=0)
+np.all(x > 0, axis=0); np.all(x > -9); np.any(x > 9); np.any(x); np.any(x > 0, 1, None, True); np.ptp(x); np.ptp(x, 0)
 np.ptp(x, axis=0, keepdims=True); np.mean(x); np.mean(x, 0); np.mean(x, axis=1, keepdims=True)
 np.mean(x, axis=0, where=m); np.mean(x, axis=0, dtype=np.float64); np.mean(x, axis=(0,1)); np.mean(x > 0); np.var(x)
 np.var(x, axis=1); np.var(x, axis=1, keepdims=True); np.var(x, axis=0, ddof=1); np.var(x, axis=0, where=m)
@@ -192,7 +192,7 @@ def _same(found: Any, wanted: Any) -> bool:
 
 def _check(code: str) -> None:
     for rows in (1, ROWS):
-        found = rows_of(eval(code, {**FIXED, **_given(rows)}))
+        found = samples_of(eval(code, {**FIXED, **_given(rows)}))
         for row in range(rows):
             wanted = np.asarray(eval(code, {**FIXED, **EACH[row]}))
             assert _same(found[row % len(found)], wanted), (rows, row)

@@ -8,7 +8,6 @@ import numpy as np
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.rounding_model import RoundingModel
-from kerneltest.numerics.samples import SampledArray
 from kerneltest.numerics.spread import sample_outputs
 from kerneltest.numerics.tracked import TrackedArray, instrument
 
@@ -22,12 +21,7 @@ def silent(rows: int) -> RoundingModel:
 
 def tracked(samples: Array, machine: RoundingModel, fmt: FloatFormat | None = FLOAT32) -> TrackedArray:
     """Returns a tracked array with these samples, (rows or 1, *shape)."""
-    return TrackedArray(np.asarray(samples), machine, fmt)
-
-
-def rows_of(value: Any) -> Array:
-    """Returns the samples of a value, (rows or 1, *shape)."""
-    return value.samples if isinstance(value, SampledArray) else np.asarray(value)[None]
+    return TrackedArray(np.asarray(samples), machine, frozenset({fmt} if fmt else ()))
 
 
 def samples_of(

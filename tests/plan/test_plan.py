@@ -110,6 +110,7 @@ def test_special_families_are_planned_for_each_argument() -> None:
 def test_a_user_can_add_a_family() -> None:
     @kt.family(group="numeric", applies=lambda slot: slot.dtype == parse_dtype("float32"))
     def all_sevens(slot, rng):  # type: ignore[no-untyped-def]
+        """Sevens."""
         return np.full(slot.shape, 7, slot.dtype)
 
     try:

@@ -13,7 +13,6 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import source_line
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.claims import kernel_inputs
 from kerneltest.execute.item import Item
 from kerneltest.extensions.mutation.judging import VALUES, plan_items
 from kerneltest.localize.sites import locate_equations
@@ -215,7 +214,7 @@ def measure_coverage(pairing: Pairing, pairing_id: str, depth: str) -> PairingCo
             item, _ = pairs[0]
             try:
                 kernel = recorder.kernel(cache.traces.tracer.trace(item.pairing, signature, item.backend.platform))
-                inputs = [kernel_inputs(item.pairing, case, cache) for item, case in pairs]
+                inputs = [cache.expectations.inputs(item.pairing, case) for item, case in pairs]
                 outputs = kernel([np.stack(column) for column in zip(*inputs, strict=True)])
             except (Failure, UnknownError) as error:
                 coverage.left_out.add(str(error).partition("\n")[0])

@@ -1,5 +1,6 @@
 """Runs the cases of a pairing on mutants of its kernel, until one finds the mutant."""
 
+import functools
 import math
 import time
 from collections import Counter
@@ -17,7 +18,6 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import GroupName, Verdict, VerdictKind
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.claims import kernel_inputs, wide_tracer
 from kerneltest.execute.expectations import Expectations
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
@@ -106,7 +106,7 @@ class SignatureCases:
           A case with its item, and the largest difference relative to the largest result; None if that is unknown.
         """
         if self._inputs is None:
-            columns = zip(*(kernel_inputs(item.pairing, case, plain) for item, case in self.pairs), strict=True)
+            columns = zip(*(plain.expectations.inputs(item.pairing, case) for item, case in self.pairs), strict=True)
             self._inputs = [np.stack(column) for column in columns]
         if not self._is_evaluated:
             self._is_evaluated, self._own = True, _own(original, self._inputs)
@@ -128,7 +128,7 @@ class SignatureCases:
     def _without_rounding(self, cache: Cache, traced: Traced) -> _Outputs:
         item, case = self.pairs[0]
         try:
-            trace_wide = wide_tracer(item.pairing, case.signature, item.backend, cache, traced)
+            trace_wide = functools.partial(cache.traces.wide, item.pairing, case.signature, item.backend, traced)
             return list(cache.formulas.kernel(traced, trace_wide)(self._inputs or []))
         except Exception:  # a kernel that NumPy cannot evaluate, or told where the case is judged
             return None

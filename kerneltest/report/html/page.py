@@ -1,7 +1,4 @@
-"""The values that the report's template shows.
-
-A new built-in section is a property of `Page` and its lines in `templates/report.html`.
-"""
+"""The values that the report's template shows. A new built-in section is a property of `Page` and its template."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -70,10 +70,7 @@ def change_rows(comparison: RunComparison) -> Mapping[str, Sequence[ChangeRow]]:
 
 @dataclass(frozen=True, slots=True)
 class SuspectRow:
-    """A suspect of a comparison: its id, its kernel, itself in words, and since when it is known if it is still there.
-
-    Only new suspects show their details.
-    """
+    """A suspect of a comparison: id, kernel, itself in words, since when it is known, and details if it is new."""
 
     id: str
     kernel: str

@@ -1,6 +1,7 @@
 """Rules for operations that move elements, reduce them or multiply matrices, on arrays with rows."""
 
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,15 +11,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.numerics.device_operations import UPDATES, convert, multiply_matrices, position, reduce
 from kerneltest.trace.jax_compat.jaxprs import DType, Equation
-from kerneltest.trace.machine import (
-    ArrayFunction,
-    EquationFunction,
-    Machine,
-    Rule,
-    UnknownError,
-    by_row,
-    is_uniform,
-)
+from kerneltest.trace.machine import ArrayFunction, EquationFunction, Machine, Rule, UnknownError, by_row, is_uniform
 from kerneltest.trace.primitives import PRIMITIVES, Kind, primitive_of
 
 
@@ -114,24 +107,21 @@ def _dynamic_slice(equation: Equation) -> ArrayFunction:
 def _dynamic_update_slice(equation: Equation) -> ArrayFunction:
     shape, sizes = (v.aval.shape for v in equation.invars[:2])
 
-    def one(x: Array, update: Array, *starts: Array) -> Array:
-        out = x.copy()
-        out[_clamped_slices(starts, shape, sizes)] = update
-        return out
-
     def function(x: Array, update: Array, *starts: Array) -> Array:
-        if not is_uniform(starts):
-            return np.stack([one(*row) for row in by_row((x, update, *starts))])
-        out = x.copy() if len(x) >= len(update) else np.repeat(x, len(update), 0)
-        out[(slice(None), *_clamped_slices([s[0] for s in starts], shape, sizes))] = update
+        rows = max(map(len, (x, update, *starts)))
+        out = x.copy() if len(x) == rows else np.repeat(x, rows, 0)
+        if is_uniform(starts):
+            out[(slice(None), *_clamped_slices([s[0] for s in starts], shape, sizes))] = update
+            return out
+        for own, (part, *at) in zip(out, by_row((update, *starts)), strict=True):
+            own[_clamped_slices(at, shape, sizes)] = part
         return out
 
     return function
 
 
 def _tile(equation: Equation) -> ArrayFunction:
-    params = equation.params
-    times = params.get("reps") or params.get("repeats")
+    times = equation.params.get("reps") or equation.params.get("repeats")
     if not isinstance(times, tuple):
         raise UnknownError("tile")
     return lambda x: np.tile(x, (1, *times))
@@ -203,23 +193,15 @@ def _dot(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 class _Windows:
-    """The windows of an array that indices select.
-
-    Args:
-      equation: the gather or scatter, with the array as its first operand.
-      sizes: a window's, along each axis of the array.
-      mapped: for each component of an index, the axis of the array along which it moves the window.
-      batched: from each batch axis of the array to that of the indices.
-      dropped: the axes of the array that do not remain in a window.
-    """
+    """The windows of an array, the first operand of a gather or scatter, that indices select."""
 
     def __init__(
         self,
         equation: Equation,
-        sizes: Sequence[int],
-        mapped: Sequence[int],
-        batched: Mapping[int, int],
-        dropped: Sequence[int],
+        sizes: Sequence[int],  # a window's, along each axis of the array
+        mapped: Sequence[int],  # for each component of an index, the axis of the array along which it moves the window
+        batched: Mapping[int, int],  # from each batch axis of the array to that of the indices
+        dropped: Sequence[int],  # the axes of the array that do not remain in a window
     ) -> None:
         self._shape, self._sizes, self._mapped, self._batched = equation.invars[0].aval.shape, sizes, mapped, batched
         self._window = [axis for axis in range(len(self._shape)) if axis not in (*dropped, *batched)]
@@ -290,25 +272,18 @@ def _gather(equation: Equation) -> ArrayFunction:
 
 def _fill_value(dtype: DType, fill: Any) -> Any:
     # The value of the elements of a gather that are outside the array; `fill` is the primitive's own, or None.
-    if fill is not None:
-        return fill
-    if is_float(dtype):
-        return np.nan
+    if fill is not None or is_float(dtype):
+        return np.nan if fill is None else fill
     if dtype == np.bool_:
         return True
     if not is_integer(dtype):
         raise UnknownError(str(dtype))
-    info = np.iinfo(dtype)
-    return info.min if info.min else info.max
-
-
-def _assign(array: Array, at: tuple[Array, ...], values: Array) -> None:
-    array[at] = values
+    return np.iinfo(dtype).min or np.iinfo(dtype).max
 
 
 def _scatter(equation: Equation) -> ArrayFunction:
     params, name = equation.params, str(equation.primitive.name)
-    update = _assign if name == "scatter" else UPDATES[re.split("[-_]", name)[1]].at
+    update: Any = operator.setitem if name == "scatter" else UPDATES[re.split("[-_]", name)[1]].at
     numbers = params["dimension_numbers"]
     update_shape = tuple(equation.invars[2].aval.shape)
     batched = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True))

@@ -47,12 +47,10 @@ def _round(equation: Equation) -> ArrayFunction:
     return in_float32(round_away if "AWAY" in method or method == "0" else np.rint)
 
 
-def _integer_power(equation: Equation) -> ArrayFunction:
-    exponent = int(equation.params["y"])
-    return in_float32(lambda x: integer_power(x, exponent))
-
-
-_WITH_PARAMETERS: Mapping[str, Callable[[Equation], ArrayFunction]] = {"round": _round, "integer_pow": _integer_power}
+_WITH_PARAMETERS: Mapping[str, Callable[[Equation], ArrayFunction]] = {
+    "round": _round,
+    "integer_pow": lambda equation: in_float32(lambda x: integer_power(x, int(equation.params["y"]))),
+}
 
 
 def _convert(machine: Machine, equation: Equation) -> EquationFunction:
@@ -77,11 +75,7 @@ _BY_MACHINE: Mapping[str, Rule] = {
 
 
 def supported_rule(machine: Machine, equation: Equation) -> EquationFunction:
-    """The function that evaluates an equation in NumPy.
-
-    Raises:
-      UnknownError: it is not supported.
-    """
+    """The function that evaluates an equation in NumPy; UnknownError if it is not supported."""
     name = primitive_name(equation)
     if name in _PLAIN:
         return _elementwise(machine, equation, _PLAIN[name])
@@ -90,9 +84,7 @@ def supported_rule(machine: Machine, equation: Equation) -> EquationFunction:
     if name in ARRAY_RULES:
         function = ARRAY_RULES[name](equation)
         return lambda operands: (function(*operands),)
-    if name in _BY_MACHINE:
-        return _BY_MACHINE[name](machine, equation)
-    return control_rule(machine, equation)
+    return _BY_MACHINE.get(name, control_rule)(machine, equation)
 
 
 def _elementwise(machine: Machine, equation: Equation, function: ArrayFunction) -> EquationFunction:
@@ -151,11 +143,7 @@ class _CallbackRules(InterpreterRules):
 
 
 class BatchedKernel:
-    """A kernel evaluated in NumPy for many inputs at once.
-
-    Raises:
-      UnknownError: the kernel contains an unsupported operation.
-    """
+    """A kernel evaluated in NumPy for many inputs at once; UnknownError for an unsupported operation or value."""
 
     def __init__(self, traced: Traced, rules: RuleSet | None = None) -> None:
         self.rules = rules or KernelRules()
@@ -167,9 +155,7 @@ class BatchedKernel:
     ) -> tuple[Array, ...]:
         """Evaluates the kernel on leaves (rows, *shape), or (1, *shape) if all rows share one; returns (rows, *shape).
 
-        Raises:
-          UnknownError: the values lead to something unsupported.
-          FloatingPointError: finite operands have an infinite result, and `overflow` is "raise".
+        If `overflow` is "raise", a FloatingPointError is raised where finite operands have an infinite result.
         """
         with np.errstate(all="ignore", over=overflow):
             outputs = self._compiled(leaves)
@@ -178,10 +164,7 @@ class BatchedKernel:
 
 
 class NumpyInterpretedCall:
-    """A Pallas call as JAX's own interpreter runs it, with the interpreter's operations evaluated in NumPy.
-
-    The equation has the interpreter among its parameters.
-    """
+    """A Pallas call as the interpreter among its parameters runs it, with that one's operations evaluated in NumPy."""
 
     def __init__(self, equation: Equation) -> None:
         self._machine = Machine(_CallbackRules())

@@ -15,27 +15,19 @@ from kerneltest.trace.machine import (
     Rule,
     UnknownError,
     Value,
+    pad_unwritten,
     unwritten_memory,
 )
 from kerneltest.trace.primitives import access_parts
 
-# The region of memory that an access covers: slices by their first elements, or positions along each axis.
-
 
 class _Region(NamedTuple):
-    """The region that an access covers.
+    """The region that an access covers: slices, or `arrays` of positions."""
 
-    Attributes:
-      starts: for slices, the first position along each axis, (rows,) or an int.
-      lengths: the lengths of the slices.
-      kept: the lengths of the axes that remain, which are those not indexed by a scalar.
-      arrays: the positions along each axis, (rows, ...); None for slices.
-    """
-
-    starts: Sequence[Any] = ()
+    starts: Sequence[Any] = ()  # the first position along each axis, (rows,) or an int
     lengths: tuple[int, ...] = ()
-    kept: tuple[int, ...] = ()
-    arrays: Sequence[Any] | None = None
+    kept: tuple[int, ...] = ()  # the lengths of the axes that remain, which are those not indexed by a scalar
+    arrays: Sequence[Any] | None = None  # the positions along each axis, (rows, ...)
 
 
 # From an access's operands to its region.
@@ -75,13 +67,6 @@ def _locators(transforms: Any, shape: Sequence[int]) -> list[_Locate]:
         shape = tuple(transform.get_indexer_shape())
     whole = _Region([0] * len(shape), tuple(shape), tuple(shape))
     return steps or [lambda operands: whole]
-
-
-def _only_locator(transforms: Any, shape: Sequence[int]) -> _Locate:
-    locators = _locators(transforms, shape)
-    if len(locators) > 1:
-        raise UnknownError("a reference that is indexed twice")
-    return locators[0]
 
 
 def _locator(transform: Any, shape: Sequence[int]) -> _Locate:
@@ -259,11 +244,7 @@ def _block(rows: slice, starts: Sequence[int], lengths: Sequence[int]) -> tuple[
 def _read_block(memory: Array, at: tuple[slice, ...], lengths: tuple[int, ...]) -> Array:
     # Reads slices in a copy; what is beyond the memory's end is unwritten.
     inside = memory[at]
-    if inside.shape[1:] == lengths:
-        return inside.copy()
-    whole = unwritten_memory((len(inside), *lengths), memory.dtype)
-    whole[tuple(map(slice, inside.shape))] = inside
-    return whole
+    return inside.copy() if inside.shape[1:] == lengths else pad_unwritten(inside, lengths)
 
 
 def _write_block(memory: Array, at: tuple[slice, ...], values: Array) -> None:
@@ -313,19 +294,26 @@ def _write_through(memory: BatchedRef, steps: Sequence[_Locate], operands: Seque
 # Rules for accesses of references.
 
 
-def _parts(equation: Equation) -> Any:
-    return access_parts(equation, operand_leaves(equation)), equation.invars[0].aval.shape
+def _steps(equation: Equation) -> list[_Locate]:
+    access: Any = access_parts(equation, operand_leaves(equation))
+    return _locators(access.transforms, equation.invars[0].aval.shape)
+
+
+def _step(equation: Equation) -> tuple[Any, _Locate]:
+    access: Any = access_parts(equation, operand_leaves(equation))
+    locate, *others = _locators(access.transforms, equation.invars[0].aval.shape)
+    if others:
+        raise UnknownError("a reference that is indexed twice")
+    return access, locate
 
 
 def _get(machine: Machine, equation: Equation) -> EquationFunction:
-    access, shape = _parts(equation)
-    steps = _locators(access.transforms, shape)
+    steps = _steps(equation)
     return lambda operands: (_read_through(operands[0].array, steps, operands),)
 
 
 def _swap(machine: Machine, equation: Equation) -> EquationFunction:
-    access, shape = _parts(equation)
-    steps, used = _locators(access.transforms, shape), _is_used(equation)
+    steps, used = _steps(equation), _is_used(equation)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         memory = operands[0]
@@ -337,8 +325,7 @@ def _swap(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 def _addupdate(machine: Machine, equation: Equation) -> EquationFunction:
-    access, shape = _parts(equation)
-    steps = _locators(access.transforms, shape)
+    steps = _steps(equation)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         memory, region = operands[0], steps[-1](operands)
@@ -354,8 +341,8 @@ def _addupdate(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 def _masked_load(machine: Machine, equation: Equation) -> EquationFunction:
-    access, shape = _parts(equation)
-    locate, mask, other = _only_locator(access.transforms, shape), access.mask, access.other
+    access, locate = _step(equation)
+    mask, other = access.mask, access.other
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         found = _read(operands[0].array, locate(operands), padded=True)
@@ -369,8 +356,8 @@ def _masked_load(machine: Machine, equation: Equation) -> EquationFunction:
 
 
 def _masked_swap(machine: Machine, equation: Equation) -> EquationFunction:
-    access, shape = _parts(equation)
-    locate, mask, used = _only_locator(access.transforms, shape), access.mask, _is_used(equation)
+    access, locate = _step(equation)
+    mask, used = access.mask, _is_used(equation)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         memory, region, values = operands[0], locate(operands), operands[access.value.number]
@@ -400,8 +387,8 @@ def _atomic_rmw(machine: Machine, equation: Equation) -> EquationFunction:
     update = UPDATES.get(equation.params["atomic_type"].value)
     if update is None or not machine.rules.promotes:
         raise UnknownError("an atomic exchange" if update is None else "an atomic update as Pallas interprets it")
-    access, shape = _parts(equation)
-    locate, mask = _only_locator(access.transforms, shape), access.mask
+    access, locate = _step(equation)
+    mask = access.mask
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         memory, region, values = operands[0], locate(operands), operands[access.value.number]

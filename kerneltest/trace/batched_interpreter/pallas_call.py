@@ -8,7 +8,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Equation, Jaxpr, Var
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Equation, Jaxpr
 from kerneltest.trace.machine import (
     BatchedRef,
     CompiledJaxpr,
@@ -17,6 +17,7 @@ from kerneltest.trace.machine import (
     UnknownError,
     Value,
     is_uniform,
+    pad_unwritten,
     rows_of,
     run_by_group,
     scoped_memory,
@@ -61,11 +62,7 @@ class _BlockLayout:
 
     def pad(self, array: Array) -> Array:
         """Extends an array with unwritten memory to whole blocks."""
-        if self.padded == self.shape:
-            return array
-        whole = unwritten_memory((len(array), *self.padded), array.dtype)
-        whole[(slice(None), *map(slice, self.shape))] = array
-        return whole
+        return array if self.padded == self.shape else pad_unwritten(array, self.padded)
 
     def window(self, array: Array, start: Sequence[int]) -> Array:
         """A view of a program's block of an array."""
@@ -77,11 +74,7 @@ class _BlockLayout:
 
 
 def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
-    """Returns the function that evaluates a `pallas_call`.
-
-    Raises:
-      UnknownError: the call has an unsupported layout, too many programs, or an input that is written.
-    """
+    """Rule for a `pallas_call`; UnknownError for an unsupported layout, many programs, or an input that is written."""
     params = equation.params
     mapping, body = params["grid_mapping"], params["jaxpr"]
     if not is_plain_call(equation, sized=False) or getattr(mapping, "local_grid_env", None) is not None:
@@ -95,7 +88,7 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
     outputs = len(equation.outvars)
     scratch = [scoped_memory(machine.rules, v.aval) for v in body.invars[scalars + inputs + outputs :]]
     aliases = {output: operand - scalars for operand, output in params["input_output_aliases"]}
-    used = _used_variables(body)
+    used = {v for inside in body.eqns for v in inside.invars if not hasattr(v, "val")}
     # JAX keeps its old value and a device may not. A kernel whose outputs do not follow its formula is not asked.
     if not machine.rules.promotes and any(body.invars[scalars + operand] in used for operand in aliases.values()):
         raise UnknownError("an aliased input that the body also uses as an input")
@@ -113,9 +106,8 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
         if math.prod(grid) > _MOST_POSSIBLE:
             raise UnknownError("too many programs")
         prefetched = [BatchedRef(x) for x in shared[bounds:]]
-        arrays = [
-            layout.pad(array) for layout, array in zip(layouts[:inputs], operands[bounds + scalars :], strict=True)
-        ]
+        given = zip(layouts[:inputs], operands[bounds + scalars :], strict=True)
+        arrays = [layout.pad(array) for layout, array in given]
         for number, layout in enumerate(layouts[inputs:]):
             if number in aliases:
                 old = arrays[aliases[number]]
@@ -131,10 +123,8 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
             starts = [layout.starts(programs, prefetched).tolist() for layout in layouts] if len(numbers) else []
             for program, row in enumerate(numbers):
                 machine.program = [row[axis : axis + 1] for axis in own]
-                windows = [
-                    BatchedRef(layout.window(x, at[program]))
-                    for layout, x, at in zip(layouts, arrays, starts, strict=True)
-                ]
+                views = zip(layouts, arrays, starts, strict=True)
+                windows = [BatchedRef(layout.window(x, at[program])) for layout, x, at in views]
                 run_program([*prefetched, *windows, *scoped])
         finally:
             machine.program, machine.grid = outer
@@ -158,41 +148,25 @@ def _number_rows(values: Sequence[Array], rows: int) -> Array:
 
 def _block_layout(machine: Machine, mapping: BlockMapping) -> _BlockLayout:
     array = mapping.array_aval
-    lengths, scale, squeezed = [], [], []
-    for axis, kind in enumerate(mapping.block_shape):
-        match kind:
-            case pl.Squeezed():
-                squeezed.append(axis)
-                lengths.append(1)
-                scale.append(1)
-            case pl.Blocked(block_size=size):
-                lengths.append(int(size))
-                scale.append(int(size))
-            case pl.Element(block_size=size, padding=(0, 0)):
-                lengths.append(int(size))
-                scale.append(1)
-            case int():
-                lengths.append(kind)
-                scale.append(kind)
-            case _:
-                raise UnknownError("an unsupported kind of block")
+    lengths, scale = zip(*map(_length_and_scale, mapping.block_shape), strict=True) if mapping.block_shape else ((), ())
     if 0 in lengths:
         raise UnknownError("an empty block")
     shape = tuple(array.shape)
-    padded = tuple((n - 1) // length * length + length for n, length in zip(shape, lengths, strict=True))
-    return _BlockLayout(
-        shape,
-        machine.rules.dtype_of(array),
-        padded,
-        tuple(lengths),
-        tuple(scale),
-        tuple(squeezed),
-        machine.compile(mapping.index_map_jaxpr),
-    )
+    padded = tuple(-(-n // length) * length for n, length in zip(shape, lengths, strict=True))
+    squeezed = tuple(axis for axis, kind in enumerate(mapping.block_shape) if isinstance(kind, pl.Squeezed))
+    index_map = machine.compile(mapping.index_map_jaxpr)
+    return _BlockLayout(shape, machine.rules.dtype_of(array), padded, lengths, scale, squeezed, index_map)
 
 
-def _used_variables(body: Jaxpr) -> set[Var]:
-    return {v for equation in body.eqns for v in equation.invars if not hasattr(v, "val")}
+def _length_and_scale(kind: object) -> tuple[int, int]:
+    match kind:
+        case pl.Squeezed():
+            return 1, 1
+        case pl.Blocked(block_size=size) | (int() as size):
+            return int(size), int(size)
+        case pl.Element(block_size=size, padding=(0, 0)):
+            return int(size), 1
+    raise UnknownError("an unsupported kind of block")
 
 
 def _written_references(body: Jaxpr) -> list[int]:

@@ -27,21 +27,13 @@ from kerneltest.trace.walk import iter_equations, primitive_name
 
 @dataclass(frozen=True, slots=True)
 class SampleArithmetic:
-    """The arithmetic of samples.
+    """The arithmetic of samples."""
 
-    Attributes:
-      fmt: the format of every result.
-      precision: how functions and the operands of products are rounded in addition; None for not at all.
-      constants: whether constants in narrower floats are known to half an ulp of their dtype only.
-      inputs: the largest relative change of float inputs.
-      rows: the number of samples; none is rounded in row 0.
-    """
-
-    fmt: FloatFormat
-    precision: Precision | None = None
-    constants: bool = False
-    inputs: float = 0.0
-    rows: int = 17
+    fmt: FloatFormat  # of every result
+    precision: Precision | None = None  # how functions and the operands of products are rounded in addition, if at all
+    constants: bool = False  # whether constants in narrower floats are known to half an ulp of their dtype only
+    inputs: float = 0.0  # the largest relative change of float inputs
+    rows: int = 17  # the number of samples; none is rounded in row 0
 
 
 class SamplingRules(KernelRules):
@@ -107,8 +99,7 @@ class SamplingRules(KernelRules):
         # difference of a product and itself need not be 0.
         if self._arithmetic.precision is None or not primitive_of(equation).adds:
             return []
-        variables = [(number, each) for number, each in enumerate(equation.invars) if not hasattr(each, "val")]
-        return [number for number, variable in variables if variable in self._products]
+        return [i for i, v in enumerate(equation.invars) if not hasattr(v, "val") and v in self._products]
 
     def _operand_rounding(self, equation: Equation) -> Callable[[list[Array]], list[Array]]:
         primitive, precision = primitive_of(equation), self._arithmetic.precision
@@ -139,9 +130,10 @@ class SamplingRules(KernelRules):
         if primitive.sums:
             mass, of_products = self._mass(machine, equation), primitive.kind is Kind.PRODUCT
             return lambda operands, x: self._round_sum(x, *mass(operands), fmt, of_products)
-        known = precision.ulps.get(primitive.ulps or "") if precision is not None else None
-        beyond = 2 * max(known.relative - 0.5, 0.0) * fmt.unit_roundoff if known is not None else 0.0
-        absolute = 2 * known.absolute * fmt.unit_roundoff if known is not None else 0.0
+        known, beyond, absolute = precision.ulps.get(primitive.ulps or "") if precision is not None else None, 0.0, 0.0
+        if known is not None:
+            beyond = 2 * max(known.relative - 0.5, 0.0) * fmt.unit_roundoff
+            absolute = 2 * known.absolute * fmt.unit_roundoff
 
         def round_result(operands: Sequence[Array], x: Array) -> Array:
             moved = self._perturb(x, beyond) if beyond else x
@@ -155,10 +147,8 @@ class SamplingRules(KernelRules):
     def _mass(self, machine: Machine, equation: Equation) -> Callable[[Sequence[Array]], tuple[Array, int]]:
         absolute = super().rule(machine, equation)
         shape, params = equation.invars[0].aval.shape, equation.params
-        if primitive_name(equation) == "dot_general":
-            axes = params["dimension_numbers"][0][0]
-        else:
-            axes = params["axes"] if "axes" in params else (params["axis"],)
+        product = params.get("dimension_numbers")
+        axes = product[0][0] if product is not None else params["axes"] if "axes" in params else (params["axis"],)
         terms = math.prod(shape[axis] for axis in axes)
         return lambda operands: (np.asarray(absolute([np.abs(operand) for operand in operands])[0]), terms)
 
@@ -254,16 +244,10 @@ class _LimitedRules(KernelRules):
 
 
 class PromotedKernel:
-    """A kernel with its floats promoted to float64.
+    """A kernel with its floats promoted to float64; UnknownError for an unsupported operation or value.
 
-    Args:
-      rounds: whether it rounds where the kernel does so explicitly, by `reduce_precision`.
-
-    Attributes:
-      functions: the functions that it calls, by their names in `Precision.ulps`.
-
-    Raises:
-      UnknownError: it contains an unsupported operation.
+    It `rounds` where the kernel does so explicitly, by `reduce_precision`, and calls some `functions` of
+    `Precision.ulps`.
     """
 
     def __init__(self, traced: Traced, *, rounds: bool = True) -> None:
@@ -275,11 +259,7 @@ class PromotedKernel:
         self._within: BatchedKernel | None = None  # made on first use
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
-        """Evaluates the kernel on leaves (rows, *shape): float64 in place of floats of 16 bits or more.
-
-        Raises:
-          UnknownError: the values lead to something unsupported.
-        """
+        """Evaluates the kernel on leaves (rows, *shape): float64 in place of floats of 16 bits or more."""
         with jax.enable_x64(True):
             return self._kernel([_promote(leaf) for leaf in leaves])
 
@@ -298,17 +278,7 @@ class PromotedKernel:
         return tuple(output[0] for output in self.sample_cases([np.asarray(leaf)[None] for leaf in leaves], arithmetic))
 
     def sample_cases(self, leaves: Sequence[Array], arithmetic: SampleArithmetic) -> tuple[Array, ...]:
-        """Evaluates the kernel in samples for several cases at once, each as if by itself.
-
-        Args:
-          leaves: (cases, *shape).
-
-        Returns:
-          The outputs, (cases, samples, *shape).
-
-        Raises:
-          UnknownError: the values lead to something unsupported.
-        """
+        """Evaluates several cases at once, each as if by itself: from (cases, *shape) to (cases, samples, *shape)."""
         if arithmetic not in self._sampled:
             rules = SamplingRules(arithmetic, self._traced)
             self._sampled[arithmetic] = rules, BatchedKernel(self._traced, rules)

@@ -6,7 +6,7 @@ therefore tell a reader what a value is, and leave its attributes unchecked.
 
 import functools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -43,6 +43,12 @@ def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
 def consts_of(jaxpr: Jaxpr) -> Sequence[Any]:
     """The values of the `constvars` of a jaxpr; none if it is open, and gets them as arguments."""
     return jaxpr.consts if isinstance(jaxpr, ClosedJaxpr) else ()
+
+
+def parameter_names(jaxpr: Jaxpr) -> list[str]:
+    """The names of the parameters of the function behind a jaxpr; "" where one is unknown."""
+    names = list(getattr(jaxpr.debug_info, "arg_names", None) or ())
+    return [name or "" for name in names] if len(names) == len(jaxpr.invars) else [""] * len(jaxpr.invars)
 
 
 # Pallas' languages: which of them a parameter, a memory space or a primitive belongs to.
@@ -129,23 +135,20 @@ def without_mesh(jaxpr: Jaxpr) -> Jaxpr:
             names[atom] = type(atom)(_without_mesh(atom.aval))
         return names[atom]
 
-    def renamed(effects: Iterable[Any]) -> set[Any]:
-        return {e.replace(input=plain(e.input)) if hasattr(getattr(e, "input", None), "aval") else e for e in effects}
+    def renamed(owner: Any, *lists: str) -> dict[str, Any]:
+        def rename(effect: Any) -> Any:
+            return (
+                effect.replace(input=plain(effect.input)) if hasattr(getattr(effect, "input", None), "aval") else effect
+            )
+
+        return {"effects": set(map(rename, owner.effects)), **{k: list(map(plain, getattr(owner, k))) for k in lists}}
 
     return jaxpr.replace(
-        constvars=list(map(plain, jaxpr.constvars)),
-        invars=list(map(plain, jaxpr.invars)),
         eqns=[
-            equation.replace(
-                invars=list(map(plain, equation.invars)),
-                outvars=list(map(plain, equation.outvars)),
-                params=_plain_params(equation.params),
-                effects=renamed(equation.effects),
-            )
+            equation.replace(params=_plain_params(equation.params), **renamed(equation, "invars", "outvars"))
             for equation in jaxpr.eqns
         ],
-        outvars=list(map(plain, jaxpr.outvars)),
-        effects=renamed(jaxpr.effects),
+        **renamed(jaxpr, "constvars", "invars", "outvars"),
     )
 
 
@@ -164,14 +167,9 @@ def _plain_params(params: Params) -> dict[str, Any]:
     if "ctx_mesh" in plain:
         plain["ctx_mesh"] = empty_concrete_mesh
     if (mapping := params.get("grid_mapping")) is not None:
-        blocks = tuple(
-            block.replace(
-                array_aval=_without_mesh(block.array_aval),
-                transformed_block_aval=_without_mesh(block.transformed_block_aval),
-            )
-            for block in mapping.block_mappings
-        )
-        plain["grid_mapping"] = mapping.replace(block_mappings=blocks)
+        names = ("array_aval", "transformed_block_aval")
+        blocks = (b.replace(**{n: _without_mesh(getattr(b, n)) for n in names}) for b in mapping.block_mappings)
+        plain["grid_mapping"] = mapping.replace(block_mappings=tuple(blocks))
     return plain
 
 

@@ -6,14 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-import jax
 import numpy as np
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 
 from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, UndefinedSource, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat.jaxprs import DType, Equation, Jaxpr, SourceInfo, Var, inner_jaxprs
+from kerneltest.trace.jax_compat.jaxprs import DType, Equation, Jaxpr, SourceInfo, Var, inner_jaxprs, parameter_names
 from kerneltest.trace.jax_compat.source_lines import KernelFaultError, is_of_jax, line_of
 
 # Names for a TPU kernel's memory: JAX's interpreter knows buffers and semaphores only by order of allocation.
@@ -26,16 +25,11 @@ _ROWS, _LANES = 8, 128  # of a tile
 
 @dataclass(frozen=True, slots=True)
 class KernelBuffer:
-    """Memory that exists when the kernel starts, by the name of the kernel's parameter.
-
-    Attributes:
-      initial_shape: the shape of the array that it holds at the start; None if it holds nothing.
-      padded: whether it is the block of an input, which may reach past the end of its array.
-    """
+    """Memory that exists when the kernel starts, by the name of the kernel's parameter."""
 
     name: str
-    initial_shape: tuple[int, ...] | None = None
-    padded: bool = False
+    initial_shape: tuple[int, ...] | None = None  # of the array that it holds at the start; None if it holds nothing
+    padded: bool = False  # whether it is the block of an input, which may reach past the end of its array
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +44,13 @@ class EquationSite:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLayout:
-    """The memory of one call: its buffers and semaphores in order of allocation, and for each output its buffer.
-
-    `sites` are the kernel's equations, by the id of their `source_info`.
-    """
+    """The memory of one call: its buffers and semaphores in order of allocation, and for each output its buffer."""
 
     line: str
     buffers: tuple[KernelBuffer, ...]
     outputs: tuple[int, ...]
     semaphores: tuple[str, ...]
-    sites: Mapping[int, EquationSite]
+    sites: Mapping[int, EquationSite]  # the kernel's equations, by the id of their `source_info`
 
 
 def layout_of(equation: Equation) -> MemoryLayout:
@@ -135,19 +126,15 @@ def overhanging_alias(equation: Equation) -> str:
 
 
 def _names(jaxpr: Jaxpr) -> list[str]:
-    names = list(getattr(jaxpr.debug_info, "arg_names", None) or ())
-    count = len(jaxpr.invars)
-    known = names if len(names) == count else [""] * count
-    return [name or f"argument {i}" for i, name in enumerate(known)]
+    return [name or f"argument {i}" for i, name in enumerate(parameter_names(jaxpr))]
 
 
 def _is_semaphore(ref: Var) -> bool:
     return "semaphore" in str(getattr(ref.aval, "memory_space", ""))
 
 
-# For each primitive that counts a semaphore: the parameter with the tree of its operands, and the index in it.
-_COUNTED = {"dma_start": ("tree", 2), "dma_wait": ("tree", 2), "semaphore_signal": ("args_tree", 0)}
-_COUNTED["semaphore_wait"] = _COUNTED["semaphore_signal"]
+# For each primitive that counts a semaphore, its place among the operands in their tree.
+_COUNTED = {"dma_start": 2, "dma_wait": 2, "semaphore_signal": 0, "semaphore_wait": 0}
 
 
 # The sites of a jaxpr, in which some variables have names and which is called from the line `outer`.
@@ -156,8 +143,8 @@ def _sites(jaxpr: Jaxpr, names: Mapping[Var, str], outer: str) -> Iterator[tuple
         primitive = str(equation.primitive.name)
         site = EquationSite(primitive, line_of(equation.source_info) or outer)
         if primitive in _COUNTED:
-            tree, number = _COUNTED[primitive]
-            ref = jax.tree.unflatten(equation.params[tree], equation.invars)[number]
+            tree = equation.params.get("tree", equation.params.get("args_tree"))
+            ref = tree.unflatten(equation.invars)[_COUNTED[primitive]]
             site = replace(site, semaphore=names.get(getattr(ref, "ref", ref), ""))
         for inner in inner_jaxprs(equation):
             inside = _inner_names(primitive, equation, inner, names)
@@ -202,14 +189,11 @@ class MisuseError(KernelFaultError):
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A semaphore that is not back in its initial state when a kernel ends.
-
-    `copies` has, for each copy that nothing waited for, a function that carries it out, and its line.
-    """
+    """A semaphore that is not back in its initial state when a kernel ends."""
 
     name: str
     count: int
-    copies: tuple[tuple[Callable[[], None], str], ...]
+    copies: tuple[tuple[Callable[[], None], str], ...]  # that nothing waited for: what carries each out, and its line
 
 
 class TrackedSharedMemory(tpu_memory.SharedMemory):
@@ -220,6 +204,8 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
       over: whether the kernel has ended.
       copies: from JAX's number of a copy to the core that started it and its `source_info`.
     """
+
+    mem: Any  # JAX declares allocations of any kind, of which these are buffers
 
     def track(self, layout: MemoryLayout, fill: ChooseFill | None) -> None:
         """Sets the layout of the allocations, and the content of unwritten memory (None for JAX's own)."""
@@ -349,13 +335,13 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         return result
 
     def _whole(self, key: BufferKey, rnge: IndexRanges) -> IndexRanges:
-        return (*rnge, *map(slice, self._buffer(key).logical_shape[len(rnge) :]))
+        return (*rnge, *map(slice, self.mem[key].logical_shape[len(rnge) :]))
 
     # Returns which elements of an access were written, except those past the array's end.
     def _within_array(self, key: BufferKey, rnge: IndexRanges) -> Array:
         known = self._written[key].copy()
         inside = np.zeros(known.shape, bool)
-        inside[tuple(map(slice, self._buffer(key).logical_shape))] = True
+        inside[tuple(map(slice, self.mem[key].logical_shape))] = True
         return np.asarray((known | ~inside)[self._whole(key, rnge)])
 
     def _describe_read(self, key: BufferKey, source: SourceInfo) -> UndefinedSource:
@@ -394,13 +380,10 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         with self._tracking:
             if key not in self._written and written is True:
                 return
-            whole = self._written.setdefault(key, np.ones(self._buffer(key).content.shape, bool))
+            whole = self._written.setdefault(key, np.ones(self.mem[key].content.shape, bool))
             whole[self._whole(key, rnge)] = written
             if whole.all():
                 del self._written[key]
-
-    def _buffer(self, key: BufferKey) -> Any:
-        return self.mem[key]
 
     def _check(self, access: Access, key: BufferKey, rnge: IndexRanges, source: SourceInfo | None) -> None:
         if source is None:  # a block of the grid's, for which JAX's own message says more
@@ -409,7 +392,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
             name, line = self.name(key), self.line(source)
             words = f"{name} is {_VERBS[access]} by the copy of {line} after its scope has ended"
             raise MisuseError(Verdict.RACE, Race("", name, "", (Visit(Access.COPY, place=place_of(line)),), words))
-        buffer = self._buffer(key)
+        buffer = self.mem[key]
         lengths = buffer.logical_shape if self._copy is None else buffer.content.shape
         if not all(_within(index, length) for index, length in zip(rnge, lengths, strict=False)):
             raise self._outside(access, key, rnge, source)
@@ -421,7 +404,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         name, line, element = self.name(key), self.line(source), f"[{', '.join(indices)}]"
         words = (
             f"{name}{element} is {_VERBS[access]}{' under its mask' if masked else ''} at {line}, outside its shape "
-            f"{tuple(self._buffer(key).logical_shape)}"
+            f"{tuple(self.mem[key].logical_shape)}"
         )
         return MisuseError(
             Verdict.OUT_OF_BOUNDS, MemoryFault("", Visit(access, place=place_of(line)), name, element, words)
