@@ -53,7 +53,6 @@ class Collection:
         self._made_before = len(declared.ALL_PAIRINGS) if declared is not None else 0
 
     def select(self, items: Iterable[Item]) -> None:
-        """Notes the items that the run does."""
         self.selected = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in items)
         self._dtypes = Counter((pairing, backend) for pairing, backend, _ in self.selected)
 

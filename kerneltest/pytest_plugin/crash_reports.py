@@ -1,7 +1,5 @@
 """Processes that died while they ran an item: the failure, the record of the case, and what remains of the item."""
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os
@@ -24,6 +22,7 @@ from kerneltest.records.files import RecordError
 from kerneltest.records.journal import Activity, read_orphaned
 from kerneltest.records.record_files import RecordWriter, read_plan, read_records
 from kerneltest.records.run_plan import PlannedItem
+from kerneltest.records.runs import planned_record
 from kerneltest.records.schema import Record
 
 # Files in the run's folder, by the name of the process: the journal (`records.journal`), the reasons why the process
@@ -208,24 +207,10 @@ def record_crash(writer: RecordWriter, items: Sequence[PlannedItem], activity: A
     for item, family in [(each, family) for each in items for family in each.families]:
         if family != activity.family if activity.case else family in begun:
             continue
-        writer.write(
-            Record(
-                item=item.item,
-                pairing=item.pairing,
-                backend=item.backend,
-                tier=item.tier,
-                dtype=item.dtype,
-                group=item.group,
-                family=family,
-                signature=activity.signature or "*",
-                target="",
-                case=activity.case,
-                verdict=failure.verdict,
-                detail=failure.detail,
-                message=str(failure),
-                evidence=Evidence(stderr=failure.stderr) if activity.case else None,
-            )
-        )
+        signature, case = activity.signature or "*", activity.case
+        evidence = Evidence(stderr=failure.stderr) if case else None
+        outcome = {"signature": signature, "case": case, "detail": failure.detail, "evidence": evidence}
+        writer.write(planned_record(item, family, failure.verdict, str(failure), **outcome))
 
 
 def abandon_item(writer: RecordWriter, item: str, activity: Activity, failure: Failure) -> ItemResult:

@@ -76,7 +76,6 @@ class Dispatcher:
         return not (settings.artifacts or settings.budget or settings.resume or self.cluster is not None)
 
     def setup(self, shard: str) -> WorkerSetup:
-        """Returns the setup of a worker process named `shard`."""
         return WorkerSetup(
             folder=self._folder,
             shard=shard,
@@ -92,7 +91,6 @@ class Dispatcher:
 
     @property
     def worker(self) -> ItemWorker:
-        """The worker in this process."""
         if self._worker is None:
             from kerneltest.pytest_plugin.crash_reports import ConsoleCrashLog
             from kerneltest.pytest_plugin.worker import ItemWorker
@@ -107,7 +105,6 @@ class Dispatcher:
 
     @property
     def isolated_worker(self) -> IsolatedWorker:
-        """The worker in the isolated process."""
         if self._isolated is None:
             from kerneltest.pytest_plugin.isolation import IsolatedWorker
 
@@ -115,7 +112,6 @@ class Dispatcher:
         return self._isolated
 
     def executor_of(self, item: Item) -> Executor:
-        """Returns what runs an item."""
         available = not item.backend.unavailable()
         if self.cluster is not None and available:
             return self.cluster
@@ -124,7 +120,6 @@ class Dispatcher:
         return self.isolated_worker if isolate == "always" or (isolate == "device" and is_device) else self.worker
 
     def request(self, item: Item, node_id: str, *, is_retry: bool) -> ItemRequest:
-        """Returns the request to run a pytest item."""
         from kerneltest.report.rerun_commands import pytest_command
 
         root = os.path.relpath(self._config.rootpath, self._config.invocation_params.dir)
@@ -183,7 +178,6 @@ class Dispatcher:
             self._reporter.abandon_run(activity, failure)
 
     def close(self) -> None:
-        """Ends the processes."""
         if self._isolated is not None:
             self._isolated.close()
         if self._worker is not None:

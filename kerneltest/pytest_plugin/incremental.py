@@ -107,7 +107,6 @@ class IncrementalPlugin:
         results.update(items)
 
     def summary(self) -> str:
-        """Returns a line about the items that were left out, or ""."""
         if not (count := len(self._left_out)):
             return ""
         pairings = list(dict.fromkeys(ItemId.parse(name).pairing for name in self._left_out))

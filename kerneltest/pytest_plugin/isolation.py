@@ -1,7 +1,5 @@
 """The supervisor of an isolated process: sends it items, watches it, and replaces it when it dies."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal
@@ -214,7 +212,6 @@ class IsolatedWorker:
 
     @property
     def judged_cases(self) -> int:
-        """The number of judged cases of the running item."""
         return int(self._judged.value)
 
     @property

@@ -63,7 +63,6 @@ class PairingItem(pytest.Item):
 
     @property
     def has_xfail(self) -> bool:
-        """True if pytest's `xfail` marks the item, its module or its class."""
         return next(super().iter_markers_with_node("xfail"), None) is not None
 
 

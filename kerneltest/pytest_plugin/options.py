@@ -1,7 +1,5 @@
 """pytest's options and ini values: added from the table of settings, and read back into `RunSettings`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The project that a run tests, and its commit."""
 
-from __future__ import annotations
-
 import subprocess
 import tomllib
 from pathlib import Path

@@ -102,7 +102,6 @@ class RunFolder:
                 path.rmdir()
 
     def release(self) -> None:
-        """Unlocks the folder for other runs."""
         if self._lock is not None:
             self._lock.release()
 
@@ -119,7 +118,6 @@ class TemporaryFolder(RunFolder):
         super().__init__(path, uuid.uuid4().hex, lock)
 
     def release(self) -> None:
-        """Deletes the folder."""
         rmtree(self.path, ignore_errors=True)
         super().release()
 
@@ -151,21 +149,19 @@ def _describe_owner(path: Path) -> str:
 class PlanFile:
     """The plan of a run. Until this run has one, its folder keeps what an earlier run left there."""
 
-    def __init__(self, folder: RunFolder, resumed: Plan | None) -> None:
-        self.is_written = False  # whether this run has written its plan, here or in an xdist worker
-        self._folder, self._resumed = folder, resumed
-
-    @classmethod
-    def open(cls, folder: RunFolder, settings: RunSettings, *, may_resume: bool) -> PlanFile:
+    def __init__(self, folder: RunFolder, settings: RunSettings, *, may_resume: bool) -> None:
         """Reads the plan of the run to resume, if this process is to resume one; raises pytest.UsageError."""
+        self.is_written = False  # whether this run has written its plan, here or in an xdist worker
+        self._folder = folder
+        self._resumed: Plan | None = None
         if not (settings.resume and may_resume):
-            return cls(folder, None)
+            return
         from kerneltest.records.files import RecordError
         from kerneltest.records.resume import load_previous_plan
         from kerneltest.report.text.lines import lines_for_terminal
 
         try:
-            return cls(folder, load_previous_plan(folder.path))
+            self._resumed = load_previous_plan(folder.path)
         except RecordError as error:
             folder.release()
             raise pytest.UsageError(lines_for_terminal(f"--kt-resume: {error}")) from error
@@ -205,7 +201,6 @@ class PlanFile:
             return None
 
     def is_written_by_worker(self) -> bool:
-        """Returns whether an xdist worker has written this run's plan."""
         plan = self._read()
         return plan is not None and plan.run == self._folder.run
 

@@ -61,8 +61,7 @@ INTERRUPTED = 2
 class Summary:
     """The outcome of a run."""
 
-    complete: bool  # whether every planned cell has exactly one status and something was compared
-    green: bool  # whether it is complete and has no findings
+    green: bool  # whether every planned cell has exactly one status, and no finding, and something was compared
     lines: tuple[Line, ...]  # to print, without control characters
     run: RunRecords | None = None  # as read from the folder; None if it cannot be read
     suspects: tuple[Suspect, ...] = ()
@@ -93,7 +92,7 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
         try:
             run = read_running(folder)
         except RecordError as error:
-            return Summary(False, False, (Line(LineKind.WRONG, for_terminal(f"INCOMPLETE: {error}")),))
+            return Summary(False, (Line(LineKind.WRONG, for_terminal(f"INCOMPLETE: {error}")),))
         suspects = suspects_in_run(run)
         lines = summary_lines(
             run,
@@ -116,8 +115,8 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
         except (OSError, RecordError) as error:
             problem = f"INCOMPLETE: could not write the end of the run and its report: {error}"
             shown.append(Line(LineKind.WRONG, problem))
-            return Summary(False, False, tuple(shown))
-        return Summary(run.reconciled.complete, run.reconciled.green, tuple(shown), run, suspects)
+            return Summary(False, tuple(shown))
+        return Summary(run.reconciled.green, tuple(shown), run, suspects)
 
 
 class Reporter:
@@ -219,5 +218,4 @@ class Reporter:
         self._folder.release()
 
     def close(self) -> None:
-        """Closes the console."""
         os.close(self.console)

@@ -1,7 +1,5 @@
 """Ends cases that take too long, and processes that cannot end such a case."""
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import threading
@@ -41,7 +39,6 @@ class Watchdog:
         self._armed, self._arming = False, threading.Lock()
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def arm(self) -> None:
@@ -67,7 +64,6 @@ class Watchdog:
                 self._set_timer()
 
     def stop(self) -> None:
-        """Ends the thread."""
         self._stopped.set()
         self._thread.join()
         self.disarm()

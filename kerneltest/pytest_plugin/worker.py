@@ -69,7 +69,6 @@ class ItemWorker:
 
     @property
     def writer(self) -> RecordWriter:
-        """The writer of this process's records."""
         if self._writer is None:
             self._writer = RecordWriter(self.setup.folder, self.setup.shard)
         return self._writer

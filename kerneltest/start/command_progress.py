@@ -31,11 +31,9 @@ class CommandProgress:
 
     @property
     def is_over(self) -> bool:
-        """True once the time limit has passed."""
         return bool(self.seconds) and time.monotonic() - self._started >= self.seconds
 
     def show(self, text: str) -> None:
-        """Shows the current step."""
         now = time.monotonic()
         if self._is_terminal:
             self._stream.write(f"\r\033[K{text[:_WIDTH]}")

@@ -117,7 +117,6 @@ class Declaration:
         return [self.axes.get(LengthSlot(path, axis), str(length)) for axis, length in enumerate(lengths)]
 
     def source(self) -> str:
-        """Returns the text of the file."""
         speller = SourceWriter()
         named = [*self.example.trees, *self.options]
         arguments = [f"{name}={self._argument(name, speller)}," for name in named]
@@ -172,16 +171,12 @@ class Declaration:
         if name in self.options:
             dim = self.axes.get(LengthSlot(name, None))
             return f'kt.dim_size("{dim}")' if dim else _static_source(name, self.options[name], speller)
-        return self._tree(name, self.example.trees[name], speller)
-
-    def _tree(self, name: str, branch: Any, speller: SourceWriter) -> str:
-        if isinstance(branch, str):
-            return self._array(branch)
 
         def inside(each: Any) -> str:
             return self._array(each) if isinstance(each, str) else speller.container_source(name, each, inside)
 
-        return f"kt.tree({speller.container_source(name, branch, inside)})"
+        tree = self.example.trees[name]
+        return inside(tree) if isinstance(tree, str) else f"kt.tree({inside(tree)})"
 
     def _array(self, path: str) -> str:
         dtype, shape = self.example.leaves[path].dtype, " ".join(self.shape(path))
@@ -189,13 +184,12 @@ class Declaration:
             return f"kt.key({'raw=True' if self.example.keys[path] else ''})"
         if may_point(self.example, path) and (role := self.role(path)):
             return role
-        start = f'kt.array("{shape}"' if shape else "kt.scalar("
-        comma = ", " if shape else ""
+        words = [f'"{shape}"'] if shape else []
         if dtype == np.bool_:
-            blocks = any(self.dims[dim].block for dim in self.shape(path) if dim in self.dims)
-            return f'kt.mask("{shape}")' if blocks else f'{start}{comma}"bool")'
-        words = []
-        if is_float(dtype):
+            if any(self.dims[dim].block for dim in self.shape(path) if dim in self.dims):
+                return f'kt.mask("{shape}")'
+            words.append('"bool"')
+        elif is_float(dtype):
             dtypes = self.dtypes or (str(dtype),)
             words.append(repr(dtypes) if len(dtypes) > 1 else f'"{dtypes[0]}"')
             if self.excludes_extremes:
@@ -204,7 +198,7 @@ class Declaration:
             words.append(f'"{dtype}"')
             if may_point(self.example, path):
                 words.append(f"domain=(0, {self.shortest_length - 1})")
-        return f"{start}{comma if words else ''}{', '.join(words)})".replace("'", '"')
+        return f"kt.{'array' if shape else 'scalar'}({', '.join(words)})".replace("'", '"')
 
     def role(self, path: str) -> str:
         """Returns the declaration that the name of an integer array suggests, or ""."""

@@ -16,7 +16,7 @@ from kerneltest.core.processes import show_warnings_once
 from kerneltest.start.command_progress import CommandProgress, TimeLimitError
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
 from kerneltest.trace.primitives import Kind, kind_of
-from kerneltest.trace.tracing import Call, Traced, trace_kernel, without_debugging
+from kerneltest.trace.tracing import Traced, trace_kernel, without_debugging
 from kerneltest.trace.walk import equations_in, primitive_name, unconditional_equations
 
 
@@ -182,26 +182,19 @@ def _summarize(traced: Traced) -> TraceLengths:
     grids = [length for call in traced.calls for length in call.grid]
     words: list[str] = [f"{len(call.grid)}" for call in traced.calls]
     numbers = list(grids)
-    for call in traced.calls:
-        for word, found in _operations(call):
-            words.append(f"{word} {len(found)}")
-            numbers += found
-    outputs = tuple(tuple(output.shape) for output in traced.outputs)
-    return TraceLengths(outputs, tuple(words), tuple(numbers), len(grids))
-
-
-def _operations(call: Call) -> Iterator[tuple[str, list[int]]]:
-    # The shapes of refs are not among the numbers.
-    for equation, _ in equations_in(call.equation):
+    for equation, _ in (pair for call in traced.calls for pair in equations_in(call.equation)):
         literals = [v.val for v in equation.invars if hasattr(v, "val")]
         found = [int(v) for v in literals if isinstance(v, (int, np.integer)) and not isinstance(v, bool)]
         found += [int(v) for v in literals if isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype.kind in "iu"]
         if isinstance(trips := equation.params.get("length"), int):
             found.append(trips)
         for variable in equation.outvars:
-            if type(variable.aval).__name__ == "ShapedArray":
+            if type(variable.aval).__name__ == "ShapedArray":  # not the shapes of refs
                 found += [n for n in variable.aval.shape if isinstance(n, int)]
-        yield primitive_name(equation), found
+        words.append(f"{primitive_name(equation)} {len(found)}")
+        numbers += found
+    outputs = tuple(tuple(output.shape) for output in traced.outputs)
+    return TraceLengths(outputs, tuple(words), tuple(numbers), len(grids))
 
 
 # The shapes of a kernel's outputs as formulas of dims, from how they change with the length of each dim.

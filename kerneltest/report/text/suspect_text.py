@@ -44,7 +44,6 @@ class SuspectText:
 
     @property
     def details(self) -> list[str]:
-        """The texts of the lines."""
         return [line.text for line in self.lines]
 
     @property
