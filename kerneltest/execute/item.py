@@ -64,6 +64,10 @@ class Item:
     settings: RunSettings
     lowered: Sequence[Signature] = field(default=(), compare=False, repr=False)
 
+    def place(self, case: AnyCase) -> tuple[str, str, str, str]:
+        """Returns the cell of a case: backend, dtype, group, family."""
+        return self.backend.id, self.dtype, self.group.name, case.family.name
+
     @property
     def depth(self) -> str:
         """The depth of the run, which decides the signatures."""
@@ -142,10 +146,9 @@ class Group(ABC):
         return None
 
     def problem(self, items: Sequence[Item]) -> str:
-        """Returns the reason why this run cannot do what its options ask of this group, as a warning; "" if it can.
+        """Returns a warning if this run cannot do what its options ask of this group, or "".
 
-        Args:
-          items: the items selected to run, of all groups.
+        The items are those selected to run, of all groups.
         """
         return ""
 

@@ -180,9 +180,8 @@ def _judge_group(
 def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     """Runs and judges one case, planned or not, and applies the declared xfails to its verdict."""
     started = time.perf_counter()
-    place, signature = (item.backend.id, item.dtype, item.group.name, case.family.name), str(case.signature)
     reporter = ""
-    if reason := quarantine_reason(item.pairing.xfail, place, signature):
+    if reason := quarantine_reason(item, case):
         outcome = Outcome(item.record(Verdict.XFAIL, reason, case=case))
     else:
         try:
@@ -196,18 +195,13 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             reporter = _lowering_reporter(item, case, cache, failure)
             outcome = _failure_outcome(item, case, cache, failure)
     record = outcome.record
-    verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, place, signature)
+    verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, item.place(case), str(case.signature))
     if reporter and verdict.is_finding:
         return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower; see {reporter}", case=case))
-    known = cache.expectations.cases.get(case.id) if item.backend.tier.gives_values else None
-    record = replace(
-        record,
-        verdict=verdict,
-        message=f"{record.message}\n{remark}".strip() if remark else record.message,
-        special_inputs=known.special_inputs if known is not None else record.special_inputs,
-        magnitudes=known.magnitudes if known is not None else record.magnitudes,
-        seconds=time.perf_counter() - started,
-    )
+    if item.backend.tier.gives_values and (known := cache.expectations.cases.get(case.id)):
+        record = replace(record, special_inputs=known.special_inputs, magnitudes=known.magnitudes)
+    message = f"{record.message}\n{remark}".strip() if remark else record.message
+    record = replace(record, verdict=verdict, message=message, seconds=time.perf_counter() - started)
     return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None)
 
 

@@ -45,11 +45,7 @@ _PLACES = re.compile("compilation_cache|persistent_cache|dump_ir_to")  # setting
 
 
 def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
-    """Returns the key of a pytest item: 32 hexadecimal digits.
-
-    Args:
-      parts: the groups of the item.
-      cache: that the item runs with.
+    """Returns the key of a pytest item, which consists of groups: 32 hexadecimal digits.
 
     Raises:
       NotReusableError: not all that the verdicts follow from can be told.
@@ -67,8 +63,7 @@ def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
         with without_debugging(), throttle_gc(), blas_threads():
             for part in parts:
                 for case in part.cases():
-                    place = (part.backend.id, part.dtype, part.group.name, case.family.name)
-                    reason = quarantine_reason(part.pairing.xfail, place, str(case.signature))
+                    reason = quarantine_reason(part, case)
                     if not reason:  # otherwise the case may crash or hang
                         cache.process.begin_case(part.name, case)
                     values += (part.group.name, case.id, reason or part.group.fingerprint(part, case, cache))
@@ -199,13 +194,10 @@ def _follows_from_oracle(tolerance: Tolerance) -> bool:
 
 @without_debugging()
 def pairing_fingerprints(items: Sequence[Item]) -> dict[str, str]:
-    """Returns a fingerprint of each pairing's kernel and oracle, by pairing.
+    """Returns a fingerprint of each pairing's kernel and oracle, by pairing, from all groups of all items of a run.
 
     It has the kernel's jaxpr for each signature and platform, and the oracle's values on one case of each signature and
     group, without the last bits in which machines differ.
-
-    Args:
-      items: all groups of all items of a run.
     """
     by_dtype: dict[tuple[str, str], list[Item]] = {}
     for item in items:
