@@ -19,7 +19,6 @@ from kerneltest.numerics.closed_forms import (
     reference_bounds,
     specified_bounds,
     ulp_bounds,
-    zero_bounds,
 )
 from kerneltest.numerics.rounding_bounds import RoundingLimit, joined_bounds
 
@@ -86,7 +85,7 @@ class Tolerance(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """The model of `kt.tolerance.exact`: `zero_bounds`."""
+    """The model of `kt.tolerance.exact`: the correctly rounded result, bit for bit."""
 
     asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
 
@@ -94,7 +93,7 @@ class Exact:
         return ""
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        return zero_bounds(measured.values)
+        return specified_bounds(measured.values, 0.0, relative=False)
 
     def __str__(self) -> str:
         return "exact"

@@ -242,8 +242,6 @@ def raise_own_exception() -> Iterator[None]:
 
 
 def _raise_own() -> None:
-    first = next(iter(_noted), None)
-    if first is None or isinstance(first, (Failure, KernelFaultError)):
-        return
-    if origin_of(first) is Origin.KERNELTEST:
-        raise first
+    for first in _noted:
+        if not isinstance(first, (Failure, KernelFaultError)) and origin_of(first) is Origin.KERNELTEST:
+            raise first
