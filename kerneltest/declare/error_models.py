@@ -85,7 +85,7 @@ class Tolerance(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """The model of `kt.tolerance.exact`: `zero_bounds`."""
+    """The model of `kt.tolerance.exact`: the correctly rounded result, bit for bit."""
 
     asks_formula: ClassVar[bool] = True  # whether another formula than the oracle's is wrong, however close it is
 

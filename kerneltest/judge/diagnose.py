@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.core.dtypes import Array, cast, float_format, is_float, parse_dtype, widen
-from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, OutputAxis
 from kerneltest.oracle.evaluation import evaluator
@@ -212,41 +211,24 @@ def _block_of_a_sum(mismatch: MismatchContext) -> str:
     has_floats = any(is_float(value.dtype) for value in mismatch.arguments.values())
     if not mismatch.inputs_are_finite or (has_floats and not is_float(mismatch.comparison.actual.dtype)):
         return ""  # integers made of floats are positions or counts, not sums
-    for name, block, length in _summed_dims(mismatch):
-        leaves = {path: widen(value) for path, value in mismatch.arguments.items()}
+    declared, lengths = mismatch.signature.leaves(mismatch.pairing), dict(mismatch.signature.dims)
+    leaves = {path: widen(value) for path, value in mismatch.arguments.items()}
+    for name, dim in mismatch.pairing.dims.items():
+        block, length = dim.block, lengths.get(name, 0)
+        # The first argument of data that has the dim.
+        path = next((path for path, leaf in declared.items() if name in leaf.shape and leaf.kind.is_data), None)
+        if path is None or not block or not length or name in {axis.name for axis in mismatch.axes}:
+            continue
         last = -(-length // block) - 1
         for number, position in ((last, "last"), (0, "first")):
             part = slice(number * block, min((number + 1) * block, length))
+            at = (slice(None),) * declared[path].shape.index(name) + (part,)
             for factor, mistake in ((0, "omits"), (2, "counts twice")):
-                declared = mismatch.signature.leaves(mismatch.pairing)
-                changed = _scale_block(declared, leaves, name, part, factor)
-                if changed is not None and mismatch.explains(mismatch.evaluate_oracle(changed)):
+                values = leaves[path].copy()
+                values[at] = values[at] * factor
+                if mismatch.explains(mismatch.evaluate_oracle({**leaves, path: values})):
                     return f"the sum {mistake} the {position} block of {name} (from {part.start} to {part.stop})"
     return ""
-
-
-# The dims that the output does not have, each with its block and its length.
-def _summed_dims(mismatch: MismatchContext) -> Iterator[tuple[str, int, int]]:
-    kept = {axis.name for axis in mismatch.axes}
-    for name, dim in mismatch.pairing.dims.items():
-        length = dict(mismatch.signature.dims).get(name, 0)
-        if name not in kept and dim.block and length:
-            yield name, dim.block, length
-
-
-# Multiplies one block along a dim in the first argument of data that has the dim.
-def _scale_block(
-    declared: Mapping[str, ArrayArgument], leaves: Mapping[str, Array], dim: str, block: slice, factor: float
-) -> dict[str, Array] | None:
-    changed = dict(leaves)
-    for path, leaf in declared.items():
-        if dim in leaf.shape and leaf.kind.is_data:
-            values = leaves[path].copy()
-            at = (slice(None),) * leaf.shape.index(dim) + (block,)
-            values[at] = values[at] * factor
-            changed[path] = values
-            return changed
-    return None
 
 
 # The sums stop near 2^p, above which adding 1 changes nothing in a format with p bits of precision.

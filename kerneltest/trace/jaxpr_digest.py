@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
@@ -50,7 +49,8 @@ def jaxpr_fingerprint(jaxpr: ClosedJaxpr, *, approximate: bool = False) -> Finge
 
 @reads(ClosedJaxpr, OpenJaxpr)
 def _read_jaxpr(value: Any, reader: Reader) -> None:
-    with _names_only(reader):
+    before, reader.reads_code = reader.reads_code, False  # it may run the Python code that it holds at any time
+    try:
         jaxpr = open_jaxpr(value)
         if not reader.meets_again("jaxpr", jaxpr):
             for effect in jaxpr.effects:
@@ -65,14 +65,6 @@ def _read_jaxpr(value: Any, reader: Reader) -> None:
             for atom in jaxpr.outvars:
                 _read_atom(atom, reader)
         reader.add_all("constants", consts_of(value))
-
-
-@contextmanager
-def _names_only(reader: Reader) -> Iterator[None]:
-    """Python code that a jaxpr holds may run at any time, and in any way."""
-    before, reader.reads_code = reader.reads_code, False
-    try:
-        yield
     finally:
         reader.reads_code = before
 

@@ -16,9 +16,8 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
 from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation, JaxArray, Jaxpr, Var, inner_jaxprs
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of
-from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError, control_rule
+from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError, control_rule, unwritten_memory
 from kerneltest.trace.primitives import Kind, kind_of
-from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual_arrays import VirtualArray
 from kerneltest.trace.walk import iter_equations, primitive_name
@@ -138,7 +137,7 @@ def _has_calls(equation: Equation) -> bool:
 def _empty(equation: Equation) -> list[PartialArray]:
     _check_size(equation)
     aval = equation.outvars[0].aval
-    values = np.full(aval.shape, Fill(nan=True)(np.dtype(aval.dtype)))
+    values = unwritten_memory(aval.shape, np.dtype(aval.dtype))
     source = UndefinedSource(UndefinedCause.EMPTY, line_of(equation.source_info))
     return [PartialArray(values, np.full(values.shape, UNINITIALISED, np.uint8), (source,))]
 
