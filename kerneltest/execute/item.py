@@ -25,10 +25,9 @@ from kerneltest.records.schema import Record
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a case.
+    """The outcome of a case, with its record.
 
     Attributes:
-      record: the record of the case.
       arguments: the case's array arguments by path, if it is a finding.
       files: returns the text of an artifact's files, by name.
       comparison: that of the first wrong output; None if no output is wrong.
@@ -70,12 +69,12 @@ class Item:
 
     @property
     def depth(self) -> str:
-        """The depth of the run, which decides the signatures."""
+        """The run's depth, which decides the signatures."""
         return self.settings.depth
 
     @property
     def seed(self) -> int:
-        """The seed of the run."""
+        """The run's seed."""
         return self.settings.seed
 
     def cases(self) -> Iterator[AnyCase]:
@@ -99,14 +98,9 @@ class Item:
         family: str = "",
         compared: int = 0,
     ) -> Record:
-        """Returns a record of a case, or of a family as a whole.
+        """Returns a record of a case, or of a family as a whole, in which so many elements or objects were compared.
 
-        Args:
-          verdict: the outcome.
-          detail: the failure, or a remark in words; of `unavailable`, the reason.
-          case: the case; None for the family as a whole.
-          family: the family's name.
-          compared: number of elements, or other objects, that were compared.
+        The detail is a failure's, or a remark in words; of `unavailable`, it is the reason.
         """
         if isinstance(detail, str) and verdict is Verdict.UNAVAILABLE:
             detail = Unavailable(detail)

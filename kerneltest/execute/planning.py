@@ -105,7 +105,6 @@ class PairingPlan:
 
     Attributes:
       items: in order, with backends innermost, since they share traces and expectations.
-      not_applicable: backends that do not apply to its kernel.
       problem: why there is nothing to test, whatever the backend; "" if there is something.
       seconds: the time that planning took.
     """

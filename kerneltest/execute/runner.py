@@ -22,20 +22,10 @@ from kerneltest.trace.tracing import without_debugging
 
 @dataclass(frozen=True, slots=True)
 class PriorAttempts:
-    """The results of earlier processes that ran an item and crashed.
-
-    Attributes:
-      records: the records that they wrote for the item.
-      crashes: the activity during each crash, with the failure to record for it.
-    """
+    """The records of earlier processes that ran an item and crashed, and the activity and the failure of each crash."""
 
     records: Sequence[Record] = ()
     crashes: Sequence[tuple[Activity, Failure]] = ()
-
-    @property
-    def recorded_cases(self) -> Collection[str]:
-        """The ids of the cases that have records."""
-        return {record.case for record in self.records if record.case}
 
     @property
     def unserved_families(self) -> Collection[str]:
@@ -64,7 +54,7 @@ class PriorAttempts:
 
     def can_fill(self, case: AnyCase) -> bool:
         """Returns False if an earlier process crashed while it filled the case's arguments."""
-        return not any(activity.phase is Phase.FILLING and activity.case == case.id for activity, _ in self.crashes)
+        return all(activity.phase is not Phase.FILLING or activity.case != case.id for activity, _ in self.crashes)
 
 
 def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | None = None) -> Iterator[Outcome]:
@@ -109,7 +99,7 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
     budget = cache.process.budget
     if budget is not None:
         budget.begin_group(item.group.name)
-    recorded = prior.recorded_cases
+    recorded = {record.case for record in prior.records}
     planned: list[AnyCase] = []
     for case in breadth_first(item.cases()) if budget is not None else item.cases():
         if only not in ("", case.id) or case.id in recorded:

@@ -55,7 +55,9 @@ def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
         raise NotReusableError(reason)
     if not type(first.backend).__module__.startswith("kerneltest."):
         raise NotReusableError(f"the backend {first.backend.id} is not kerneltest's own")
-    values: list[object] = [*_circumstances(first, cache), *_declaration(first.pairing)]
+    pairing = first.pairing  # in the order of its dims and arguments, in which cases are planned
+    declared = pairing, (tuple(pairing.dims), tuple(pairing.arguments), tuple(pairing.leaves))
+    values: list[object] = [*_circumstances(first, cache), *declared]
     cache.switch_to(first.pairing, first.dtype)
     journal = cache.process.journal
     journal.start(first.name)
@@ -87,12 +89,6 @@ def _circumstances(item: Item, cache: Cache) -> Iterator[object]:
     yield [(getattr(text, "pattern", text), str(kind)) for _, text, kind, _, _ in raising]
 
 
-def _declaration(pairing: Pairing) -> Iterator[object]:
-    """Yields what a pairing declares, and the order of its dims and arguments, in which cases are planned."""
-    yield pairing
-    yield tuple(pairing.dims), tuple(pairing.arguments), tuple(pairing.leaves)
-
-
 # What the verdict of a case follows from: the kernel's jaxpr, the inputs, the oracle's values and bounds.
 
 _BOUNDED = "normal"  # the family on which the bounds of an oracle are compared, once for each signature
@@ -111,11 +107,7 @@ def function_fingerprint(traced: Traced, cache: Cache) -> Fingerprint:
 
 
 def kernel_fingerprint(pairing: Pairing, signature: Signature, backend: Backend, cache: Cache) -> Fingerprint:
-    """Returns the fingerprint of a kernel for a signature, or of the failure to trace it.
-
-    Raises:
-      NotReusableError: as `function_fingerprint`.
-    """
+    """Returns the `function_fingerprint` of a kernel for a signature, or the fingerprint of the failure to trace it."""
     try:
         return function_fingerprint(cache.traces.of(pairing, signature, backend), cache)
     except Failure as failure:
@@ -123,11 +115,7 @@ def kernel_fingerprint(pairing: Pairing, signature: Signature, backend: Backend,
 
 
 def value_fingerprint(pairing: Pairing, case: AnyCase, backend: Backend, cache: Cache) -> Fingerprint:
-    """Returns the fingerprint of a case whose outputs are compared: its kernel, its inputs and its expectation.
-
-    Raises:
-      NotReusableError: as `function_fingerprint`.
-    """
+    """Returns the fingerprint of a case whose outputs are compared: its kernel, its inputs and its expectation."""
     kernel = kernel_fingerprint(pairing, case.signature, backend, cache)
     try:
         traced = cache.traces.of(pairing, case.signature, backend)

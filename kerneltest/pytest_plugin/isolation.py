@@ -112,7 +112,7 @@ class IsolatedProcess:
             with suppress(UncollectedError):  # reported when an item is missing
                 self._ahead = collect(arguments)
 
-    def answer(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def __call__(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Runs one item; the answer holds its result, or why it was not collected."""
         if self._worker is None:
             self._redirect_output()
@@ -151,10 +151,6 @@ class IsolatedProcess:
                 "same packages, settings, devices and sources"
             )
         return parts
-
-
-def _serve(*arguments: Any, **options: Any) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    return IsolatedProcess(*arguments, **options).answer
 
 
 def _absence(name: str, collected: ItemsByName) -> str:
@@ -229,7 +225,7 @@ class IsolatedWorker:
         self._starts, self._forwarded = self._starts + 1, 0
         memory = self._memory * 2**30 or 0.9 * free_memory()
         temporary = self.setup.folder if self._arguments.is_remote else None
-        serve = partial(_serve, self.setup, self._arguments, self._judged, self._ended, ahead=ahead)
+        serve = partial(IsolatedProcess, self.setup, self._arguments, self._judged, self._ended, ahead=ahead)
         self._child = Child(serve, "the isolated process", "spawn", memory=memory, temporary=temporary)
         self._child.start()
         return self._child

@@ -86,20 +86,6 @@ class ItemWorker:
         if (log := self._log or self._console) is not None:
             log.close()
 
-    @contextmanager
-    def supervise(self) -> Iterator[None]:
-        """Enables crash reports and the hang watchdog while an item runs."""
-        if self._log is None:
-            self._open_log()
-        if self._watchdog is not None:
-            self._watchdog.arm()
-        try:
-            yield
-        finally:
-            self.judged_cases = 0
-            if self._watchdog is not None:
-                self._watchdog.disarm()
-
     def _open_log(self) -> None:
         if self._console is None:
             self.cache.process.abort = self._abort
@@ -130,9 +116,18 @@ class ItemWorker:
     def run(
         self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
     ) -> ItemResult:
-        """Runs all groups of an item and records each case as it ends."""
-        with self.supervise(), self.jax_settings():
-            result = self._run(parts, request, on_case)
+        """Runs all groups of an item, under supervision, and records each case as it ends."""
+        if self._log is None:
+            self._open_log()
+        if self._watchdog is not None:
+            self._watchdog.arm()
+        try:
+            with self.jax_settings():
+                result = self._run(parts, request, on_case)
+        finally:
+            self.judged_cases = 0
+            if self._watchdog is not None:
+                self._watchdog.disarm()
         self.cache.process.journal.write_timings()
         return result
 

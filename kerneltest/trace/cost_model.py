@@ -84,10 +84,10 @@ def definition_line(call: Call) -> str:
 
 
 def access_lines(call: Call, access: str) -> tuple[str, ...]:
-    """`FILE:LINE` of each `read` or `write` of a kernel, in program order and without duplicates."""
+    """`FILE:LINE` of each `read` or `write` of a kernel, in program order and without duplicates; none for others."""
     lines = (
         line_of_nested([*within[1:], equation])
         for equation, within in equations_in(call.equation)
-        if getattr(primitive_of(equation), f"{access}s")
+        if getattr(primitive_of(equation), f"{access}s", False)
     )
     return tuple(dict.fromkeys(filter(None, lines)))

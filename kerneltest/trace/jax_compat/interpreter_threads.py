@@ -8,9 +8,10 @@ import io
 import logging
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import CodeType, FrameType, SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import jax
@@ -264,10 +265,7 @@ def _waiting_threads(waits: frozenset[CodeType]) -> tuple[dict[int, Mapping[str,
             for at in (frame, frame.f_back):
                 if at is not None and at.f_code in waits and "self" in at.f_locals:
                     waiting[thread] = dict(at.f_locals)
-            outer: FrameType | None = frame
-            while outer is not None and outer.f_code is not _run_thread.__code__:
-                outer = outer.f_back
-            running += outer is not None
+            running += any(outer.f_code is _run_thread.__code__ for outer, _ in traceback.walk_stack(frame))
     return waiting, max(running, 1)
 
 

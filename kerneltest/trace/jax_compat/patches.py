@@ -7,6 +7,7 @@ latest of those still active applies, and the last one to end restores JAX's own
 import functools
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
@@ -191,13 +192,10 @@ def interpretation(equation: Equation) -> ClosedJaxpr:
             rule: Any = getattr(registered, "rule", registered)
             rule(_LoweringContext([v.aval for v in equation.invars]), *equation.invars, **equation.params)
     except _TracedError as stopped:
-        frame = stopped.__traceback__
-        while frame is not None and "consts_for_constvars" not in frame.tb_frame.f_locals:
-            frame = frame.tb_next
-        if frame is not None:
-            known = frame.tb_frame.f_locals
-            jaxpr = known["jaxpr"]
-            return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, known["consts_for_constvars"])
+        for frame, _ in traceback.walk_tb(stopped.__traceback__):
+            if "consts_for_constvars" in (known := frame.f_locals):
+                jaxpr = known["jaxpr"]
+                return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, known["consts_for_constvars"])
     raise NotImplementedError(f"JAX lowers {equation.primitive.name} in an unknown way")
 
 
