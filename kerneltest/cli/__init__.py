@@ -14,14 +14,7 @@ from kerneltest.core.failures import UnusableInputError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command.
-
-    Args:
-      arguments: of the command line; by default the process's own.
-
-    Returns:
-      The exit status: 0 if it worked and its result is green, 1 if the result is not green, 2 for unusable input.
-    """
+    """Runs one command; returns 0 if it worked and its result is green, 1 if that is not, 2 for unusable input."""
     parser = argparse.ArgumentParser(prog="kerneltest", description="Conformance of Pallas kernels.")
     parser.add_argument("--version", action="version", version=f"kerneltest {kerneltest.__version__}")
     parsers = parser.add_subparsers(dest="command", required=True)

@@ -55,14 +55,7 @@ def registered_commands() -> tuple[Command, ...]:
 
 
 def add_setting(parser: argparse.ArgumentParser, name: str, option: str, **differences: Any) -> None:
-    """Adds a setting of runs to a command that does not start pytest.
-
-    Args:
-      parser: the command's parser.
-      name: of the setting.
-      option: such as `--depth`.
-      **differences: the default and the help text, if the command has its own.
-    """
+    """Adds a setting of runs as `option` to a command that starts no pytest; `differences` are its own words."""
     (setting,) = (setting for setting in known_settings() if setting.name == name)
 
     def read(text: str) -> Any:
@@ -90,13 +83,7 @@ class _PassOn(argparse.Action):
 
 
 def pass_to_pytest(parser: argparse.ArgumentParser, without: Collection[str] = (), **own: str) -> None:
-    """Has a command take all settings of runs, and any other arguments, and pass them to pytest: `rest` of its options.
-
-    Args:
-      parser: the command's parser.
-      without: settings that the command does not pass on.
-      **own: by setting, a second name that its option has here.
-    """
+    """Has a command pass all other arguments to pytest, as `rest`; `own` has second names of settings here."""
     parser.allow_abbrev = False
     parser.set_defaults(rest=[])
     for setting in known_settings():
@@ -113,12 +100,7 @@ def _complete(action: argparse.Action, setting: Setting[Any]) -> None:
 
 
 def add_limit(parser: argparse.ArgumentParser, then: str) -> None:
-    """Adds `--limit`, a command's time limit.
-
-    Args:
-      parser: the command's parser.
-      then: the action when the time is over, as in `list the results`.
-    """
+    """Adds `--limit`, a command's time limit; `then` says what follows, as in `list the results`."""
     parser.add_argument(
         "--limit", type=_seconds, default=60.0, metavar="SECONDS", help=f"then {then} (default: 60; 0 for no limit)"
     )

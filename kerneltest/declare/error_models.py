@@ -19,7 +19,6 @@ from kerneltest.numerics.closed_forms import (
     reference_bounds,
     specified_bounds,
     ulp_bounds,
-    zero_bounds,
 )
 from kerneltest.numerics.rounding_bounds import RoundingLimit, joined_bounds
 
@@ -94,12 +93,12 @@ class _Model:
 
 @dataclass(frozen=True, slots=True)
 class Exact(_Model):
-    """The model of `kt.tolerance.exact`: `zero_bounds`."""
+    """The model of `kt.tolerance.exact`: the correctly rounded result, bit for bit."""
 
     asks_formula = True
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        return zero_bounds(measured.values)
+        return specified_bounds(measured.values, 0.0, relative=False)
 
     def __str__(self) -> str:
         return "exact"

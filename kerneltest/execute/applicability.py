@@ -20,12 +20,6 @@ class Applicability:
     """The applicability of a pairing, signature by signature. Kernels are traced only as far as an answer needs it."""
 
     def __init__(self, pairing: Pairing, depth: str) -> None:
-        """Initialises the instance.
-
-        Args:
-          pairing: the pairing as its author declared it.
-          depth: of the run, which decides the signatures.
-        """
         self._pairing, self._depth = pairing, depth
         self._traces: dict[tuple[Signature, str], Traced | Failure] = {}
 
@@ -42,7 +36,10 @@ class Applicability:
             traced = general = self._trace(declared, signature, "")
             if isinstance(general, Traced) and backend.platform and general.by_platform:
                 traced = self._trace(declared, signature, backend.platform)
-            reason = _unsupported_reason(backend, traced, general)
+            if isinstance(traced, Failure):
+                reason = _refusal(traced) if traced is not general else ""
+            else:
+                reason = backend.unsupported_reason(traced) if traced.calls else NO_CALL
             if reason:
                 reasons.append(reason)
             elif isinstance(traced, Traced):
@@ -82,12 +79,6 @@ class Applicability:
 def reaches_kernel(traced: Traced) -> bool:
     """Returns whether a call makes a Pallas call, or has an empty array, for which it needs none."""
     return bool(traced.calls) or any(0 in each.shape for each in (*traced.inputs, *traced.outputs))
-
-
-def _unsupported_reason(backend: Backend, traced: Traced | Failure, general: Traced | Failure) -> str:
-    if isinstance(traced, Failure):
-        return _refusal(traced) if traced is not general else ""
-    return backend.unsupported_reason(traced) if traced.calls else NO_CALL
 
 
 _ON_PURPOSE = re.compile(r"\b(?:raise|assert)\b")

@@ -27,9 +27,7 @@ _MAX_RUN = 2**22  # elements in the arguments of cases that run at once
 
 
 def expect_batch(item: str, pairing: Pairing, case: AnyCase, cache: Cache, traced: Traced) -> None:
-    """Evaluates the oracle for a case and for coming cases of its signature, as long as their samples are small.
-
-    `item` is the name of the case's item.
+    """Evaluates the oracle for a case of an item and for coming ones of its signature, if their samples are small.
 
     Raises:
       Failure: the oracle failed for this case. If it fails for another one, that one reports it when it is judged.
@@ -58,9 +56,7 @@ def expect_batch(item: str, pairing: Pairing, case: AnyCase, cache: Cache, trace
 
 
 def run_batched(item: str, context: CaseContext, executable: BatchExecutable) -> Outputs:
-    """Returns the outputs for a case, run in one batch with coming cases of its signature.
-
-    `item` is the name of the case's item.
+    """Returns the outputs for a case of an item, run in one batch with coming cases of its signature.
 
     Raises:
       Failure: as `Executable.run` does for this case.
@@ -72,10 +68,7 @@ def run_batched(item: str, context: CaseContext, executable: BatchExecutable) ->
 
 
 def may_queue(backend: Backend, cache: Cache) -> bool:
-    """Checks whether cases may be queued on a device together.
-
-    If they poison the device, another process must run each one separately to find the case at fault.
-    """
+    """Checks whether cases may be queued on a device: if they poison it, another process must run each by itself."""
     return backend.tier is Tier.DEVICE and cache.process.abort is not None
 
 
@@ -199,9 +192,7 @@ def evaluate_apart(context: CaseContext) -> Outputs | None:
 
 
 def run_on_fast_path(item: str, context: CaseContext, executable: Executable) -> Outputs:
-    """Returns the outputs for a case, run in one batch with the coming cases of its signature if possible.
-
-    `item` is the name of the case's item.
+    """Returns the outputs for a case of an item, run in one batch with the coming ones of its signature if possible.
 
     Raises:
       NotCoveredError: the kernel gives other bits the second time.

@@ -62,11 +62,7 @@ class Traces:
         return other
 
     def of(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:
-        """Returns the kernel traced for a signature, in its form for a backend's platform.
-
-        Raises:
-          Failure: as `trace` does.
-        """
+        """Returns the kernel traced for a signature as for the platform of a backend, or raises as `trace` does."""
         # A trace for a TPU depends on its generation.
         shared = None if backend.platform in TPUS else self._kernels.get((signature, _ANY))
         known = shared or self._kernels.get((signature, backend.platform))
@@ -103,11 +99,7 @@ _INTERRUPTIBLE = 0.5  # seconds: Python cannot raise into a thread that waits fo
 
 
 class Executables:
-    """The traced functions of a pairing, prepared for each backend in threads.
-
-    Attributes:
-      prepared: the future of each executable or artifact, by backend.
-    """
+    """The traced functions of a pairing, prepared for each backend in threads: the future of each is in `prepared`."""
 
     def __init__(self, process: ProcessState) -> None:
         self.prepared: dict[tuple[str, Traced], Future[Executable | Artifact]] = {}
@@ -144,11 +136,7 @@ class Executables:
         return executable
 
     def wait(self, backend: Backend, traced: Traced) -> Executable | Artifact:
-        """Waits for the executable or artifact of a kernel, and returns it.
-
-        Raises:
-          Failure: as `ready` does.
-        """
+        """Waits for the executable or artifact of a kernel, and returns it, or raises as `ready` does."""
         if (backend.id, traced) not in self.prepared:
             self._process.enter_phase(Phase.COMPILING)  # before it begins, since it may crash the process at once
         future = self.prepare(backend, traced)

@@ -346,11 +346,7 @@ class _Judge:
     guard: Guard  # for work outside findings, without a time limit
 
     def judge(self, claim: Claim) -> Outcome | None:
-        """Adds a claim to the record; returns the finding if it does not hold.
-
-        Raises:
-          WrongOutputError: it does not hold, without `with_evidence`.
-        """
+        """Adds a claim to the record; if it does not hold, returns the finding, or raises without `with_evidence`."""
         before = self.record
         self.context.cache.process.enter_phase(Phase.JUDGING)
         comparisons: Sequence[Comparison] = claim.compare(self.noise)

@@ -21,7 +21,7 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
     begun: set[Signature] = set()
     fast_path = cache.executables.fast_path
     for case in planned if cache.process.compiles_ahead else ():
-        if case.signature in begun or _is_quarantined(item, case):
+        if case.signature in begun or quarantine_reason(item, case):
             continue
         begun.add(case.signature)
         cache.process.begin_case(item.name, case)
@@ -43,7 +43,7 @@ def prepare_next(item: Item, case: AnyCase, cache: Cache) -> None:
         return
     left = itertools.islice(itertools.dropwhile(case.signature.__ne__, cache.batch.cases), 1, None)
     later = next((cache.batch.cases[each][0] for each in left), None)
-    if later is None or _is_quarantined(item, later):
+    if later is None or quarantine_reason(item, later):
         return
     cache.process.begin_case(item.name, later)
     with suppress(Exception):  # raised again when the case is judged
@@ -51,8 +51,3 @@ def prepare_next(item: Item, case: AnyCase, cache: Cache) -> None:
         cache.process.enter_phase(Phase.COMPILING)
         cache.executables.prepare(item.backend, traced)
     cache.process.begin_case(item.name, case)
-
-
-def _is_quarantined(item: Item, case: AnyCase) -> bool:
-    place = (item.backend.id, item.dtype, item.group.name, case.family.name)
-    return bool(quarantine_reason(item.pairing.xfail, place, str(case.signature)))

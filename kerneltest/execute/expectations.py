@@ -138,8 +138,6 @@ class CachedExpectation:
 
 
 # Approximate sizes in bytes.
-
-
 def _expectation_size(expected: CachedExpectation) -> int:
     values = () if isinstance(expected.expectation, Failure) else expected.expectation.values
     return _BYTES_PER_ELEMENT * sum(array.size for array in (*expected.arguments.values(), *values))

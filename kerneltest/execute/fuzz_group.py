@@ -14,16 +14,12 @@ import ml_dtypes
 import numpy as np
 
 from kerneltest.core.dtypes import DType, float_format, is_float, is_integer, parse_dtype
-from kerneltest.core.fingerprint import Fingerprint
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.domains import Interval
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.compile_ahead import prepare_ahead
-from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.execute.value_groups import judge_values
-from kerneltest.execute.verdict_key import value_fingerprint
+from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.value_groups import ValueGroup
 from kerneltest.plan import DEPTHS
 from kerneltest.plan.cases import signature_slots
 from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase, ExplicitCase, Recipe, explicit_case, signature_pool
@@ -94,13 +90,7 @@ def cases(pairing: Pairing, depth: str = "standard") -> "SearchStrategy[Explicit
 
 
 def strategy_for(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]) -> "SearchStrategy[ExplicitCase]":
-    """Returns a strategy for cases with one of some signatures, simplest first.
-
-    Args:
-      pairing: the pairing.
-      pairing_id: its node id.
-      signatures: the signatures, at least one.
-    """
+    """Returns a strategy for cases with one of some signatures, of which there is at least one, simplest first."""
     st = import_hypothesis().strategies
     choices = list(dict.fromkeys(signature.dtypes for signature in signatures))
     fitting = {dtypes: [s for s in signatures if s.dtypes == dtypes] for dtypes in choices}
@@ -110,7 +100,7 @@ def strategy_for(pairing: Pairing, pairing_id: str, signatures: Sequence[Signatu
     def difficulties(dtypes: Dtypes) -> list[Difficulty]:
         possible = [_NO_DIFFICULTY]
         for path, dtype in dtypes:
-            if _is_float_data(pairing.leaves[path], parse_dtype(dtype)):
+            if pairing.leaves[path].kind.is_data and is_float(parse_dtype(dtype)):
                 possible += [(_NON_FINITE, path), (_SUBNORMAL, path)]
             if _families_for(pairing, path, fitting[dtypes], each=True):
                 possible.append((_FAMILY, path))
@@ -162,19 +152,21 @@ def _values(leaf: ArrayArgument, dtype: DType, difficulty: str) -> Any:
     st = import_hypothesis().strategies
     if not (leaf.kind.is_data or leaf.kind.is_mask):
         return st.sampled_from([0, -1]) | st.integers(0, _MAX_INTEGER)
-    if _is_integer_data(leaf, dtype):
+    if leaf.kind.is_data and is_integer(dtype):
         info = ml_dtypes.iinfo(dtype)
         domain = leaf.interval(dtype.name)
         ends = [math.ceil(max(domain.low, int(info.min))), math.floor(min(domain.high, int(info.max)))]
         return st.integers(*ends) | st.sampled_from(ends)
-    if not _is_float_data(leaf, dtype):
+    if not (leaf.kind.is_data and is_float(dtype)):
         return st.booleans()
     low, high = _float_range(leaf, dtype)
     whole = st.integers(max(-9, math.ceil(low)), min(9, math.floor(high))) if high - low > 1 else st.nothing()
     ordinary = whole | st.floats(low, high).map(lambda x: 0.0 if abs(x) < _TINY else x)
     if low <= 0 <= high:
         ordinary |= st.just(-0.0)
-    if difficulty == _NON_FINITE and (specials := list(_non_finite(leaf.interval(dtype.name)))):
+    domain = leaf.interval(dtype.name)
+    specials = [np.nan] * domain.admits_nan + [sign * np.inf for sign in (1, -1) if domain.admits_infinity(sign)]
+    if difficulty == _NON_FINITE and specials:
         return st.sampled_from(specials)
     if difficulty == _SUBNORMAL and low <= 0 <= high:
         tiny = float_format(dtype).smallest_subnormal
@@ -182,15 +174,12 @@ def _values(leaf: ArrayArgument, dtype: DType, difficulty: str) -> Any:
     return ordinary
 
 
-def _families_for(pairing: Pairing, path: str, signature_pool: Sequence[Signature], *, each: bool) -> list[str]:
+def _families_for(pairing: Pairing, path: str, signatures: Sequence[Signature], *, each: bool) -> list[str]:
     """Returns the names of the families, plain ones first, that can fill an argument in at least one signature.
 
-    Args:
-      pairing, path: the argument.
-      signature_pool: the signatures.
-      each: True for families that fill one argument at a time, False for the others.
+    These are either the families that fill one argument at a time or the others, according to `each`.
     """
-    slots = [signature_slots(pairing, signature)[path] for signature in signature_pool]
+    slots = [signature_slots(pairing, signature)[path] for signature in signatures]
     names = [f.name for f in FAMILIES.values() if f.each == each and any(map(f.applies, slots))]
     # Every family fills an argument to which no family applies, such as an index, with ordinary values.
     return names if names or each else ["small_integers"]
@@ -209,23 +198,6 @@ def _float_range(leaf: ArrayArgument, dtype: DType) -> tuple[float, float]:
         low if np.isfinite(low) else min(-limit, high),
         high if np.isfinite(high) else max(limit, low),
     )
-
-
-def _non_finite(domain: Interval) -> Iterator[float]:
-    """Yields NaN and the infinities that a domain admits."""
-    if domain.admits_nan:
-        yield np.nan
-    yield from (sign * np.inf for sign in (1, -1) if domain.admits_infinity(sign))
-
-
-def _is_float_data(leaf: ArrayArgument, dtype: DType) -> bool:
-    """Returns whether an argument is data of a floating dtype."""
-    return leaf.kind.is_data and is_float(dtype)
-
-
-def _is_integer_data(leaf: ArrayArgument, dtype: DType) -> bool:
-    """Returns whether an argument is data of an integer dtype."""
-    return leaf.kind.is_data and is_integer(dtype)
 
 
 _MAX_SHRINKS = 400  # cases judged to shrink one; a count rather than a time, so that every machine finds the same case
@@ -258,10 +230,11 @@ def draw_cases(
     return tuple(replace(case, number=number) for number, case in enumerate(cases))
 
 
-class FuzzGroup(Group):
+class FuzzGroup(ValueGroup):
     """The group of the cases that Hypothesis draws."""
 
-    name = GroupName.DRAWN
+    def __init__(self) -> None:
+        super().__init__(GroupName.DRAWN)
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
         return iter(draw_cases(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.settings.fuzz))
@@ -272,15 +245,6 @@ class FuzzGroup(Group):
     def ids(self, item: Item) -> Mapping[str, Sequence[str]]:
         """Returns {}, since a failing case is replaced by a smaller one during the run."""
         return {}
-
-    def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
-        prepare_ahead(item, planned, cache)
-
-    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        return judge_values(item, case, cache)
-
-    def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
-        return value_fingerprint(item.pairing, case, item.backend, cache)
 
     def outcomes(
         self, item: Item, planned: Sequence[AnyCase], cache: Cache, judge_case: JudgeCase
@@ -310,13 +274,7 @@ def _shrink(
 ) -> ExplicitCase:
     """Returns the smallest case found that has a verdict; the case itself if none has it twice, as with a flaky kernel.
 
-    Args:
-      item: the item.
-      case: the first case with the verdict.
-      verdict: its verdict.
-      verdicts: the verdicts of all cases so far, by content; this function adds to them.
-      cache: the cache of the pairing.
-      judge_case: judges a case.
+    It is the first case with the verdict. `verdicts` has those of all cases so far, by content, and gets more.
     """
     attempts_left = [_MAX_SHRINKS]
 

@@ -25,10 +25,9 @@ from kerneltest.records.schema import Record
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a case.
+    """The outcome of a case, with its record.
 
     Attributes:
-      record: the record of the case.
       arguments: the case's array arguments by path, if it is a finding.
       files: returns the text of an artifact's files, by name.
       comparison: that of the first wrong output; None if no output is wrong.
@@ -64,14 +63,18 @@ class Item:
     settings: RunSettings
     lowered: Sequence[Signature] = field(default=(), compare=False, repr=False)
 
+    def place(self, case: AnyCase) -> tuple[str, str, str, str]:
+        """Returns the cell of a case: backend, dtype, group, family."""
+        return self.backend.id, self.dtype, self.group.name, case.family.name
+
     @property
     def depth(self) -> str:
-        """The depth of the run, which decides the signatures."""
+        """The run's depth, which decides the signatures."""
         return self.settings.depth
 
     @property
     def seed(self) -> int:
-        """The seed of the run."""
+        """The run's seed."""
         return self.settings.seed
 
     def cases(self) -> Iterator[AnyCase]:
@@ -95,14 +98,9 @@ class Item:
         family: str = "",
         compared: int = 0,
     ) -> Record:
-        """Returns a record of a case, or of a family as a whole.
+        """Returns a record of a case, or of a family as a whole, in which so many elements or objects were compared.
 
-        Args:
-          verdict: the outcome.
-          detail: the failure, or a remark in words; of `unavailable`, the reason.
-          case: the case; None for the family as a whole.
-          family: the family's name.
-          compared: number of elements, or other objects, that were compared.
+        The detail is a failure's, or a remark in words; of `unavailable`, it is the reason.
         """
         if isinstance(detail, str) and verdict is Verdict.UNAVAILABLE:
             detail = Unavailable(detail)
@@ -142,10 +140,9 @@ class Group(ABC):
         return None
 
     def problem(self, items: Sequence[Item]) -> str:
-        """Returns the reason why this run cannot do what its options ask of this group, as a warning; "" if it can.
+        """Returns a warning if this run cannot do what its options ask of this group, or "".
 
-        Args:
-          items: the items selected to run, of all groups.
+        The items are those selected to run, of all groups.
         """
         return ""
 

@@ -82,11 +82,7 @@ for _order, _group in (
 
 
 class UnavailableGroup(Group):
-    """The cases of a backend that this machine cannot serve: one item, which ends as unavailable.
-
-    Attributes:
-      count: number of these cases.
-    """
+    """The `count` cases of a backend that this machine cannot serve: one item, which ends as unavailable."""
 
     name = ANY
 
@@ -99,9 +95,6 @@ class UnavailableGroup(Group):
     def families(self, item: Item) -> Mapping[str, int]:
         return {ANY: self.count}
 
-    def ids(self, item: Item) -> Mapping[str, Sequence[str]]:
-        return {}
-
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         raise AssertionError("an unavailable backend has no cases")
 
@@ -112,7 +105,6 @@ class PairingPlan:
 
     Attributes:
       items: in order, with backends innermost, since they share traces and expectations.
-      not_applicable: backends that do not apply to its kernel.
       problem: why there is nothing to test, whatever the backend; "" if there is something.
       seconds: the time that planning took.
     """
@@ -131,14 +123,7 @@ def plan_pairing(
     backends: Sequence[Backend],
     settings: RunSettings,
 ) -> PairingPlan:
-    """Plans one pairing.
-
-    Args:
-      pairing: to plan.
-      pairing_id: its node id.
-      backends: of the run.
-      settings: of the run.
-    """
+    """Plans one pairing on the backends of a run; `pairing_id` is its node id."""
     started = time.monotonic()
     device_problem()  # JAX must find its devices before kernels are traced, which get other answers from them
     applicability = Applicability(pairing, settings.depth)
@@ -194,15 +179,12 @@ def build_plan(
     problems: tuple[str, ...] = (),
     internal_errors: tuple[InternalError, ...] = (),
 ) -> Plan:
-    """Returns the plan of a run.
+    """Returns the plan of a run with an id.
 
     Args:
       plans: of the collected pairings.
-      items: selected to run.
-      node_ids: of the items.
-      settings: of the run.
-      run: the run's id.
-      project: that it tests.
+      items, node_ids: selected to run.
+      settings, run, project: of the run.
       problems: of the collection.
       internal_errors: of the planning.
     """

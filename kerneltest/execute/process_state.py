@@ -20,12 +20,11 @@ _Arguments = TypeVarTuple("_Arguments")
 
 def compiler_threads() -> int:
     """Returns the number of concurrent compilations: xdist workers share the processors equally."""
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    return max(1, available_processors() // workers)
+    return max(1, available_processors() // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
 class CompilePool:
-    """A thread pool whose threads do not keep the process alive, unlike those of `concurrent.futures`.
+    """A pool of so many threads that do not keep the process alive, unlike those of `concurrent.futures`.
 
     A compilation that never returns therefore cannot prevent the process from exiting.
 
@@ -34,7 +33,6 @@ class CompilePool:
     """
 
     def __init__(self, threads: int) -> None:
-        """Makes a pool that runs at most `threads` calls at a time."""
         self._slots = threading.Semaphore(threads)
         self._closed = False
         self._counting = threading.Lock()
@@ -107,11 +105,5 @@ class ProcessState:
         self.journal.start(item, case.id, case.family.name, str(case.signature), self.pool.pending)
 
     def enter_phase(self, phase: Phase, *, is_waiting: bool = False, others: int = 0) -> None:
-        """Notes in the journal that the case enters its next phase.
-
-        Args:
-          phase: that begins.
-          is_waiting: whether the case itself waits for a compilation.
-          others: number of other cases in the same phase.
-        """
+        """Notes in the journal that the case, with some others, enters a phase, or waits for a compilation itself."""
         self.journal.enter_phase(phase, self.pool.pending - is_waiting + others)

@@ -27,7 +27,7 @@ from kerneltest.execute.verdict_key import kernel_fingerprint
 from kerneltest.judge.compare import compare
 from kerneltest.judge.mismatch_evidence import output_dims
 from kerneltest.oracle.evaluation import expect
-from kerneltest.oracle.expectation import oracle_noise
+from kerneltest.oracle.expectation import Expectation, oracle_noise
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
 from kerneltest.plan.production_sizes import (
@@ -91,35 +91,38 @@ class ProductionGroup(Group):
         if reason := item.backend.unsupported_reason(traced):
             raise Failure(Verdict.UNAVAILABLE, reason)
         prepared = item.backend.prepare_at_scale(traced)
-        derived = find_derived_axis(pairing, item.dtype, item.depth, traced.outputs)
-        if not derived:
-            check_needs(pairing, item.dtype, item.depth)
-        inputs = position_coded_arrays(pairing, case.signature)
-        outputs = prepared.run([inputs[path] for path, _ in case.signature.dtypes])
+        derived, call = _begin(item, case, traced)
+        outputs = prepared.run([call.inputs[path] for path, _ in case.signature.dtypes])
         record = replace(record, tolerance=BIT_FOR_BIT if traced.exact else str(pairing.tolerance))
         for number, samples in enumerate(outputs):
             _check_defined(number, samples)
             if derived:
                 note = f"values are not compared: the length of {derived} is not a dim, so its parts are unknown"
                 record = replace(record, compared=record.compared + max(samples.offsets.size, 1), message=note)
-                continue
-            output = SampledOutput(pairing, case.signature, item.depth, inputs, number, traced.outputs, traced.exact)
-            record = output.judge(samples, record, prepared.precision)
+            else:
+                record = call.judge(number, samples, record, prepared.precision)
         return Outcome(record)
+
+
+# The call of a case, and an axis that keeps its outputs from being compared, or "".
+def _begin(item: Item, case: AnyCase, traced: Traced) -> tuple[str, "SampledCall"]:
+    derived = find_derived_axis(item.pairing, item.dtype, item.depth, traced.outputs)
+    if not derived:
+        check_needs(item.pairing, item.dtype, item.depth)
+    inputs = position_coded_arrays(item.pairing, case.signature)
+    return derived, SampledCall(item.pairing, case.signature, item.depth, inputs, traced.outputs, traced.exact)
 
 
 # What the oracle makes of the first, the middle and the last element of each output.
 def _telling_elements(item: Item, case: AnyCase, traced: Traced) -> Iterator[object]:
-    if derived := find_derived_axis(item.pairing, item.dtype, item.depth, traced.outputs):
+    derived, call = _begin(item, case, traced)
+    if derived:
         yield derived
         return
-    check_needs(item.pairing, item.dtype, item.depth)
-    inputs = position_coded_arrays(item.pairing, case.signature)
     for number, output in enumerate(traced.outputs):
-        sampled = SampledOutput(item.pairing, case.signature, item.depth, inputs, number, traced.outputs, traced.exact)
         size = math.prod(output.shape)
         for offset in sorted({0, size // 2, size - 1}) if size else ():
-            yield sampled.expected_element(output.shape, offset)
+            yield call.expected_element(number, offset)
 
 
 # Sampled elements must be written, and depend on no memory that is not.
@@ -138,15 +141,12 @@ def _check_defined(number: int, samples: OutputSamples) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class SampledOutput:
-    """One output of a call at production sizes.
+class SampledCall:
+    """A call of which single elements of the outputs are compared with the oracle's.
 
     Attributes:
-      pairing, signature: of the call.
       depth: of the run, whose signatures determine the dims of outputs.
       inputs: the arguments by path.
-      number: the output's number, from 0.
-      outputs: shapes and dtypes of all outputs.
       exact: whether the arithmetic is exact, so that every bit must be right.
     """
 
@@ -154,39 +154,68 @@ class SampledOutput:
     signature: Signature
     depth: str
     inputs: Mapping[str, PositionCodedArray]
-    number: int
     outputs: Sequence[ShapeDtype]
     exact: bool
 
-    def expected_element(self, shape: tuple[int, ...], offset: int) -> object:
+    def part(self, number: int, offset: int) -> RequiredPart:
+        """Returns the part of the arguments on which the element of an output at an offset depends."""
+        index = [int(i) for i in axis_indices(np.asarray(offset), self.outputs[number].shape)]
+        names = output_dims(self.pairing, number, self.depth)
+        return required_part(self.pairing, self.signature, position_along_dims(names, index))
+
+    def expect(self, part: RequiredPart, number: int, offset: int) -> tuple[Expectation, tuple[int, ...], float]:
+        """Returns the oracle's outputs for a part, the position of an element of the whole in them, and the noise."""
+        named = [output_dims(self.pairing, i, self.depth) for i in range(len(self.outputs))]
+        outputs = tuple(part_output(part, output, names) for output, names in zip(self.outputs, named, strict=True))
+        arguments = part_arguments(self.pairing, part, self.inputs)
+        expectation = expect(self.pairing, part.signature, arguments, outputs, bitwise=self.exact)
+        index = axis_indices(np.asarray(offset), self.outputs[number].shape)
+        at = tuple(int(i) - part.start.get(name, 0) for i, name in zip(index, named[number], strict=True))
+        return expectation, at, oracle_noise(arguments)
+
+    # The value, bound and alternatives of an element, each of shape (1,), and the oracle's noise.
+    def _bounded(
+        self, part: RequiredPart, number: int, offset: int, precision: Precision
+    ) -> tuple[Array, Array, list[Array], float]:
+        expectation, at, noise = self.expect(part, number, offset)
+        bound = expectation.bound(number, self.outputs[number].dtype, precision)
+        others = [np.reshape(other[at], 1) for other in expectation.alternatives(number, precision)]
+        return np.reshape(expectation.values[number][at], 1), np.reshape(bound[at], 1), others, noise
+
+    @property
+    def _most(self) -> int:
+        return MOST_EXACT if self.exact else MOST_BOUNDED
+
+    def expected_element(self, number: int, offset: int) -> object:
         """Returns the oracle's value and bound of an element, or how large a part it needs if that is too large."""
-        part = self._part(shape, offset)
-        if part.elements > (MOST_EXACT if self.exact else MOST_BOUNDED):
+        part = self.part(number, offset)
+        if part.elements > self._most:
             return f"{part.elements} elements"
-        value, bound, others, _ = self._expect(part, shape, offset, TPU)
+        value, bound, others, _ = self._bounded(part, number, offset, TPU)
         return [value, bound, *others]
 
-    def judge(self, samples: OutputSamples, record: Record, precision: Precision) -> Record:
-        """Compares samples with the oracle's values; returns the record with this output's counts added.
+    def judge(self, number: int, samples: OutputSamples, record: Record, precision: Precision) -> Record:
+        """Compares samples of an output with the oracle's values; returns the record with its counts added.
 
         Raises:
           Failure: at least one sample is wrong.
         """
-        most = MOST_EXACT if self.exact else MOST_BOUNDED
-        parts = [self._part(samples.shape, offset) for offset in samples.offsets.tolist()]
+        parts = [self.part(number, offset) for offset in samples.offsets.tolist()]
         largest = max((part.elements for part in parts), default=0)
-        if not parts or largest > most:
+        if not parts or largest > self._most:
             why = "no element is final before all programs have run"
             if parts:
                 why = (
-                    f"the oracle needs {largest:,} elements for one of them, and the limit is {most:,}; declare the "
-                    "inputs on which it depends by batch_dims= or needs="
+                    f"the oracle needs {largest:,} elements for one of them, and the limit is {self._most:,}; declare "
+                    "the inputs on which it depends by batch_dims= or needs="
                 )
-            note = f"values of output {self.number} are not compared: {why}"
+            note = f"values of output {number} are not compared: {why}"
             message = "; ".join(filter(None, (record.message, note)))
             return replace(record, compared=record.compared + max(samples.offsets.size, 1), message=message)
-        chosen = self._choose(parts, largest)
-        rows = [self._expect(parts[i], samples.shape, int(samples.offsets[i]), precision) for i in chosen]
+        # The oracle runs on as many samples as it can handle, evenly spaced.
+        count = max(_MAX_EVALUATED[self.exact] // max(largest, 1), _MIN_SAMPLES)
+        chosen = sorted({int(i) for i in np.linspace(len(parts) - 1, 0, min(count, len(parts)))})
+        rows = [self._bounded(parts[i], number, int(samples.offsets[i]), precision) for i in chosen]
         values, bounds = (np.concatenate([row[i] for row in rows]) for i in (0, 1))
         others = [
             np.concatenate([row[2][i] if i < len(row[2]) else row[0] for row in rows])
@@ -207,7 +236,7 @@ class SampledOutput:
                 "output {output}{element} is {got}, expected {wanted}{bound}; {wrong} of {sampled} sampled elements "
                 "are wrong",
                 {
-                    "output": self.number,
+                    "output": number,
                     "element": format_element(samples.shape, int(samples.offsets[first])),
                     "got": str(samples.values[first]),
                     "wanted": str(values[wrong[0]]),
@@ -221,35 +250,8 @@ class SampledOutput:
         record = replace(record, compared=record.compared + comparison.compared, bound_fraction=max(used, default=None))
         if comparison.compared:
             return record
-        note = f"values of output {self.number} are not compared: the bound of each sampled element is too wide"
+        note = f"values of output {number} are not compared: the bound of each sampled element is too wide"
         return replace(record, message="; ".join(filter(None, (record.message, note))))
-
-    # The part of the arguments on which the element at an offset depends.
-    def _part(self, shape: tuple[int, ...], offset: int) -> RequiredPart:
-        index = [int(i) for i in axis_indices(np.asarray(offset), shape)]
-        names = output_dims(self.pairing, self.number, self.depth)
-        return required_part(self.pairing, self.signature, position_along_dims(names, index))
-
-    # The samples on which to run the oracle: as many as it can handle, evenly spaced.
-    def _choose(self, parts: Sequence[RequiredPart], largest: int) -> list[int]:
-        count = max(_MAX_EVALUATED[self.exact] // max(largest, 1), _MIN_SAMPLES)
-        return sorted({int(i) for i in np.linspace(len(parts) - 1, 0, min(count, len(parts)))})
-
-    # The value, bound and alternatives of an element, each of shape (1,), and the oracle's noise.
-    def _expect(
-        self, part: RequiredPart, shape: tuple[int, ...], offset: int, precision: Precision
-    ) -> tuple[Array, Array, list[Array], float]:
-        number, pairing = self.number, self.pairing
-        named = [output_dims(pairing, i, self.depth) for i in range(len(self.outputs))]
-        outputs = tuple(part_output(part, output, names) for output, names in zip(self.outputs, named, strict=True))
-        arguments = part_arguments(pairing, part, self.inputs)
-        expectation = expect(pairing, part.signature, arguments, outputs, bitwise=self.exact, repeat=False)
-        index = axis_indices(np.asarray(offset), shape)
-        at = tuple(int(i) - part.start.get(name, 0) for i, name in zip(index, named[number], strict=True))
-        bound = expectation.bound(number, outputs[number].dtype, precision)
-        others = [np.reshape(other[at], 1) for other in expectation.alternatives(number, precision)]
-        value = np.reshape(expectation.values[number][at], 1)
-        return value, np.reshape(bound[at], 1), others, oracle_noise(arguments)
 
 
 # A check of `needs=` and `batch_dims=`: the inputs on which they say an output element depends must be all of them.
@@ -261,13 +263,10 @@ _ROUNDING = 1e-9  # relative difference in float64, since an oracle sums a part 
 def find_derived_axis(pairing: Pairing, dtype: str, depth: str, outputs: Sequence[ShapeDtype]) -> str:
     """Returns an axis of an output whose length varies and is not a dim, as `axis 0 of output 1`; "" if there is none.
 
-    Args:
-      pairing, dtype, depth: determine the planned signatures.
-      outputs: shapes of the outputs at production sizes.
+    The outputs are those at production sizes, and are compared with those of a planned signature.
     """
-    short = trace(
-        pairing, next(signature for signature in signatures(pairing, depth) if signature.dtype == dtype)
-    ).outputs
+    first = next(signature for signature in signatures(pairing, depth) if signature.dtype == dtype)
+    short = trace(pairing, first).outputs
     for number, (one, other) in enumerate(zip(short, outputs, strict=True)):
         for axis, name in enumerate(output_dims(pairing, number, depth)):
             if not name and one.shape[axis] != other.shape[axis]:
@@ -287,16 +286,12 @@ def check_needs(pairing: Pairing, dtype: str, depth: str) -> None:
     outputs, inputs = trace(pairing, signature).outputs, position_coded_arrays(pairing, signature)
     everything = required_part(pairing, signature, {})
     whole = expect(pairing, signature, part_arguments(pairing, everything, inputs), outputs, bitwise=True).values
+    call = SampledCall(pairing, signature, depth, inputs, outputs, exact=True)
     for number, values in enumerate(whole):
-        names = output_dims(pairing, number, depth)
         for offset in np.unique(np.linspace(0, values.size - 1, _CHECKED).astype(np.int64)) if values.size else ():
-            index = [int(i) for i in axis_indices(offset, values.shape)]
-            part = required_part(pairing, signature, position_along_dims(names, index))
-            shapes = tuple(part_output(part, each, output_dims(pairing, i, depth)) for i, each in enumerate(outputs))
-            arguments = part_arguments(pairing, part, inputs)
-            in_part = expect(pairing, part.signature, arguments, shapes, bitwise=True).values[number]
-            value = in_part[tuple(i - part.start.get(name, 0) for i, name in zip(index, names, strict=True))]
-            if not np.isclose(values[tuple(index)], value, rtol=_ROUNDING, atol=0, equal_nan=True):
+            expectation, at, _ = call.expect(call.part(number, int(offset)), number, int(offset))
+            value = expectation.values[number][at]
+            if not np.isclose(values.flat[offset], value, rtol=_ROUNDING, atol=0, equal_nan=True):
                 detail = Stated(
                     "output {output}{element} needs more than batch_dims= and needs= say of {dims}: the oracle gives "
                     "{whole} for the whole input, and {part} for the part ({signature})",
@@ -304,7 +299,7 @@ def check_needs(pairing: Pairing, dtype: str, depth: str) -> None:
                         "output": number,
                         "element": format_element(values.shape, int(offset)),
                         "dims": ", ".join(pairing.needs),
-                        "whole": str(values[tuple(index)]),
+                        "whole": str(values.flat[offset]),
                         "part": str(value),
                         "signature": str(signature),
                     },

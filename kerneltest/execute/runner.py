@@ -23,20 +23,10 @@ from kerneltest.trace.tracing import without_debugging
 
 @dataclass(frozen=True, slots=True)
 class PriorAttempts:
-    """The results of earlier processes that ran an item and crashed.
-
-    Attributes:
-      records: the records that they wrote for the item.
-      crashes: the activity during each crash, with the failure to record for it.
-    """
+    """The records of earlier processes that ran an item and crashed, and the activity and the failure of each crash."""
 
     records: Sequence[Record] = ()
     crashes: Sequence[tuple[Activity, Failure]] = ()
-
-    @property
-    def recorded_cases(self) -> Collection[str]:
-        """The ids of the cases that have records."""
-        return {record.case for record in self.records if record.case}
 
     @property
     def unserved_families(self) -> Collection[str]:
@@ -65,7 +55,7 @@ class PriorAttempts:
 
     def can_fill(self, case: AnyCase) -> bool:
         """Returns False if an earlier process crashed while it filled the case's arguments."""
-        return not any(activity.phase is Phase.FILLING and activity.case == case.id for activity, _ in self.crashes)
+        return all(activity.phase is not Phase.FILLING or activity.case != case.id for activity, _ in self.crashes)
 
 
 def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | None = None) -> Iterator[Outcome]:
@@ -110,7 +100,7 @@ def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[
     budget = cache.process.budget
     if budget is not None:
         budget.begin_group(item.group.name)
-    recorded = prior.recorded_cases
+    recorded = {record.case for record in prior.records}
     planned: list[AnyCase] = []
     for case in breadth_first(item.cases()) if budget is not None else item.cases():
         if only not in ("", case.id) or case.id in recorded:
@@ -181,9 +171,8 @@ def _judge_group(
 def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     """Runs and judges one case, planned or not, and applies the declared xfails to its verdict."""
     started = time.perf_counter()
-    place, signature = (item.backend.id, item.dtype, item.group.name, case.family.name), str(case.signature)
     reporter = ""
-    if reason := quarantine_reason(item.pairing.xfail, place, signature):
+    if reason := quarantine_reason(item, case):
         outcome = Outcome(item.record(Verdict.XFAIL, reason, case=case))
     else:
         try:
@@ -197,18 +186,13 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             reporter = _lowering_reporter(item, case, cache, failure)
             outcome = _failure_outcome(item, case, cache, failure)
     record = outcome.record
-    verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, place, signature)
+    verdict, remark = apply_xfails(item.pairing.xfail, record.verdict, item.place(case), str(case.signature))
     if reporter and verdict.is_finding:
         return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower; see {reporter}", case=case))
-    known = cache.expectations.cases.get(case.id) if item.backend.tier.gives_values else None
-    record = replace(
-        record,
-        verdict=verdict,
-        message=f"{record.message}\n{remark}".strip() if remark else record.message,
-        special_inputs=known.special_inputs if known is not None else record.special_inputs,
-        magnitudes=known.magnitudes if known is not None else record.magnitudes,
-        seconds=time.perf_counter() - started,
-    )
+    if item.backend.tier.gives_values and (known := cache.expectations.cases.get(case.id)):
+        record = replace(record, special_inputs=known.special_inputs, magnitudes=known.magnitudes)
+    message = f"{record.message}\n{remark}".strip() if remark else record.message
+    record = replace(record, verdict=verdict, message=message, seconds=time.perf_counter() - started)
     return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None)
 
 

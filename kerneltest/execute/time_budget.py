@@ -57,12 +57,7 @@ class TimeBudget:
 
     @classmethod
     def of_groups(cls, seconds: float, groups: Iterable[tuple[str, Iterable[AnyCase]]]) -> "TimeBudget | None":
-        """Returns the time limit of an item, of which the planning of its cases is a part; None without a limit.
-
-        Args:
-          seconds: for the whole item; 0 for no limit.
-          groups: the name and the cases of each group, which are planned as they are read.
-        """
+        """Returns the limit of seconds for an item, None for 0. The cases of its groups are planned in that time."""
         started = time.monotonic()
         weights = {name: group_weight(cases) for name, cases in groups} if seconds else {}
         return cls(seconds - (time.monotonic() - started), weights) if seconds else None

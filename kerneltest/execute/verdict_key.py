@@ -45,11 +45,7 @@ _PLACES = re.compile("compilation_cache|persistent_cache|dump_ir_to")  # setting
 
 
 def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
-    """Returns the key of a pytest item: 32 hexadecimal digits.
-
-    Args:
-      parts: the groups of the item.
-      cache: that the item runs with.
+    """Returns the key of a pytest item, which consists of groups: 32 hexadecimal digits.
 
     Raises:
       NotReusableError: not all that the verdicts follow from can be told.
@@ -59,7 +55,9 @@ def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
         raise NotReusableError(reason)
     if not type(first.backend).__module__.startswith("kerneltest."):
         raise NotReusableError(f"the backend {first.backend.id} is not kerneltest's own")
-    values: list[object] = [*_circumstances(first, cache), *_declaration(first.pairing)]
+    pairing = first.pairing  # in the order of its dims and arguments, in which cases are planned
+    declared = pairing, (tuple(pairing.dims), tuple(pairing.arguments), tuple(pairing.leaves))
+    values: list[object] = [*_circumstances(first, cache), *declared]
     cache.switch_to(first.pairing, first.dtype)
     journal = cache.process.journal
     journal.start(first.name)
@@ -67,8 +65,7 @@ def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
         with without_debugging(), throttle_gc(), blas_threads():
             for part in parts:
                 for case in part.cases():
-                    place = (part.backend.id, part.dtype, part.group.name, case.family.name)
-                    reason = quarantine_reason(part.pairing.xfail, place, str(case.signature))
+                    reason = quarantine_reason(part, case)
                     if not reason:  # otherwise the case may crash or hang
                         cache.process.begin_case(part.name, case)
                     values += (part.group.name, case.id, reason or part.group.fingerprint(part, case, cache))
@@ -92,12 +89,6 @@ def _circumstances(item: Item, cache: Cache) -> Iterator[object]:
     yield [(getattr(text, "pattern", text), str(kind)) for _, text, kind, _, _ in raising]
 
 
-def _declaration(pairing: Pairing) -> Iterator[object]:
-    """Yields what a pairing declares, and the order of its dims and arguments, in which cases are planned."""
-    yield pairing
-    yield tuple(pairing.dims), tuple(pairing.arguments), tuple(pairing.leaves)
-
-
 # What the verdict of a case follows from: the kernel's jaxpr, the inputs, the oracle's values and bounds.
 
 _BOUNDED = "normal"  # the family on which the bounds of an oracle are compared, once for each signature
@@ -116,11 +107,7 @@ def function_fingerprint(traced: Traced, cache: Cache) -> Fingerprint:
 
 
 def kernel_fingerprint(pairing: Pairing, signature: Signature, backend: Backend, cache: Cache) -> Fingerprint:
-    """Returns the fingerprint of a kernel for a signature, or of the failure to trace it.
-
-    Raises:
-      NotReusableError: as `function_fingerprint`.
-    """
+    """Returns the `function_fingerprint` of a kernel for a signature, or the fingerprint of the failure to trace it."""
     try:
         return function_fingerprint(cache.traces.of(pairing, signature, backend), cache)
     except Failure as failure:
@@ -128,11 +115,7 @@ def kernel_fingerprint(pairing: Pairing, signature: Signature, backend: Backend,
 
 
 def value_fingerprint(pairing: Pairing, case: AnyCase, backend: Backend, cache: Cache) -> Fingerprint:
-    """Returns the fingerprint of a case whose outputs are compared: its kernel, its inputs and its expectation.
-
-    Raises:
-      NotReusableError: as `function_fingerprint`.
-    """
+    """Returns the fingerprint of a case whose outputs are compared: its kernel, its inputs and its expectation."""
     kernel = kernel_fingerprint(pairing, case.signature, backend, cache)
     try:
         traced = cache.traces.of(pairing, case.signature, backend)
@@ -199,13 +182,10 @@ def _follows_from_oracle(tolerance: Tolerance) -> bool:
 
 @without_debugging()
 def pairing_fingerprints(items: Sequence[Item]) -> dict[str, str]:
-    """Returns a fingerprint of each pairing's kernel and oracle, by pairing.
+    """Returns a fingerprint of each pairing's kernel and oracle, by pairing, from all groups of all items of a run.
 
     It has the kernel's jaxpr for each signature and platform, and the oracle's values on one case of each signature and
     group, without the last bits in which machines differ.
-
-    Args:
-      items: all groups of all items of a run.
     """
     by_dtype: dict[tuple[str, str], list[Item]] = {}
     for item in items:

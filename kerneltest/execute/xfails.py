@@ -5,6 +5,8 @@ from fnmatch import fnmatchcase
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.outcomes import Xfail
+from kerneltest.execute.item import Item
+from kerneltest.plan.explicit import AnyCase
 
 Place = tuple[str, str, str, str]  # a cell: backend, dtype, group, family
 
@@ -20,10 +22,10 @@ def unmatched_xfails(declared: Iterable[Xfail], cells: Iterable[Place]) -> tuple
     )
 
 
-def quarantine_reason(declared: Iterable[Xfail], place: Place, signature: str) -> str:
+def quarantine_reason(item: Item, case: AnyCase) -> str:
     """Returns the reason not to run a case, if an xfail declares that it crashes or hangs; "" if none does."""
-    for xfail in declared:
-        if xfail.verdict in (Verdict.CRASH, Verdict.HANG) and xfail.covers(*place, signature):
+    for xfail in item.pairing.xfail:
+        if xfail.verdict in (Verdict.CRASH, Verdict.HANG) and xfail.covers(*item.place(case), str(case.signature)):
             return f"Not run: an xfail declares {xfail.verdict}. {xfail.reason} ({xfail.url})"
     return ""
 
@@ -51,11 +53,7 @@ def obsolete_xfails(
 
     One failing case is enough for it to hold, since a failure may depend on the values. An xfail that names a group of
     families holds if any of them shows the failure.
-
-    Args:
-      declared: the xfails.
-      verdicts: the signature and verdict of every case of the group, by family.
-      backend, dtype, group: the cells.
+    `verdicts` are the signature and verdict of every case of the group, by family.
     """
     reasons: dict[str, list[str]] = {}
     for xfail in declared:

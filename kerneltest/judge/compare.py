@@ -9,6 +9,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array, DType, cast, float_format, is_float, widen
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import AxisExpression
+from kerneltest.numerics.bounds import magnitude
 from kerneltest.oracle.expectation import ExpectedOutputs
 from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, ErrorMap, Pattern, PatternKind
 
@@ -45,6 +46,28 @@ class Comparison:
     ulps: tuple[int, ...] = ()
 
     @property
+    def got(self) -> Array:
+        """`actual` in float64."""
+        with np.errstate(all="ignore"):  # never-written memory may hold signalling NaNs
+            return self.actual.astype(np.float64)
+
+    @property
+    def wanted(self) -> Array:
+        """`expected` in float64."""
+        return np.asarray(self.expected, np.float64)
+
+    @property
+    def rounded(self) -> Array:
+        """`expected` in the dtype of `actual`."""
+        return cast(self.expected, self.actual.dtype)
+
+    @property
+    def error(self) -> Array:
+        """The distance of each element from its expected value, in float64."""
+        with np.errstate(all="ignore"):
+            return np.asarray(np.abs(self.got - self.wanted))
+
+    @property
     def bytes(self) -> int:
         """The size of the arrays."""
         return sum(each.nbytes for each in (self.actual, self.expected, self.bound, self.wrong, self.special))
@@ -60,8 +83,7 @@ class Comparison:
     @property
     def worst_index(self) -> tuple[int, ...]:
         """The index of the worst element: one that differs in class if there is any, else the largest error."""
-        with np.errstate(all="ignore"):
-            error = np.abs(self.actual.astype(np.float64) - self.expected.astype(np.float64))
+        error = self.error
         rank = np.where(self.wrong, np.where(self.special | np.isnan(error), np.inf, error), -1.0)
         return tuple(int(i) for i in np.unravel_index(int(np.argmax(rank)), rank.shape))
 
@@ -162,7 +184,7 @@ def _bound_fraction(got: Array, exact: Array, bound: Array, dtype: DType) -> flo
 
 # Whether zeros are within the bound of every finite element, although some should not be zero.
 def _zeros_would_pass(exact: Array, bound: Array, noise: float, dtype: DType) -> bool:
-    size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
+    size = magnitude(exact)
     telling = size > max(noise, float_format(dtype).smallest_normal, _FLUSHED)
     return bool(telling.any() and (bound >= size)[telling].all())
 
@@ -182,16 +204,13 @@ def ulp_histogram(distance: Array) -> tuple[int, ...]:
 def describe_element(comparison: Comparison, index: tuple[int, ...]) -> str:
     """Returns `got 3.5, expected 3.25 ± 0.01` for one element."""
     values = comparison.actual[index].item(), comparison.expected[index].item()
-    got, wanted = _text(values, 9)
-    if got == wanted:
-        got, wanted = _text(values, 15)
+    for digits in (9, 15):
+        got, wanted = (f"{value:.{digits}g}" if isinstance(value, float) else str(value) for value in values)
+        if got != wanted:
+            break
     bound = float(comparison.bound[index])
     how = f" ± {bound:.3g}" if bound > 0 and np.isfinite(comparison.expected[index]) else ""
     return f"got {got}, expected {wanted}{how}"
-
-
-def _text(values: Sequence[bool | int | float], digits: int) -> list[str]:
-    return [f"{value:.{digits}g}" if isinstance(value, float) else str(value) for value in values]
 
 
 # The map of error / bound over a whole output.
@@ -207,29 +226,24 @@ def map_errors(comparison: Comparison) -> ErrorMap:
     Where only the rounded value is right, half a unit in its last place takes the place of the bound.
     """
     shape = comparison.actual.shape
-    columns = shape[-1] if shape else 1
-    rows = math.prod(shape[:-1])
+    columns, rows = shape[-1] if shape else 1, math.prod(shape[:-1])
     most_columns = _SIDE if rows > 1 else _SIDE * _SIDE
     tile = -(-rows // _SIDE), -(-columns // most_columns)
     levels = _levels(comparison).reshape(rows, columns)
     by_row = np.maximum.reduceat(levels, np.arange(0, rows, tile[0]), axis=0)
     tiles = np.maximum.reduceat(by_row, np.arange(0, columns, tile[1]), axis=1)
-    return ErrorMap(
-        shape, (tiles.shape[0], tiles.shape[1]), tile, "".join(ERROR_LEVELS[level] for level in tiles.ravel())
-    )
+    text = "".join(ERROR_LEVELS[level] for level in tiles.ravel())
+    return ErrorMap(shape, (tiles.shape[0], tiles.shape[1]), tile, text)
 
 
 # The position of each element in `ERROR_LEVELS`.
 def _levels(comparison: Comparison) -> Array:
-    actual, exact = comparison.actual, comparison.expected
+    actual, error = comparison.actual, comparison.error
     with np.errstate(all="ignore"):  # special values are set afterwards
-        if is_float(actual.dtype):
-            half = float_format(actual.dtype).ulp(exact) / 2
-            is_same = actual.astype(np.float64) == cast(exact, actual.dtype).astype(np.float64)
-        else:
-            half, is_same = np.full(actual.shape, 0.5), actual == cast(exact, actual.dtype)
-        error = np.abs(actual.astype(np.float64) - exact.astype(np.float64))
-        used = np.where(is_same & (error <= half), 0.0, error) / np.maximum(comparison.bound, half)
+        half = float_format(actual.dtype).ulp(comparison.expected) / 2 if is_float(actual.dtype) else 0.5
+        used = np.where((actual == comparison.rounded) & (error <= half), 0.0, error) / np.maximum(
+            comparison.bound, half
+        )
         levels = np.searchsorted(ERROR_LIMITS, np.where(np.isnan(used), 0.0, used)) + 1
     levels = np.where(comparison.wrong, np.maximum(levels, _RIGHT + 1), np.minimum(levels, _RIGHT))
     levels = np.where(comparison.wrong & comparison.special, _SPECIAL, levels)
@@ -313,19 +327,16 @@ def match_axes(
 
 
 def _past_the_last_full_block(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
-    for place, axis in enumerate(axes):
-        if not axis.block or axis.length < axis.block or axis.length % axis.block == 0:
-            continue
-        edge = axis.length // axis.block * axis.block
-        if np.min(np.nonzero(comparison.wrong)[place]) >= edge:
+    for at, axis in zip(np.nonzero(comparison.wrong), axes, strict=True):
+        edge = axis.length // axis.block * axis.block if axis.block else 0
+        if edge and edge < axis.length and np.min(at) >= edge:
             return Pattern(PatternKind.PAST_THE_LAST_FULL_BLOCK, axis.name, edge)
     return None
 
 
 # The wrong elements have the expected values of elements a whole number of blocks further along one axis.
 def _shifted_by_a_block(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
-    rounded = cast(comparison.expected, comparison.actual.dtype)
-    where = np.argwhere(comparison.wrong)
+    rounded, where = comparison.rounded, np.argwhere(comparison.wrong)
     few = where[:: -(-len(where) // _FEW)]
 
     def values_and_sources(places: Array, place: int, by: int) -> tuple[Array, Array]:
@@ -350,11 +361,8 @@ def _shifted_by_a_block(comparison: Comparison, axes: Sequence[OutputAxis]) -> P
 
 
 def _one_block(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
-    for place, axis in enumerate(axes):
-        if axis.blocks < 2 or not axis.block:
-            continue
-        blocks = np.unique(np.nonzero(comparison.wrong)[place] // axis.block)
-        if len(blocks) == 1:
+    for at, axis in zip(np.nonzero(comparison.wrong), axes, strict=True):
+        if axis.block and axis.blocks > 1 and len(blocks := np.unique(at // axis.block)) == 1:
             return Pattern(PatternKind.ONE_BLOCK, axis.name, int(blocks[0]), axis.blocks)
     return None
 
@@ -368,8 +376,7 @@ def _one_line(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | N
 
 
 def _everywhere(comparison: Comparison, axes: Sequence[OutputAxis]) -> Pattern | None:
-    everywhere = comparison.wrong.all() and comparison.wrong.size > 1
-    return Pattern(PatternKind.EVERYWHERE) if everywhere else None
+    return Pattern(PatternKind.EVERYWHERE) if comparison.wrong.all() and comparison.wrong.size > 1 else None
 
 
 Rule = Callable[[Comparison, Sequence[OutputAxis]], Pattern | None]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.core.dtypes import Array, cast, float_format, is_float, parse_dtype, widen
-from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, OutputAxis
 from kerneltest.oracle.evaluation import evaluator
@@ -58,9 +57,8 @@ class MismatchContext:
           values: the other values.
           spread: their own relative error.
         """
-        actual = self.comparison.actual
-        rounded = cast(np.asarray(values), actual.dtype).astype(np.float64)
-        got = actual.astype(np.float64)
+        rounded = cast(np.asarray(values), self.comparison.actual.dtype).astype(np.float64)
+        got = self.comparison.got
         with np.errstate(all="ignore"):
             allowed = self.comparison.bound + spread * np.abs(values)
             near = np.abs(got - np.asarray(values, np.float64)) <= allowed
@@ -101,11 +99,10 @@ _FUNCTIONS: tuple[tuple[Callable[[Array], Array], str], ...] = (
 
 def output_relation(mismatch: MismatchContext) -> str:
     """Returns the relation of a wrong output to the expected one, in words; "" if none holds."""
-    expected = np.asarray(mismatch.comparison.expected, np.float64)
+    got, expected = mismatch.comparison.got, mismatch.comparison.wanted
     checked = np.isfinite(mismatch.comparison.bound)
     if not mismatch.inputs_are_finite or len(np.unique(expected[checked])) < _ENOUGH_VALUES:
         return ""
-    got = mismatch.comparison.actual.astype(np.float64)
     for values, part, words in _candidates(mismatch, got, expected):
         here = checked[part]
         if _equals(mismatch, got[part], values, here) and _differs(mismatch, expected[part], values, here):
@@ -214,41 +211,24 @@ def _block_of_a_sum(mismatch: MismatchContext) -> str:
     has_floats = any(is_float(value.dtype) for value in mismatch.arguments.values())
     if not mismatch.inputs_are_finite or (has_floats and not is_float(mismatch.comparison.actual.dtype)):
         return ""  # integers made of floats are positions or counts, not sums
-    for name, block, length in _summed_dims(mismatch):
-        leaves = {path: widen(value) for path, value in mismatch.arguments.items()}
+    declared, lengths = mismatch.signature.leaves(mismatch.pairing), dict(mismatch.signature.dims)
+    leaves = {path: widen(value) for path, value in mismatch.arguments.items()}
+    for name, dim in mismatch.pairing.dims.items():
+        block, length = dim.block, lengths.get(name, 0)
+        # The first argument of data that has the dim.
+        path = next((path for path, leaf in declared.items() if name in leaf.shape and leaf.kind.is_data), None)
+        if path is None or not block or not length or name in {axis.name for axis in mismatch.axes}:
+            continue
         last = -(-length // block) - 1
         for number, position in ((last, "last"), (0, "first")):
             part = slice(number * block, min((number + 1) * block, length))
+            at = (slice(None),) * declared[path].shape.index(name) + (part,)
             for factor, mistake in ((0, "omits"), (2, "counts twice")):
-                declared = mismatch.signature.leaves(mismatch.pairing)
-                changed = _scale_block(declared, leaves, name, part, factor)
-                if changed is not None and mismatch.explains(mismatch.evaluate_oracle(changed)):
+                values = leaves[path].copy()
+                values[at] = values[at] * factor
+                if mismatch.explains(mismatch.evaluate_oracle({**leaves, path: values})):
                     return f"the sum {mistake} the {position} block of {name} (from {part.start} to {part.stop})"
     return ""
-
-
-# The dims that the output does not have, each with its block and its length.
-def _summed_dims(mismatch: MismatchContext) -> Iterator[tuple[str, int, int]]:
-    kept = {axis.name for axis in mismatch.axes}
-    for name, dim in mismatch.pairing.dims.items():
-        length = dict(mismatch.signature.dims).get(name, 0)
-        if name not in kept and dim.block and length:
-            yield name, dim.block, length
-
-
-# Multiplies one block along a dim in the first argument of data that has the dim.
-def _scale_block(
-    declared: Mapping[str, ArrayArgument], leaves: Mapping[str, Array], dim: str, block: slice, factor: float
-) -> dict[str, Array] | None:
-    changed = dict(leaves)
-    for path, leaf in declared.items():
-        if dim in leaf.shape and leaf.kind.is_data:
-            values = leaves[path].copy()
-            at = (slice(None),) * leaf.shape.index(dim) + (block,)
-            values[at] = values[at] * factor
-            changed[path] = values
-            return changed
-    return None
 
 
 # The sums stop near 2^p, above which adding 1 changes nothing in a format with p bits of precision.
@@ -256,17 +236,16 @@ def _narrow_accumulator(mismatch: MismatchContext) -> str:
     comparison = mismatch.comparison
     if not is_float(comparison.actual.dtype) or not mismatch.inputs_are_finite:
         return ""
-    got, wanted = np.abs(comparison.actual.astype(np.float64)), np.abs(comparison.expected)
+    got, wanted = (np.abs(values[comparison.wrong]) for values in (comparison.got, comparison.expected))
     own = float_format(comparison.actual.dtype).precision
-    wrong = comparison.wrong
     for name in ("bfloat16", "float16", "float32"):
         narrow = parse_dtype(name)
-        limit = 2.0 ** float_format(narrow).precision
-        beyond = bool((wanted[wrong] > limit).all() and (got[wrong] < wanted[wrong]).all())
-        held = bool((cast(got[wrong], narrow).astype(np.float64) == got[wrong]).all())
-        near = np.abs(got[wrong] - limit) <= (limit / 8 if wrong.sum() >= _ENOUGH_WRONG else 0)
-        if beyond and held and bool(near.all()):
-            remark = "" if own > float_format(narrow).precision else ", which is the output's dtype"
+        precision = float_format(narrow).precision
+        limit = 2.0**precision
+        near = np.abs(got - limit) <= (limit / 8 if len(got) >= _ENOUGH_WRONG else 0)
+        held = cast(got, narrow).astype(np.float64) == got
+        if ((wanted > limit) & (got < wanted) & held & near).all():
+            remark = "" if own > precision else ", which is the output's dtype"
             return f"sums stop growing at about {limit:g}: they are accumulated in {name}{remark}"
     return ""
 
@@ -279,12 +258,11 @@ def _constant_factor(mismatch: MismatchContext) -> str:
     if wrong.sum() < _ENOUGH_WRONG or len(np.unique(comparison.expected[wrong])) < 3:
         return ""
     with np.errstate(all="ignore"):
-        factor = float(np.median(comparison.actual.astype(np.float64)[wrong] / comparison.expected[wrong]))
+        factor = float(np.median(comparison.got[wrong] / comparison.expected[wrong]))
     spread = 2 * float_format(comparison.actual.dtype).unit_roundoff
     if not math.isfinite(factor) or factor == 0 or abs(factor - 1) <= 16 * spread:
         return ""
-    expected = np.asarray(comparison.expected, np.float64)
-    if not mismatch.explains(expected * factor, spread):
+    if not mismatch.explains(comparison.wanted * factor, spread):
         return ""
     if abs(factor + 1) <= spread:
         return "each has the opposite sign"
@@ -299,13 +277,11 @@ _NEARLY = 1e-2  # relative error below which its size is said instead of the fac
 
 def _permuted_blocks(mismatch: MismatchContext) -> str:
     comparison = mismatch.comparison
-    rounded = cast(comparison.expected, comparison.actual.dtype)
+    arrays = comparison.rounded, comparison.actual, comparison.wrong
     for place, axis in enumerate(mismatch.axes):
         if not axis.block or axis.length // axis.block < 2:
             continue
-        expected, actual, is_wrong = (
-            _whole_blocks(each, place, axis.block) for each in (rounded, comparison.actual, comparison.wrong)
-        )
+        expected, actual, is_wrong = (_whole_blocks(each, place, axis.block) for each in arrays)
         owner = {block.tobytes(): i for i, block in enumerate(expected)}
         if len(owner) < len(expected):
             return ""  # equal blocks cannot be told apart
@@ -349,13 +325,11 @@ def _repeated_blocks(mismatch: MismatchContext) -> str:
             continue
         shape = comparison.actual.shape
         parts = (*shape[:place], axis.length // length, length, *shape[place + 1 :])
-        actual = comparison.actual.reshape(parts)
-        rounded = cast(comparison.expected, comparison.actual.dtype).reshape(parts)
+        arrays = comparison.actual, comparison.rounded, comparison.wrong
+        actual, rounded, wrong = (each.reshape(parts) for each in arrays)
         first = np.take(actual, [0], place)
         equal = (actual == first) | ((actual != actual) & (first != first))
-        differ = (rounded != np.take(rounded, [0], place)).any() and not comparison.wrong.reshape(parts).take(
-            0, place
-        ).any()
+        differ = (rounded != np.take(rounded, [0], place)).any() and not wrong.take(0, place).any()
         if equal.all() and differ and len(np.unique(first.astype(np.float64))) > 1:
             return f"all {'blocks of' if axis.block else 'elements along'} {axis.name} equal the first"
     return ""

@@ -18,6 +18,7 @@ from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_float, p
 from kerneltest.core.precision import FLOAT32
 from kerneltest.declare.error_models import Rounding, Tolerance
 from kerneltest.judge.compare import Comparison, compare, compare_outputs, is_wrong
+from kerneltest.numerics.bounds import magnitude
 from kerneltest.numerics.rounding_bounds import (
     FORMULA_FORMAT,
     NEGLIGIBLE,
@@ -60,7 +61,7 @@ def compare_closely(
       The comparison of each output; its bound is infinite where the elements were not compared.
     """
     bounds = [
-        _least_bound(got, value, defined & (specials | _both_finite(got, value)))
+        _least_bound(got, value, defined & (specials | np.isfinite(got.astype(np.float64)) & np.isfinite(value)))
         for got, value, defined in zip(outputs, expectation.values, expectation.defined, strict=True)
     ]
     precision, limits = formula_precision(functions), expectation.formula or ()
@@ -85,15 +86,11 @@ def compare_closely(
     return found
 
 
-def _both_finite(got: Array, value: Array) -> Array:
-    return np.isfinite(got.astype(np.float64)) & np.isfinite(np.asarray(value, np.float64))
-
-
 # The difference that is not seen whatever the formula; infinite for elements that are not compared.
 def _least_bound(got: Array, value: Array, compared: Array) -> Array:
     if not is_float(got.dtype):
         return np.where(compared, 0.0, np.inf)
-    size = _finite_size(value)
+    size = magnitude(value)
     bound = NEGLIGIBLE * size + FLOAT32.smallest_subnormal / 2
     if got.dtype != np.float64:  # stored in 8 bits
         bound = bound + float_format(got.dtype).ulp(size) / 2
@@ -130,9 +127,9 @@ def formula_explains(outputs: Sequence[Comparison], formula: Sequence[Comparison
     """Returns whether most outputs with a wrong formula are nearer to it than to the oracle's, up to rounding."""
     nearer = farther = 0
     for own, each in zip(outputs, formula, strict=True):
-        got, wide, without = (np.asarray(array, np.float64) for array in (own.actual, own.expected, each.actual))
+        got, without = own.got, each.got
         with np.errstate(all="ignore"):
-            near = np.abs(got - without) <= np.maximum(own.bound, np.abs(got - wide) / 2)
+            near = np.abs(got - without) <= np.maximum(own.bound, own.error / 2)
         near |= (np.isnan(got) & np.isnan(without)) | (got == without)
         nearer += int((near & each.wrong).sum())
         farther += int((~near & each.wrong).sum())
@@ -141,15 +138,13 @@ def formula_explains(outputs: Sequence[Comparison], formula: Sequence[Comparison
 
 def formula_cause(found: Sequence[Comparison]) -> MismatchCause:
     """Returns a wrong formula as the cause of wrong values, from the comparison of each output."""
-    size = max(map(_relative_error, found))
-    return MismatchCause(ErrorCause.FORMULA, size if size and math.isfinite(size) else None)
+    return _cause(ErrorCause.FORMULA, max(map(_relative_error, found)) or math.inf)
 
 
 # The largest finite error of wrong elements, relative to the largest expected value.
 def _relative_error(found: Comparison) -> float:
-    error = _error(found)[found.wrong]
-    most = float(np.max(error[np.isfinite(error)], initial=0.0))
-    largest = float(np.max(_finite_size(found.expected), initial=0.0))
+    most = float(np.max(magnitude(found.error[found.wrong]), initial=0.0))
+    largest = float(np.max(magnitude(found.expected), initial=0.0))
     return most / largest if largest else most
 
 
@@ -222,9 +217,8 @@ def own_rounding(
             own.append(output.bound)
             admitted.append(output.bound)
             continue
-        exact = np.asarray(output.expected, np.float64)
-        moved = _moved(exact, each, fmt)  # around the oracle's values: the rounding of a kernel's constants counts
-        size = _finite_size(exact)
+        moved = _moved(output.wanted, each, fmt)  # around the oracle's values: rounded constants of the kernel count
+        size = magnitude(output.expected)
         own.append(np.maximum(output.bound, moved + float_format(output.actual.dtype).ulp(size + moved) / 2))
         most = np.maximum(output.bound, most)
         # Where the oracle itself keeps no digit, none can be lost.
@@ -251,25 +245,22 @@ def rounding_cause(found: Sequence[Comparison], own: OwnRounding | None) -> Mism
       found: the comparison of each output within the oracle's bounds.
       own: the rounding of the kernel's own formula, if it is known.
     """
-    if any((each.wrong & ~_can_be_rounded(each)).any() for each in found):
-        return None  # not lost to rounding
-    if own is not None and all(_is_within(each, bound) for each, bound in zip(found, own.bounds, strict=True)):
+    for each in found:
+        # Rounding makes no difference in NaN, an infinity or the sign of a zero.
+        if (each.wrong & ~(np.isfinite(each.expected) & ((each.expected != 0) | (each.actual != 0)))).any():
+            return None
+    if own is not None and not any(
+        (each.wrong & ~(each.error <= bound)).any() for each, bound in zip(found, own.bounds, strict=True)
+    ):
         ratios = [_largest_ratio(bound, each.bound, each) for each, bound in zip(found, own.bounds, strict=True)]
         return _cause(ErrorCause.UNSTABLE, max(ratios))
-    return _cause(ErrorCause.ROUNDING, max(_largest_ratio(_error(each), _allowed(each), each) for each in found))
+    return _cause(ErrorCause.ROUNDING, max(_largest_ratio(each.error, _allowed(each), each) for each in found))
 
 
 def is_lost(found: Comparison) -> bool:
     """Returns whether a wrong element is not finite, or its first digit is wrong."""
-    actual = found.actual.astype(np.float64)
-    size = np.maximum(np.abs(np.asarray(found.expected, np.float64)), np.abs(actual))
-    return bool((found.wrong & ~(np.isfinite(actual) & (_error(found) <= SLIGHT * size))).any())
-
-
-# Rounding makes no difference in NaN, an infinity or the sign of a zero.
-def _can_be_rounded(found: Comparison) -> Array:
-    expected = np.asarray(found.expected, np.float64)
-    return np.asarray(np.isfinite(expected) & ((expected != 0) | (found.actual != 0)))
+    size = np.maximum(np.abs(found.wanted), np.abs(found.got))
+    return bool((found.wrong & ~(np.isfinite(found.got) & (found.error <= SLIGHT * size))).any())
 
 
 def _cause(what: ErrorCause, size: float) -> MismatchCause:
@@ -278,23 +269,8 @@ def _cause(what: ErrorCause, size: float) -> MismatchCause:
 
 # The bounds, but at least half a step: any error of an exact result would be infinitely large.
 def _allowed(found: Comparison) -> Array:
-    if not is_float(found.actual.dtype):
-        return np.maximum(found.bound, 0.5)
-    return np.maximum(found.bound, float_format(found.actual.dtype).ulp(_finite_size(found.expected)) / 2)
-
-
-def _finite_size(values: Array) -> Array:
-    wide = np.asarray(values, np.float64)
-    return np.where(np.isfinite(wide), np.abs(wide), 0.0)
-
-
-def _error(found: Comparison) -> Array:
-    with np.errstate(all="ignore"):
-        return np.abs(found.actual.astype(np.float64) - found.expected)
-
-
-def _is_within(found: Comparison, bound: Array) -> bool:
-    return not (found.wrong & ~(_error(found) <= bound)).any()
+    dtype = found.actual.dtype
+    return np.maximum(found.bound, float_format(dtype).ulp(magnitude(found.expected)) / 2 if is_float(dtype) else 0.5)
 
 
 # The largest ratio among the wrong elements; infinite if one of them is not finite or must be exact.

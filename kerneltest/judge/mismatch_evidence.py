@@ -50,12 +50,9 @@ def output_window(comparison: Comparison, index: tuple[int, ...], axes: Sequence
 
 
 def input_windows(pairing: Pairing, arguments: Mapping[str, Array], place: Mapping[str, int]) -> tuple[Window, ...]:
-    """Returns the part of each argument around the place of an output's element, along the dims that they share.
+    """Returns the part of each argument around an output's element, whose index by dim is `place`.
 
-    Args:
-      pairing: the pairing.
-      arguments: array arguments by path.
-      place: the element's index by dim. Along other dims, windows start at the first NaN or infinity, else at 0.
+    Along other dims, windows start at the first NaN or infinity, else at 0.
     """
     windows = []
     for path, value in arguments.items():
@@ -68,11 +65,8 @@ def input_windows(pairing: Pairing, arguments: Mapping[str, Array], place: Mappi
         )
         lengths, at = _part(value.shape, index, _MAX_INPUT)
         blocks = [(pairing.dims[name].block or 0) if isinstance(name, str) else 0 for name in dims]
-        windows.append(
-            Window(
-                path, value.dtype.name, value.shape, _origin(at), lengths, _last_two(blocks, 0), _to_elements(value[at])
-            )
-        )
+        place_of = _origin(at), lengths, _last_two(blocks, 0)
+        windows.append(Window(path, value.dtype.name, value.shape, *place_of, _to_elements(value[at])))
     return tuple(windows)
 
 

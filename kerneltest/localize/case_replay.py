@@ -259,8 +259,7 @@ def replays(
     """Yields replays of the calls of cases, and None for a case that cannot be replayed.
 
     Args:
-      pairing: the kernel and its oracle.
-      cases: the cases.
+      pairing, cases: the kernel and its oracle, and the cases.
       family: the family that the first one was recorded under: an invariant's name stands for the calls that it makes.
       backend: the backend for which the kernel is traced.
       make: makes the replay of a call. The kernels that it makes are kept, by the id of their trace.

@@ -158,7 +158,11 @@ def _precisions(listing: Listing) -> Iterator[CodeChange]:
         source = listing.sources[i]
         if not source.place:
             continue
-        if op.name in _CASTS and listing.is_written_by_user(i) and not _is_boolean(op):
+        if (
+            op.name in _CASTS
+            and listing.is_written_by_user(i)
+            and np.bool_ not in (op.operand_types[0].dtype, op.types[0].dtype)
+        ):
             lines.setdefault((source.place, source.callers), []).append(i)
         elif op.name == "tt.load" and _is_narrow(op.types[0]):
             yield CodeChange(i, "converting the loaded values to float32", 2, partial(_widen, sources=(i,)))
@@ -168,10 +172,6 @@ def _precisions(listing: Listing) -> Iterator[CodeChange]:
         names = dict.fromkeys(listing.operations[i].types[0].dtype.name for i in casts)
         phrase = f"removing the cast to {' and '.join(names)}"
         yield CodeChange(casts[0], phrase, 1, partial(_widen, casts=tuple(casts)))
-
-
-def _is_boolean(op: Operation) -> bool:
-    return np.bool_ in (op.operand_types[0].dtype, op.types[0].dtype)
 
 
 def _is_narrow(kind: Type) -> bool:

@@ -18,7 +18,7 @@ from kerneltest.core.precision import XLA_CPU
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.claims import OutputCheck, Variation
+from kerneltest.execute.claims import Variation
 from kerneltest.judge.compare import compare_outputs
 from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely
 from kerneltest.localize.case_replay import distinctive_cases, replays
@@ -46,7 +46,6 @@ class EquationPatch:
     unrounded: SiteKey | None = None  # the place of the equations whose results are not rounded, or do not wrap
 
     def apply(self, jaxpr: LocatedJaxpr) -> ClosedJaxpr:
-        """Returns the jaxpr as the patch has it."""
         changed = None if self.mutate is None else self.mutate(jaxpr)
         return jaxpr.jaxpr if changed is None else changed
 
@@ -80,7 +79,6 @@ class EvaluatedKernel:
 
     Attributes:
       traced: the kernel.
-      lengths: the lengths of its dims, by name.
       own: its jaxpr in its own dtypes.
       wide: the same, traced in float64 if it can be.
       promoted: evaluates it without rounding, also in samples.
@@ -90,13 +88,12 @@ class EvaluatedKernel:
     """
 
     def __init__(self, traced: Traced, wide: Traced | None, lengths: Mapping[str, int]) -> None:
-        self.traced, self.lengths = traced, lengths
+        self.traced = traced
         self.own = LocatedJaxpr(locate_equations(traced.jaxpr), lengths)
         self.wide = LocatedJaxpr(locate_equations(wide.jaxpr), lengths) if wide is not None else self.own
         self.promoted = PromotedKernel(wide or traced)
 
     def run(self, leaves: Sequence[Array], patch: EquationPatch | None = None) -> EvaluatedRun:
-        """Evaluates the kernel on its inputs, with a patch or as it is."""
         return EvaluatedRun(self, leaves, patch or EquationPatch())
 
 
@@ -112,11 +109,8 @@ class _RoundedRules(KernelRules):
         if not primitive.may_round or len(equation.outvars) != 1 or not hasattr(equation.outvars[0].aval, "dtype"):
             return evaluate
         dtype = np.dtype(equation.outvars[0].aval.dtype)
-        if (
-            self._unrounded is not None
-            and self._unrounded[1] == primitive.name
-            and site_key(equation) == self._unrounded
-        ):
+        unrounded = self._unrounded
+        if unrounded is not None and unrounded[1] == primitive.name and site_key(equation) == unrounded:
             return (lambda operands: operands) if is_integer(dtype) else evaluate
         if not is_float(dtype) or not is_promotable(dtype) or dtype == np.float64:
             return evaluate
@@ -127,16 +121,8 @@ class _RoundedRules(KernelRules):
         return rounded
 
 
-_BACKEND = "interpret"
-
-
 class EquationReplay:
-    """A call of a kernel with known results, evaluated in NumPy.
-
-    Attributes:
-      case: the case that the values belong to.
-      kernel: the kernel that is called.
-    """
+    """A call of a kernel with known results, evaluated in NumPy: as `CaseReplay`."""
 
     def __init__(
         self, case: AnyCase, variation: Variation, kernel: EvaluatedKernel, formulas: Sequence[Expectation | None]
@@ -156,7 +142,6 @@ class EquationReplay:
             return tuple(output[None] for output in self._original.formula)
 
     def attempt(self, patch: EquationPatch) -> EvaluatedRun:
-        """Returns the evaluation of the kernel with a patch."""
         return self.kernel.run(self._leaves, patch)
 
     def is_right(self, run: EvaluatedRun) -> bool:
@@ -168,15 +153,15 @@ class EquationReplay:
                 raise
             return False
 
-    def _samples_of(self, check: OutputCheck) -> tuple[Array, ...]:
-        return check.take(self._samples)
-
     def _wrong(self, run: EvaluatedRun) -> Iterator[Array]:
         # Masks of the wrong elements: of the outputs without rounding, then of those with rounding.
         for check, formula in zip(self._checks, self._formulas, strict=True):
             if formula is not None:
                 # Samples of the original kernel widen the bound of every repair.
-                functions, sample = self.kernel.promoted.functions, partial(self._samples_of, check)
+                functions, sample = (
+                    self.kernel.promoted.functions,
+                    partial(lambda part: part.take(self._samples), check),
+                )
                 for found in compare_closely(check.take(run.formula), formula, functions, sample):
                     yield found.wrong
         for check, expected in zip(self._checks, self._expected, strict=True):
@@ -212,7 +197,7 @@ def equation_replays(
         with convert_exceptions("the evaluation", Verdict.RUNTIME_ERROR):
             return EquationReplay(case, variation, kernels[id(traced)], formulas)
 
-    (backend,) = resolve([_BACKEND])
+    (backend,) = resolve(["interpret"])
     more = distinctive_cases(pairing, cases) if distinctive else ()
     for replay in replays(pairing, [*cases, *more], family, backend, make, deadline):
         if replay is not None:

@@ -31,8 +31,7 @@ class SourceExpression:
     callers: tuple[str, ...]  # FILE:LINE of the outer frames, from the inside out
 
 
-def source_of(op: Operation) -> SourceExpression:
-    """Returns the source of an operation, read from its location."""
+def _source_of(op: Operation) -> SourceExpression:
     primitive, frames = _PRIMITIVE.match(op.location), _FRAME.findall(op.location)
     frames = [frame for frame in frames if not is_internal(frame[0])]
     places = [f"{relative_path(file)}:{line}" for file, line, *_ in frames]
@@ -71,7 +70,7 @@ class Listing:
         self.scopes: list[tuple[int, ...]] = []
         self.types: dict[int, Type] = dict(zip(body.arguments, arguments, strict=True))
         self._add(body, body.arguments)
-        self.sources = [source_of(op) for op in self.operations]
+        self.sources = [_source_of(op) for op in self.operations]
 
     def _add(self, region: Region, scope: tuple[int, ...]) -> None:
         for op in region.operations:
@@ -109,8 +108,7 @@ class Listing:
 
     def apply(self, edits: Edits) -> Region:
         """Returns the body with some operations replaced."""
-        by_operation = {id(self.operations[i]): others for i, others in edits.items()}
-        return _apply(self.body, by_operation)
+        return _apply(self.body, {id(self.operations[i]): others for i, others in edits.items()})
 
 
 def _apply(region: Region, edits: Mapping[int, Sequence[Operation]]) -> Region:
@@ -152,7 +150,6 @@ class CodeChange:
 
 # The offset and the mask of an access as expressions, as the lowered code computes them.
 
-_TRITON_ACCESSES = frozenset({"tt.load", "tt.store", "tt.atomic_rmw"})
 # Operations that change only shapes and widths.
 _CONVERSIONS = frozenset(
     "tt.splat tt.broadcast tt.expand_dims tt.reshape arith.extsi arith.extui arith.trunci arith.index_cast".split()
@@ -173,7 +170,7 @@ def describe_offset(listing: Listing, place: str, name: str) -> str:
       name: the name of the accessed array.
     """
     for op, source in zip(listing.operations, listing.sources, strict=True):
-        if op.name in _TRITON_ACCESSES and source.place == place:
+        if op.name in ("tt.load", "tt.store", "tt.atomic_rmw") and source.place == place:
             buffer, offset = _pointer(listing, op.operands[0])
             if buffer == name:
                 mask = _mask(listing, op)

@@ -254,7 +254,7 @@ def call(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) ->
     try:
         return _call_tracked(func, args, kwargs)
     except UntrackedError:
-        tracked = list(_find_tracked((args, kwargs)))
+        tracked = list(find_tracked((args, kwargs)))
         if any(each.constant is None for each in tracked):
             raise
     return _call_on_integers(func, args, kwargs, tracked[0])
@@ -294,7 +294,7 @@ def _call_on_integers(
 
 def apply_to_samples(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) -> Operand:
     """Applies a function that moves values to each sample, and records it as `moved`."""
-    tracked = list(_find_tracked((args, kwargs)))
+    tracked = list(find_tracked((args, kwargs)))
     first = tracked[0]
     rows = max(len(w.samples) for w in tracked)
     row_arguments = [_row((args, kwargs), row) for row in range(rows)]
@@ -314,15 +314,15 @@ def apply_to_samples(func: Operand, args: tuple[Operand, ...], kwargs: dict[str,
     return made
 
 
-def _find_tracked(tree: Option) -> Iterator[SampledArray]:
+def find_tracked(tree: Option) -> Iterator[SampledArray]:
     """Yields the tracked arrays in arguments, including those nested in lists, tuples and dicts."""
     if isinstance(tree, SampledArray):
         yield tree
     elif isinstance(tree, (list, tuple)):
         for one in tree:
-            yield from _find_tracked(one)
+            yield from find_tracked(one)
     elif isinstance(tree, dict):
-        yield from _find_tracked(list(tree.values()))
+        yield from find_tracked(list(tree.values()))
 
 
 def replace_tracked(tree: Option, change: Callable[[SampledArray], Operand]) -> Operand:
@@ -357,7 +357,7 @@ def set_item(array: SampledArray, index: Option, value: Operand) -> None:
     if array.machine.tape is not None:
         raise UntrackedError("the gradient of an assignment to a part of an array")
     parts = tuple(map(unwrap, index if isinstance(index, tuple) else (index,)))
-    rows = max(len(w.samples) for w in (array, *_find_tracked((index, value))))
+    rows = max(len(w.samples) for w in (array, *find_tracked((index, value))))
     samples = np.array(np.broadcast_to(array.samples, (rows, *array.shape)))
     for row in range(rows):
         samples[row][_row(parts, row) if parts else ()] = _row(value, row)
@@ -430,7 +430,7 @@ def _shape_tuple(shape: Operand) -> tuple[int, ...]:
 def _where(condition: Operand, *choices: Operand) -> Operand:
     if not choices:
         raise UntrackedError("np.where(condition) without choices")
-    first = next(_find_tracked((condition, *choices)))
+    first = next(find_tracked((condition, *choices)))
     rounded = round_constants(choices) if any(isinstance(choice, SampledArray) for choice in choices) else choices
     made = first.with_samples(np.where(*align_samples((condition, *rounded))), join_formats(choices))
     if any(settle(choice) is not choice for choice in choices):
@@ -440,7 +440,7 @@ def _where(condition: Operand, *choices: Operand) -> Operand:
 
 @rule("concatenate", "concat")
 def _concatenate(arrays: Sequence[Operand], axis: int | None = 0) -> Operand:
-    tracked = list(_find_tracked(arrays))
+    tracked = list(find_tracked(arrays))
     if axis is None:
         arrays, axis = [np.reshape(a, -1) for a in arrays], 0
     rows = max(len(w.samples) for w in tracked)
@@ -452,7 +452,7 @@ def _concatenate(arrays: Sequence[Operand], axis: int | None = 0) -> Operand:
 
 @rule("array_equal")
 def _array_equal(a: Operand, b: Operand, **kwargs: Option) -> bool:
-    cases = next(_find_tracked((a, b))).machine.cases
+    cases = next(find_tracked((a, b))).machine.cases
     equal = {bool(np.array_equal(_row(a, case), _row(b, case), **kwargs)) for case in range(cases)}
     if len(equal) > 1:
         raise UntrackedError("np.array_equal that differs between cases")

@@ -13,11 +13,6 @@ from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.bounds import Bound, OracleCase, distance, gamma, magnitude, saturate_tf32, scale_magnitudes
 
 
-def zero_bounds(values: Sequence[Array]) -> tuple[Bound, ...]:
-    """Returns `|error| <= 0` for each output: the correctly rounded result, bit for bit."""
-    return tuple(Bound(np.zeros(value.shape)) for value in values)
-
-
 def ulp_bounds(values: Sequence[Array], n: float, fmt: FloatFormat) -> tuple[Bound, ...]:
     """Returns `|error| <= n u |f(x)|` for each output, u being twice the unit roundoff of `fmt`.
 
@@ -35,8 +30,7 @@ def ulp_bounds(values: Sequence[Array], n: float, fmt: FloatFormat) -> tuple[Bou
 
 def specified_bounds(values: Sequence[Array], error: float, *, relative: bool) -> tuple[Bound, ...]:
     """Returns `|error| <= e` or, if it is relative, `|error| <= e |f(x)|` for each output."""
-    sizes = (magnitude(value) if relative else np.ones(value.shape) for value in values)
-    return tuple(Bound(error * size) for size in sizes)
+    return tuple(Bound(error * (magnitude(value) if relative else np.ones(value.shape))) for value in values)
 
 
 def reduction_bound(
@@ -158,21 +152,13 @@ def inner_product_bound(
     return Bound(fixed, slope * rounded, slope * underflows, roundings, fmt)
 
 
+# Operands that are multiplied with each other.
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """Operands that are multiplied with each other.
-
-    Attributes:
-      dims: the dims of each operand.
-      sizes: their magnitudes.
-      over: the dims that are summed over.
-      terms: the number of roundings of a term of the result.
-    """
-
-    dims: Sequence[Sequence[str]]
-    sizes: Sequence[Array]
-    over: Sequence[str]
-    terms: int
+    dims: Sequence[Sequence[str]]  # of each operand
+    sizes: Sequence[Array]  # their magnitudes
+    over: Sequence[str]  # the dims that are summed over
+    terms: int  # the number of roundings of a term of the result
 
     @property
     def outer(self) -> list[str]:
@@ -182,10 +168,9 @@ class _Chain:
     @property
     def largest_intermediate(self) -> float:
         """The largest magnitude of a product of some of the operands, but not all."""
-        everything = range(len(self.sizes))
         largest = 0.0
         for count in range(2, len(self.sizes)):
-            for some in itertools.combinations(everything, count):
+            for some in itertools.combinations(range(len(self.sizes)), count):
                 dims = [self.dims[i] for i in some]
                 inner = {dim for dim in self.over if sum(dim in each for each in dims) == 2}
                 if inner and all(inner & set(each) for each in dims):
@@ -205,9 +190,8 @@ class _Chain:
     def magnitudes(self, kept: Sequence[str]) -> tuple[Array, Array, Array]:
         """Returns the three magnitudes of a `Bound`, each over the output's dims `kept`.
 
-        Returns:
-          |A||B|...; the same for rounded operands, times the number of roundings; and the sum of the factors of each
-          rounding that may underflow.
+        They are |A||B|...; the same for rounded operands, times the number of roundings; and the sum of the factors of
+        each rounding that may underflow.
         """
         products = len(self.sizes) - 1
         factor = products * (1 + _COARSEST) ** (2 * (products - 1))  # (1 + v)^(2 q) - 1 <= factor (2 v + v^2)
@@ -215,8 +199,8 @@ class _Chain:
         rounded = factor * _einsum(self.dims, [saturate_tf32(size) for size in self.sizes], kept)
         return product, rounded, self._underflow_weights(kept)
 
+    # The sum, over some of the operands and products of them, of the factors of each.
     def _underflow_weights(self, kept: Sequence[str]) -> Array:
-        """Returns the sum, over some of the operands and products of them, of the factors of each."""
         total = np.zeros(())
         for some in itertools.product((False, True), repeat=len(self.sizes)):
             if any(some) and not all(some):
@@ -284,20 +268,17 @@ def conditioned_bounds(
     rng = np.random.Generator(np.random.PCG64(0))
     largest = [np.zeros(value.shape) for value in case.values]
     for _ in range(samples):
-        moved = {
-            path: value * (1 + u * rng.choice((-1.0, 1.0), value.shape)) if is_float(value.dtype) else value
-            for path, value in case.leaves.items()
-        }
+        moved = {path: perturb_randomly(value, u, rng) for path, value in case.leaves.items()}
         for i, (near, value) in enumerate(zip(case.evaluate(moved), case.values, strict=True)):
             largest[i] = np.maximum(largest[i], distance(near, value))
-    return tuple(
-        Bound(
-            factor * (moved_by + u * magnitude(value)) + gamma(terms, u) * magnitude(value),
-            roundings=factor,
-            accumulate=fmt,
-        )
-        for moved_by, value in zip(largest, case.values, strict=True)
-    )
+    sizes = map(magnitude, case.values)
+    fixed = (factor * (by + u * size) + gamma(terms, u) * size for by, size in zip(largest, sizes, strict=True))
+    return tuple(Bound(each, roundings=factor, accumulate=fmt) for each in fixed)
+
+
+def perturb_randomly(value: Array, u: float, rng: np.random.Generator) -> Array:
+    """Returns floats moved by one rounding each, up or down; any other array unchanged."""
+    return value * (1 + u * rng.choice((-1.0, 1.0), value.shape)) if is_float(value.dtype) else value
 
 
 def reference_bounds(

@@ -215,9 +215,7 @@ def _tracking_version(create: Creator) -> Creator:
             return create(*args, **kwargs)
         if create.__name__ not in _CONVERTERS:
             args, kwargs = array_functions.replace_tracked((args, kwargs), unwrap)
-        elif (
-            args and isinstance(args[0], (list, tuple)) and any(isinstance(v, SampledArray) for v in _flatten(args[0]))
-        ):
+        elif args and isinstance(args[0], (list, tuple)) and [*array_functions.find_tracked(args[0])]:
             whole = np.stack([create_tracked(argument) for argument in args[0]])
             return create_tracked(whole, *args[1:], **kwargs)
         elif args and isinstance(args[0], SampledArray):  # such as np.asarray of a tracked array
@@ -239,11 +237,6 @@ def _track(values: Array, machine: RoundingModel, *, interpolated: bool) -> Oper
         mass = np.full(made.samples.shape, largest)
         return made.with_samples(machine.round_sum(made.samples, mass, _INTERPOLATION_TERMS, made.compute))
     return made if values.dtype.kind != "f" else made.with_samples(round_numbers(made.samples, machine, made.compute))
-
-
-def _flatten(values: Operand) -> Iterator[Operand]:
-    for value in values:
-        yield from _flatten(value) if isinstance(value, (list, tuple)) else (value,)
 
 
 class _Vectorized(np.vectorize):

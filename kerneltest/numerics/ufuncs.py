@@ -79,7 +79,7 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     if name == "divide":
         # Where 1 / y is subnormal, x (1 / y) may be flushed though x / y is not.
         small = (np.abs(operands[1]) > 1 / FLOAT32.smallest_normal) & np.isfinite(operands[1])
-        vanishing = small if small.any() else None
+        vanishing = np.broadcast_to(small, exact.shape) if small.any() else None
         exact_quotients = _exact_quotients(inputs, made)
     made.samples = first.machine.round_result(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
     if exact_quotients is not None:

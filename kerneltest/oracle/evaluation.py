@@ -26,6 +26,10 @@ from kerneltest.plan.signatures import Signature
 TrackedEvaluate = Callable[[Mapping[str, Operand]], tuple[Operand, ...]]
 
 
+def _oracle_error(sentence: str, **values: int | str) -> Failure:
+    return Failure(Verdict.ORACLE_ERROR, Stated(sentence, values))
+
+
 # NumPy warns about special values, which oracles may compute, and pytest may make errors of warnings.
 @contextmanager
 def _silence_warnings() -> Iterator[None]:
@@ -51,7 +55,17 @@ def evaluate_oracle(
     values = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
     with _silence_warnings():
         returned = tree_leaves(pairing.call_oracle(values))
-        _check_numpy(pairing.name, returned)
+        for output in returned:
+            value = output.values if isinstance(output, Defined) else output
+            # It was computed in float32, and neither its rounding nor that of its operations is known.
+            if isinstance(value, jax.Array):
+                raise _oracle_error(
+                    "oracle {oracle} returned a jax.Array of {dtype}. An oracle is the reference in float64, and JAX "
+                    "has another precision: write it in NumPy, with np.exp for jnp.exp, and np.asarray on what only "
+                    "JAX can do",
+                    oracle=pairing.name,
+                    dtype=str(value.dtype),
+                )
         outputs = split_defined(returned, like)
     for path, value in copies.items():
         if value.tobytes() != wide[path].tobytes():
@@ -61,19 +75,6 @@ def evaluate_oracle(
                 argument=path,
             )
     return outputs
-
-
-# An array of JAX was computed in float32, and neither its rounding nor that of its operations is known.
-def _check_numpy(name: str, outputs: Sequence[object]) -> None:
-    for output in outputs:
-        value = output.values if isinstance(output, Defined) else output
-        if isinstance(value, jax.Array):
-            raise _oracle_error(
-                "oracle {oracle} returned a jax.Array of {dtype}. An oracle is the reference in float64, and JAX has "
-                "another precision: write it in NumPy, with np.exp for jnp.exp, and np.asarray on what only JAX can do",
-                oracle=name,
-                dtype=str(value.dtype),
-            )
 
 
 def tracking_evaluator(pairing: Pairing, signature: Signature, like: Sequence[ShapeDtype]) -> TrackedEvaluate:
@@ -126,7 +127,17 @@ def expect(
         has_subnormals = any(flat[path] is not value for path, value in leaves.items())
         flushed = evaluate({path: widen(value) for path, value in flat.items()}) if has_subnormals else None
     _check_outputs(pairing.name, values, outputs)
-    _check_repeatable(pairing.name, values, again)
+    for one, other in zip(values, again, strict=True):
+        # Random numbers in an oracle would widen its spread, and so every bound.
+        if one is not other and not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
+            at = tuple(np.argwhere(np.asarray(one != other))[0])
+            raise _oracle_error(
+                "oracle {oracle} returned {first} and then {second} for the same inputs: it must compute the same each "
+                "time",
+                oracle=pairing.name,
+                first=str(one[at]),
+                second=str(other[at]),
+            )
     if bitwise or isinstance(pairing.tolerance, Exact):
         return Expectation(values, flushed, None, defined)
     formats = {path: float_format(value.dtype) for path, value in leaves.items() if is_float(value.dtype)}
@@ -168,36 +179,11 @@ def expect(
         raise Failure(Verdict.ORACLE_ERROR, Raised(who, type(error).__name__, exception_text(error))) from error
 
 
-def _oracle_error(sentence: str, **values: int | str) -> Failure:
-    return Failure(Verdict.ORACLE_ERROR, Stated(sentence, values))
-
-
-# Random numbers in an oracle would widen its spread, and so every bound.
-def _check_repeatable(name: str, values: tuple[Array, ...], again: tuple[Array, ...]) -> None:
-    for one, other in zip(values, again, strict=True):
-        if one is not other and not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
-            at = tuple(np.argwhere(np.asarray(one != other))[0])
-            raise _oracle_error(
-                "oracle {oracle} returned {first} and then {second} for the same inputs: it must compute the same each "
-                "time",
-                oracle=name,
-                first=str(one[at]),
-                second=str(other[at]),
-            )
-
-
 def check_all_masked(pairing: Pairing, target: str, expectation: Expectation) -> None:
-    """Checks the oracle's values for a case that is all masked against the pairing's declaration.
+    """Raises a `Failure` if the oracle's values differ from what the pairing declares where `target` is all masked.
 
     In a pairing with masks, only these count as masking: for scores that are all -inf, NaN may be correct although
     masked rows are zero.
-
-    Args:
-      pairing, expectation: of the case.
-      target: the path of the argument that is all masked.
-
-    Raises:
-      Failure: the values differ from the declaration.
     """
     masks = [path for path, leaf in pairing.leaves.items() if leaf.kind.is_mask]
     if masks and target not in masks:
@@ -216,21 +202,13 @@ def check_all_masked(pairing: Pairing, target: str, expectation: Expectation) ->
 
 def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[ShapeDtype, ...]) -> None:
     if len(values) != len(outputs):
-        raise _oracle_error(
-            "oracle {oracle} returned {number} outputs, the kernel {wanted}",
-            oracle=name,
-            number=len(values),
-            wanted=len(outputs),
-        )
+        sentence = "oracle {oracle} returned {number} outputs, the kernel {wanted}"
+        raise _oracle_error(sentence, oracle=name, number=len(values), wanted=len(outputs))
     for i, (value, output) in enumerate(zip(values, outputs, strict=True)):
         which = f"output {i} of oracle {name}" if len(outputs) > 1 else f"oracle {name}"
         if value.shape != output.shape:
-            raise _oracle_error(
-                "{output} has shape {shape}, the kernel's has {wanted}",
-                output=which,
-                shape=str(value.shape),
-                wanted=str(output.shape),
-            )
+            sentence = "{output} has shape {shape}, the kernel's has {wanted}"
+            raise _oracle_error(sentence, output=which, shape=str(value.shape), wanted=str(output.shape))
         kind = "float" if is_float(output.dtype) else "integer" if is_integer(output.dtype) else "bool"
         fits = value.dtype == np.bool_ or (kind != "bool" and is_integer(value.dtype))
         if not fits and not (kind == "float" and is_float(value.dtype)):

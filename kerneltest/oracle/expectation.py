@@ -7,7 +7,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, ShapeDtype, float_format, is_float, widen
 from kerneltest.core.precision import Precision
-from kerneltest.numerics.bounds import Bound, Limit
+from kerneltest.numerics.bounds import Bound, Limit, magnitude
 from kerneltest.numerics.rounding_bounds import ItemizedLimit, RoundingLimit
 from kerneltest.numerics.spread import ErrorShare, median
 
@@ -80,24 +80,12 @@ class Expectation:
     def bound(self, output: int, output_dtype: DType, precision: Precision) -> Array:
         """Returns the largest absolute error of an output, including its rounding to a dtype.
 
-        Args:
-          output: the index of the output.
-          output_dtype: its dtype.
-          precision: the backend's arithmetic.
-
-        Returns:
-          float64, in the output's shape: zero for exact elements, infinite for undefined ones.
+        It is float64, in the output's shape: zero for exact elements, infinite for undefined ones.
         """
-        total = self._bound(output, output_dtype, precision)
-        return np.where(self.defined[output], total, np.inf)
-
-    def _bound(self, output: int, output_dtype: DType, precision: Precision) -> Array:
-        value = self.values[output]
         if not is_float(output_dtype):
-            return np.zeros(value.shape)
-        value = np.asarray(value, np.float64)
-        size = np.where(np.isfinite(value), np.abs(value), 0.0)
-        fmt = float_format(output_dtype)
+            return np.where(self.defined[output], 0.0, np.inf)
+        value, fmt = np.asarray(self.values[output], np.float64), float_format(output_dtype)
+        size = magnitude(value)
         total = before = np.zeros(value.shape)
         if self.bounds is not None:
             limit = self.bounds[output]
@@ -106,16 +94,16 @@ class Expectation:
                 before = np.where(np.isfinite(value), before, 0.0)
             if before.any():
                 with np.errstate(over="ignore"):
-                    total = before + fmt.ulp(size + np.where(np.isfinite(before), before, 0.0)) / 2
+                    total = before + fmt.ulp(size + magnitude(before)) / 2
         if precision.flushes:
             threshold = fmt.smallest_normal if fmt.min_exponent <= -126 else 0.0
             if self.flushed is not None:
                 with np.errstate(all="ignore"):
-                    moved = np.abs(np.asarray(self.flushed[output], np.float64) - value)
+                    moved = magnitude(np.asarray(self.flushed[output], np.float64) - value)
                 # A comparison may read zero where a move keeps the number, so an input may be returned unchanged.
-                total = total + np.where(np.isfinite(moved), moved, 0.0) + np.where(size < threshold, threshold, 0.0)
+                total = total + moved + np.where(size < threshold, threshold, 0.0)
             total = total + np.where(size < threshold + before, size, 0.0) * (threshold > 0)
-        return total
+        return np.where(self.defined[output], total, np.inf)
 
     def alternatives(self, output: int, precision: Precision) -> Outputs:
         """Returns further correct results of an integer or boolean output, each in the output's shape."""
@@ -145,11 +133,7 @@ class Expectation:
 
 
 def oracle_noise(arguments: Mapping[str, Array]) -> float:
-    """Returns the largest absolute error of the oracle itself, in float64, where the true result is zero.
-
-    Args:
-      arguments: the array arguments of the case, by path.
-    """
+    """Returns the largest absolute error of the oracle itself, in float64, where the true result is zero."""
     return _NOISE * max(map(_typical_magnitude, arguments.values()), default=0.0)
 
 

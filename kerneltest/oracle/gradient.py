@@ -10,6 +10,7 @@ from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_f
 from kerneltest.core.failures import format_exception
 from kerneltest.core.precision import FLOAT32, XLA_CPU, Precision
 from kerneltest.numerics.bounds import Bound, Evaluate, gamma
+from kerneltest.numerics.closed_forms import perturb_randomly
 from kerneltest.numerics.pullback import pull_back
 from kerneltest.numerics.rounding_bounds import FORMULA_FORMAT, bound_from_spread, shares_of_bound
 from kerneltest.numerics.rounding_model import RoundingModel
@@ -79,8 +80,8 @@ def gradients_by_slopes(
             mass[at] = _dot(map(np.abs, weights), terms)
             moved = 0.0
             for _ in range(_SAMPLES):
-                near, _ = _slopes(evaluate, {p: _perturb(v, u, rng) for p, v in wide.items()}, path, at)
-                other = _dot([_perturb(w, u, rng) for w in weights], near)
+                near, _ = _slopes(evaluate, {p: perturb_randomly(v, u, rng) for p, v in wide.items()}, path, at)
+                other = _dot([perturb_randomly(w, u, rng) for w in weights], near)
                 moved = max(moved, abs(other - value[at]))
             uncertain = _dot(map(np.abs, weights), errors)
             fixed[at] = _FACTOR * (moved + u * mass[at]) + sums * mass[at] + uncertain
@@ -132,11 +133,6 @@ def _complex_slopes(outputs: Callable[[complex], list[Array]]) -> list[Array] | 
         return None
 
 
-# Each element moves by one rounding, up or down.
-def _perturb(value: Array, u: float, rng: Rng) -> Array:
-    return value * (1 + u * rng.choice((-1.0, 1.0), value.shape)) if is_float(value.dtype) else value
-
-
 def _dot(weights: Iterable[Array], values: Iterable[Array]) -> float:
     with np.errstate(all="ignore"):
         return float(sum(np.sum(w * v) for w, v in zip(weights, values, strict=True)))
@@ -169,7 +165,24 @@ def expect_gradients(
       outputs: the dtypes of the float outputs, which a kernel may store for its backward pass.
       paths: the paths of the leaves whose gradient is wanted; by default all float leaves.
     """
-    every = _all_gradients(evaluate, leaves, cotangents, rng, tracking, outputs)
+    every, why = None, "it cannot be tracked"
+    if tracking is not None:
+        backward = BackwardPass(tracking, leaves, cotangents, outputs)
+        try:
+            values = backward.exact()
+            why = "its derivative disagrees with a finite difference, as at a kink"
+            if _agrees(evaluate, leaves, cotangents, values, rng):
+                closely = BackwardPass(tracking, leaves, cotangents, outputs, FORMULA_FORMAT)
+                limits, close_limits = (
+                    tuple(GradientBound(each, i, value) for i, value in enumerate(values))
+                    for each in (backward, closely)
+                )
+                every = Expectation(values, None, limits, formula=close_limits)
+        except Exception as error:  # an unknown derivative, or anything that an oracle raises on tracked arrays
+            why = format_exception(error).splitlines()[0]
+    if every is None:
+        by_slopes = gradients_by_slopes(evaluate, leaves, cotangents, rng)
+        every = replace(by_slopes, unfollowed=f"{_SLOPES_INSTEAD} ({why})")
     chosen = [i for i, path in enumerate(_floats(leaves)) if not paths or path in paths]
     values, defined = (tuple(arrays[i] for i in chosen) for arrays in (every.values, every.defined))
     bounds, formula = (limits and tuple(limits[i] for i in chosen) for limits in (every.bounds, every.formula))
@@ -178,32 +191,6 @@ def expect_gradients(
 
 def _floats(leaves: Mapping[str, Array]) -> list[str]:
     return [path for path, value in leaves.items() if is_float(value.dtype)]
-
-
-def _all_gradients(
-    evaluate: Evaluate,
-    leaves: Mapping[str, Array],
-    cotangents: Sequence[Array],
-    rng: Rng,
-    tracking: Oracle | None,
-    outputs: Sequence[DType],
-) -> Expectation:
-    why = "it cannot be tracked"
-    if tracking is not None:
-        backward = BackwardPass(tracking, leaves, cotangents, outputs)
-        try:
-            values = backward.exact()
-            if _agrees(evaluate, leaves, cotangents, values, rng):
-                closely = BackwardPass(tracking, leaves, cotangents, outputs, FORMULA_FORMAT)
-                bounds, formula = (
-                    tuple(GradientBound(each, i, value) for i, value in enumerate(values))
-                    for each in (backward, closely)
-                )
-                return Expectation(values, None, bounds, formula=formula)
-            why = "its derivative disagrees with a finite difference, as at a kink"
-        except Exception as error:  # an unknown derivative, or anything that an oracle raises on tracked arrays
-            why = format_exception(error).splitlines()[0]
-    return replace(gradients_by_slopes(evaluate, leaves, cotangents, rng), unfollowed=f"{_SLOPES_INSTEAD} ({why})")
 
 
 @dataclass(slots=True)
@@ -315,7 +302,7 @@ def _agrees(
     evaluate: Evaluate, leaves: Mapping[str, Array], cotangents: Sequence[Array], values: Sequence[Array], rng: Rng
 ) -> bool:
     wide = {path: widen(value) for path, value in leaves.items()}
-    floats = _floats(leaves)
+    floats, weights = _floats(leaves), [np.asarray(w, np.float64) for w in cotangents]
     direction = {
         path: rng.choice((-1.0, 1.0), wide[path].shape) * np.maximum(np.abs(wide[path]), 1.0) for path in floats
     }
@@ -323,11 +310,10 @@ def _agrees(
     def total(step: float) -> tuple[float, float]:
         outputs = evaluate({**wide, **{path: wide[path] + step * direction[path] for path in floats}})
         results = [v for v in outputs if is_float(v.dtype)]
-        terms = [np.asarray(w, np.float64) * v for w, v in zip(cotangents, results, strict=True)]
-        return sum(float(t.sum()) for t in terms), sum(float(np.abs(t).sum()) for t in terms)
+        return _dot(weights, results), _dot(map(np.abs, weights), map(np.abs, results))
 
     (low, _), (high, size) = total(-STEP), total(STEP)
     near, far = (high - low) / (2 * STEP), (total(2 * STEP)[0] - total(-2 * STEP)[0]) / (4 * STEP)
-    expected = sum(float(np.sum(v * direction[path])) for v, path in zip(values, floats, strict=True))
-    scale = sum(float(np.sum(np.abs(v * direction[path]))) for v, path in zip(values, floats, strict=True))
+    expected = _dot(values, direction.values())
+    scale = _dot(map(np.abs, values), map(np.abs, direction.values()))
     return abs(near + (near - far) / 3 - expected) <= 1e-6 * scale + 2.0**-44 * size / STEP

@@ -81,10 +81,8 @@ def value_cases(
     for number, signature in enumerate(chosen):
         filled = signature_slots(pairing, signature)
         for place, family in enumerate(families):
-            applicable = _applicable(family, filled)
-            if family.each:
-                targets = applicable
-            else:
+            targets = applicable = _applicable(family, filled)
+            if not family.each:
                 targets = [""] if _is_planned(family, filled) else []
                 targets += _single_target(family, applicable, number + place, depth)
             for target in targets:

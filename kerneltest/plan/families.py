@@ -4,13 +4,12 @@ A family gets a `Slot`, the description of one array argument, and returns its v
 (`each=True`) perturb one argument at a time, while the others hold random values. Numeric families do both.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_integer
+from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import DeclarationError, raises_for_user
 from kerneltest.core.verdicts import GroupName
 from kerneltest.declare.kinds.base import KINDS, EdgeValues
@@ -91,36 +90,6 @@ def is_data(slot: Slot) -> bool:
     return slot.kind.is_data
 
 
-def may_be_nan(slot: Slot) -> bool:
-    """Returns whether a slot holds floats of which some may be NaN."""
-    return slot.is_float_data and slot.size > 0 and slot.domain.admits_nan
-
-
-def may_be_infinite(slot: Slot) -> bool:
-    """Returns whether a slot holds floats of which some may be +inf."""
-    return slot.is_float_data and slot.size > 0 and slot.domain.admits_infinity(1)
-
-
-def may_be_masked(slot: Slot) -> bool:
-    """Returns whether a slot holds floats along an axis, of which some may be -inf."""
-    return may_be_negative_infinite(slot) and bool(slot.shape)
-
-
-def may_be_negative_infinite(slot: Slot) -> bool:
-    """Returns whether a slot holds floats of which some may be -inf."""
-    return slot.is_float_data and slot.size > 0 and slot.domain.admits_infinity(-1)
-
-
-def is_integer_data(slot: Slot) -> bool:
-    """Returns whether a slot holds integers that may be as large as the dtype allows."""
-    return slot.kind.is_data and is_integer(slot.dtype) and slot.domain.reaches_extremes
-
-
-def is_mask(slot: Slot) -> bool:
-    """Returns whether a slot holds a mask that has axes."""
-    return slot.kind.is_mask and bool(slot.shape)
-
-
 def family(
     *, group: str, applies: Condition = is_data, each: bool = False, without_arrays: bool = False, name: str = ""
 ) -> Callable[[Fill], Fill]:
@@ -168,19 +137,15 @@ def register_edge_values(group: str) -> None:
             if value.group == group:
                 by_name.setdefault(value.make.__name__, {})[role] = value
     for name, by_role in by_name.items():
-        family(group=group, applies=functools.partial(_has_edge_values, by_role), name=name)(_edge_family(by_role))
+        _register_by_role(group, name, by_role)
 
 
-def _has_edge_values(by_role: Mapping[str, EdgeValues], slot: Slot) -> bool:
-    return slot.role in by_role and by_role[slot.role].applies(slot)
-
-
-def _edge_family(by_role: Mapping[str, EdgeValues]) -> Fill:
+def _register_by_role(group: str, name: str, by_role: Mapping[str, EdgeValues]) -> None:
     def make(slot: Slot, rng: Rng) -> Array:
         return by_role[slot.role].make(slot, rng)
 
     make.__doc__ = next(iter(by_role.values())).make.__doc__
-    return make
+    family(group=group, applies=lambda slot: slot.role in by_role and by_role[slot.role].applies(slot), name=name)(make)
 
 
 @family(group=GroupName.STRUCTURAL)

@@ -130,8 +130,7 @@ class RequiredPart:
     """The part of the inputs that one output element needs.
 
     Attributes:
-      signature: the signature with the part's lengths.
-      of: the signature of the whole.
+      signature, of: with the part's lengths, and with those of the whole.
       start: the part's first position, by dim.
       elements: the approximate number of elements of all array arguments, or of the oracle's intermediate values if
         these are more.

@@ -110,12 +110,10 @@ def fill_derived(pairing: Pairing, signature: Signature, values: Mapping[str, Ar
 
 @dataclass(frozen=True, slots=True)
 class CountedAxis:
-    """The axis whose elements an argument counts, or divides into parts.
+    """The axis whose elements an argument with the role `length`, `partition` or `offsets` counts, or divides.
 
     Attributes:
-      role: the argument's: `length`, `partition` or `offsets`.
       name: the axis as it was declared.
-      length: in elements.
       block: the elements of one page or block of the axis; 0 if it has none.
       block_name: the same in words.
     """

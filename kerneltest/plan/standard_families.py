@@ -15,12 +15,6 @@ from kerneltest.plan.families import (
     Rng,
     Slot,
     is_data,
-    is_integer_data,
-    is_mask,
-    may_be_infinite,
-    may_be_masked,
-    may_be_nan,
-    may_be_negative_infinite,
     normal,
     register_edge_values,
     small_integers,
@@ -122,8 +116,7 @@ def nearly_largest(slot: Slot, rng: Rng) -> Array:
 
 def _reach(slot: Slot) -> float:
     """Returns the greatest number of an argument of floats; 0 for other arguments."""
-    has_floats = slot.is_float_data and slot.size > 0 and slot.dtype.name != SCALE
-    return slot.domain.finite_range(slot.dtype)[1] if has_floats else 0.0
+    return slot.domain.finite_range(slot.dtype)[1] if _has_floats(slot) and slot.dtype.name != SCALE else 0.0
 
 
 def _sign(slot: Slot, sizes: Array, rng: Rng) -> Array:
@@ -244,6 +237,22 @@ def _prime_below(limit: int) -> int:
     return next((p for p in range(limit, 1, -1) if all(p % d for d in range(2, int(p**0.5) + 1))), 1)
 
 
+def _has_floats(slot: Slot) -> bool:
+    return slot.is_float_data and slot.size > 0
+
+
+def _may_be_nan(slot: Slot) -> bool:
+    return _has_floats(slot) and slot.domain.admits_nan
+
+
+def _may_be_infinite(slot: Slot) -> bool:
+    return _has_floats(slot) and slot.domain.admits_infinity(1)
+
+
+def _may_be_negative_infinite(slot: Slot) -> bool:
+    return _has_floats(slot) and slot.domain.admits_infinity(-1)
+
+
 def _with_special(values: Array, position: int, special: float) -> Array:
     """Returns `values` with `special` at a position of the flattened array."""
     out = values.copy()
@@ -251,20 +260,20 @@ def _with_special(values: Array, position: int, special: float) -> Array:
     return out
 
 
-@family(group=GroupName.SPECIAL, applies=may_be_infinite, each=True)
+@family(group=GroupName.SPECIAL, applies=_may_be_infinite, each=True)
 def one_inf(slot: Slot, rng: Rng) -> Array:
     """A single +inf."""
     return _with_special(normal(slot, rng), int(rng.integers(slot.size)), np.inf)
 
 
-@family(group=GroupName.SPECIAL, applies=may_be_negative_infinite, each=True)
+@family(group=GroupName.SPECIAL, applies=_may_be_negative_infinite, each=True)
 def one_negative_inf(slot: Slot, rng: Rng) -> Array:
     """A single -inf."""
     return _with_special(normal(slot, rng), int(rng.integers(slot.size)), -np.inf)
 
 
 def _mask_out(slot: Slot, where: tuple[int | slice | EllipsisType, ...], rng: Rng) -> Array:
-    if is_mask(slot):
+    if slot.kind.is_mask:
         seen = np.ones(slot.shape, bool)
         seen[where] = False
         return seen
@@ -274,7 +283,7 @@ def _mask_out(slot: Slot, where: tuple[int | slice | EllipsisType, ...], rng: Rn
 
 
 def _can_be_masked(slot: Slot) -> bool:
-    return may_be_masked(slot) or (is_mask(slot) and slot.size > 0)
+    return bool(slot.shape) and (_may_be_negative_infinite(slot) or (slot.kind.is_mask and slot.size > 0))
 
 
 @family(group=GroupName.SPECIAL, applies=lambda slot: _can_be_masked(slot) and slot.block < slot.shape[-1], each=True)
@@ -295,20 +304,21 @@ def all_masked_array(slot: Slot, rng: Rng) -> Array:
     return _mask_out(slot, (...,), rng)
 
 
-@family(group=GroupName.SPECIAL, applies=may_be_nan, each=True)
+@family(group=GroupName.SPECIAL, applies=_may_be_nan, each=True)
 def nan_first(slot: Slot, rng: Rng) -> Array:
     """A NaN in the first element."""
     return _with_special(normal(slot, rng), 0, np.nan)
 
 
-@family(group=GroupName.SPECIAL, applies=may_be_nan, each=True)
+@family(group=GroupName.SPECIAL, applies=_may_be_nan, each=True)
 def nan_last(slot: Slot, rng: Rng) -> Array:
     """A NaN whose sign bit is set in the last element."""
     return _with_special(normal(slot, rng), -1, _NEGATIVE_NAN)
 
 
 def _has_tail(slot: Slot) -> bool:
-    return may_be_masked(slot) and may_be_nan(slot) and slot.shape[-1] > slot.block and slot.shape[-1] % slot.block != 0
+    may_be_masked = _may_be_negative_infinite(slot) and bool(slot.shape)
+    return may_be_masked and _may_be_nan(slot) and slot.shape[-1] > slot.block and slot.shape[-1] % slot.block != 0
 
 
 @family(group=GroupName.SPECIAL, applies=_has_tail, each=True)
@@ -321,7 +331,7 @@ def nan_tail(slot: Slot, rng: Rng) -> Array:
 
 @family(
     group=GroupName.SPECIAL,
-    applies=lambda slot: may_be_nan(slot) and may_be_infinite(slot) and bool(slot.shape) and slot.shape[-1] > 1,
+    applies=lambda slot: _may_be_nan(slot) and _may_be_infinite(slot) and bool(slot.shape) and slot.shape[-1] > 1,
     each=True,
 )
 def nan_and_inf_in_one_tile(slot: Slot, rng: Rng) -> Array:
@@ -331,7 +341,7 @@ def nan_and_inf_in_one_tile(slot: Slot, rng: Rng) -> Array:
 
 
 def _may_be_signed_zero(slot: Slot) -> bool:
-    return slot.is_float_data and slot.size > 0 and slot.domain.admits_zero and not slot.domain.bounded
+    return _has_floats(slot) and slot.domain.admits_zero and not slot.domain.bounded
 
 
 @family(group=GroupName.SPECIAL, applies=_may_be_signed_zero, each=True)
@@ -347,7 +357,7 @@ def signed_zeros_everywhere(slot: Slot, rng: Rng) -> Array:
 
 
 def _may_be_huge(slot: Slot) -> bool:
-    return slot.is_float_data and slot.size > 0 and slot.domain.reaches_extremes
+    return _has_floats(slot) and slot.domain.reaches_extremes
 
 
 @family(
@@ -368,7 +378,10 @@ def largest_finite(slot: Slot, rng: Rng) -> Array:
     return _with_special(normal(slot, rng), int(rng.integers(slot.size)), float(ml_dtypes.finfo(slot.dtype).max))
 
 
-@family(group=GroupName.SPECIAL, applies=is_integer_data)
+@family(
+    group=GroupName.SPECIAL,
+    applies=lambda slot: is_data(slot) and is_integer(slot.dtype) and slot.domain.reaches_extremes,
+)
 def extreme_integers(slot: Slot, rng: Rng) -> Array:
     """The least and the greatest integer and their neighbours: sums wrap around."""
     info = ml_dtypes.iinfo(slot.dtype)

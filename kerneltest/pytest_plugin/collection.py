@@ -53,7 +53,6 @@ class Collection:
         self._made_before = len(declared.ALL_PAIRINGS) if declared is not None else 0
 
     def select(self, items: Iterable[Item]) -> None:
-        """Notes the items that the run does."""
         self.selected = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in items)
         self._dtypes = Counter((pairing, backend) for pairing, backend, _ in self.selected)
 
@@ -80,11 +79,7 @@ class Collection:
         ]
 
     def problems(self, *, whole_folders: bool) -> Iterator[str]:
-        """Describes pairings that cannot be tested, and pairings that were begun or created but never collected.
-
-        Args:
-          whole_folders: whether whole folders were collected. Otherwise only pairings of the collected modules count.
-        """
+        """Describes pairings that cannot be tested, and those of collected modules, or of all, not collected."""
         declared = sys.modules.get("kerneltest.declare.oracle_for")
         if declared is None:
             return
@@ -117,16 +112,11 @@ def is_unwritten(pairing: Pairing) -> bool:
         tree = parse_source(textwrap.dedent(inspect.getsource(pairing.oracle)))
     except (OSError, TypeError, SyntaxError):
         return False  # a ufunc, or code without a file
-    if tree is None or len(tree.body) != 1:
-        return False  # part of an expression
-    (function,) = tree.body
-    body = getattr(function, "body", None)
-    if isinstance(body, list) and len(body) > 1 and ast.get_docstring(function) is not None:  # type: ignore[arg-type]
-        body = body[1:]
-    match body:
-        case [ast.Raise(exc=ast.Name(id="NotImplementedError") | ast.Call(func=ast.Name(id="NotImplementedError")))]:
-            return True
-    return False
+    match tree.body if tree is not None else ():
+        case [ast.FunctionDef(body=[*rest, ast.Raise(exc=error)]) as function]:
+            name = getattr(getattr(error, "func", error), "id", "")
+            return name == "NotImplementedError" and len(rest) == (ast.get_docstring(function) is not None)
+    return False  # part of an expression, or a written oracle
 
 
 def problem_of(pairing: Pairing) -> str:

@@ -1,7 +1,5 @@
 """Processes that died while they ran an item: the failure, the record of the case, and what remains of the item."""
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os
@@ -24,12 +22,11 @@ from kerneltest.records.files import RecordError
 from kerneltest.records.journal import Activity, read_orphaned
 from kerneltest.records.record_files import RecordWriter, read_plan, read_records
 from kerneltest.records.run_plan import PlannedItem
+from kerneltest.records.runs import planned_record
 from kerneltest.records.schema import Record
 
-# Crash logs: the reasons why a process died as JSON lines, and the stacks that Python wrote.
-#
-# Files in the run's folder, by the name of the process: `crash-NAME.jsonl` holds reasons, `died-NAME.txt` what Python's
-# faulthandler wrote, `said-NAME.txt` standard output and error. `running-NAME.txt` is the journal (`records.journal`).
+# Files in the run's folder, by the name of the process: the journal (`records.journal`), the reasons why the process
+# died as JSON lines, the stacks that Python's faulthandler wrote, and standard output and error.
 
 _MAX_OUTPUT = 2**20  # bytes
 
@@ -57,7 +54,7 @@ class FileCrashLog:
 
     def __init__(self, folder: Path, shard: str) -> None:
         self._folder, self._shard = folder, shard
-        self.stacks: TextIO = stacks_file(folder, shard).open("w", encoding="utf-8")
+        self.stacks: TextIO = crash_file(folder, shard, "stacks").open("w", encoding="utf-8")
         faulthandler.enable(self.stacks)
 
     def write(self, reason: CrashReason, activity: Activity | None) -> None:
@@ -66,8 +63,7 @@ class FileCrashLog:
     def close(self) -> None:
         faulthandler.disable()  # it would still write to the closed file
         self.stacks.close()
-        for path in (stacks_file(self._folder, self._shard), _reasons_file(self._folder, self._shard)):
-            path.unlink(missing_ok=True)
+        delete_crash_files(self._folder, self._shard, "stacks", "reasons")
 
 
 class ConsoleCrashLog:
@@ -87,40 +83,30 @@ class ConsoleCrashLog:
 CrashLog = FileCrashLog | ConsoleCrashLog
 
 
-def stacks_file(folder: Path, shard: str) -> Path:
-    """Returns the file for what Python's faulthandler writes."""
-    return folder / f"died-{shard}.txt"
+_FILES = {"journal": "running-{}.txt", "reasons": "crash-{}.jsonl", "stacks": "died-{}.txt", "output": "said-{}.txt"}
 
 
-def output_file(folder: Path, shard: str) -> Path:
-    """Returns the file for a process's standard output and error."""
-    return folder / f"said-{shard}.txt"
+def crash_file(folder: Path, shard: str, kind: str) -> Path:
+    """Returns the file of a kind that a process may leave."""
+    return folder / _FILES[kind].format(shard)
 
 
-def _reasons_file(folder: Path, shard: str) -> Path:
-    return folder / f"crash-{shard}.jsonl"
-
-
-def crash_files(folder: Path, shard: str) -> tuple[Path, ...]:
-    """Returns all files that a process may leave."""
-    return (
-        folder / f"running-{shard}.txt",
-        _reasons_file(folder, shard),
-        stacks_file(folder, shard),
-        output_file(folder, shard),
-    )
+def delete_crash_files(folder: Path, shard: str, *kinds: str) -> None:
+    """Deletes the files of a process, of some kinds or of all."""
+    for kind in kinds or _FILES:
+        crash_file(folder, shard, kind).unlink(missing_ok=True)
 
 
 def write_crash_reason(folder: Path, shard: str, reason: CrashReason) -> None:
     """Adds a reason to those of a process."""
-    with _reasons_file(folder, shard).open("a", encoding="utf-8") as file:
+    with crash_file(folder, shard, "reasons").open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(reason)) + "\n")
 
 
 def read_crash_reasons(folder: Path, shard: str) -> list[CrashReason]:
     """Returns the reasons of a process, the most trustworthy first; lines that were cut off are left out."""
     reasons = []
-    for line in read_text(_reasons_file(folder, shard)).splitlines():
+    for line in read_text(crash_file(folder, shard, "reasons")).splitlines():
         try:
             values = json.loads(line)
             reasons.append(CrashReason(**{**values, "source": ReasonSource(values["source"])}))
@@ -132,7 +118,7 @@ def read_crash_reasons(folder: Path, shard: str) -> list[CrashReason]:
 def captured_output(folder: Path, shard: str, start: int = 0) -> tuple[str, int]:
     """Returns what a process wrote since byte `start`, at most 1 MiB of it, and the size of all its output in bytes."""
     try:
-        with output_file(folder, shard).open("rb") as file:
+        with crash_file(folder, shard, "output").open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(start, size - _MAX_OUTPUT))
             return file.read().decode("utf-8", "replace"), size
@@ -162,27 +148,23 @@ class UncollectedError(Exception):
 def failure_from_crash(folder: Path, activity: Activity) -> Failure:
     """Returns the failure of the case that a process was running when it died."""
     reasons = read_crash_reasons(folder, activity.shard)
-    stacks = read_text(stacks_file(folder, activity.shard))[:_MAX_TEXT].strip()
+    stacks = read_text(crash_file(folder, activity.shard, "stacks"))[:_MAX_TEXT].strip()
     evidence = [*(reason.cause for reason in reasons), stacks]
     if output := captured_output(folder, activity.shard)[0][-_MAX_TEXT:].strip():
         evidence.append(f"\nThe end of its output:\n{output}")
     stderr = "\n".join(filter(None, evidence)).strip()
-    reason = _reason_of_python(stacks, activity)
-    if reasons and (reason is None or reasons[0].source is not ReasonSource.OBSERVER):
+    by_python = None
+    if fatal := _FATAL_ERROR.match(stacks):
+        by_python = CrashReason(fatal[1])
+    elif timeout := _TIMEOUT.match(stacks):
+        by_python = CrashReason(f"no answer within {timeout[1]} while {activity.phase}", is_hang=True)
+    if reasons and (by_python is None or reasons[0].source is not ReasonSource.OBSERVER):
         reason = reasons[0]
-    if reason is None:
-        reason = CrashReason("it exited or was killed, and left no crash report")
+    else:
+        reason = by_python or CrashReason("it exited or was killed, and left no crash report")
     if reason.is_hang:
         return Failure(Verdict.HANG, Hung(reason.cause, reason.location), stderr)
     return Failure(Verdict.CRASH, Crashed(activity.phase, reason.cause), stderr)
-
-
-def _reason_of_python(stacks: str, activity: Activity) -> CrashReason | None:
-    if fatal := _FATAL_ERROR.match(stacks):
-        return CrashReason(fatal[1])
-    if timeout := _TIMEOUT.match(stacks):
-        return CrashReason(f"no answer within {timeout[1]} while {activity.phase}", is_hang=True)
-    return None
 
 
 def device_is_lost(record: Record) -> bool:
@@ -198,17 +180,9 @@ def ends_its_process(record: Record) -> bool:
 
 
 def prior_attempts(
-    folder: Path,
-    item: str,
-    shard: str,
-    *,
-    is_retry: bool = False,
+    folder: Path, item: str, shard: str, *, is_retry: bool = False
 ) -> tuple[PriorAttempts | None, list[Record]]:
-    """Returns what was done of an item by processes that died while running it.
-
-    Returns:
-      The cases that need not run again, or None without any; and the records of the item.
-    """
+    """Returns what was done of an item by processes that died in it, None if nothing was, and the item's records."""
     dead = [activity for activity in read_orphaned(folder) if activity.item == item and activity.shard != shard]
     if not dead and not is_retry:
         return None, []
@@ -225,10 +199,7 @@ def planned_items(folder: Path, name: str) -> list[PlannedItem]:
 
 
 def record_crash(writer: RecordWriter, items: Sequence[PlannedItem], activity: Activity, failure: Failure) -> None:
-    """Records how a process died: for the case that it was running, or else for all cells without a record.
-
-    A case that has a record keeps it.
-    """
+    """Records how a process died: for its case, unless that has a record, or else for all cells without a record."""
     before = [record for record in read_records(writer.folder) if record.item == activity.item]
     if activity.case and any(each.case == activity.case for each in before):
         return
@@ -236,24 +207,10 @@ def record_crash(writer: RecordWriter, items: Sequence[PlannedItem], activity: A
     for item, family in [(each, family) for each in items for family in each.families]:
         if family != activity.family if activity.case else family in begun:
             continue
-        writer.write(
-            Record(
-                item=item.item,
-                pairing=item.pairing,
-                backend=item.backend,
-                tier=item.tier,
-                dtype=item.dtype,
-                group=item.group,
-                family=family,
-                signature=activity.signature or "*",
-                target="",
-                case=activity.case,
-                verdict=failure.verdict,
-                detail=failure.detail,
-                message=str(failure),
-                evidence=Evidence(stderr=failure.stderr) if activity.case else None,
-            )
-        )
+        signature, case = activity.signature or "*", activity.case
+        evidence = Evidence(stderr=failure.stderr) if case else None
+        outcome = {"signature": signature, "case": case, "detail": failure.detail, "evidence": evidence}
+        writer.write(planned_record(item, family, failure.verdict, str(failure), **outcome))
 
 
 def abandon_item(writer: RecordWriter, item: str, activity: Activity, failure: Failure) -> ItemResult:

@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
-    from kerneltest.records.schema import Record
 
 
 def raise_at_pairing(error: Exception, item: Item, names: Mapping[str, object]) -> NoReturn:
-    """Raises an error in a frame at the oracle's first line, among the names of its module.
-
-    Raises:
-      error: always.
-    """
+    """Raises an error in a frame at the oracle's first line, among the names of its module."""
     oracle: Any = item.pairing.oracle
     code = getattr(oracle, "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("<oracle>", 1)
@@ -29,13 +24,13 @@ def raise_at_pairing(error: Exception, item: Item, names: Mapping[str, object]) 
 
 
 def case_arrays(folder: Path, item: Item) -> dict[str, object]:
-    """Returns the arrays of an item's smallest failing case by name: its inputs, `expected`, `got` and `wrong`.
-
-    The case is run once more from its saved inputs. Without any, or where it computes no values, there are no arrays.
-    """
+    """Returns the inputs of an item's smallest failing case, run again, with `expected`, `got` and `wrong`."""
+    from kerneltest.records.record_files import read_records, read_reproducers
     from kerneltest.reproduce.rerun import ReproductionError, run_saved_case
 
-    record = _smallest(folder, item)
+    recorded = [*(reproducer.record for reproducer in read_reproducers(folder)), *read_records(folder)]
+    mine = [each for each in recorded if each.item == item.name and each.backend == item.backend.id]
+    record = next((each for each in mine if each.evidence is not None and each.evidence.file), None)
     if record is None:
         return {}
     try:
@@ -47,11 +42,3 @@ def case_arrays(folder: Path, item: Item) -> dict[str, object]:
     if compared is None:
         return arrays
     return {**arrays, "expected": compared.expected, "got": compared.actual, "wrong": compared.wrong}
-
-
-def _smallest(folder: Path, item: Item) -> Record | None:
-    from kerneltest.records.record_files import read_records, read_reproducers
-
-    recorded = [*(reproducer.record for reproducer in read_reproducers(folder)), *read_records(folder)]
-    saved = (each for each in recorded if each.evidence is not None and each.evidence.file)
-    return next((each for each in saved if each.item == item.name and each.backend == item.backend.id), None)

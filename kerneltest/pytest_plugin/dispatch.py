@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kerneltest.core.ids import PairingId
 from kerneltest.core.processes import available_processors
 from kerneltest.core.targets import Tier
 from kerneltest.pytest_plugin.executor import Cluster, Executor, ItemRequest, PytestArguments, WorkerSetup
@@ -32,11 +30,7 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NV
 
 
 class Dispatcher:
-    """The executors of this process: itself, the isolated process that it supervises, and a cluster.
-
-    Attributes:
-      arguments: with which another process collects the same items.
-    """
+    """The executors of this process: itself, the isolated process that it supervises, and a cluster."""
 
     def __init__(
         self,
@@ -82,7 +76,6 @@ class Dispatcher:
         return not (settings.artifacts or settings.budget or settings.resume or self.cluster is not None)
 
     def setup(self, shard: str) -> WorkerSetup:
-        """Returns the setup of a worker process named `shard`."""
         return WorkerSetup(
             folder=self._folder,
             shard=shard,
@@ -98,20 +91,20 @@ class Dispatcher:
 
     @property
     def worker(self) -> ItemWorker:
-        """The worker in this process."""
         if self._worker is None:
             from kerneltest.pytest_plugin.crash_reports import ConsoleCrashLog
-            from kerneltest.pytest_plugin.first_findings import FirstFindings
             from kerneltest.pytest_plugin.worker import ItemWorker
 
-            console = ConsoleCrashLog(self._reporter.console) if self._reporter is not None else None
-            show_finding = FirstFindings(self._config).show
-            self._worker = ItemWorker(self.setup(self._shard), self._abandon, console, show_finding)
+            reporter, setup = self._reporter, self.setup(self._shard)
+            if reporter is None:  # a worker of xdist, which has no terminal
+                self._worker = ItemWorker(setup, self._abandon)
+            else:
+                console = ConsoleCrashLog(reporter.console)
+                self._worker = ItemWorker(setup, self._abandon, console, reporter.show_finding)
         return self._worker
 
     @property
     def isolated_worker(self) -> IsolatedWorker:
-        """The worker in the isolated process."""
         if self._isolated is None:
             from kerneltest.pytest_plugin.isolation import IsolatedWorker
 
@@ -119,7 +112,6 @@ class Dispatcher:
         return self._isolated
 
     def executor_of(self, item: Item) -> Executor:
-        """Returns what runs an item."""
         available = not item.backend.unavailable()
         if self.cluster is not None and available:
             return self.cluster
@@ -128,12 +120,10 @@ class Dispatcher:
         return self.isolated_worker if isolate == "always" or (isolate == "device" and is_device) else self.worker
 
     def request(self, item: Item, node_id: str, *, is_retry: bool) -> ItemRequest:
-        """Returns the request to run a pytest item."""
         from kerneltest.report.rerun_commands import pytest_command
 
-        node = PairingId.parse(node_id)
-        path = Path(os.path.relpath(self._config.rootpath / node.file, self._config.invocation_params.dir)).as_posix()
-        command = pytest_command(self._settings, item.backend.id, str(replace(node, file=path)))
+        root = os.path.relpath(self._config.rootpath, self._config.invocation_params.dir)
+        command = pytest_command(self._settings, item.backend.id, node_id, root)
         budget = self._settings.budget
         seconds = self._collection.share_of(budget, item) if budget else 0.0
         stops = self._config.getoption("maxfail") == 1
@@ -142,13 +132,8 @@ class Dispatcher:
     def prestart(self) -> None:
         """Starts the isolated process during collection if items are likely to need it and a processor is free."""
         xdist_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-        has_idle_processor = available_processors() >= 2 * xdist_workers
-        if (
-            self._isolated is None
-            and has_idle_processor
-            and self._is_likely_to_isolate()
-            and not self._config.option.collectonly
-        ):
+        is_possible = available_processors() >= 2 * xdist_workers and not self._config.option.collectonly
+        if self._isolated is None and is_possible and self._is_likely_to_isolate():
             self.isolated_worker.start()
 
     def _is_likely_to_isolate(self) -> bool:
@@ -193,7 +178,6 @@ class Dispatcher:
             self._reporter.abandon_run(activity, failure)
 
     def close(self) -> None:
-        """Ends the processes."""
         if self._isolated is not None:
             self._isolated.close()
         if self._worker is not None:

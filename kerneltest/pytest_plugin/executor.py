@@ -70,14 +70,7 @@ class Executor(Protocol):
     """Runs items."""
 
     def run(self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = ...) -> ItemResult:
-        """Runs all groups of a pytest item.
-
-        Args:
-          parts: the item's groups.
-          request: which item, and how.
-          on_case: called after each case, or regularly while another process runs it. What it raises ends the item.
-        """
-        ...
+        """Runs all groups of an item; calls `on_case` after each case, or regularly, whose exceptions end the item."""
 
 
 class Cluster(Executor, Protocol):
@@ -85,8 +78,6 @@ class Cluster(Executor, Protocol):
 
     def wrap_backends(self, backends: Sequence[Backend]) -> tuple[Backend, ...]:
         """Returns backends whose availability is that of the cluster's machines."""
-        ...
 
     def progress(self) -> tuple[int, str]:
         """Returns the number of judged cases of the running items, and the state of the cluster in words."""
-        ...

@@ -30,8 +30,8 @@ from kerneltest.pytest_plugin.sharding import ShardPlugin, earlier_seconds
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
 
-_SHARDING, _INCREMENTAL = "kerneltest-sharding", "kerneltest-incremental"
 _GUARD, _SESSION = pytest.StashKey[ExitGuard](), pytest.StashKey[pytest.Session]()
+_SHARDING, _INCREMENTAL = pytest.StashKey[ShardPlugin](), pytest.StashKey[IncrementalPlugin]()
 _MAX_RESTARTS = "200"  # xdist's default of 4 restarts per worker can be used up by a single crashing item
 
 
@@ -48,22 +48,23 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.maxworkerrestart = _MAX_RESTARTS
     skip_tpu_discovery()
     config.stash[RUN] = run = PytestRun(config)
-    if not run.role.is_worker:
-        config.stash[_GUARD] = ExitGuard("the session")
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if not run.role.is_worker:
+        config.stash[_GUARD] = ExitGuard("the session")
         plugins.register(run.reporter, "kerneltest-reporter")
-    if not run.role.is_worker and not collects_only and (terminal := open_terminal(config)) is not None:
-        reporter = plugins.getplugin("terminalreporter")
-        line = ProgressLine(reporter, run.plan.cases_by_item, run.dispatcher.progress, terminal)
-        plugins.register(line, PROGRESS)
+        if not collects_only and (terminal := open_terminal(config)) is not None:
+            reporter = plugins.getplugin("terminalreporter")
+            line = ProgressLine(reporter, run.plan.cases_by_item, run.dispatcher.progress, terminal)
+            plugins.register(line, PROGRESS)
     for module in load_extensions("plugins"):
         plugins.register(module, module.__name__)
     # Their hooks run last, those of a plugin that is registered later after others.
     if run.settings.shard is not None:
-        plugins.register(ShardPlugin(run.settings.shard, earlier_seconds(config, run.settings.durations)), _SHARDING)
+        config.stash[_SHARDING] = ShardPlugin(run.settings.shard, earlier_seconds(config, run.settings.durations))
+        plugins.register(config.stash[_SHARDING])
     if plugins.hasplugin("cacheprovider") and not collects_only:
-        plugins.register(IncrementalPlugin(run), _INCREMENTAL)
+        config.stash[_INCREMENTAL] = IncrementalPlugin(run)
+        plugins.register(config.stash[_INCREMENTAL])
 
 
 @pytest.hookimpl(trylast=True)  # once pytest has looked for fixtures in the plugins
@@ -132,22 +133,21 @@ def pytest_pycollect_makeitem(
     parts: dict[str, list[Item]] = {}
     for label, pairing in pairings:
         problem, plan = problem_of(pairing), PairingPlan((), ())
+        failed = ""
         if not problem:
             try:
                 with refuse_exit():
                     plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
+                problem = f"{describe(pairing)}: {plan.problem}" if plan.problem else ""
             except Exception as error:
                 failure = assign_blame(error, f"planning {label}")
                 if not isinstance(failure.detail, InternalError):
                     raise
                 run.collection.internal_errors.append(failure.detail)
-                run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan))
-                others.append(UntestableItem.from_parent(collector, name=label, pairing=pairing, problem=str(failure)))
-                continue
-            problem = f"{describe(pairing)}: {plan.problem}" if plan.problem else ""
+                failed = str(failure)
         run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan, problem))
-        if problem:
-            others.append(UntestableItem.from_parent(collector, name=label, pairing=pairing, problem=problem))
+        if failed or problem:
+            others.append(UntestableItem.from_parent(collector, name=label, pairing=pairing, problem=failed or problem))
         for item in plan.items:
             parts.setdefault(item.name.removeprefix(f"{collector.nodeid}::"), []).append(item)
     # Since pytest 9.2, a node id derived from the name does not equal the one that --lf has read; text does.
@@ -171,10 +171,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     run = session.config.stash[RUN]
     kernel_items = [item for item in session.items if isinstance(item, KernelItem)]
-    sharding: ShardPlugin | None = session.config.pluginmanager.getplugin(_SHARDING)
+    sharding = session.config.stash.get(_SHARDING, None)
+    incremental = session.config.stash.get(_INCREMENTAL, None)
     whole = sharding.whole if sharding is not None else kernel_items
     items = [(part, item.nodeid) for item in whole for part in item.items]
-    incremental: IncrementalPlugin | None = session.config.pluginmanager.getplugin(_INCREMENTAL)
     if incremental is not None:
         incremental.send_to_controller()
     problems = tuple(run.collection.problems(whole_folders=collects_whole_folders(session.config)))
@@ -257,7 +257,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if run.role.is_worker:
         return
     collected_none = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
-    incremental: IncrementalPlugin | None = session.config.pluginmanager.getplugin(_INCREMENTAL)
+    incremental = session.config.stash.get(_INCREMENTAL, None)
     if incremental is not None and incremental.receive() and collected_none:
         session.exitstatus = pytest.ExitCode.OK
     if not run.has_plan:
@@ -276,10 +276,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     run = config.stash.get(RUN, None)
-    incremental: IncrementalPlugin | None = config.pluginmanager.getplugin(_INCREMENTAL)
-    if incremental is not None and (left_out := incremental.summary()):
-        terminalreporter.write_line(left_out)
     if run is not None:
+        incremental = config.stash.get(_INCREMENTAL, None)
+        if incremental is not None and (left_out := incremental.summary()):
+            terminalreporter.write_line(left_out)
         run.reporter.write_summary(terminalreporter)
 
 

@@ -39,12 +39,10 @@ class IncrementalPlugin:
         self._left_out = list(self._unchanged(kernel_items, results.green()))
         dropped = frozenset(self._left_out)
 
-        def is_left_out(item: pytest.Item) -> bool:
-            parts = item.items if isinstance(item, PairingItem) else ()
-            return bool(parts) and all(part.name in dropped for part in parts)
-
-        config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
-        items[:] = [item for item in items if not is_left_out(item)]
+        by_pairing = [item for item in items if isinstance(item, PairingItem) and item.items]
+        left_out = {item for item in by_pairing if all(part.name in dropped for part in item.items)}
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
     def _results(self) -> ResultCache | None:
         if (folder := self._run.dispatcher.store_folder) is None:
@@ -65,9 +63,7 @@ class IncrementalPlugin:
         cache = Cache(process=ProcessState(planned=planned))
         try:
             for item in items:
-                if (known := green.get(item.nodeid)) is None:
-                    continue
-                if find_key(item.items, cache) == known:
+                if item.nodeid in green and find_key(item.items, cache) == green[item.nodeid]:
                     yield item.nodeid
         finally:
             cache.process.pool.close()
@@ -111,7 +107,6 @@ class IncrementalPlugin:
         results.update(items)
 
     def summary(self) -> str:
-        """Returns a line about the items that were left out, or ""."""
         if not (count := len(self._left_out)):
             return ""
         pairings = list(dict.fromkeys(ItemId.parse(name).pairing for name in self._left_out))

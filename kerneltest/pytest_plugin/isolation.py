@@ -1,7 +1,5 @@
 """The supervisor of an isolated process: sends it items, watches it, and replaces it when it dies."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal
@@ -13,7 +11,7 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -23,15 +21,7 @@ from kerneltest.core.processes import free_memory
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_entry
 from kerneltest.pytest_plugin import crash_reports, watchdog
-from kerneltest.pytest_plugin.crash_reports import (
-    CrashReason,
-    ReasonSource,
-    UncollectedError,
-    captured_output,
-    crash_files,
-    output_file,
-    write_crash_reason,
-)
+from kerneltest.pytest_plugin.crash_reports import CrashReason, ReasonSource, UncollectedError, captured_output
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.journal import Activity, read_orphaned
@@ -54,11 +44,7 @@ PROBLEMS: dict[str, str] = {}
 
 
 def collect(arguments: PytestArguments, file: Path | None = None) -> ItemsByName:
-    """Returns the items of a session, or of one of its files, by name.
-
-    Raises:
-      UncollectedError: pytest cannot collect them.
-    """
+    """Returns the items of a session, or of one of its files, by name; raises an `UncollectedError`."""
     collector = _ItemCollector(file and file.resolve())
     output = io.StringIO()
     with redirect_stdout(output):
@@ -104,12 +90,6 @@ class _ItemCollector:
 _SAME_ON_ALL_MACHINES = ("jax", "jaxlib", "numpy", "machine")
 
 
-class SharedInteger(Protocol):
-    """An integer in memory that both processes share."""
-
-    value: int
-
-
 class IsolatedProcess:
     """The isolated process: it collects items again, and answers requests to run them."""
 
@@ -117,8 +97,8 @@ class IsolatedProcess:
         self,
         setup: WorkerSetup,
         arguments: PytestArguments,
-        judged: SharedInteger,  # gets the number of judged cases of the running item
-        ended: SharedInteger,  # gets the time at which the item ended, in seconds since 1970
+        judged: Any,  # an integer that both processes share: the number of judged cases of the running item
+        ended: Any,  # one for the time at which the item ended, in seconds since 1970
         *,
         ahead: bool = False,  # whether to collect all items of the session before the first request
     ) -> None:
@@ -132,7 +112,7 @@ class IsolatedProcess:
             with suppress(UncollectedError):  # reported when an item is missing
                 self._ahead = collect(arguments)
 
-    def answer(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def __call__(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Runs one item; the answer holds its result, or why it was not collected."""
         if self._worker is None:
             self._redirect_output()
@@ -152,7 +132,7 @@ class IsolatedProcess:
     # Not before the session has cleared the run's folder.
     def _redirect_output(self) -> None:
         if self._arguments.captures:
-            with output_file(self._setup.folder, self._setup.shard).open("ab") as file:
+            with crash_reports.crash_file(self._setup.folder, self._setup.shard, "output").open("ab") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
 
@@ -171,10 +151,6 @@ class IsolatedProcess:
                 "same packages, settings, devices and sources"
             )
         return parts
-
-
-def _serve(*arguments: Any, **options: Any) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    return IsolatedProcess(*arguments, **options).answer
 
 
 def _absence(name: str, collected: ItemsByName) -> str:
@@ -202,11 +178,9 @@ def plan_differences(plan: Plan, parts: Sequence[Item], name: str) -> Iterator[s
         if value != (planned := plan.environment.get(key, value)):
             yield f"{key} is {value}; the run was planned with {planned}"
     pairing_id = parts[0].pairing_id
-    mine, planned_pairing = describe_pairing(parts[0].pairing), plan.pairings[pairing_id]
-    same_sources = (
-        mine.kernel.parts == planned_pairing.kernel.parts and mine.oracle.parts == planned_pairing.oracle.parts
-    )
-    if mine.declaration != planned_pairing.declaration or not same_sources:
+    mine, other = describe_pairing(parts[0].pairing), plan.pairings[pairing_id]
+    same_sources = mine.kernel.parts == other.kernel.parts and mine.oracle.parts == other.oracle.parts
+    if mine.declaration != other.declaration or not same_sources:
         yield f"the source or the declaration of {pairing_id} differs"
     elif [plan_entry(part, name) for part in parts] != [item for item in plan.items if item.item == name]:
         yield f"{name} has other cases"
@@ -234,7 +208,6 @@ class IsolatedWorker:
 
     @property
     def judged_cases(self) -> int:
-        """The number of judged cases of the running item."""
         return int(self._judged.value)
 
     @property
@@ -249,12 +222,10 @@ class IsolatedWorker:
 
     def start(self, *, ahead: bool = True) -> Child:
         """Starts the process; with `ahead`, it collects all items while this process does so too."""
-        self._starts += 1
-        self._forwarded = 0
+        self._starts, self._forwarded = self._starts + 1, 0
         memory = self._memory * 2**30 or 0.9 * free_memory()
-        arguments = (self.setup, self._arguments, self._judged, self._ended)
         temporary = self.setup.folder if self._arguments.is_remote else None
-        serve = partial(_serve, *arguments, ahead=ahead)
+        serve = partial(IsolatedProcess, self.setup, self._arguments, self._judged, self._ended, ahead=ahead)
         self._child = Child(serve, "the isolated process", "spawn", memory=memory, temporary=temporary)
         self._child.start()
         return self._child
@@ -281,7 +252,7 @@ class IsolatedWorker:
                 activity = self.activity() or Activity(request.name, shard=self.setup.shard)
                 source = ReasonSource.OBSERVER if died.end is End.DIED else ReasonSource.KILLER
                 reason = CrashReason(died.cause, source, is_hang=died.end is End.LATE)
-                write_crash_reason(self.setup.folder, self.setup.shard, reason)
+                crash_reports.write_crash_reason(self.setup.folder, self.setup.shard, reason)
                 self.stop()
                 starts += not activity.case
             else:
@@ -329,7 +300,7 @@ class IsolatedWorker:
     def _check_journal(self) -> None:
         setup = self.setup
         try:
-            running = (setup.folder / f"running-{setup.shard}.txt").stat()
+            running = crash_reports.crash_file(setup.folder, setup.shard, "journal").stat()
         except OSError:
             return
         timeout = setup.settings.timeout
@@ -348,5 +319,4 @@ class IsolatedWorker:
         """Ends an idle process and deletes its files."""
         if self._child is not None:
             self.stop()
-            for path in crash_files(self.setup.folder, self.setup.shard):
-                path.unlink(missing_ok=True)
+            crash_reports.delete_crash_files(self.setup.folder, self.setup.shard)

@@ -63,7 +63,6 @@ class PairingItem(pytest.Item):
 
     @property
     def has_xfail(self) -> bool:
-        """True if pytest's `xfail` marks the item, its module or its class."""
         return next(super().iter_markers_with_node("xfail"), None) is not None
 
 
@@ -116,9 +115,7 @@ class KernelItem(PairingItem):
             )
             reason = f"pytest-timeout ended the item after {self._time_limit:g} s, with {{}}"
             result = dispatcher.worker.timed_out(self.items, request, reason, advice)
-        known = [
-            user_property for user_property in self.user_properties if user_property[0] not in ("family", "verdict")
-        ]
+        known = [pair for pair in self.user_properties if pair[0] not in ("family", "verdict")]
         self.user_properties[:] = [*known, ("family", " ".join(result.families)), ("verdict", result.verdict)]
         return result
 

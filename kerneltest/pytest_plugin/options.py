@@ -1,7 +1,5 @@
 """pytest's options and ini values: added from the table of settings, and read back into `RunSettings`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +21,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def read_settings(config: pytest.Config) -> RunSettings:
-    """Returns the settings of a session.
-
-    Raises:
-      pytest.UsageError: a value is not allowed, or two options contradict each other.
-    """
+    """Returns the settings of a session; raises pytest.UsageError."""
     values: dict[str, Any] = {}
     try:
         for setting in known_settings():

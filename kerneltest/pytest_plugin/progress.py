@@ -38,13 +38,7 @@ class Progress:
             self.judged += self.planned[item]
 
     def line(self, now: float, judged_here: int, stage: str) -> str:
-        """Returns the line: items, cases, rate, time left, and what is running.
-
-        Args:
-          now: the time, in seconds.
-          judged_here: number of judged cases of the running item.
-          stage: of that item, in words; "" under xdist.
-        """
+        """Returns the line: items, cases, rate, time left, and what is running, whose stage is "" under xdist."""
         judged, planned = self.judged + judged_here, sum(self.planned.values())
         elapsed = now - self.started
         parts = [f"{len(self.ended)}/{len(self.planned)} items", f"{judged}/{planned} cases"]
@@ -198,6 +192,3 @@ def open_terminal(config: pytest.Config) -> int | None:
         return output
     os.close(output)
     return None
-
-
-# The first finding of each item, on the terminal as soon as it is judged.

@@ -1,7 +1,5 @@
 """The project that a run tests, and its commit."""
 
-from __future__ import annotations
-
 import subprocess
 import tomllib
 from pathlib import Path
@@ -14,7 +12,10 @@ _TIMEOUT = 10.0  # seconds, for git
 
 def identify_project(root: Path) -> Project:
     """Returns the name in pyproject.toml, or else the folder's, and the commit that git has checked out."""
-    return Project(_declared_name(root / "pyproject.toml") or root.resolve().name, _commit(root))
+    commit = _git(root, "rev-parse", "HEAD").strip()[:12]
+    if commit and _git(root, "status", "--porcelain", "--untracked-files=no").strip():
+        commit += " with uncommitted changes"
+    return Project(_declared_name(root / "pyproject.toml") or root.resolve().name, commit)
 
 
 def _declared_name(file: Path) -> str:
@@ -23,12 +24,6 @@ def _declared_name(file: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return declared if isinstance(declared, str) else ""
-
-
-def _commit(root: Path) -> str:
-    revision = _git(root, "rev-parse", "HEAD").strip()
-    is_changed = bool(revision) and bool(_git(root, "status", "--porcelain", "--untracked-files=no").strip())
-    return f"{revision[:12]} with uncommitted changes" if is_changed else revision[:12]
 
 
 # Returns what git prints; "" if there is no git, no repository or no commit.

@@ -1,10 +1,7 @@
 """One pytest session: its settings, and the objects that own its folder, its plan, its items and their results."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,18 +21,14 @@ from kerneltest.pytest_plugin.summary import Reporter
 from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
 
 
-@dataclass(frozen=True, slots=True)
 class XdistRole:
     """The role of this process under pytest-xdist."""
 
-    worker_input: Mapping[str, object] | None  # what the controller sent this worker; None in any other process
-    is_controller: bool  # whether this process hands items to workers
-
-    @classmethod
-    def of(cls, config: pytest.Config) -> XdistRole:
-        """Returns the role of the process of a session."""
-        worker_input = getattr(config, "workerinput", None)
-        return cls(worker_input, worker_input is None and bool(config.getoption("numprocesses", None)))
+    def __init__(self, config: pytest.Config) -> None:
+        # what the controller sent this worker; None in any other process
+        self.worker_input: Mapping[str, object] | None = getattr(config, "workerinput", None)
+        # whether this process hands items to workers
+        self.is_controller = self.worker_input is None and bool(config.getoption("numprocesses", None))
 
     @property
     def is_worker(self) -> bool:
@@ -52,17 +45,13 @@ class PytestRun:
     """One pytest session. Each part owns the state of one concern."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Reads the settings and claims the run's folder.
-
-        Raises:
-          pytest.UsageError: a setting or the folder cannot be used.
-        """
-        self.config, self.settings, self.role = config, read_settings(config), XdistRole.of(config)
+        """Reads the settings and claims the run's folder; raises pytest.UsageError."""
+        self.config, self.settings, self.role = config, read_settings(config), XdistRole(config)
         self.folder = _claim_folder(config, self.settings, self.role)
         may_resume = not (self.role.is_worker or config.option.collectonly)
-        self.plan = PlanFile.open(self.folder, self.settings, may_resume=may_resume)
+        self.plan = PlanFile(self.folder, self.settings, may_resume=may_resume)
         self.collection = Collection()  # the pairings that were collected, and what is selected of them
-        self.reporter = Reporter(self.folder, self.settings.report)
+        self.reporter = Reporter(config, self.folder, self.settings.report)
         self.dispatcher = Dispatcher(  # chooses the executor of each item
             config,
             self.settings,
@@ -76,7 +65,6 @@ class PytestRun:
 
     @property
     def has_plan(self) -> bool:
-        """True once the plan of this run is written."""
         return self.plan.is_written or (self.role.is_controller and self.plan.is_written_by_worker())
 
     def close(self) -> None:

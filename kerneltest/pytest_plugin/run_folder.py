@@ -50,11 +50,7 @@ class RunFolder:
 
     @classmethod
     def claim(cls, path: Path) -> RunFolder:
-        """Locks a new, an empty, or an earlier run's folder until it is released.
-
-        Raises:
-          FolderError: it holds other files, another run is using it, or it is not writable.
-        """
+        """Locks a new, an empty, or an earlier run's folder until it is released; raises a FolderError."""
         run, lock = uuid.uuid4().hex, FileLock(path / _LOCK)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -106,7 +102,6 @@ class RunFolder:
                 path.rmdir()
 
     def release(self) -> None:
-        """Unlocks the folder for other runs."""
         if self._lock is not None:
             self._lock.release()
 
@@ -123,7 +118,6 @@ class TemporaryFolder(RunFolder):
         super().__init__(path, uuid.uuid4().hex, lock)
 
     def release(self) -> None:
-        """Deletes the folder."""
         rmtree(self.path, ignore_errors=True)
         super().release()
 
@@ -155,42 +149,25 @@ def _describe_owner(path: Path) -> str:
 class PlanFile:
     """The plan of a run. Until this run has one, its folder keeps what an earlier run left there."""
 
-    def __init__(self, folder: RunFolder, resumed: Plan | None) -> None:
+    def __init__(self, folder: RunFolder, settings: RunSettings, *, may_resume: bool) -> None:
+        """Reads the plan of the run to resume, if this process is to resume one; raises pytest.UsageError."""
         self.is_written = False  # whether this run has written its plan, here or in an xdist worker
-        self._folder, self._resumed = folder, resumed
-
-    @classmethod
-    def open(cls, folder: RunFolder, settings: RunSettings, *, may_resume: bool) -> PlanFile:
-        """Reads the plan of the run to resume, if there is one.
-
-        Args:
-          folder: of the run.
-          settings: of the run.
-          may_resume: False in xdist workers and for `--collect-only`, which leave that to others.
-
-        Raises:
-          pytest.UsageError: the folder has no run that can be resumed.
-        """
+        self._folder = folder
+        self._resumed: Plan | None = None
         if not (settings.resume and may_resume):
-            return cls(folder, None)
+            return
         from kerneltest.records.files import RecordError
         from kerneltest.records.resume import load_previous_plan
         from kerneltest.report.text.lines import lines_for_terminal
 
         try:
-            return cls(folder, load_previous_plan(folder.path))
+            self._resumed = load_previous_plan(folder.path)
         except RecordError as error:
             folder.release()
             raise pytest.UsageError(lines_for_terminal(f"--kt-resume: {error}")) from error
 
     def begin_run(self, plan: Plan | None = None) -> None:
-        """Clears the folder of an earlier run, or prepares that run to be resumed.
-
-        Ends the session if the run to resume is another one.
-
-        Args:
-          plan: of this run; None if a worker has written it.
-        """
+        """Clears the folder, or prepares its run to be resumed; ends the session if that run has another plan."""
         self.is_written = True
         if self._resumed is None:
             self._folder.clear()
@@ -224,7 +201,6 @@ class PlanFile:
             return None
 
     def is_written_by_worker(self) -> bool:
-        """Returns whether an xdist worker has written this run's plan."""
         plan = self._read()
         return plan is not None and plan.run == self._folder.run
 

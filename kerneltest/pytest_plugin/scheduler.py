@@ -83,11 +83,7 @@ def item_costs(plan: Plan, names: Sequence[str]) -> dict[int, ItemCost]:
 
 
 def rank_items(costs: Mapping[int, ItemCost]) -> dict[int, tuple[float, int, int]]:
-    """Returns the sort key of each item, by its index.
-
-    The most expensive part comes first, equal ones in the order of collection. Its items are in the order of their
-    tiers.
-    """
+    """Returns the sort key of each item: the most expensive part first, its items by tier; else as collected."""
     totals: defaultdict[Part, float] = defaultdict(float)
     first: dict[Part, int] = {}
     for index, each in costs.items():
@@ -98,13 +94,7 @@ def rank_items(costs: Mapping[int, ItemCost]) -> dict[int, tuple[float, int, int
 
 
 def chunk_size(pending: Sequence[ItemCost], workers: int, minimum: int) -> int:
-    """Returns how many of the pending items the next worker gets.
-
-    Args:
-      pending: the cost of each item, part by part.
-      workers: number of workers.
-      minimum: number of items that it needs, if there are that many.
-    """
+    """Returns how many of the pending items, which are listed part by part, the next worker gets."""
     count = 0
     while count < min(minimum, len(pending)):
         rest = pending[count:]
@@ -130,12 +120,7 @@ _MAX_MEMORY = 0.9  # fraction of a GPU's memory for all workers on it
 
 
 def assign_gpus(workers: int, environment: Mapping[str, str] | None = None) -> list[dict[str, str]]:
-    """Returns the variables that assign a GPU to each worker, or a share of one if there are more workers than GPUs.
-
-    Args:
-      workers: number of workers.
-      environment: variables that restrict the GPUs of this process; None for those of `os.environ`.
-    """
+    """Returns the variables that give each worker a GPU, or a share of one; `environment` restricts the GPUs."""
     known = os.environ if environment is None else environment
     visible = _visible(known)
     assignments: list[dict[str, str]] = [{} for _ in range(workers)]

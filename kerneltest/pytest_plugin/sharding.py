@@ -46,12 +46,7 @@ def part_of(item: PairingItem) -> Part:
 
 
 def part_costs(items: Sequence[KernelItem], seconds: Mapping[str, float]) -> dict[Part, float]:
-    """Returns the cost of each part of some items, in seconds if those of any item are known.
-
-    Args:
-      items: of the run.
-      seconds: that items took in an earlier run, by node id. Other items are assumed to cost as much per case.
-    """
+    """Returns the cost of each part: the known seconds of its items, or else a guess, scaled to the known ones."""
     guesses = {item.nodeid: _guess(item) for item in items}
     known = [name for name in guesses if name in seconds]
     scale = sum(seconds[name] for name in known) / sum(guesses[name] for name in known) if known else 1.0
@@ -77,11 +72,7 @@ def balance(costs: Mapping[Part, float], count: int) -> dict[Part, int]:
 
 
 def earlier_seconds(config: pytest.Config, durations: str) -> dict[str, float]:
-    """Returns the seconds that items took in an earlier run, by which shards are balanced; {} without one.
-
-    Raises:
-      pytest.UsageError: the folder cannot be read.
-    """
+    """Returns the seconds that items took in an earlier run, by which shards are balanced; raises pytest.UsageError."""
     from kerneltest.records.files import RecordError
     from kerneltest.report.text.lines import lines_for_terminal
 
@@ -92,11 +83,7 @@ def earlier_seconds(config: pytest.Config, durations: str) -> dict[str, float]:
 
 
 def seconds_by_item(folder: Path) -> dict[str, float]:
-    """Returns the seconds that each item took in the runs of a folder, by node id.
-
-    Raises:
-      RecordError: the folder has no run, or one cannot be read.
-    """
+    """Returns the seconds that each item took in the runs of a folder, by node id; raises a RecordError."""
     from kerneltest.records.runs import read_runs
 
     seconds: defaultdict[str, float] = defaultdict(float)

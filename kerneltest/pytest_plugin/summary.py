@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,13 @@ import pytest
 
 from kerneltest.core.ids import PairingId
 from kerneltest.core.verdicts import Gap
+from kerneltest.pytest_plugin.progress import PROGRESS
 
 if TYPE_CHECKING:
     from kerneltest.core.failures import Failure
     from kerneltest.pytest_plugin.run_folder import RunFolder
     from kerneltest.records.journal import Activity
-    from kerneltest.records.run_plan import Plan
     from kerneltest.records.runs import RunRecords
-    from kerneltest.records.schema import Record
     from kerneltest.report.text.lines import Line
     from kerneltest.triage.suspects import Suspect
 
@@ -62,8 +61,7 @@ INTERRUPTED = 2
 class Summary:
     """The outcome of a run."""
 
-    complete: bool  # whether every planned cell has exactly one status and something was compared
-    green: bool  # whether it is complete and has no findings
+    green: bool  # whether every planned cell has exactly one status, and no finding, and something was compared
     lines: tuple[Line, ...]  # to print, without control characters
     run: RunRecords | None = None  # as read from the folder; None if it cannot be read
     suspects: tuple[Suspect, ...] = ()
@@ -78,29 +76,13 @@ class Terminal:
     stopped: bool = False  # whether the session was ended before it had run everything
     root: str = "."  # the folder that node ids are relative to, as seen from the folder in which pytest was started
 
-    def command_for(self, plan: Plan, record: Record) -> str:
-        """Returns the shell command that runs the item of a finding again."""
-        from kerneltest.report.rerun_commands import pytest_command
-
-        node = PairingId.parse(record.item)
-        path = Path(os.path.normpath(Path(self.root, node.file))).as_posix()
-        return pytest_command(plan, record.backend, str(replace(node, file=path)))
-
 
 def finish(folder: Path, *, report: str, terminal: Terminal | None = None, failed_tests: Iterable[str] = ()) -> Summary:
-    """Reconciles a run with its plan and writes its report.
-
-    A folder that cannot be read makes the run incomplete and raises nothing, so that earlier output stays visible.
-
-    Args:
-      folder: of the run.
-      report: the folder as the user named it, for the run's page; "" to write none.
-      terminal: that shows it; by default one without a width.
-      failed_tests: node ids of what failed, pairings included.
-    """
+    """Reconciles a run and writes its page if `report` names its folder. One that cannot be read is incomplete."""
     from kerneltest.core.processes import throttle_gc
     from kerneltest.records.files import RecordError
     from kerneltest.records.runs import end_run, read_running
+    from kerneltest.report.rerun_commands import pytest_command
     from kerneltest.report.text.lines import Line, LineKind, for_terminal
     from kerneltest.report.text.terminal_summary import summary_lines
     from kerneltest.triage.suspects import suspects_in_run
@@ -110,7 +92,7 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
         try:
             run = read_running(folder)
         except RecordError as error:
-            return Summary(False, False, (Line(LineKind.WRONG, for_terminal(f"INCOMPLETE: {error}")),))
+            return Summary(False, (Line(LineKind.WRONG, for_terminal(f"INCOMPLETE: {error}")),))
         suspects = suspects_in_run(run)
         lines = summary_lines(
             run,
@@ -119,7 +101,7 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
             report,
             verbose=terminal.verbose,
             stopped=terminal.stopped,
-            rerun=partial(terminal.command_for, run.plan),
+            rerun=lambda record: pytest_command(run.plan, record.backend, record.item, terminal.root),
         )
         shown = [replace(line, text=for_terminal(line.text)) for line in lines]
         try:
@@ -133,8 +115,8 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
         except (OSError, RecordError) as error:
             problem = f"INCOMPLETE: could not write the end of the run and its report: {error}"
             shown.append(Line(LineKind.WRONG, problem))
-            return Summary(False, False, tuple(shown))
-        return Summary(run.reconciled.complete, run.reconciled.green, tuple(shown), run, suspects)
+            return Summary(False, tuple(shown))
+        return Summary(run.reconciled.green, tuple(shown), run, suspects)
 
 
 class Reporter:
@@ -144,22 +126,21 @@ class Reporter:
     stay in pytest's counts and in its short summary, and JUnit XML and other plugins have received them in full.
     """
 
-    def __init__(self, folder: RunFolder, report: str) -> None:
+    def __init__(self, config: pytest.Config, folder: RunFolder, report: str) -> None:
         self.summary: Summary | None = None  # of the run; None before its end
         self.failed_tests: dict[str, None] = {}  # node ids of what failed, pairings included, in order
         self.console = os.dup(2)  # file descriptor of standard error, duplicated before pytest captures that
-        self._folder, self._report = folder, report
+        self._config, self._folder, self._report = config, folder, report
+        self._shown: set[str] = set()  # the first findings of items
         self._explained: set[int] = set()  # ids of the reports that are left out, by the objects' identity
         self._failed: list[Any] = []
         self._reports: list[Any] = []
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
             self.failed_tests[report.nodeid] = None
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.failed_tests[report.nodeid] = None
+    pytest_collectreport = pytest_runtest_logreport
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, object, object]:
@@ -171,11 +152,30 @@ class Reporter:
         finally:
             self._reports[:] = self._failed
 
+    def show_finding(self, item: str, finding: str) -> None:
+        """Shows the first finding of an item at once, unless the run is quiet or has shown an equal one."""
+        from kerneltest.report.text.lines import for_terminal
+
+        plugins = self._config.pluginmanager
+        reporter: Any = plugins.getplugin("terminalreporter")
+        if reporter is None or self._config.option.verbose < 0 or finding in self._shown:
+            return
+        self._shown.add(finding)
+        capture: Any = plugins.getplugin("capturemanager")
+        progress: Any = plugins.getplugin(PROGRESS)
+        with ExitStack() as stack:
+            if capture is not None:
+                stack.enter_context(capture.global_and_fixture_disabled())
+            if progress is not None:
+                stack.enter_context(progress.hide())
+            reporter.ensure_newline()
+            reporter.write_line(for_terminal(f"first finding in {PairingId.parse(item).own_name}: {finding}"), red=True)
+
     def finish(self, session: pytest.Session) -> Summary:
         """Ends the run and returns its summary. pytest then shows only the failures that the summary does not."""
         from kerneltest.report.text.suspect_text import MOST_SUSPECTS
 
-        config = session.config
+        config = self._config
         reporter: Any = config.pluginmanager.getplugin("terminalreporter")
         is_terminal = reporter is not None and reporter.isatty
         terminal = Terminal(
@@ -202,7 +202,7 @@ class Reporter:
         if terminalreporter.config.option.verbose >= 0 or not self.summary.green:
             terminalreporter.write_sep("=", "kerneltest", bold=True)
         for line in self.summary.lines:
-            terminalreporter.write_line(line.text, **({line.colour: True} if line.colour else {}))
+            terminalreporter.write_line(line.text, **({line.kind.value: True} if line.kind else {}))
 
     def abandon_run(self, activity: Activity, failure: Failure) -> None:
         """Writes the summary to the console and releases the folder, since this process is about to be ended."""
@@ -218,5 +218,4 @@ class Reporter:
         self._folder.release()
 
     def close(self) -> None:
-        """Closes the console."""
         os.close(self.console)

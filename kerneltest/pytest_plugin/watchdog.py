@@ -1,7 +1,5 @@
 """Ends cases that take too long, and processes that cannot end such a case."""
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import threading
@@ -41,7 +39,6 @@ class Watchdog:
         self._armed, self._arming = False, threading.Lock()
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def arm(self) -> None:
@@ -67,7 +64,6 @@ class Watchdog:
                 self._set_timer()
 
     def stop(self) -> None:
-        """Ends the thread."""
         self._stopped.set()
         self._thread.join()
         self.disarm()
@@ -98,7 +94,7 @@ class Watchdog:
 
         class Hang(Failure):
             def __init__(self) -> None:
-                super().__init__(Verdict.HANG, _detail(reason))
+                super().__init__(Verdict.HANG, Hung(reason.cause, reason.location))
 
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._main), ctypes.py_object(Hang))
 
@@ -107,7 +103,7 @@ class Watchdog:
         self._log.write(reason, activity)
         faulthandler.dump_traceback(self._log.stacks)
         try:
-            self._before_exit(activity, Failure(Verdict.HANG, _detail(reason)))
+            self._before_exit(activity, Failure(Verdict.HANG, Hung(reason.cause, reason.location)))
         finally:
             exit_guard.leave(1)
 
@@ -115,9 +111,8 @@ class Watchdog:
         with thread_stacks() as frames:
             frame = frames.get(self._main)
             location = location_of_frame(frame).strip(" ()") if frame else ""
-        return CrashReason(
-            f"no answer within {self.seconds:g} s while {activity.phase}", is_hang=True, location=location
-        )
+        cause = f"no answer within {self.seconds:g} s while {activity.phase}"
+        return CrashReason(cause, is_hang=True, location=location)
 
     def _is_in_debugger(self) -> bool:
         with thread_stacks() as frames:
@@ -127,7 +122,3 @@ class Watchdog:
                     return True
                 frame = frame.f_back
         return False
-
-
-def _detail(reason: CrashReason) -> Hung:
-    return Hung(reason.cause, reason.location)

@@ -27,7 +27,7 @@ from kerneltest.pytest_plugin.watchdog import Watchdog
 from kerneltest.records.files import slug
 from kerneltest.records.journal import Activity, Journal
 from kerneltest.records.record_files import RecordWriter, save_artifacts
-from kerneltest.records.result_cache import CachedResult, ResultCache, keys_before, write_key
+from kerneltest.records.result_cache import ResultCache, keys_before, write_key
 from kerneltest.records.resume import discard_item, read_item
 from kerneltest.records.run_plan import ANY
 from kerneltest.records.schema import Record
@@ -36,27 +36,11 @@ from kerneltest.reproduce.script_writer import save_reproduction
 from kerneltest.trace.tracing import without_debugging
 from kerneltest.triage.suspects import Suspect
 
-
-def take_over(setup: WorkerSetup, item: Item, name: str, key: str) -> CachedResult | None:
-    """Returns the records of an item that was green under a key; None if it has to run.
-
-    Devices always run again, since the device itself may have changed.
-    """
-    if setup.store is None or not setup.reuses_records or item.backend.tier is Tier.DEVICE:
-        return None
-    return ResultCache(DiskStore(setup.store)).records(name, key)
-
-
 _MAX_SAVED = 20  # findings of an item whose inputs are saved, in addition to the first of each kind
 
 
 class ItemWorker:
-    """Runs items in this process.
-
-    Attributes:
-      judged_cases: number of judged cases of the running item.
-      is_shrinking: whether it is searching for the smallest case of a finding.
-    """
+    """Runs items in this process."""
 
     def __init__(
         self,
@@ -69,7 +53,8 @@ class ItemWorker:
         self._on_finding = on_finding  # called with an item and its first finding in a line, as soon as that is judged
         state = ProcessState(journal=Journal(setup.folder, setup.shard), planned=setup.planned)
         self.cache = Cache(process=state)
-        self.judged_cases, self.is_shrinking = 0, False
+        self.judged_cases = 0  # of the running item
+        self.is_shrinking = False  # whether it is searching for the smallest case of a finding
         self._suspects = SuspectTracker(setup.folder, setup.settings.minimize, setup.published_folder)
         self._kinds: set[tuple[Verdict, str]] = set()  # of the findings of the running item
         self._writer: RecordWriter | None = None
@@ -85,7 +70,6 @@ class ItemWorker:
 
     @property
     def writer(self) -> RecordWriter:
-        """The writer of this process's records."""
         if self._writer is None:
             self._writer = RecordWriter(self.setup.folder, self.setup.shard)
         return self._writer
@@ -103,30 +87,14 @@ class ItemWorker:
         if (log := self._log or self._console) is not None:
             log.close()
 
-    @contextmanager
-    def supervise(self) -> Iterator[None]:
-        """Enables crash reports and the hang watchdog while an item runs."""
-        if self._log is None:
-            self._log = self._open_log()
-        if self._watchdog is not None:
-            self._watchdog.arm()
-        try:
-            yield
-        finally:
-            self.judged_cases = 0
-            if self._watchdog is not None:
-                self._watchdog.disarm()
-
-    def _open_log(self) -> CrashLog:
-        journal = self.cache.process.journal
+    def _open_log(self) -> None:
         if self._console is None:
             self.cache.process.abort = self._abort
-        log = self._console or FileCrashLog(self.setup.folder, self.setup.shard)
+        self._log = self._console or FileCrashLog(self.setup.folder, self.setup.shard)
         exit_guard.add_rule(self._report_exit)
         if timeout := self.setup.settings.timeout:
-            self._watchdog = Watchdog(journal, timeout, log, self._before_exit)
+            self._watchdog = Watchdog(self.cache.process.journal, timeout, self._log, self._before_exit)
             self._watchdog.start()
-        return log
 
     # Reports the case that called `os._exit`, which never has the status of a success.
     def _report_exit(self, status: int) -> int:
@@ -149,9 +117,18 @@ class ItemWorker:
     def run(
         self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
     ) -> ItemResult:
-        """Runs all groups of an item and records each case as it ends."""
-        with self.supervise(), self.jax_settings():
-            result = self._run(parts, request, on_case)
+        """Runs all groups of an item, under supervision, and records each case as it ends."""
+        if self._log is None:
+            self._open_log()
+        if self._watchdog is not None:
+            self._watchdog.arm()
+        try:
+            with self.jax_settings():
+                result = self._run(parts, request, on_case)
+        finally:
+            self.judged_cases = 0
+            if self._watchdog is not None:
+                self._watchdog.disarm()
         self.cache.process.journal.write_timings()
         return result
 
@@ -163,7 +140,10 @@ class ItemWorker:
         key = find_key(parts, self.cache) if is_new and self.setup.writes_keys else ""
         if self.setup.writes_keys:
             write_key(self.setup.folder, self.setup.shard, request.name, key)
-        if key and (earlier := take_over(self.setup, parts[0], request.name, key)) is not None:
+        earlier, store, is_device = None, self.setup.store, parts[0].backend.tier is Tier.DEVICE
+        if key and store is not None and self.setup.reuses_records and not is_device:  # the device may have changed
+            earlier = ResultCache(DiskStore(store)).records(request.name, key)
+        if earlier is not None:
             self.writer.copy(earlier.lines)
             return ItemResult(str(Verdict.PASS), earlier.families)
         if is_new and (records := self._resume(request.name, key)):
@@ -229,10 +209,7 @@ class ItemWorker:
             tuple(dict.fromkeys(record.family for record in records)),
         )
         if findings:
-            verdict, message = (
-                worst(record.verdict for record in findings),
-                self._describe(item, findings, suspects, request),
-            )
+            verdict, message = worst(r.verdict for r in findings), self._describe(item, findings, suspects, request)
             return replace(result, verdict=str(verdict), headline=headline(findings, suspects), message=message)
         reason = next((record.message for record in reversed(records) if record.verdict is Verdict.UNAVAILABLE), "")
         if passed or not reason:
@@ -247,21 +224,11 @@ class ItemWorker:
     def _describe(
         self, item: Item, findings: Sequence[Record], suspects: Sequence[Suspect], request: ItemRequest
     ) -> str:
-        setup = self.setup
-        return "\n".join(
-            format_failure(
-                item, findings, suspects, setup.root, setup.settings.report, request.command, cases=setup.shows_cases
-            )
-        )
+        root, report, cases = self.setup.root, self.setup.settings.report, self.setup.shows_cases
+        return "\n".join(format_failure(item, findings, suspects, root, report, request.command, cases=cases))
 
     def timed_out(self, parts: Sequence[Item], request: ItemRequest, reason: str, advice: Sequence[str]) -> ItemResult:
-        """Returns the result of an item that ran out of time, which is not a finding. Its records stay.
-
-        Args:
-          parts, request: as for `run`.
-          reason: why the item was ended, in a line, with `{}` for the number of judged cases.
-          advice: lines that say what to do.
-        """
+        """Returns the result of an item that ran out of time; `reason` has `{}` for the number of judged cases."""
         _, records = prior_attempts(self.setup.folder, request.name, self.setup.shard, is_retry=True)
         findings = [record for record in records if not record.verdict.is_green]
         planned = sum(sum(part.families().values()) for part in parts)

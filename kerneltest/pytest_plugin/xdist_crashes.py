@@ -34,17 +34,14 @@ class XdistCrashes:
         activity = next(orphans, Activity(item, shard=shard))
         failure = crash_reports.failure_from_crash(self._folder, activity)
         self._counts[item] += 1
-        continues = (
-            bool(activity.case) and self._counts[item] <= crash_reports.MAX_CRASHES and _reschedule(scheduler, item)
-        )
+        may_continue = activity.case and self._counts[item] <= crash_reports.MAX_CRASHES
         families = " ".join(family for each in items for family in each.families)
         known = junit_properties(items[0].backend, items[0].dtype)
         self._properties[item] = [*known, ("family", families), ("verdict", str(failure.verdict))]
-        if continues:
+        if may_continue and _reschedule(scheduler, item):
             report.outcome = "rerun"  # the worker that continues with the item reports the crash
         else:
-            words = f"{failure}\n{shard} was {activity}; the rest of the item is not run"
-            report.longrepr = lines_for_terminal(words)
+            report.longrepr = lines_for_terminal(f"{failure}\n{shard} was {activity}; the rest of the item is not run")
             crash_reports.record_crash(self._dispatcher.worker.writer, items, activity, failure)
 
     def take_properties(self, item: str) -> list[tuple[str, object]] | None:

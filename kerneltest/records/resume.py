@@ -43,7 +43,7 @@ def resume_obstacles(before: Plan, now: Plan) -> Iterator[str]:
     """Yields the reasons why a run cannot resume another one, in words."""
     for field in fields(Plan):
         old, new = getattr(before, field.name), getattr(now, field.name)
-        if field.name in _OWN or old == new:
+        if field.name in _OWN or _in_any_order(old) == _in_any_order(new):
             continue
         if field.name == "environment":
             names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
@@ -55,6 +55,13 @@ def resume_obstacles(before: Plan, now: Plan) -> Iterator[str]:
             yield f"the items that are selected, or their cases ({len(old)} then, {len(new)} now)"
         else:
             yield f"{field.name} ({old!s:.60} then, {new!s:.60} now)"
+
+
+def _in_any_order(value: object) -> object:
+    """Returns a plan's items so that they equal the same ones in another order: plugins may shuffle them."""
+    if not isinstance(value, tuple):
+        return value
+    return {(part.item, part.group) if isinstance(part, PlannedItem) else part: part for part in value}
 
 
 def prepare_resume(folder: Path) -> None:

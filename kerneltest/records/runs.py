@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kerneltest.core.details import NoPallasCall
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
@@ -390,7 +391,10 @@ def overlay_runs(given: Sequence[RunRecords]) -> Overlay:
                 if serving.get(cell, [None])[0] == number:
                     own[cell] = run.reconciled.cells[cell]
                     if own[cell].verdict is Gap.MISSING:
-                        rows.append(OverlayRow(number, _stand_in(item, cell, own[cell]), Gap.MISSING))
+                        recorded = sum(own[cell].verdicts.values())
+                        message = f"{recorded} of {own[cell].planned} planned cases have a record"
+                        stand_in = planned_record(item, cell.family, Verdict.UNAVAILABLE, message)
+                        rows.append(OverlayRow(number, stand_in, Gap.MISSING))
         rows += [
             OverlayRow(number, record, _ending(record, own[record.cell]))
             for record in run.records
@@ -440,23 +444,11 @@ def _ending(record: Record, status: CellStatus) -> Ending:
     return status.verdict if compared_nothing and record.verdict is Verdict.PASS else record.verdict
 
 
-def _stand_in(item: PlannedItem, cell: CellKey, status: CellStatus) -> Record:
-    """Returns a placeholder for a planned cell that lacks records."""
-    pairing, backend, dtype, family = cell
-    return Record(
-        item=status.item,
-        pairing=pairing,
-        backend=backend,
-        tier=item.tier,
-        dtype=dtype,
-        group=item.group,
-        family=family,
-        signature=ANY,
-        target="",
-        case="",
-        verdict=Verdict.UNAVAILABLE,
-        message=f"{sum(status.verdicts.values())} of {status.planned} planned cases have a record",
-    )
+def planned_record(item: PlannedItem, family: str, verdict: Verdict, message: str, **others: Any) -> Record:
+    """Returns a record of a family of a planned item, as a whole unless the other fields say which case it is."""
+    of_case = {"signature": ANY, "target": "", "case": ""} | others
+    of_item = {name: getattr(item, name) for name in ("item", "pairing", "backend", "tier", "dtype", "group")}
+    return Record(**of_item, **of_case, family=family, verdict=verdict, message=message)
 
 
 def _history(runs: Sequence[RunRecords]) -> dict[tuple[str, str], tuple[Past, ...]]:

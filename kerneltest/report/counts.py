@@ -25,30 +25,19 @@ _MOST_REASONS = 4  # for which cases are unavailable
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The planned cells (pairing, backend, dtype, family) of some runs, by outcome.
-
-    Attributes:
-      passed, xfailed, failed: cells that passed, passed except for declared xfails, and have a finding.
-      unavailable: cells of unavailable backends, one per pairing and backend, and cells from which a time budget
-        dropped cases.
-      undefined: cells in which the oracle defines no element.
-      gaps: cells that lack a verdict for a case, or in which nothing was compared.
-      problems: other errors in the bookkeeping.
-      not_run: the names of expected runs that are missing.
-      suspects: the number of suspects.
-      internal_errors: the number of cases in which kerneltest itself failed.
-    """
+    """The planned cells (pairing, backend, dtype, family) of some runs, by outcome."""
 
     passed: int
-    xfailed: int
-    failed: int
+    xfailed: int  # cells that passed except for declared xfails
+    failed: int  # cells with a finding
+    # cells of unavailable backends, one per pairing and backend, and cells from which a time budget dropped cases
     unavailable: int
-    undefined: int
-    gaps: int
-    problems: tuple[str, ...]
-    not_run: tuple[str, ...]
+    undefined: int  # cells in which the oracle defines no element
+    gaps: int  # cells that lack a verdict for a case, or in which nothing was compared
+    problems: tuple[str, ...]  # other errors in the bookkeeping
+    not_run: tuple[str, ...]  # the names of expected runs that are missing
     suspects: int
-    internal_errors: int = 0
+    internal_errors: int = 0  # cases in which kerneltest itself failed
 
     @property
     def planned(self) -> int:

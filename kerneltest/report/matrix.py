@@ -96,10 +96,7 @@ def by_backend(merged: Overlay) -> Matrix:
 
 
 def by_tier(runs: Sequence[RunRecords]) -> Matrix:
-    """Returns the matrix with a column for each tier of each run, and a row for each pairing.
-
-    If a backend was unavailable in one run and available in another, only the latter shows it.
-    """
+    """Returns the matrix with a column for each tier of each run, without backends that only another run has."""
     dropped = superseded_backends(runs)
     tiers: dict[tuple[int, str], Tier] = {}
     cases: list[tuple[_Place, Ending, str]] = []

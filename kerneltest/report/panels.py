@@ -105,15 +105,7 @@ def registered_panels() -> tuple[Panel, ...]:
 
 
 def make_sections(merged: "Overlay", chosen: argparse.Namespace | None = None) -> list[Section]:
-    """Returns the sections of the panels for a page.
-
-    Args:
-      merged: the runs that the page shows.
-      chosen: the parsed options of `kerneltest report`; by default as if none were given.
-
-    Raises:
-      PanelError: a section cannot be made.
-    """
+    """Returns the sections of a page by the options of `kerneltest report`, if given; raises a PanelError."""
     if chosen is None:
         parser = argparse.ArgumentParser()
         for panel in registered_panels():
@@ -122,14 +114,12 @@ def make_sections(merged: "Overlay", chosen: argparse.Namespace | None = None) -
     return [section for panel in registered_panels() if (section := panel.section(chosen, merged))]
 
 
-# The Jinja environment of all reports: undefined names raise, and all values are escaped.
-
-
-def csp_digest(text: str) -> str:
-    """Returns the SHA-256 digest by which a content security policy allows an inline script or style."""
+def _csp_digest(text: str) -> str:
+    # By which a content security policy allows an inline script or style.
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+# The Jinja environment of all reports: undefined names raise, and all values are escaped.
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.PackageLoader("kerneltest.report"),
     autoescape=True,
@@ -137,7 +127,7 @@ _ENVIRONMENT = jinja2.Environment(
     lstrip_blocks=True,
     undefined=jinja2.StrictUndefined,
 )
-_ENVIRONMENT.filters["csp_digest"] = csp_digest
+_ENVIRONMENT.filters["csp_digest"] = _csp_digest
 
 
 def render(template: str, **values: object) -> str:

@@ -4,7 +4,10 @@ Their parts come from records, which are untrusted: `_command` is the only place
 """
 
 import keyword
+import os
 import shlex
+from dataclasses import replace
+from pathlib import Path
 
 from kerneltest.core.ids import PairingId
 from kerneltest.core.verdicts import GroupName
@@ -13,8 +16,11 @@ from kerneltest.records.run_plan import Plan
 from kerneltest.records.schema import Record
 
 
-def pytest_command(plan: Plan | RunSettings, backend: str, item: str) -> str:
-    """Returns the shell command that runs an item, by its node id, again with the same cases."""
+def pytest_command(plan: Plan | RunSettings, backend: str, item: str, root: str = "") -> str:
+    """Returns the shell command that runs an item again with the same cases; its id is relative to `root`."""
+    if root:
+        node = PairingId.parse(item)
+        item = str(replace(node, file=Path(os.path.normpath(Path(root, node.file))).as_posix()))
     selected = f"./{item}" if item.startswith("-") else item  # not an option, whatever its name
     return _command("pytest", "-p", "kerneltest", *option_words(plan), "--kt-backends", backend, selected)
 

@@ -28,27 +28,13 @@ _MOST_RESULTS = 5000  # of a run, which is what GitHub shows
 
 
 def sarif(suspects: Sequence[Suspect], declared: Mapping[str, PairingSummary], complete: bool) -> str:
-    """Returns suspects as a SARIF log with one run.
-
-    A suspect is one result. Its fingerprint is its id, so that a code-scanning service follows it from run to run.
-
-    Args:
-      suspects: the suspects of some runs.
-      declared: the runs' pairings by name.
-      complete: whether every planned cell has a verdict.
-    """
+    """Returns suspects as a SARIF log with one run. The fingerprint of a result is the id of its suspect."""
     shown = suspects[:_MOST_RESULTS]
     rules = dict(map(_rule, shown))
     numbers = {name: number for number, name in enumerate(rules)}
-    driver = {
-        "name": "kerneltest",
-        "version": __version__,
-        "informationUri": f"{_SITE}/",
-        "rules": [
-            {"id": name, "shortDescription": {"text": text}, "helpUri": f"{_SITE}/suspects/"}
-            for name, text in rules.items()
-        ],
-    }
+    help_page = f"{_SITE}/suspects/"
+    listed = [{"id": n, "shortDescription": {"text": text}, "helpUri": help_page} for n, text in rules.items()]
+    driver = {"name": "kerneltest", "version": __version__, "informationUri": f"{_SITE}/", "rules": listed}
     run = {
         "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": complete}],
@@ -96,30 +82,22 @@ def _location(place: Place) -> dict[str, Any]:
 
 # Suspects as annotations of a GitHub job: workflow commands, which GitHub shows at the kernel's line.
 
-_NAME = "kerneltest"
-
 
 def github_annotations(
     suspects: Sequence[Suspect], declared: Mapping[str, PairingSummary], runs: Sequence[RunRecords]
 ) -> Iterator[str]:
-    """Yields a workflow command for each suspect, and one for each run that is incomplete.
-
-    GitHub shows ten errors and ten warnings of a step; suspects come in the order of their importance.
-
-    Args:
-      suspects: the suspects of the runs.
-      declared: their pairings by name.
-      runs: the runs.
-    """
+    """Yields a workflow command for each suspect, and one for each run that is incomplete."""
     for suspect in suspects[:MOST_SUSPECTS]:
         place, text = locate_suspect(suspect, declared.get(suspect.pairing)), describe_suspect(suspect)
         where = {} if Path(place.file).is_absolute() else {"file": place.file, "line": str(place.line or 1)}
         lines = [text.title, text.counts, *text.details]
-        yield _command("warning" if suspect.known_bug else "error", lines, {**where, "title": f"{_NAME} {suspect.id}"})
+        yield _command(
+            "warning" if suspect.known_bug else "error", lines, {**where, "title": f"kerneltest {suspect.id}"}
+        )
     for run in runs:
         if missing := gaps(run):
             name = f"{run.name}: " if run.name else ""
-            yield _command("error", [f"{name}incomplete", *missing[:MOST_SUSPECTS]], {"title": _NAME})
+            yield _command("error", [f"{name}incomplete", *missing[:MOST_SUSPECTS]], {"title": "kerneltest"})
 
 
 def _command(level: str, lines: Sequence[str], properties: Mapping[str, str]) -> str:

@@ -25,6 +25,7 @@ from kerneltest.plan.signatures import Signature
 from kerneltest.records.evidence import Element
 from kerneltest.records.schema import Record
 from kerneltest.shrink.smaller_cases import (
+    SIMPLIFIERS,
     Arguments,
     Simplifier,
     candidate_arguments,
@@ -35,14 +36,6 @@ from kerneltest.shrink.smaller_cases import (
     simplifiable_choices,
     simplify,
     simplify_choices,
-    to_integer,
-    to_minus_one,
-    to_one,
-    to_one_digit,
-    to_power_of_two,
-    to_simplest,
-    to_two,
-    to_zero,
     with_lengths,
 )
 
@@ -254,9 +247,8 @@ class _Search:
 
     def simplify(self) -> bool:
         before = self.case
-        self._reduce([to_zero, to_one])
-        self._reduce([to_simplest])
-        self._reduce([to_two, to_minus_one, to_power_of_two, to_one_digit, to_integer])
+        for simplifiers in SIMPLIFIERS:
+            self._reduce(simplifiers)
         return self.case is not before
 
     def _reduce(self, simplifiers: Sequence[Simplifier]) -> None:

@@ -19,9 +19,8 @@ from kerneltest.plan.slots import Slot, fill_derived
 # already, and returns only values that the argument may have.
 
 Arguments = Mapping[str, Array]  # array arguments by path
-Simplifier = Callable[
-    [Slot, Array], Array
-]  # takes an argument's values, returns simpler ones of the same shape and dtype
+# Takes an argument's values, and returns simpler ones of the same shape and dtype.
+Simplifier = Callable[[Slot, Array], Array]
 
 
 def count_nontrivial(arguments: Arguments) -> int:
@@ -46,8 +45,17 @@ def _nearest_to(number: int) -> Simplifier:
 def _easier(make: Callable[[Array], Array]) -> Simplifier:
     # For numbers that are harder to read: those that a function makes of them in float64.
     def simplifier(slot: Slot, values: Array) -> Array:
+        wide = np.asarray(widen(values), np.float64)
         with np.errstate(all="ignore"):
-            return _replace_harder(slot, values, make(np.asarray(widen(values), np.float64)))
+            low, high = (widen(slot.nearest(end)) for end in (-np.inf, np.inf))
+            wanted = make(wide)
+            # No number grows, so that sums of small integers stay exact.
+            fits = (wanted >= low) & (wanted <= high) & (np.abs(wanted) <= np.ceil(np.abs(wide)))
+            better = (
+                ~_is_trivial(slot, values) & np.isfinite(wide) & np.isfinite(wanted) & (_rank(wanted) < _rank(wide))
+            )
+            made = np.where(fits & better, wanted, 0.0).astype(values.dtype)
+            return np.where(fits & better & (widen(made) == wanted), made, values)
 
     return simplifier
 
@@ -61,17 +69,12 @@ to_zero, to_one = _nearest_to(0), _nearest_to(1)
 to_two, to_minus_one = _easier(lambda wide: np.full(wide.shape, 2.0)), _easier(lambda wide: np.full(wide.shape, -1.0))
 to_power_of_two = _easier(lambda wide: np.copysign(np.exp2(np.floor(np.log2(np.abs(wide)))), wide))
 to_one_digit, to_integer = _easier(_first_digit), _easier(np.rint)
-
-
-def _replace_harder(slot: Slot, values: Array, wanted: Array) -> Array:
-    wide = np.asarray(widen(values), np.float64)
-    low, high = (widen(slot.nearest(end)) for end in (-np.inf, np.inf))
-    with np.errstate(all="ignore"):
-        # No number grows, so that sums of small integers stay exact.
-        fits = (wanted >= low) & (wanted <= high) & (np.abs(wanted) <= np.ceil(np.abs(wide)))
-        better = ~_is_trivial(slot, values) & np.isfinite(wide) & np.isfinite(wanted) & (_rank(wanted) < _rank(wide))
-        made = np.where(fits & better, wanted, 0.0).astype(values.dtype)
-    return np.where(fits & better & (widen(made) == wanted), made, values)
+# Each step's simplifiers, the preferred ones first.
+SIMPLIFIERS: Sequence[Sequence[Simplifier]] = (
+    (to_zero, to_one),
+    (to_simplest,),
+    (to_two, to_minus_one, to_power_of_two, to_one_digit, to_integer),
+)
 
 
 def _rank(numbers: Array) -> Array:

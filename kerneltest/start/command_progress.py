@@ -31,11 +31,9 @@ class CommandProgress:
 
     @property
     def is_over(self) -> bool:
-        """True once the time limit has passed."""
         return bool(self.seconds) and time.monotonic() - self._started >= self.seconds
 
     def show(self, text: str) -> None:
-        """Shows the current step."""
         now = time.monotonic()
         if self._is_terminal:
             self._stream.write(f"\r\033[K{text[:_WIDTH]}")
@@ -52,13 +50,7 @@ class CommandProgress:
 
     @contextmanager
     def interrupt(self) -> Iterator[None]:
-        """Raises a `TimeLimitError` in the code that runs inside, once the time is over.
-
-        Outside of the main thread, only checks the time before it begins.
-
-        Raises:
-          TimeLimitError: the time is over.
-        """
+        """Raises a `TimeLimitError` in the code inside once the time is over; in other threads, only before it."""
         if self.is_over:
             raise TimeLimitError(f"the limit of {self.seconds:g} s has passed")
         if not self.seconds or threading.current_thread() is not threading.main_thread():

@@ -36,11 +36,7 @@ class SourceWriter:
     imports: dict[tuple[str, str], None] = dataclasses.field(default_factory=dict)
 
     def value_source(self, name: str, value: object) -> str:
-        """Returns the source of the value of an argument.
-
-        Raises:
-          StartError: the value has no source.
-        """
+        """Returns the source of the value of an argument; raises a StartError if it has none."""
         match value:
             case None | bool() | int() | str():
                 if not isinstance(value, enum.Enum):
@@ -56,16 +52,14 @@ class SourceWriter:
         return self.container_source(name, value, lambda each: self.value_source(name, each))
 
     def container_source(self, name: str, value: Any, inside: Callable[[Any], str]) -> str:
-        """Returns the source of a dict, list, tuple, NamedTuple or dataclass; `inside` returns the source of its parts.
-
-        Raises:
-          StartError: the value is none of these.
-        """
+        """Returns the source of a container, whose parts `inside` writes; raises a StartError for other values."""
+        fields: list[tuple[str, Any]] | None = None
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
-            return self._constructor_call(name, value, [(key, each) for key, each in fields], inside)
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return self._constructor_call(name, value, list(zip(value._fields, value, strict=True)), inside)
+        elif isinstance(value, tuple) and hasattr(value, "_fields"):
+            fields = list(zip(value._fields, value, strict=True))
+        if fields is not None:
+            return f"{self._import(name, type(value))}({', '.join(f'{key}={inside(each)}' for key, each in fields)})"
         if type(value) is dict:
             return "{" + ", ".join(f"{key!r}: {inside(each)}" for key, each in value.items()) + "}"
         if type(value) is list:
@@ -76,11 +70,6 @@ class SourceWriter:
             f"argument {name!r} is a {type(value).__name__}, which has no source; pair a function that creates it and "
             "calls the kernel instead"
         )
-
-    def _constructor_call(
-        self, name: str, value: object, fields: list[tuple[str, Any]], inside: Callable[[Any], str]
-    ) -> str:
-        return f"{self._import(name, type(value))}({', '.join(f'{key}={inside(each)}' for key, each in fields)})"
 
     def _import(self, name: str, value: object) -> str:
         module, path = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
@@ -122,16 +111,12 @@ class Declaration:
     def oracle(self) -> str:
         return f"{self.kernel.name}_oracle"
 
-    def axis(self, path: str, axis: int) -> str:
-        """Returns an axis of an array as its declaration writes it: a dim's name, or a length."""
-        return self.axes.get(LengthSlot(path, axis), str(self.example.leaves[path].shape[axis]))
-
     def shape(self, path: str) -> list[str]:
-        """Returns all axes of an array as its declaration writes them."""
-        return [self.axis(path, axis) for axis in range(len(self.example.leaves[path].shape))]
+        """Returns the axes of an array as its declaration writes them: names of dims, or lengths."""
+        lengths = self.example.leaves[path].shape
+        return [self.axes.get(LengthSlot(path, axis), str(length)) for axis, length in enumerate(lengths)]
 
     def source(self) -> str:
-        """Returns the text of the file."""
         speller = SourceWriter()
         named = [*self.example.trees, *self.options]
         arguments = [f"{name}={self._argument(name, speller)}," for name in named]
@@ -186,16 +171,12 @@ class Declaration:
         if name in self.options:
             dim = self.axes.get(LengthSlot(name, None))
             return f'kt.dim_size("{dim}")' if dim else _static_source(name, self.options[name], speller)
-        return self._tree(name, self.example.trees[name], speller)
-
-    def _tree(self, name: str, branch: Any, speller: SourceWriter) -> str:
-        if isinstance(branch, str):
-            return self._array(branch)
 
         def inside(each: Any) -> str:
             return self._array(each) if isinstance(each, str) else speller.container_source(name, each, inside)
 
-        return f"kt.tree({speller.container_source(name, branch, inside)})"
+        tree = self.example.trees[name]
+        return inside(tree) if isinstance(tree, str) else f"kt.tree({inside(tree)})"
 
     def _array(self, path: str) -> str:
         dtype, shape = self.example.leaves[path].dtype, " ".join(self.shape(path))
@@ -203,13 +184,12 @@ class Declaration:
             return f"kt.key({'raw=True' if self.example.keys[path] else ''})"
         if may_point(self.example, path) and (role := self.role(path)):
             return role
-        start = f'kt.array("{shape}"' if shape else "kt.scalar("
-        comma = ", " if shape else ""
+        words = [f'"{shape}"'] if shape else []
         if dtype == np.bool_:
-            blocks = any(self.dims[dim].block for dim in self.shape(path) if dim in self.dims)
-            return f'kt.mask("{shape}")' if blocks else f'{start}{comma}"bool")'
-        words = []
-        if is_float(dtype):
+            if any(self.dims[dim].block for dim in self.shape(path) if dim in self.dims):
+                return f'kt.mask("{shape}")'
+            words.append('"bool"')
+        elif is_float(dtype):
             dtypes = self.dtypes or (str(dtype),)
             words.append(repr(dtypes) if len(dtypes) > 1 else f'"{dtypes[0]}"')
             if self.excludes_extremes:
@@ -218,7 +198,7 @@ class Declaration:
             words.append(f'"{dtype}"')
             if may_point(self.example, path):
                 words.append(f"domain=(0, {self.shortest_length - 1})")
-        return f"{start}{comma if words else ''}{', '.join(words)})".replace("'", '"')
+        return f"kt.{'array' if shape else 'scalar'}({', '.join(words)})".replace("'", '"')
 
     def role(self, path: str) -> str:
         """Returns the declaration that the name of an integer array suggests, or ""."""

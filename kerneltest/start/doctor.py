@@ -5,8 +5,9 @@ It imports JAX late, since it also reports a missing or broken JAX.
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 
 from kerneltest.backends.registry import REGISTRY, generic_id
@@ -26,14 +27,8 @@ class BackendRow:
     install: str  # how to install it, or ""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A version, a device, or a setting that affects results; `install` says how to get it if it is missing."""
-
-    name: str
-    value: str
-    install: str = ""
-
+Fact = tuple[str, str, str]
+"""A version, a device, or a setting that affects results: its name, its value, and how to get it if it is missing."""
 
 # For each distribution: what needs it, and how to install it.
 _PACKAGES = {
@@ -65,7 +60,7 @@ def list_backends() -> list[BackendRow]:
     skip_tpu_discovery()
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name in REGISTRY:
-        reason = _reason(name)
+        reason = _unless_broken(partial(_unavailable, name))
         groups.setdefault((generic_id(name), reason, _how_to_install(name) if reason else ""), []).append(name)
     return [
         BackendRow(shown, tuple(BackendId.parse(name).target for name in names if shown != name), reason, install)
@@ -73,10 +68,14 @@ def list_backends() -> list[BackendRow]:
     ]
 
 
-def _reason(name: str) -> str:
+def _unavailable(name: str) -> str:
+    return REGISTRY[name].make().unavailable()
+
+
+def _unless_broken(find: Callable[[], str]) -> str:
     # An exception of a broken installation, even SystemExit, is a reason.
     try:
-        return REGISTRY[name].make().unavailable()
+        return find()
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -93,52 +92,45 @@ def _how_to_install(name: str) -> str:
 
 def jax_problem() -> str:
     """Returns why JAX cannot be imported, or ""."""
-    try:
+
+    def load() -> str:
         import kerneltest.trace  # noqa: F401 - JAX may lack what it needs
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return format_exception(error).splitlines()[0]
-    return ""
+
+        return ""
+
+    return _unless_broken(load)
 
 
 def versions() -> list[Fact]:
     """Returns the versions of Python and of the packages that backends and options need."""
-    found = [Fact("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")]
+    found = [("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}", "")]
     for name, (use, install) in _PACKAGES.items():
         try:
-            found.append(Fact(name, metadata.version(name)))
+            found.append((name, metadata.version(name), ""))
         except metadata.PackageNotFoundError:
-            if install and name not in (
-                "jax-cuda13-plugin",
-                "jax-rocm7-plugin",
-            ):  # the backends report these
-                found.append(Fact(name, f"not installed{f'; {use} needs it' if use else ''}", install))
+            if install and name not in ("jax-cuda13-plugin", "jax-rocm7-plugin"):  # the backends report these
+                found.append((name, f"not installed{f'; {use} needs it' if use else ''}", install))
     return found
 
 
-def settings() -> list[Fact]:
-    """Returns JAX's devices, and its settings that affect results or devices."""
-    problem = jax_problem()
-    if problem:
-        return [Fact("JAX", problem, "pip install -U 'jax>=0.10.2'")]
-    return list(_settings())
-
-
-def _settings() -> Iterator[Fact]:
+def settings() -> Iterator[Fact]:
+    """Yields JAX's devices, and its settings that affect results or devices."""
+    if problem := jax_problem():
+        yield "JAX", problem, "pip install -U 'jax>=0.10.2'"
+        return
     from kerneltest.trace.jax_environment import jax_environment, jax_settings
     from kerneltest.trace.tracing import version_problem
 
     if newer := version_problem():
-        yield Fact("JAX", newer)
-    yield Fact("devices", jax_environment()["devices"])
+        yield "JAX", newer, ""
+    yield "devices", jax_environment()["devices"], ""
     bits, precision = (jax_settings()[name] for name in ("jax_enable_x64", "jax_default_matmul_precision"))
-    yield Fact("jax_enable_x64", f"{bits}: 64-bit dtypes {'stay' if bits == 'True' else 'become 32-bit'}")
+    yield "jax_enable_x64", f"{bits}: 64-bit dtypes {'stay' if bits == 'True' else 'become 32-bit'}", ""
     own = "None: each backend has its own default"
-    yield Fact("jax_default_matmul_precision", own if precision == "None" else precision)
+    yield "jax_default_matmul_precision", own if precision == "None" else precision, ""
     for name in ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
         if value := os.environ.get(name):
-            yield Fact(name, value)
+            yield name, value, ""
 
 
 def doctor_lines(backends: Sequence[BackendRow]) -> list[str]:
@@ -150,5 +142,5 @@ def doctor_lines(backends: Sequence[BackendRow]) -> list[str]:
             rows.append(("", "", f"to install: {backend.install}"))
     output = terminal_table(("", "", ""), rows)[1:]
     for facts in (versions(), settings()):
-        output += ["", *terminal_table(("", "", ""), [(fact.name, fact.value, fact.install) for fact in facts])[1:]]
+        output += ["", *terminal_table(("", "", ""), list(facts))[1:]]
     return output

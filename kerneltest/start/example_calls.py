@@ -56,11 +56,7 @@ class Example:
 
 
 def import_kernel(name: str) -> KernelFunction:
-    """Imports the function that `MODULE:FUNCTION` names, with the current folder first on the path, like `python -m`.
-
-    Raises:
-      StartError: the function does not exist.
-    """
+    """Imports the function that `MODULE:FUNCTION` names, like `python -m` from the current folder."""
     module_name, _, path = name.partition(":")
     if not (module_name and path):
         raise StartError(f"{name!r} does not name a function: give MODULE:FUNCTION, such as kernels.softmax:softmax")
@@ -86,11 +82,7 @@ def import_kernel(name: str) -> KernelFunction:
 
 
 def example_from_shapes(kernel: KernelFunction, shapes: str, dtypes: str = "") -> Example:
-    """Returns the call with arrays of the shapes `x=8x128,y=128`, in float32 or in the dtypes `y=int32`.
-
-    Raises:
-      StartError: the text is invalid, or does not fit the kernel.
-    """
+    """Returns the call with arrays of the shapes `x=8x128,y=128`, in float32 or in the dtypes `y=int32`."""
     named = _parse_pairs("--shapes", shapes, "x=8x128,y=128")
     chosen = _parse_pairs("--dtypes", dtypes, "x=bfloat16,y=int32") if dtypes else {}
     if unknown := sorted(chosen.keys() - named.keys()):
@@ -130,11 +122,7 @@ def _parse_pairs(option: str, text: str, like: str) -> dict[str, str]:
 
 
 def example_from_text(kernel: KernelFunction, text: str) -> Example:
-    """Evaluates the text of a call, such as `f(jnp.ones((8, 128)), axis=1)`; `f` and the kernel's name both work.
-
-    Raises:
-      StartError: the text raises, or does not call the kernel.
-    """
+    """Evaluates the text of a call, such as `f(jnp.ones((8, 128)), axis=1)`; `f` and the kernel's name both work."""
     seen: list[Example] = []
 
     def stand_in(*args: object, **kwargs: object) -> None:
@@ -153,11 +141,7 @@ def example_from_text(kernel: KernelFunction, text: str) -> Example:
 
 
 def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Example:
-    """Returns the arguments of a call.
-
-    Raises:
-      StartError: they do not fit the kernel's parameters, or one mixes arrays and other values.
-    """
+    """Returns the arguments of a call; raises a StartError if they do not fit the kernel, or mix arrays and others."""
     signature = inspect.signature(kernel.function)
     try:
         bound = signature.bind(*args, **kwargs).arguments
@@ -222,13 +206,7 @@ _MOST = 8  # recorded calls
 
 
 def record_calls(kernel: KernelFunction, script: str) -> list[Example]:
-    """Runs a script or a pytest node, and returns the first calls of a kernel with distinct shapes.
-
-    If a call fails on this machine, the script continues with zeros as its result.
-
-    Raises:
-      StartError: the kernel was not called.
-    """
+    """Runs a script or a pytest node and returns the first distinct calls; zeros stand in for calls that fail here."""
     seen: list[Example] = []
     raised = ""
     with _replace(kernel, _recorder(kernel, seen)):

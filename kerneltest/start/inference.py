@@ -8,12 +8,12 @@ share a dim.
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kerneltest.core.dtypes import ShapeDtype, is_float
+from kerneltest.core.dtypes import is_float
 from kerneltest.core.failures import Failure
 from kerneltest.declare.dims import Dim
 from kerneltest.plan.signatures import boundary_lengths
@@ -21,24 +21,16 @@ from kerneltest.start.command_progress import TimeLimitError
 from kerneltest.start.example_calls import Example
 from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe, TraceLengths
 
-
-@dataclass(frozen=True, slots=True)
-class InferredDims:
-    """The slots of each dim (the one that determines its length first), fixed slots, and notes for the author."""
-
-    dims: tuple[tuple[LengthSlot, ...], ...]
-    fixed: tuple[LengthSlot, ...]
-    assumptions: tuple[str, ...]
-
-
 _MOST = 6  # slots of equal length of which every pair is tried with another
 
 
-def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
-    """Infers the dims of a call; lengths in further calls separate axes that have equal lengths only by chance."""
+def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> tuple[list[tuple[LengthSlot, ...]], list[str]]:
+    """Infers the slots of each dim of a call, the one that determines its length first, and notes for the author.
+
+    Lengths in further calls separate axes that have equal lengths only by chance.
+    """
     groups: list[list[LengthSlot]] = []
     followers: list[LengthSlot] = []
-    fixed: list[LengthSlot] = []
     unknown: list[LengthSlot] = []
     resized: set[LengthSlot] = set()  # an output follows their length
 
@@ -68,9 +60,7 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
                 followers.append(slot)  # the kernel takes the length from another axis
             continue
         if together is None:
-            if slot.axis is not None:
-                fixed.append(slot)
-            continue
+            continue  # its length is fixed
         overlapping = [group for group in groups if set(group) & set(together)]
         merged = list(dict.fromkeys([*itertools.chain(*overlapping), *together]))
         groups = [*(group for group in groups if group not in overlapping), merged]
@@ -85,7 +75,6 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
             groups.append([slot])
             continue
         if not candidates:
-            fixed.append(slot)
             guesses.append(f"{slot}: fixed, since nothing in the kernel depends on its length")
             continue
         chosen = max(candidates, key=lambda group: _affinity(slot, group, blocks))
@@ -100,7 +89,7 @@ def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     dims = sorted((tuple(group) for group in groups), key=lambda group: min(order[slot] for slot in group))
     if unknown:
         guesses.append(f"{', '.join(map(str, unknown))}: fixed, since the time was over; give a larger --limit")
-    return InferredDims(tuple(dims), (*fixed, *unknown), tuple(guesses))
+    return dims, guesses
 
 
 def _smallest_that_grows(
@@ -190,8 +179,8 @@ def _infer_from(
         not unlowered and multiple % 2 == 0 and probe.trace_lengths(dict.fromkeys(slots, min(admitted) + multiple // 2))
     ):
         multiple //= 2
-    blocks = _infer_blocks(admitted)
-    block = blocks.all or (blocks.whole if blocks.programs else 0)
+    partial, whole, by_grid = _infer_blocks(admitted)
+    block = partial or (whole if by_grid else 0)
     cut = Dim(block=max(block, multiple) if block else None)
     if unlowered:
         dim = _listed_lengths(cut, list(admitted), length)
@@ -201,14 +190,8 @@ def _infer_from(
         dim = replace(dim, maximum=max(admitted))
     grids = {n: look.numbers[: look.grid_count] for n, look in admitted.items()}
     raised = tuple(each for each in tried if each not in traced)
-    return InferredLengths(
-        dim,
-        raised,
-        unlowered,
-        0 if blocks.all else blocks.whole,
-        blocks.programs,
-        all(n in g for n, g in grids.items()),
-    )
+    program_per_index = all(n in grid for n, grid in grids.items())
+    return InferredLengths(dim, raised, unlowered, 0 if partial else whole, by_grid, program_per_index)
 
 
 def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int], target: str) -> tuple[int, ...]:
@@ -223,15 +206,8 @@ def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int]
     return tuple(each for each in lengths if not lowers(each))
 
 
-@dataclass(frozen=True, slots=True)
-class _Blocks:
-    # Block sizes, or 0: where partial blocks are counted too (`all`), or only whole ones, by the grid if `programs`.
-    all: int
-    whole: int
-    programs: bool
-
-
-def _infer_blocks(looks: Mapping[int, TraceLengths]) -> _Blocks:
+def _infer_blocks(looks: Mapping[int, TraceLengths]) -> tuple[int, int, bool]:
+    # Block sizes, or 0: where partial blocks are counted too, and where only whole ones are; whether by the grid.
     begun: list[int] = []
     whole: list[tuple[bool, int]] = []
     by_skeleton: dict[tuple[str, ...], dict[int, TraceLengths]] = {}
@@ -246,7 +222,7 @@ def _infer_blocks(looks: Mapping[int, TraceLengths]) -> _Blocks:
             elif different > 2 and (block := _fit_block(counts, up=False)):
                 whole.append((place < next(iter(seen.values())).grid_count, block))
     programs, block = max(whole, default=(False, 0))
-    return _Blocks(max(begun, default=0), block, programs)
+    return max(begun, default=0), block, programs
 
 
 def _fit_block(counts: Mapping[int, int], *, up: bool) -> int:
@@ -324,52 +300,30 @@ def role_source(example: Example, path: str, shapes: Mapping[str, list[str]], di
     more = "" if dtype == np.int32 else f', dtype="{dtype}"'
     most = example.ranges.get(path, (0, -1))[1]
 
-    def bounded(kind: str, option: str, dim: str) -> str:
-        return f'kt.{kind}("{text}", {option}="{dim}"{more})' if dim else ""
+    floats = [shapes[leaf] for leaf, each in example.leaves.items() if is_float(each.dtype)]
+    size = len(shape)
 
-    def fits(room: int) -> Callable[[str], bool]:
-        return lambda dim: dim not in shape and most < dims[dim] + room
+    def bounded(kind: str, option: str, room: int, *, may_follow: bool = True) -> str:
+        # By the axis that follows, as in labels `b` of logits `b n`, or else the first one of another array, as in ids
+        # `n` of a table `v d`.
+        following = [axes[size] for axes in reversed(floats) if axes[:size] == shape and len(axes) > size]
+        first = [axes[0] for axes in floats if axes and not set(axes) & set(shape)]
+        for dim in (*following * may_follow, *first):
+            if dim.isidentifier() and dim not in shape and most < dims[dim] + room:
+                return f'kt.{kind}("{text}", {option}="{dim}"{more})'
+        return ""
 
     if words & _PAGES:
         return ""
     if words & _DATA:
         return f'kt.array("{text}", "{dtype}", domain=(0, 3))'
-    if len(shape) == 1 and words & _OFFSETS:
+    if size == 1 and words & _OFFSETS:
         return ""  # one longer than there are groups, which is a length that needs its author
-    if len(shape) == 1 and words & _SIZES:
-        return bounded("partition", "of", _first_axis(example, shapes, fits(1), shape))
+    if size == 1 and words & _SIZES:
+        return bounded("partition", "of", 1, may_follow=False)
     if words & _COUNTS:
-        beside = _next_axis(example, shapes, fits(1), shape)
-        return bounded("lengths", "up_to", beside or _first_axis(example, shapes, fits(1), shape))
-    if words & _POSITIONS:
-        beside = _next_axis(example, shapes, fits(0), shape)
-        return bounded("indices", "into", beside or _first_axis(example, shapes, fits(0), shape))
-    return ""
-
-
-def _floats(example: Example) -> list[tuple[str, ShapeDtype]]:
-    return [(path, leaf) for path, leaf in example.leaves.items() if is_float(leaf.dtype)]
-
-
-def _next_axis(example: Example, shapes: Mapping[str, list[str]], fits: Callable[[str], bool], shape: list[str]) -> str:
-    # As in labels `b` of logits `b n`.
-    size = len(shape)
-    for path, _ in reversed(_floats(example)):
-        axes = shapes[path]
-        if axes[:size] == shape and len(axes) > size and axes[size].isidentifier() and fits(axes[size]):
-            return axes[size]
-    return ""
-
-
-def _first_axis(
-    example: Example, shapes: Mapping[str, list[str]], fits: Callable[[str], bool], shape: list[str]
-) -> str:
-    # As in ids `n` of a table `v d`.
-    for path, _ in _floats(example):
-        axes = shapes[path]
-        if axes and not set(axes) & set(shape) and axes[0].isidentifier() and fits(axes[0]):
-            return axes[0]
-    return ""
+        return bounded("lengths", "up_to", 1)
+    return bounded("indices", "into", 0) if words & _POSITIONS else ""
 
 
 # Infers whether a kernel that names no language is for GPUs or for TPUs only: by where it lowers.

@@ -24,17 +24,7 @@ from kerneltest.trace.tracing import trace, without_debugging
 def write_pairing(
     kernel: KernelFunction, examples: Sequence[Example], folder: Path, progress: CommandProgress
 ) -> tuple[Path, Declaration]:
-    """Writes `test_NAME.py` for a kernel, and returns its path and content.
-
-    Args:
-      kernel: the kernel to pair.
-      examples: calls of it; the first is traced, the others separate axes and add options.
-      folder: the folder of the file.
-      progress: what the user sees. When its time is over, the file gets what is known by then.
-
-    Raises:
-      StartError: the file exists, or the call cannot be declared.
-    """
+    """Writes `test_NAME.py` for a kernel from calls of it, the first of which is traced; returns path and content."""
     path = folder / f"test_{kernel.name}.py"
     if path.exists():
         raise StartError(f"{path} already exists; move it, or choose another folder with --output")
@@ -47,17 +37,13 @@ def write_pairing(
 def infer_declaration(
     kernel: KernelFunction, examples: Sequence[Example], progress: CommandProgress | None = None
 ) -> Declaration:
-    """Infers the declaration of a kernel from calls of it and from traces at other lengths, until the time is over.
-
-    Raises:
-      StartError: the call cannot be traced or declared.
-    """
+    """Infers the declaration of a kernel from calls of it and from traces at other lengths, until the time is over."""
     first, compatible = examples[0], [example for example in examples if _are_compatible(example, examples[0])]
     probe = Probe(kernel, first, progress or CommandProgress())
-    axes = infer_dims(probe, [_lengths(probe, each) for each in compatible[1:]])
+    slots_of_dims, assumptions = infer_dims(probe, [_lengths(probe, each) for each in compatible[1:]])
     ranks = {path: len(leaf.shape) for path, leaf in first.leaves.items()}
-    names = name_dims(kernel.function, axes.dims, ranks)
-    dims = dict(zip(names, axes.dims, strict=True))
+    names = name_dims(kernel.function, slots_of_dims, ranks)
+    dims = dict(zip(names, slots_of_dims, strict=True))
     target = infer_target(probe, dims)
     inferred = {name: infer_lengths(probe, slots, BACKENDS.get(target, "")) for name, slots in dims.items()}
     declaration = Declaration(
@@ -70,7 +56,7 @@ def infer_declaration(
         excludes_extremes=any(is_float(leaf.dtype) for leaf in first.leaves.values()) and not probe.traced.exact,
         outputs=output_shapes(probe, dims),
         backends=("interpret", target) if target else (),
-        notes=(*axes.assumptions, *length_notes(inferred), *backend_notes(target)),
+        notes=(*assumptions, *length_notes(inferred), *backend_notes(target)),
     )
     more = (*integer_notes(declaration), *dtype_notes(probe, declaration.dtypes))
     declaration = replace(declaration, notes=(*declaration.notes, *more))
@@ -144,11 +130,7 @@ def _rejected_lengths(declaration: Declaration, progress: CommandProgress) -> li
 
 
 def execute_declaration(declaration: Declaration) -> Pairing:
-    """Executes the file of a declaration, and returns its pairing.
-
-    Raises:
-      StartError: the file raises.
-    """
+    """Executes the file of a declaration, and returns its pairing."""
     module = types.ModuleType(f"test_{declaration.kernel.name}")
     known = len(ALL_PAIRINGS)
     source = declaration.source()

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,12 +16,8 @@ from kerneltest.core.processes import show_warnings_once
 from kerneltest.start.command_progress import CommandProgress, TimeLimitError
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
 from kerneltest.trace.primitives import Kind, kind_of
-from kerneltest.trace.tracing import Call, Traced, trace_kernel, without_debugging
-from kerneltest.trace.walk import (
-    equations_in,
-    primitive_name,
-    unconditional_equations,
-)
+from kerneltest.trace.tracing import Traced, trace_kernel, without_debugging
+from kerneltest.trace.walk import equations_in, primitive_name, unconditional_equations
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -51,20 +47,13 @@ class TraceLengths:
     grid_count: int  # the count of leading numbers that are grid dimensions
 
 
-@dataclass(eq=False)
 class Probe:
     """A kernel and a call of it, to be traced with other lengths; `traced` and `own` are of the call itself."""
 
-    kernel: KernelFunction
-    example: Example
-    progress: CommandProgress = field(default_factory=CommandProgress)
-    lengths: Lengths = field(init=False)
-    traced: Traced = field(init=False)
-    own: TraceLengths = field(init=False)
-    _traces: int = field(init=False, default=0)
-    _looks: dict[tuple[int, ...], TraceLengths | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, kernel: KernelFunction, example: Example, progress: CommandProgress) -> None:
+        self.kernel, self.example, self.progress = kernel, example, progress
+        self._traces = 0
+        self._looks: dict[tuple[int, ...], TraceLengths | None] = {}
         arrays = {
             LengthSlot(path, axis): n
             for path, leaf in self.example.leaves.items()
@@ -72,7 +61,7 @@ class Probe:
             for axis, n in enumerate(leaf.shape)
         }
         whole = {name: value for name, value in self.example.statics.items() if type(value) is int and value > 0}
-        self.lengths = {**arrays, **{LengthSlot(name, None): value for name, value in whole.items()}}
+        self.lengths: Lengths = {**arrays, **{LengthSlot(name, None): value for name, value in whole.items()}}
         try:
             self.traced = traced = self.trace({})
         except Failure as error:
@@ -105,7 +94,8 @@ class Probe:
     def trace(self, changed: Lengths, dtypes: Mapping[str, np.dtype[Any]] | None = None) -> Traced:
         """Traces the kernel with some lengths and dtypes changed; raises a Failure or a TimeLimitError."""
         self._traces += 1
-        self.progress.show(f"trace {self._traces} of {self.kernel.name} {', '.join(_shown(changed))}")
+        told = [f"with {slot} = {length}" for slot, length in list(changed.items())[:3]]
+        self.progress.show(f"trace {self._traces} of {self.kernel.name} {', '.join(told)}")
         lengths = {**self.lengths, **changed}
         inputs = tuple(
             ShapeDtype(
@@ -121,11 +111,9 @@ class Probe:
             for path, raw in self.example.keys.items():
                 by_path[path] = by_path[path] if raw else jax.random.wrap_key_data(by_path[path])
             filled = {n: jax.tree_util.tree_map(by_path.__getitem__, tree) for n, tree in self.example.trees.items()}
+            given = {**filled, **statics}
             bound = inspect.signature(self.kernel.function).bind_partial()
-            bound.arguments.update({**filled, **statics})
-            ordered = {n: bound.arguments[n] for n in bound.signature.parameters if n in bound.arguments}
-            bound.arguments.clear()
-            bound.arguments.update(ordered)
+            bound.arguments = {name: given[name] for name in bound.signature.parameters if name in given}
             return jax.tree_util.tree_leaves(self.kernel.function(*bound.args, **bound.kwargs))
 
         shown = ", ".join(
@@ -190,34 +178,23 @@ class Probe:
         return found
 
 
-def _shown(changed: Lengths) -> list[str]:
-    return [f"with {slot} = {length}" for slot, length in list(changed.items())[:3]]
-
-
 def _summarize(traced: Traced) -> TraceLengths:
     grids = [length for call in traced.calls for length in call.grid]
     words: list[str] = [f"{len(call.grid)}" for call in traced.calls]
     numbers = list(grids)
-    for call in traced.calls:
-        for word, found in _operations(call):
-            words.append(f"{word} {len(found)}")
-            numbers += found
-    outputs = tuple(tuple(output.shape) for output in traced.outputs)
-    return TraceLengths(outputs, tuple(words), tuple(numbers), len(grids))
-
-
-def _operations(call: Call) -> Iterator[tuple[str, list[int]]]:
-    # The shapes of refs are not among the numbers.
-    for equation, _ in equations_in(call.equation):
+    for equation, _ in (pair for call in traced.calls for pair in equations_in(call.equation)):
         literals = [v.val for v in equation.invars if hasattr(v, "val")]
         found = [int(v) for v in literals if isinstance(v, (int, np.integer)) and not isinstance(v, bool)]
         found += [int(v) for v in literals if isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype.kind in "iu"]
         if isinstance(trips := equation.params.get("length"), int):
             found.append(trips)
         for variable in equation.outvars:
-            if type(variable.aval).__name__ == "ShapedArray":
+            if type(variable.aval).__name__ == "ShapedArray":  # not the shapes of refs
                 found += [n for n in variable.aval.shape if isinstance(n, int)]
-        yield primitive_name(equation), found
+        words.append(f"{primitive_name(equation)} {len(found)}")
+        numbers += found
+    outputs = tuple(tuple(output.shape) for output in traced.outputs)
+    return TraceLengths(outputs, tuple(words), tuple(numbers), len(grids))
 
 
 # The shapes of a kernel's outputs as formulas of dims, from how they change with the length of each dim.

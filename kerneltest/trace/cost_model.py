@@ -23,17 +23,11 @@ _MASKED_COST = 50  # XLA's CPU backend handles masked elements one by one: each 
 
 @dataclass(frozen=True, slots=True)
 class KernelWork:
-    """The work of a kernel's Pallas calls in one run.
+    """The work of a kernel's Pallas calls in one run."""
 
-    Attributes:
-      copied: the elements of a call's arrays times the number of its programs.
-      steps: the operations of one program, in sequence.
-      computed: the elements that all programs compute.
-    """
-
-    copied: float = 0.0
-    steps: float = 0.0
-    computed: float = 0.0
+    copied: float = 0.0  # the elements of a call's arrays times the number of its programs
+    steps: float = 0.0  # the operations of one program, in sequence
+    computed: float = 0.0  # the elements that all programs compute
 
     @property
     def seconds(self) -> float:
@@ -46,9 +40,8 @@ class KernelWork:
 
 def estimate_work(traced: Traced) -> KernelWork:
     """The work in one call of a traced kernel. Pallas calls whose grid is computed count as nothing."""
-    return sum(
-        (estimate_call_work(call.equation) for call in traced.calls if is_plain_call(call.equation)), KernelWork()
-    )
+    known = (call.equation for call in traced.calls if is_plain_call(call.equation))
+    return sum(map(estimate_call_work, known), KernelWork())
 
 
 def estimate_call_work(equation: Equation) -> KernelWork:
@@ -91,15 +84,10 @@ def definition_line(call: Call) -> str:
 
 
 def access_lines(call: Call, access: str) -> tuple[str, ...]:
-    """`FILE:LINE` of each access of a kernel, in program order and without duplicates.
-
-    Args:
-      call: the kernel's.
-      access: `read` or `write`.
-    """
+    """`FILE:LINE` of each `read` or `write` of a kernel, in program order and without duplicates; none for others."""
     lines = (
         line_of_nested([*within[1:], equation])
         for equation, within in equations_in(call.equation)
-        if (access == "read" and primitive_of(equation).reads) or (access == "write" and primitive_of(equation).writes)
+        if getattr(primitive_of(equation), f"{access}s", False)
     )
     return tuple(dict.fromkeys(filter(None, lines)))

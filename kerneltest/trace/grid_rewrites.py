@@ -21,11 +21,8 @@ def reverse_grids() -> Rule:
             return None
         params = equation.params
         mapping = params["grid_mapping"]
-        blocks = [
-            b.replace(index_map_jaxpr=_reverse_index_map(b.index_map_jaxpr, mapping.grid))
-            for b in mapping.block_mappings
-        ]
-
+        maps = [_reverse_index_map(block.index_map_jaxpr, mapping.grid) for block in mapping.block_mappings]
+        blocks = [b.replace(index_map_jaxpr=i) for b, i in zip(mapping.block_mappings, maps, strict=True)]
         # A body's axis numbers do not count the axes that vmap has added.
         own = [length for axis, length in enumerate(mapping.grid) if axis not in mapping.vmapped_dims]
 

@@ -1,5 +1,6 @@
 """A jaxpr as a list of operations, with the calls of functions inlined."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,21 +12,13 @@ from kerneltest.trace.walk import new_variable, primitive_name, scan_counts
 
 @dataclass(frozen=True, eq=False, slots=True)
 class JaxprStep:
-    """One operation.
+    """One operation."""
 
-    Attributes:
-      equation: its equation, whose variables are those of the equation's own jaxpr.
-      operands: its variables and literals, valid in the whole list.
-      results: the variables that it defines; None for one that is not used.
-      enclosing_calls: the calls that it was inlined from, outermost first.
-      bodies: the branches of a `cond`, the body of a `scan`, or the condition and the body of a `while`.
-    """
-
-    equation: Equation
-    operands: tuple[Atom, ...]
-    results: tuple[Var | None, ...]
-    enclosing_calls: tuple[Equation, ...] = ()
-    bodies: tuple["JaxprBody", ...] = ()
+    equation: Equation  # whose variables are those of the equation's own jaxpr
+    operands: tuple[Atom, ...]  # valid in the whole list
+    results: tuple[Var | None, ...]  # None for one that is not used
+    enclosing_calls: tuple[Equation, ...] = ()  # that it was inlined from, outermost first
+    bodies: tuple["JaxprBody", ...] = ()  # the branches of a `cond`; of a `scan`, one; of a `while`, condition and body
 
     @property
     def name(self) -> str:
@@ -40,15 +33,9 @@ class JaxprStep:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class JaxprBody:
-    """The operations of a jaxpr.
+    """The operations of a jaxpr, in order."""
 
-    Attributes:
-      arguments: the variables that it is called with, without those that it captures from its surroundings.
-      steps: its operations, in order.
-      results: the variables and literals that it returns.
-    """
-
-    arguments: tuple[Var, ...]
+    arguments: tuple[Var, ...]  # without those that it captures from its surroundings
     steps: tuple[JaxprStep, ...]
     results: tuple[Atom, ...]
 
@@ -103,9 +90,8 @@ def _inline(
     def read(value: Atom) -> Atom:
         return value if is_literal(value) else environment.setdefault(value, value)
 
-    used = {v for e in jaxpr.eqns for v in e.invars if not is_literal(v)} | {
-        v for v in jaxpr.outvars if not is_literal(v)
-    }
+    atoms = itertools.chain(jaxpr.outvars, *(equation.invars for equation in jaxpr.eqns))
+    used = {atom for atom in atoms if not is_literal(atom)}
     for equation in jaxpr.eqns:
         operands = tuple(map(read, equation.invars))
         inner = called_jaxpr(equation)

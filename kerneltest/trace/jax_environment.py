@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.trace.jax_compat.jaxprs import Equation, Jaxpr
+from kerneltest.trace.jax_compat.jaxprs import Jaxpr
 from kerneltest.trace.primitives import primitive_of
 from kerneltest.trace.tracing import device_problem
 from kerneltest.trace.walk import iter_equations, primitive_name
@@ -59,21 +59,13 @@ _MANY = 1024  # programs above which running takes longer than compiling
 
 
 def fast_compile_options(jaxpr: Jaxpr) -> dict[str, Any]:
-    """Chooses the XLA options that minimise compile time plus run time.
+    """The XLA options that minimise compile time plus run time of a jaxpr, open or closed.
 
-    Args:
-      jaxpr: the code to compile, open or closed.
-
-    Returns:
-      Values by option; with them, functions are as accurate as `core.precision.XLA_CPU` states.
+    With them, functions are as accurate as `core.precision.XLA_CPU` states.
     """
-    if any(_programs(each) > _MANY for each, _ in iter_equations(jaxpr) if primitive_name(each) == "pallas_call"):
+    equations = [equation for equation, _ in iter_equations(jaxpr)]
+    grids = [e.params["grid_mapping"].grid for e in equations if primitive_name(e) == "pallas_call"]
+    if any(math.prod(grid) > _MANY for grid in grids if all(isinstance(length, int) for length in grid)):
         return {}
-    inaccurate = bool(_PLAIN_LOOPS) and any(primitive_of(each).fused_only for each, _ in iter_equations(jaxpr))
+    inaccurate = any(primitive_of(equation).fused_only for equation in equations)
     return {**PORTABLE_OPTIONS, **({} if inaccurate else _PLAIN_LOOPS)}
-
-
-def _programs(call: Equation) -> int:
-    """The number of programs of a Pallas call; 0 if the kernel computes it."""
-    grid = call.params["grid_mapping"].grid
-    return math.prod(grid) if all(isinstance(length, int) for length in grid) else 0

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
@@ -40,20 +39,18 @@ ignore_attributes("jaxlib", _IGNORED)
 
 
 def jaxpr_fingerprint(jaxpr: ClosedJaxpr, *, approximate: bool = False) -> Fingerprint:
-    """Returns the fingerprint of a jaxpr: its operations, their parameters, and the bytes of its constants.
+    """The fingerprint of a jaxpr: its operations, their parameters, and the bytes of its constants.
 
     Names of variables and source lines do not count. Constants that differ by a few roundings, as between machines,
-    count as equal if it is `approximate`.
-
-    Raises:
-      NotReusableError: it has side effects, calls back into Python, or has a parameter whose content is unknown.
+    count as equal if it is `approximate`. NotReusableError for side effects, callbacks and unknown parameters.
     """
     return Fingerprint.of(jaxpr, approximate=approximate)
 
 
 @reads(ClosedJaxpr, OpenJaxpr)
 def _read_jaxpr(value: Any, reader: Reader) -> None:
-    with _names_only(reader):
+    before, reader.reads_code = reader.reads_code, False  # it may run the Python code that it holds at any time
+    try:
         jaxpr = open_jaxpr(value)
         if not reader.meets_again("jaxpr", jaxpr):
             for effect in jaxpr.effects:
@@ -68,14 +65,6 @@ def _read_jaxpr(value: Any, reader: Reader) -> None:
             for atom in jaxpr.outvars:
                 _read_atom(atom, reader)
         reader.add_all("constants", consts_of(value))
-
-
-@contextmanager
-def _names_only(reader: Reader) -> Iterator[None]:
-    """Python code that a jaxpr holds may run at any time, and in any way."""
-    before, reader.reads_code = reader.reads_code, False
-    try:
-        yield
     finally:
         reader.reads_code = before
 
@@ -132,7 +121,7 @@ _LARGEST_AXIS = 7
 
 
 def equation_kinds(jaxpr: ClosedJaxpr | Jaxpr) -> frozenset[Hashable]:
-    """Returns the kinds of the equations at any depth of a jaxpr.
+    """The kinds of the equations at any depth of a jaxpr.
 
     An equation's kind is its primitive, its parameters, and the dtypes and shapes of what it takes and returns, in
     which a length is 0, 1 or more. How an access fits its array, and a block the array that it divides, are kinds of
@@ -166,10 +155,7 @@ def _block_kinds(block: BlockMapping) -> Iterator[Hashable]:
     yield from equation_kinds(index_map)
     opened = open_jaxpr(index_map)
     programs = {variable: place for place, variable in enumerate(opened.invars)}
-    yield tuple(
-        programs.get(outvar, "computed") if not isinstance(outvar, Literal) else _type(outvar)
-        for outvar in opened.outvars
-    )
+    yield tuple(_type(v) if isinstance(v, Literal) else programs.get(v, "computed") for v in opened.outvars)
 
 
 def _type(atom: Atom) -> Hashable:

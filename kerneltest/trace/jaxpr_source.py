@@ -36,10 +36,9 @@ def _no_source(value: object) -> str:
 
 
 def literal(value: object, other: Callable[[Any], str] = _no_source) -> str:
-    """Returns the source of a plain value: None, a number, text, or a dict, list or tuple of plain values.
+    """The source of a plain value: None, a number, text, or a dict, list or tuple of plain values.
 
-    Raises:
-      NoSourceError: an object is not plain, and no `other` returns its source.
+    Of an object that is not plain, `other` returns the source, or raises a NoSourceError.
     """
     if value is None or type(value) in (bool, int, str):
         return ascii(value)
@@ -116,12 +115,10 @@ def _call(primitive: Any, name: str, operands: list[str], params: Params) -> str
 
 # Returns the keyword arguments for `jax.lax.NAME` after its operands; None if it does not take these.
 def _keyword_parameters(name: str, operands: int, params: Params) -> Params | None:
-    signature = _signature(name)
     try:
-        taken = signature.bind_partial(*range(operands)).arguments if signature is not None else {}
-    except TypeError:  # more operands than it has
-        return None
-    if signature is None:
+        signature = _signature(name)
+        taken = signature.bind_partial(*range(operands)).arguments
+    except (AttributeError, TypeError, ValueError):  # not a function of Python's, or one of fewer operands
         return None
     left = [p for p in signature.parameters.values() if p.name not in taken and p.kind is not p.VAR_POSITIONAL]
     if any(p.default is p.empty and p.name not in params for p in left):
@@ -131,11 +128,8 @@ def _keyword_parameters(name: str, operands: int, params: Params) -> Params | No
 
 
 @functools.cache
-def _signature(name: str) -> inspect.Signature | None:
-    try:
-        return inspect.signature(getattr(lax, name))
-    except (AttributeError, TypeError, ValueError):
-        return None
+def _signature(name: str) -> inspect.Signature:
+    return inspect.signature(getattr(lax, name))
 
 
 def _is_default(value: Any, default: Any) -> bool:
@@ -197,11 +191,9 @@ class _Writer:
         match step.name:
             case "cond":
                 names = [f"case{number}_{i}" for i in range(len(bodies))]
-                lines = [
-                    line
-                    for name, body in zip(names, bodies, strict=True)
-                    for line in self._function(f"{name}()", body, {}, self._tuple, body.results)
-                ]
+                lines = []
+                for name, body in zip(names, bodies, strict=True):
+                    lines += self._function(f"{name}()", body, {}, self._tuple, body.results)
                 which = self._name(operands[0])
                 text = f"lax.switch({which}, [{', '.join(names)}])"
                 if len(names) == 2:
@@ -223,20 +215,15 @@ class _Writer:
                 return [*lines, f"{both(step.results)} = {text}"]
             case "while":
                 (test, turn), init = bodies, operands[params["cond_nconsts"] + params["body_nconsts"] :]
-                lines = self._function(
-                    f"test{number}(carry)", test, {"carry": test.arguments}, self._name, test.results[0]
-                ) + self._function(f"turn{number}(carry)", turn, {"carry": turn.arguments}, self._tuple, turn.results)
+                taken, done = {"carry": test.arguments}, {"carry": turn.arguments}
+                lines = self._function(f"test{number}(carry)", test, taken, self._name, test.results[0])
+                lines += self._function(f"turn{number}(carry)", turn, done, self._tuple, turn.results)
                 text = f"lax.while_loop(test{number}, turn{number}, {self._tuple(init)})"
                 return [*lines, f"{self._tuple(step.results)} = {text}"]
         return [self._statement(step)]
 
     def _function(
-        self,
-        head: str,
-        body: JaxprBody,
-        taken: Mapping[str, Sequence[Variable]],
-        write: Callable[[Any], str],
-        returned: Any,
+        self, head: str, body: JaxprBody, taken: Params, write: Callable[[Any], str], returned: Any
     ) -> list[str]:
         self._assign_names(body.arguments)
         lines = [f"{self._tuple(part)} = {given}" for given, part in taken.items()]
@@ -273,11 +260,9 @@ class _Writer:
         return f"{', '.join(names)} = {text}" if any(step.results) else text
 
     def _resized(self, params: Params) -> Params:
-        def resize(value: tuple[Any, ...]) -> tuple[Any, ...]:
-            return tuple(self._length(n) if isinstance(n, int) else n for n in value)
-
-        is_shape = {key: key in _SHAPE_PARAMETERS and isinstance(value, tuple) for key, value in params.items()}
-        return {key: resize(value) if is_shape[key] else value for key, value in params.items()}
+        shapes = {key: value for key in _SHAPE_PARAMETERS if isinstance(value := params.get(key), tuple)}
+        sizes = {key: tuple(self._length(n) if isinstance(n, int) else n for n in s) for key, s in shapes.items()}
+        return {**params, **sizes}
 
     # Returns the keyword arguments of a load or a store: operands that are not None, and parameters.
     def _options(self, params: Params, **operands: Variable) -> str:
@@ -344,9 +329,6 @@ def lowering_script(
 
     Values that the operations take from elsewhere become inputs of the script's kernel, as whole arrays, and their
     results become outputs. All names are new. `lengths` replaces lengths of axes, wherever these occur.
-
-    Raises:
-      NoSourceError: an operation or an array cannot be written in public JAX.
     """
     writer = _Writer(lengths)
     taken, defined = _free_variables(steps)

@@ -65,8 +65,7 @@ def mesh_size(sharded: ClosedJaxpr) -> int:
 def on_devices(sharded: ClosedJaxpr, devices: Sequence[Any]) -> tuple[ClosedJaxpr, Any]:
     """Puts a jaxpr with `jax.shard_map` on devices of one platform, unless its mesh consists of such devices already.
 
-    Returns:
-      The jaxpr, and the sharding of an array that each device of its mesh holds whole.
+    The second result is the sharding of an array that each device of its mesh holds whole.
     """
     placed: list[Mesh] = []
 
@@ -117,10 +116,8 @@ def _run_on_mesh(equation: Equation, arrays: Sequence[JaxArray]) -> list[JaxArra
     manual = params["newly_manual_axes"]
     mesh = {axis: size for axis, size in params["mesh"].shape.items() if axis in manual}
     devices = [dict(zip(mesh, at, strict=True)) for at in itertools.product(*map(range, mesh.values()))]
-    cut = [
-        [_part(array, spec, mesh, device) for device in devices]
-        for array, spec in zip(arrays, params["in_specs"], strict=True)
-    ]
+    given = zip(arrays, params["in_specs"], strict=True)
+    cut = [[_part(array, spec, mesh, device) for device in devices] for array, spec in given]
     outputs = Machine(_DeviceRules(mesh)).compile(params["jaxpr"])(cut)
     return [_join(parts, spec, mesh, devices) for parts, spec in zip(outputs, params["out_specs"], strict=True)]
 
@@ -170,18 +167,25 @@ class _DeviceRules(RuleSet):
         self._mesh, self._count = mesh, math.prod(mesh.values())
 
     def steps(self, machine: Machine, jaxpr: Jaxpr) -> Iterator[Step]:
-        for is_alone, group in itertools.groupby(jaxpr.eqns, _runs_alone):
-            equations = list(group)
-            if is_alone:
-                yield self._alone(jaxpr, equations)
-            else:
+        exchanges = itertools.groupby(jaxpr.eqns, lambda e: communicates(e) or kind_of(e) is Kind.MESH_CAST)
+        for is_exchange, equations in exchanges:
+            if is_exchange:
                 yield from ((self.rule(machine, equation), equation.invars, equation.outvars) for equation in equations)
+            else:
+                yield self._alone(jaxpr, list(equations))
 
     def constant(self, value: Any, dtype: Any = None) -> DeviceValues:
         return [value] * self._count
 
     def _alone(self, jaxpr: Jaxpr, equations: list[Equation]) -> Step:
-        operands, results = _operands(equations), _results(equations, jaxpr)
+        own = {v: None for equation in equations for v in equation.outvars}
+        operands = [v for v in _read(equations) if v not in own]
+        inside = set(map(id, equations))
+        later = {
+            *_read(e for e in jaxpr.eqns if id(e) not in inside),
+            *(v for v in jaxpr.outvars if not hasattr(v, "val")),
+        }
+        results = [v for v in own if v in later]
         part = jaxpr.replace(
             constvars=[], invars=operands, outvars=results, eqns=equations, effects=without_effects(equations),
             debug_info=jaxpr.debug_info.with_unknown_names(),
@@ -252,17 +256,12 @@ class _DeviceRules(RuleSet):
         order = np.arange(self._count).reshape(*self._mesh.values())
         order = order.transpose([list(self._mesh).index(axis) for axis in (*others, *along)]).reshape(-1)
         rows = math.prod(self._mesh[axis] for axis in along)
-        every = jax.vmap(
-            jax.vmap(run, axis_name=_ROWS, axis_size=rows), axis_size=self._count // rows
-        )  # over the groups of devices, and the devices of a group
+        in_group = jax.vmap(run, axis_name=_ROWS, axis_size=rows)
+        every = jax.vmap(in_group, axis_size=self._count // rows)  # over the groups of devices
         ordered = [[jnp.asarray(devices[number]) for number in order] for devices in values]
         stacked = [jnp.stack(column).reshape(-1, rows, *column[0].shape) for column in ordered]
         results = [x.reshape(self._count, *x.shape[2:]) for x in every(*stacked)]
         return [[x[row] for row in np.argsort(order).tolist()] for x in results]
-
-
-def _runs_alone(equation: Equation) -> bool:
-    return not communicates(equation) and kind_of(equation) is not Kind.MESH_CAST
 
 
 def _permute(x: JaxArray, permutation: Sequence[tuple[int, int]]) -> JaxArray:
@@ -273,14 +272,5 @@ def _permute(x: JaxArray, permutation: Sequence[tuple[int, int]]) -> JaxArray:
     return jnp.where(sender < 0, jnp.zeros_like(x), every[sender])
 
 
-def _operands(equations: Sequence[Equation]) -> list[Var]:
-    defined = {v for equation in equations for v in equation.outvars}
-    read = (v for equation in equations for v in equation.invars if not hasattr(v, "val"))
-    return list(dict.fromkeys(v for v in read if v not in defined))
-
-
-def _results(equations: Sequence[Equation], jaxpr: Jaxpr) -> list[Var]:
-    inside = set(map(id, equations))
-    read = {v for e in jaxpr.eqns if id(e) not in inside for v in e.invars if not hasattr(v, "val")}
-    read |= {v for v in jaxpr.outvars if not hasattr(v, "val")}
-    return [v for equation in equations for v in equation.outvars if v in read]
+def _read(equations: Iterable[Equation]) -> list[Var]:
+    return list(dict.fromkeys(v for equation in equations for v in equation.invars if not hasattr(v, "val")))

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 from jax import dtypes
 
-from kerneltest.core.dtypes import Array, is_float, is_promotable
+from kerneltest.core.dtypes import Array, is_promotable
 from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Atom, ClosedJaxpr, DType, Equation, Jaxpr, Var
 from kerneltest.trace.jax_compat.source_lines import call_back
 from kerneltest.trace.primitives import PRIMITIVES, Kind, called_jaxpr
+from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.walk import scan_counts
 
 
@@ -96,9 +96,7 @@ class RuleSet:
 
 def unwritten_memory(shape: Sequence[int], dtype: DType) -> Array:
     """Unwritten memory with the content that Pallas' interpreter gives it: NaN, the least integer, or False."""
-    if is_float(dtype):
-        return np.full(shape, np.nan, dtype)
-    return np.full(shape, False if dtype == np.bool_ else ml_dtypes.iinfo(dtype).min, dtype)
+    return np.full(shape, Fill(nan=True)(dtype), dtype)
 
 
 def pad_unwritten(array: Array, lengths: Sequence[int]) -> Array:

@@ -16,9 +16,8 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
 from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation, JaxArray, Jaxpr, Var, inner_jaxprs
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of
-from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError, control_rule
+from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError, control_rule, unwritten_memory
 from kerneltest.trace.primitives import Kind, kind_of
-from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual_arrays import VirtualArray
 from kerneltest.trace.walk import iter_equations, primitive_name
@@ -29,37 +28,24 @@ UNWRITTEN, UNINITIALISED = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class PartialArray:
-    """An array of which some elements may be undefined.
-
-    Attributes:
-      values: its elements, an array of NumPy's or JAX's.
-      undefined: a code for each undefined element and 0 for the others, uint8; None if all are defined.
-      sources: the reads that the undefined elements come from.
-    """
+    """An array of which some elements may be undefined."""
 
     values: JaxArray
-    undefined: Array | None = None
-    sources: tuple[UndefinedSource, ...] = ()
+    undefined: Array | None = None  # a code for each undefined element and 0 for the others, uint8; None if all are 0
+    sources: tuple[UndefinedSource, ...] = ()  # the reads that the undefined elements come from
 
 
 def require_defined(outputs: Sequence[PartialArray]) -> tuple[Array, ...]:
-    """The values of outputs, all of which must be defined.
-
-    Raises:
-      Failure: an element of an output is undefined.
-    """
+    """The values of outputs; raises a Failure if one of their elements is undefined."""
     for number, output in enumerate(outputs):
-        if output.undefined is not None and output.undefined.any():
-            raise _failure(f"output {number}", output.undefined, output.sources)
+        codes = output.undefined
+        if codes is not None and codes.any():
+            first = format_element(codes.shape, int(np.flatnonzero(codes)[0]))
+            unwritten, count = int(codes.max()) == UNWRITTEN, int(np.count_nonzero(codes))
+            sources = () if unwritten else output.sources
+            detail = Undefined(f"output {number}", unwritten, count, codes.size, first, sources)
+            raise Failure(Verdict.UNWRITTEN if unwritten else Verdict.UNINITIALISED, detail)
     return tuple(np.asarray(output.values) for output in outputs)
-
-
-def _failure(array: str, codes: Array, sources: Sequence[UndefinedSource]) -> Failure:
-    first = format_element(codes.shape, int(np.flatnonzero(codes)[0]))
-    unwritten = int(codes.max()) == UNWRITTEN
-    count = int(np.count_nonzero(codes))
-    detail = Undefined(array, unwritten, count, codes.size, first, () if unwritten else tuple(sources))
-    return Failure(Verdict.UNWRITTEN if unwritten else Verdict.UNINITIALISED, detail)
 
 
 def format_element(shape: tuple[int, ...], offset: int) -> str:
@@ -88,9 +74,7 @@ class PartialRules(RuleSet):
         if kind is Kind.EMPTY:
             return lambda operands: _empty(equation)
         inner = control_rule(machine, equation) if _has_calls(equation) else None
-        substitutions = (
-            machine.substitutions
-        )  # without the machine, which would be in a reference circle with all calls
+        substitutions = machine.substitutions  # the machine would be in a reference circle with all calls
 
         def evaluate(operands: Sequence[PartialArray]) -> Sequence[PartialArray]:
             if not any(isinstance(operand.values, VirtualArray) for operand in operands):
@@ -120,18 +104,15 @@ class PartialRules(RuleSet):
             return PartialArray(stacked)
         defined = np.zeros(stacked.shape[1:], np.uint8)
         masks = [defined if value.undefined is None else value.undefined for value in values]
-        return PartialArray(
-            stacked, np.stack(masks), tuple(dict.fromkeys(s for value in values for s in value.sources))
-        )
+        return PartialArray(stacked, np.stack(masks), _sources(values))
+
+
+def _sources(arrays: Sequence[PartialArray]) -> tuple[UndefinedSource, ...]:
+    return tuple(dict.fromkeys(source for array in arrays for source in array.sources))
 
 
 class PartialKernel:
-    """A kernel whose Pallas calls are run by a function.
-
-    Args:
-      run_call: runs one call, from its equation and its operands.
-      substitutions: variables that take the value of another variable, one that is evaluated before them.
-    """
+    """A kernel whose Pallas calls are run by a function, from their equations and operands."""
 
     def __init__(self, traced: Traced, run_call: RunCall, substitutions: Mapping[Var, Var] | None = None) -> None:
         self._compiled = Machine(PartialRules(run_call), substitutions).compile(traced.jaxpr)
@@ -156,16 +137,20 @@ def _has_calls(equation: Equation) -> bool:
 def _empty(equation: Equation) -> list[PartialArray]:
     _check_size(equation)
     aval = equation.outvars[0].aval
-    values = np.full(aval.shape, Fill(nan=True)(np.dtype(aval.dtype)))
+    values = unwritten_memory(aval.shape, np.dtype(aval.dtype))
     source = UndefinedSource(UndefinedCause.EMPTY, line_of(equation.source_info))
     return [PartialArray(values, np.full(values.shape, UNINITIALISED, np.uint8), (source,))]
 
 
 def _check_size(equation: Equation) -> None:
-    # Raises an `unavailable` Failure if an operation of JAX's own makes an array that does not fit in memory.
     if sum(math.prod(getattr(v.aval, "shape", ())) for v in equation.outvars) > _MOST:
         reason = f"{primitive_name(equation)}, outside of the Pallas calls, makes an array that is too large for memory"
-        raise Failure(Verdict.UNAVAILABLE, f"{reason} ({line_of(equation.source_info)})")
+        raise _unavailable(reason, equation)
+
+
+def _unavailable(reason: str, equation: Equation) -> Failure:
+    line = line_of(equation.source_info)
+    return Failure(Verdict.UNAVAILABLE, f"{reason} ({line})" if line else reason)
 
 
 def _large(equation: Equation, operands: Sequence[PartialArray]) -> list[PartialArray]:
@@ -178,13 +163,8 @@ def _large(equation: Equation, operands: Sequence[PartialArray]) -> list[Partial
         shape, dtype = tuple(result.aval.shape), np.dtype(result.aval.dtype)
         made = first.cast(dtype) if name == "convert_element_type" else first.move(name, equation.params, shape)
     if made is None:
-        line = line_of(equation.source_info)
-        where = f" ({line})" if line else ""
-        raise Failure(
-            Verdict.UNAVAILABLE,
-            f"{name}, outside of the Pallas calls, computes on arrays that are too large for memory: only moves and "
-            f"casts of them are supported{where}",
-        )
+        reason = "computes on arrays that are too large for memory: only moves and casts of them are supported"
+        raise _unavailable(f"{name}, outside of the Pallas calls, {reason}", equation)
     return [PartialArray(made)]
 
 
@@ -222,11 +202,8 @@ def _bind(equation: Equation, values: Sequence[JaxArray]) -> list[JaxArray]:
     except Exception as error:
         if not is_jax_limitation(error):
             raise
-        reason = describe_limitation(
-            error, f"cannot evaluate {primitive_name(equation)}, outside of the Pallas calls, on this CPU"
-        )
-        line = line_of(equation.source_info)
-        raise Failure(Verdict.UNAVAILABLE, f"{reason} ({line})" if line else reason) from error
+        what = f"cannot evaluate {primitive_name(equation)}, outside of the Pallas calls, on this CPU"
+        raise _unavailable(describe_limitation(error, what), equation) from error
     return list(outputs) if equation.primitive.multiple_results else [outputs]
 
 
@@ -244,7 +221,7 @@ def _track(equation: Equation, operands: Sequence[PartialArray]) -> list[Partial
         moved = np.asarray(move([np.asarray(operand.undefined)[None]])[0][0], np.uint8)
         return [PartialArray(result, moved, operand.sources)]
     code = max(int(operand.undefined.max()) for operand in tainted if operand.undefined is not None)
-    sources = tuple(dict.fromkeys(source for operand in tainted for source in operand.sources))
+    sources = _sources(tainted)
     zeros, others = (
         _bind(equation, [_fill_undefined(operand, byte) for operand in operands])
         for byte in (0x00, 0x4B)  # 0, and a number too large to vanish in a sum
@@ -294,7 +271,7 @@ def list_values(traced: Traced) -> list[KernelValue]:
         for equation in jaxpr.eqns:
             before = tuple(own)
             for variable in equation.outvars:
-                known = tuple(n for n in before if _same_type(found[n].variable.aval, variable.aval))
+                known = tuple(n for n in before if _type(found[n].variable) == _type(variable) is not None)
                 own.append(len(found))
                 found.append(KernelValue(variable, equation, known))
             if kind_of(equation) is not Kind.KERNEL and _has_calls(equation):
@@ -305,5 +282,5 @@ def list_values(traced: Traced) -> list[KernelValue]:
     return found
 
 
-def _same_type(a: AbstractValue, b: AbstractValue) -> bool:
-    return bool(a.shape == b.shape and a.dtype == b.dtype) if hasattr(a, "dtype") and hasattr(b, "dtype") else False
+def _type(variable: Var) -> tuple[Any, Any] | None:
+    return (variable.aval.shape, variable.aval.dtype) if hasattr(variable.aval, "dtype") else None

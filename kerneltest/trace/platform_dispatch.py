@@ -60,9 +60,12 @@ def queries_platform(kernel: object) -> bool:
     return id(kernel) in _queried_by
 
 
+_BRANCHES = "branches_platforms"  # the parameter with the platforms of each branch, None for a default branch
+
+
 def is_platform_dependent(jaxpr: Jaxpr) -> bool:
     """Returns whether a jaxpr contains `jax.lax.platform_dependent`."""
-    return any(_branch_platforms(equation) is not None for equation, _ in iter_equations(jaxpr))
+    return any(equation.params.get(_BRANCHES) is not None for equation, _ in iter_equations(jaxpr))
 
 
 def resolve_platform(jaxpr: Jaxpr, platform: str) -> Jaxpr:
@@ -74,7 +77,7 @@ def resolve_platform(jaxpr: Jaxpr, platform: str) -> Jaxpr:
     preferred = [*map(jax_platform_name, (platform,) if platform else (jax.default_backend(), *PLATFORMS))]
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
-        platforms = _branch_platforms(equation)
+        platforms = equation.params.get(_BRANCHES)
         if platforms is None:
             return None
         found = [i for each in preferred for i, names in enumerate(platforms) if names is None or each in names]
@@ -87,12 +90,6 @@ def resolve_platform(jaxpr: Jaxpr, platform: str) -> Jaxpr:
         return inline_equations(jaxpr_as_fun(branch), equation.invars[1:], equation.outvars)
 
     return rewrite_jaxpr(jaxpr, rule)
-
-
-# The platforms of each branch, None for a default branch; None for other equations.
-def _branch_platforms(equation: Equation) -> Sequence[Sequence[str] | None] | None:
-    found: Sequence[Sequence[str] | None] | None = equation.params.get("branches_platforms")
-    return found
 
 
 INTERPRETED_TPU = "tpu-v5e"

@@ -40,10 +40,8 @@ def rewrite_jaxpr(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
         return jaxpr.replace(jaxpr=rewrite_jaxpr(jaxpr.jaxpr, rule))
     equations: list[Equation] = []
     for equation in jaxpr.eqns:
-        replacements = rule(equation)
-        if replacements is None:
-            replacements = [equation.replace(params=rewrite_params(equation.params, rule))]
-        equations += replacements
+        new = rule(equation)
+        equations += [equation.replace(params=rewrite_params(equation.params, rule))] if new is None else new
     return jaxpr.replace(eqns=equations)
 
 
@@ -141,7 +139,7 @@ def fill_outputs(fill: _ChooseFill) -> Rule:
 def is_plain_call(equation: Equation, *, sized: bool = True) -> bool:
     """Returns whether it is a `pallas_call` on arrays, and not in Mosaic GPU, whose copies pad with zeros.
 
-    Its grid must not be computed at run time if it is to be `sized`.
+    If it is to be `sized`, its grid must not be computed at run time.
     """
     if primitive_name(equation) != "pallas_call":
         return False
@@ -163,10 +161,8 @@ def _pad_call(equation: Equation, fill: _ChooseFill) -> Sequence[Equation]:
             shapes[i] = largest
     if shapes == whole:
         return [equation]
-    blocks = [
-        block.replace(array_aval=block.array_aval.update(shape=shape))
-        for block, shape in zip(mapping.block_mappings, shapes, strict=True)
-    ]
+    pairs = zip(mapping.block_mappings, shapes, strict=True)
+    blocks = [block.replace(array_aval=block.array_aval.update(shape=shape)) for block, shape in pairs]
     outputs = range(mapping.num_inputs, len(shapes))
     out_avals = tuple(a.update(shape=shapes[i]) for a, i in zip(params["out_avals"], outputs, strict=True))
     changed = {**params, "grid_mapping": mapping.replace(block_mappings=tuple(blocks)), "out_avals": out_avals}
@@ -238,13 +234,9 @@ def inline_equations(function: Callable[..., Any], operands: Sequence[Atom], res
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """A value for memory that was never filled, which neither sums nor comparisons can hide.
+    """A value for memory that was never filled, which neither sums nor comparisons can hide."""
 
-    Attributes:
-      nan: whether it is NaN, or the least integer; if not, the largest finite number, or the greatest integer.
-    """
-
-    nan: bool
+    nan: bool  # NaN, or the least integer; if not, the largest finite number, or the greatest integer
 
     def __call__(self, dtype: DType) -> Any:
         if is_float(dtype):

@@ -1,6 +1,5 @@
 """Traced kernels and single Pallas calls as functions, and the arrays that a call reads and writes."""
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,18 +48,17 @@ def outer_references(call: Call) -> str:
 
 def run_eagerly(function: Callable[..., Any], *, interpret: bool) -> Callable[..., Any]:
     """Returns a function of arrays to call outside of `jax.jit`, every Pallas call in it interpreted or compiled."""
-    parameters = functools.partial(_eager_parameters, interpret=interpret)
+
+    def parameters(primitive: str, params: Params) -> dict[str, Any]:
+        chosen = rewrite_params(params, interpret_calls(interpret))
+        if primitive_named(primitive).kind is Kind.KERNEL and "interpret" in chosen:
+            chosen["interpret"] = interpret
+        # A function that the kernel jits itself, without options.
+        if interpret and chosen.get("compiler_options_kvs") == ():
+            chosen["compiler_options_kvs"] = tuple(fast_compile_options(chosen["jaxpr"]).items())
+        return chosen
+
     return lambda *arrays: patches.call(function, arrays, parameters)
-
-
-def _eager_parameters(primitive: str, params: Params, *, interpret: bool) -> dict[str, Any]:
-    chosen = rewrite_params(params, interpret_calls(interpret))
-    if primitive_named(primitive).kind is Kind.KERNEL and "interpret" in chosen:
-        chosen["interpret"] = interpret
-    # A function that the kernel jits itself, without options.
-    if interpret and chosen.get("compiler_options_kvs") == ():
-        chosen["compiler_options_kvs"] = tuple(fast_compile_options(chosen["jaxpr"]).items())
-    return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +104,7 @@ def _tail_hint(blocks: Sequence[BlockMapping | None], number: int, shape: tuple[
     if jax.__version_info__ >= (0, 12) or mapping is None:
         return ""
     block = [getattr(length, "block_size", length) for length in mapping.block_shape]
-    tails = [length % size for length, size in zip(shape, block, strict=True) if isinstance(size, int) and size]
-    if not any(tails):
+    if not any(n % size for n, size in zip(shape, block, strict=True) if isinstance(size, int) and size):
         return ""
     return (
         f"JAX {jax.__version__} does not mask the tail of a block ({block} into {list(shape)}) on a GPU, as 0.12 does: "

@@ -1,7 +1,7 @@
 """Arrays too large for memory, whose elements are computed from their offsets."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,21 +11,14 @@ from kerneltest.trace.jax_compat.jaxprs import DType, Params
 
 @dataclass(frozen=True, eq=False, slots=True)
 class VirtualArray:
-    """An array whose elements are computed on demand.
-
-    Attributes:
-      shape, dtype: as for any array.
-      read: from flat offsets, int64 of any shape, to the elements there.
-      known_offsets: the flat offsets of the known elements, int64 (n,), ascending; None if all are known.
-      undefined: for each known element, whether it depends on memory that was never written, bool (n,).
-      unwritten: flat offsets of elements that no program writes, int64 (k,).
-    """
+    """An array whose elements are computed on demand."""
 
     shape: tuple[int, ...]
     dtype: DType
-    read: Callable[[Array], Array]
-    known_offsets: Array | None = None
-    undefined: Array | None = None
+    read: Callable[[Array], Array]  # from flat offsets, int64 of any shape, to the elements there
+    known_offsets: Array | None = None  # of the known elements, int64 (n,), ascending; None if all are known
+    undefined: Array | None = None  # for each known element, whether it depends on unwritten memory, bool (n,)
+    # Flat offsets of elements that no program writes, int64 (k,).
     unwritten: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def move(self, name: str, params: Params, shape: tuple[int, ...]) -> "VirtualArray | None":
@@ -34,22 +27,19 @@ class VirtualArray:
         if rule is None or (params.get("dimensions") is not None and name == "reshape"):
             return None
         source, target = rule(self.shape, shape, params)
-        order = None
-        places = self.known_offsets
+        places, undefined = self.known_offsets, self.undefined
         if places is not None:
             moved = target(places)
             order = np.flatnonzero(moved >= 0)
             order = order[np.argsort(moved[order], kind="stable")]
-            places = moved[order]
-        undefined = None if self.undefined is None or order is None else self.undefined[order]
+            places, undefined = moved[order], None if undefined is None else undefined[order]
         unwritten = target(self.unwritten)
         remaining = unwritten[unwritten >= 0]
         return VirtualArray(shape, self.dtype, lambda at: self.read(source(at)), places, undefined, remaining)
 
     def cast(self, dtype: DType) -> "VirtualArray":
         """Converts the elements to another dtype."""
-        cast = (lambda at: self.read(at).astype(dtype), self.known_offsets, self.undefined, self.unwritten)
-        return VirtualArray(self.shape, dtype, *cast)
+        return replace(self, dtype=dtype, read=lambda at: self.read(at).astype(dtype))
 
 
 Offsets = Callable[[Array], Array]
@@ -75,10 +65,6 @@ def axis_indices(offset: Array, shape: tuple[int, ...]) -> list[Array]:
     return indices
 
 
-def _same(before: tuple[int, ...], after: tuple[int, ...], params: Params) -> tuple[Offsets, Offsets]:
-    return lambda at: at, lambda at: at
-
-
 def _transpose(before: tuple[int, ...], after: tuple[int, ...], params: Params) -> tuple[Offsets, Offsets]:
     order = params["permutation"]
 
@@ -94,9 +80,8 @@ def _slice(before: tuple[int, ...], after: tuple[int, ...], params: Params) -> t
     spans = list(zip(params["start_indices"], steps, after, strict=True))
 
     def source(at: Array) -> Array:
-        return flat_offsets(
-            [start + step * i for i, (start, step, _) in zip(axis_indices(at, after), spans, strict=True)], before
-        )
+        indices = zip(axis_indices(at, after), spans, strict=True)
+        return flat_offsets([start + step * i for i, (start, step, _) in indices], before)
 
     def target(at: Array) -> Array:
         outside = np.zeros(at.shape, bool)
@@ -115,9 +100,8 @@ def _broadcast(before: tuple[int, ...], after: tuple[int, ...], params: Params) 
 
     def source(at: Array) -> Array:
         indices = axis_indices(at, after)
-        return flat_offsets(
-            [indices[a] if n > 1 else indices[a] * 0 for a, n in zip(axes, before, strict=True)], before
-        )
+        pairs = zip(axes, before, strict=True)
+        return flat_offsets([indices[a] if n > 1 else indices[a] * 0 for a, n in pairs], before)
 
     def target(at: Array) -> Array:  # only the first of several copies
         indices = dict(zip(axes, axis_indices(at, before), strict=True))
@@ -127,7 +111,7 @@ def _broadcast(before: tuple[int, ...], after: tuple[int, ...], params: Params) 
 
 
 _MOVES: Mapping[str, Move] = {
-    **dict.fromkeys("reshape squeeze expand_dims copy copy_p".split(), _same),
+    **dict.fromkeys("reshape squeeze expand_dims copy copy_p".split(), lambda *_: (lambda at: at, lambda at: at)),
     "transpose": _transpose,
     "slice": _slice,
     "broadcast_in_dim": _broadcast,

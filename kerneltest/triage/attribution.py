@@ -18,8 +18,6 @@ from kerneltest.records.schema import Record
 
 _WRONG = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH)
 _BUCKETS = 16  # of a record's `ulps`; the last one is open
-
-
 DROPS_NAN = "jnp.maximum drops NaN there, as Triton's maximum does: https://github.com/triton-lang/triton/issues/10291"
 
 
@@ -39,15 +37,10 @@ class Blame(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The attribution of a finding.
-
-    Attributes:
-      blame: the culprit.
-      subject: the target, the formats or the error model that it is about; "" if none.
-    """
+    """The attribution of a finding."""
 
     blame: Blame
-    subject: str = ""
+    subject: str = ""  # the target, the formats or the error model that it is about
 
     def text(self) -> str:
         return self.blame.value.format(self.subject)
@@ -63,21 +56,17 @@ def attributions(records: Sequence[Record]) -> Mapping[FindingKey, Attribution]:
     for record in records:
         if (record.pairing, record.case) in blamed:
             by_case.setdefault((record.pairing, record.case), {})[record.backend] = record
-    found = {
-        (record.pairing, record.case, record.backend): attribution(record, list(same_case.values()))
-        for same_case in by_case.values()
-        for record in same_case.values()
-        if _is_attributable(record)
-    }
     # A kernel that reads out of bounds gets other values there than in interpret mode.
     overruns = {(record.pairing, record.backend) for record in records if record.verdict.kind is VerdictKind.MEMORY}
-    return {
-        (pairing, case, backend): Attribution(Blame.KERNEL_MEMORY)
-        if each.blame is Blame.LOWERING and (pairing, backend) in overruns
-        else each
-        for (pairing, case, backend), each in found.items()
-        if each is not None
-    }
+    found: dict[FindingKey, Attribution] = {}
+    for (pairing, case), same_case in by_case.items():
+        for backend, record in same_case.items():
+            told = attribution(record, list(same_case.values())) if _is_attributable(record) else None
+            if told is not None and told.blame is Blame.LOWERING and (pairing, backend) in overruns:
+                told = Attribution(Blame.KERNEL_MEMORY)
+            if told is not None:
+                found[pairing, case, backend] = told
+    return found
 
 
 def _is_attributable(record: Record) -> bool:
@@ -86,8 +75,8 @@ def _is_attributable(record: Record) -> bool:
 
 def lowering_bugs(records: Sequence[Record]) -> Counter[Attribution]:
     """Returns the suspected bugs of lowerings, with how many cases show each."""
-    lowering = (Blame.LOWERING, Blame.MAXIMUM)
-    return Counter(each for each in attributions(records).values() if each.blame in lowering)
+    found = attributions(records).values()
+    return Counter(each for each in found if each.blame in (Blame.LOWERING, Blame.MAXIMUM))
 
 
 def attribution(record: Record, same_case: Sequence[Record]) -> Attribution | None:

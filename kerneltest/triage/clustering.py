@@ -63,9 +63,10 @@ class FindingCluster:
         unordered = Counter(symptom.kind for _, symptom in self.findings if symptom.effect in UNORDERED)
         return (memory or unordered or self.kinds).most_common(1)[0][0]
 
-    def part(self, test: Callable[[Record], bool]) -> "FindingCluster":
-        """Returns the findings that pass a test."""
-        return FindingCluster(self.level, [pair for pair in self.findings if test(pair[0])])
+    def split(self, test: Callable[[Record], bool]) -> "list[FindingCluster]":
+        """Returns the findings that pass a test, and those that do not; without empty clusters."""
+        sides = ([pair for pair in self.findings if test(pair[0]) is passes] for passes in (True, False))
+        return [FindingCluster(self.level, side) for side in sides if side]
 
     @property
     def is_unordered(self) -> bool:
@@ -82,7 +83,7 @@ def cluster_by(findings: Sequence[Finding], key: Callable[[Symptom], Hashable]) 
 
 
 def is_memory(record: Record) -> bool:
-    """Returns whether a finding is of memory that is misused."""
+    """Returns whether a finding is of misused memory."""
     return record.verdict.kind is VerdictKind.MEMORY
 
 
@@ -91,11 +92,12 @@ _SHARP = 0.3  # share of a signature's structural cases that a wrong formula fai
 
 def cluster_by_cause(findings: Sequence[Finding], run: PairingRecords) -> list[FindingCluster]:
     """Clusters one pairing's wrong values and memory faults by cause, case by case on all backends that ran it."""
-    of_memory = [pair for pair in findings if is_memory(pair[0]) or pair[1].effect in UNORDERED]
+    of_memory, values = (
+        [pair for pair in findings if (is_memory(pair[0]) or pair[1].effect in UNORDERED) is is_one]
+        for is_one in (True, False)
+    )
     memory = _merge_nested(cluster_by(of_memory, lambda symptom: symptom.kind))
     causes = []
-    held = {id(pair) for pair in of_memory}
-    values = [pair for pair in findings if id(pair) not in held]
     for cause in _cluster_values(values, run):
         same = next((each for each in memory if _coincide(cause, each, run) or _complement(cause, each, run)), None)
         if same is None:
@@ -152,8 +154,7 @@ def merge_device_diagnostics(clusters: Sequence[FindingCluster]) -> list[Finding
 
 
 def _merge_nested(clusters: Sequence[FindingCluster]) -> list[FindingCluster]:
-    # One wrong mask causes several wrong accesses.
-    # Races and results that change from run to run are one where they meet.
+    # One wrong mask causes several wrong accesses. Races and changing results are one where they meet.
     merged: list[FindingCluster] = []
     for cluster in sorted(clusters, key=lambda each: -len(each.signatures)):
         around = next((each for each in merged if _contains(each, cluster)), None)
@@ -223,10 +224,7 @@ def _split_by_extent(cluster: FindingCluster, run: PairingRecords) -> list[Findi
     part = {s for s in cluster.signatures if count[s] and bad[s] <= 0.25 * count[s]}
     if not whole or not part or whole | part != cluster.signatures:
         return [cluster] if cluster.findings else []
-    return [
-        cluster.part(lambda record: record.signature in whole),
-        cluster.part(lambda record: record.signature in part),
-    ]
+    return cluster.split(lambda record: record.signature in whole)
 
 
 def _split_by_condition(cluster: FindingCluster, run: PairingRecords) -> list[FindingCluster]:
@@ -242,7 +240,7 @@ def _split_by_condition(cluster: FindingCluster, run: PairingRecords) -> list[Fi
     if sides is None:
         return [cluster]
     first = {names[i] for i in sides[0]}
-    return [cluster.part(lambda r: r.signature in first), cluster.part(lambda r: r.signature not in first)]
+    return cluster.split(lambda record: record.signature in first)
 
 
 def split_by_experiment(
@@ -272,8 +270,7 @@ def split_by_experiment(
         votes = ((key in mine, key in other) for key, mine, other in zip(keys, *sides, strict=True))
         return next((mine for mine, other in votes if mine != other), True)
 
-    parts = (cluster.part(is_explained), cluster.part(lambda record: not is_explained(record)))
-    return [part for part in parts if part.findings]
+    return cluster.split(is_explained)
 
 
 def _explains(cause: FindingCluster, kinds: Counter[Kind], pair: Finding) -> bool:

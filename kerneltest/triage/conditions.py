@@ -183,9 +183,9 @@ def _terms(signatures: Sequence[Features], blocks: Mapping[str, int]) -> Iterato
     for name in first.options:
         values = list(dict.fromkeys(signature.options[name] for signature in signatures))
         for value in values:
-            yield _Term(f"{name} is {value}", partial(_has_option, name, value), 0)
+            yield _Term(f"{name} is {value}", partial(_has_option, name, value, True), 0)
         for value in values if len(values) > 2 else ():
-            yield _Term(f"{name} is not {value}", partial(_lacks_option, name, value), 1)
+            yield _Term(f"{name} is not {value}", partial(_has_option, name, value, False), 1)
     for name in first.lengths:
         lengths = sorted({signature.lengths[name] for signature in signatures})
         yield from _terms_of_length(name, lengths, blocks.get(name, 0))
@@ -202,10 +202,9 @@ def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[
     if block > 1:
         yield term(f"not a multiple of its block, {block}", lambda n: bool(n % block), 0)
         yield term(f"a multiple of its block, {block}", lambda n: not n % block, 1)
-        yield term(f"longer than its block, {block}", lambda n: n > block, 0)
-        yield term(
-            f"longer than its block, {block}, and not a multiple of it", lambda n: n > block and n % block > 0, 2
-        )
+        longer = f"longer than its block, {block}"
+        yield term(longer, lambda n: n > block, 0)
+        yield term(f"{longer}, and not a multiple of it", lambda n: n > block and n % block > 0, 2)
         yield term(f"shorter than its block, {block}", lambda n: n < block, 1)
     yield term("not a power of two", _is_no_power, 2)
     for low, high in itertools.pairwise(lengths):
@@ -252,12 +251,8 @@ def _terms_of_products(names: Iterable[str]) -> Iterator[_Term]:
             yield term(one, other, f"over {power}", partial(operator.lt, power))
 
 
-def _has_option(name: str, value: StaticValue, features: Features) -> bool:
-    return features.options[name] == value
-
-
-def _lacks_option(name: str, value: StaticValue, features: Features) -> bool:
-    return features.options[name] != value
+def _has_option(name: str, value: StaticValue, wanted: bool, features: Features) -> bool:
+    return (features.options[name] == value) is wanted
 
 
 def _is_no_power(length: int) -> bool:
@@ -340,9 +335,7 @@ def _preference(found: SpecialInput) -> tuple[bool, int, int, str]:
 # Conditions on the magnitudes of inputs: the range in which all failing cases have a number, and passing ones none.
 
 _COUNT = HIGHEST - LOWEST + 1
-_CHANCE_OF_A_RANGE = (
-    1e-4  # probability that all failing cases are in a range by chance, of which there are many to choose from
-)
+_CHANCE_OF_A_RANGE = 1e-4  # probability that all failing cases are in a range by chance, of which there are many
 _MOST_EXCEPTIONS = 0.1  # share of passing cases among those that have a number in the range
 
 
@@ -427,18 +420,13 @@ MostBasic = Mapping[tuple[str, str], int]  # the most basic level of failure (0 
 
 @dataclass(frozen=True, slots=True)
 class PairingRecords:
-    """All records of one pairing, the block lengths of its kernel by dim, in elements, and where it fails.
-
-    Attributes:
-      most_basic: the most basic level at which each signature fails on each backend.
-    """
+    """All records of one pairing, and where it fails."""
 
     records: Sequence[Record]
-    blocks: Mapping[str, int]
+    blocks: Mapping[str, int]  # block lengths of the kernel by dim, in elements
     most_basic: MostBasic
 
     def on(self, backends: Collection[str]) -> list[Record]:
-        """Returns the records of some backends."""
         return [record for record in self.records if record.backend in backends]
 
 
@@ -464,13 +452,7 @@ def signatures_tried(
 
     Left out are: signatures with an empty array, in which nothing can be wrong; signatures that fail at a level at
     least as basic, since that hides whether they would pass; and signatures that were asked too little of what shows
-    the failure elsewhere.
-
-    Args:
-      records: of one pairing.
-      findings: those whose signatures fail.
-      level: at which they fail.
-      most_basic: the most basic level at which each signature fails.
+    the failure elsewhere. The findings are those whose signatures fail, at `level`.
     """
     own = _FROM_BASIC.index(level)
     failing = {record.signature for record in findings}
@@ -481,10 +463,9 @@ def signatures_tried(
     for record in records:
         if (record.group == GroupName.PROOFS) is not are_proofs:
             continue
-        fails = record.signature in failing
         hidden = 0 in record.dims.values() or most_basic.get((record.backend, record.signature), own + 1) <= own
         hidden = hidden or hiding.get(record.signature, 1) > _MOST_HIDING
-        if record.verdict.is_judgement and (fails or not hidden):
+        if record.verdict.is_judgement and (record.signature in failing or not hidden):
             tried[record.signature] = features(record)
     return tried
 
@@ -500,11 +481,9 @@ _MOST_HIDING = 0.35  # chance that a signature fails and its cases do not show i
 def _chances_of_hiding(
     records: Sequence[Record], findings: Sequence[Record], failing: Collection[str]
 ) -> Mapping[str, float]:
-    """Returns for each signature the chance that its cases would pass although it has the bug.
-
-    A question is a family with the argument that it disturbs. It shows the bug as often as among the failing
-    signatures. A program that does not build shows so in every case.
-    """
+    # For each signature, the chance that its cases would pass although it has the bug. A question is a family with the
+    # argument that it disturbs. It shows the bug as often as among the failing signatures. A program that does not
+    # build shows so in every case.
     questions = {(record.signature, _question(record)) for record in findings}
     shown = Counter(question for _, question in questions)
     asked = Counter(

@@ -46,36 +46,29 @@ NOT_APPLICABLE = "not applicable"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of one case, of one cell, or of a pairing on a backend.
+    """The change of one case, of one cell, or of a pairing on a backend."""
 
-    Attributes:
-      kind: a key of `MEANING`.
-      run: the run's name; "" if there is only one.
-      cell: pairing, backend, dtype, family; the last two are "*" for a pairing on a backend, the last three for a
-        pairing.
-      signature, target: of the case; "*" and "" for more than one case.
-      before, after: verdicts, or the values that changed, in words.
-      message: of the new record, or of the old one if there is no new one.
-    """
-
-    kind: str
-    run: str
+    kind: str  # a key of `MEANING`
+    run: str  # the run's name; "" if there is only one
+    # pairing, backend, dtype, family; the last two are "*" for a pairing on a backend, the last three for a pairing
     cell: CellKey
+    # of the case; "*" and "" for more than one case
     signature: str
     target: str
+    # verdicts, or the values that changed, in words
     before: str
     after: str
-    message: str = ""
+    message: str = ""  # of the new record, or of the old one if there is no new one
 
     @property
     def regression(self) -> bool:
         return self.kind in REGRESSIONS
 
 
-def cell_changes(
+def _cell_changes(
     run: str, cell: CellKey, old: Sequence[Record], new: Sequence[Record], factor: float
 ) -> Iterator[Change]:
-    """Yields the changes of a cell, those of the whole cell first; `factor` is the growth of error / bound to tell."""
+    # Those of the whole cell first; `factor` is the growth of error / bound to tell.
 
     def change(kind: str, record: Record, before: str, after: str) -> Change:
         return Change(kind, run, cell, record.signature, record.target, before, after, record.message)
@@ -85,11 +78,11 @@ def cell_changes(
     for verdict, record in whole_after.items():
         if verdict not in whole_before:
             kind = "newly failing" if verdict.is_finding else "newly unavailable"
-            yield change(kind, record, format_case_count(len(before)) if old else ABSENT, verdict)
+            yield change(kind, record, _format_count(len(before)) if old else ABSENT, verdict)
     for verdict, record in whole_before.items():
         if verdict not in whole_after and new:
             kind = "newly passing" if verdict.is_finding else "newly available"
-            yield change(kind, record, verdict, format_case_count(len(after)))
+            yield change(kind, record, verdict, _format_count(len(after)))
     # The end of a whole cell stands for each of its cases that was not reached.
     ended = not whole_after.keys().isdisjoint((Verdict.UNAVAILABLE, Verdict.CRASH))
     for key in dict.fromkeys([*before, *after]):
@@ -103,14 +96,12 @@ def cell_changes(
                 yield change("gone", earlier, earlier.verdict, ABSENT)
 
 
-def count_unchanged(old: Sequence[Record], new: Sequence[Record]) -> int:
-    """Counts the cases of a cell whose verdict is the same in both runs."""
+def _count_unchanged(old: Sequence[Record], new: Sequence[Record]) -> int:
     before, after = _cases(old), _cases(new)
     return sum(before[key].verdict is after[key].verdict for key in before.keys() & after.keys())
 
 
-def format_case_count(count: int) -> str:
-    """Formats a number of cases: `3 cases`."""
+def _format_count(count: int) -> str:
     return f"{count} case{'s' * (count != 1)}"
 
 
@@ -150,14 +141,14 @@ def _cases(records: Sequence[Record]) -> Mapping[tuple[Hashable, int], Record]:
     seen: Counter[Hashable] = Counter()
     for record in records:
         if record.case:
-            asked = case_identity(record)
+            asked = _identity(record)
             cases[asked, seen[asked]] = record
             seen[asked] += 1
     return cases
 
 
-def case_identity(record: Record) -> Hashable:
-    """Returns the part of a case that is the same in every run."""
+def _identity(record: Record) -> Hashable:
+    # The part of a case that is the same in every run.
     parts: tuple[Mapping[str, Hashable], ...] = (record.dims, record.dtypes, record.statics)
     signature = tuple(frozenset(part.items()) for part in parts)
     return record.cell, None if record.group == GroupName.DRAWN else (signature, record.target)
@@ -187,28 +178,20 @@ class SuspectFate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SuspectChange:
-    """A suspect of two sets of runs.
-
-    Attributes:
-      fate: its fate.
-      suspect: as the newer runs show it, or as the older ones do if the newer ones do not.
-      since: the start of the older run, for a suspect that is still there; else "".
-    """
+    """A suspect of two sets of runs."""
 
     fate: SuspectFate
-    suspect: Suspect
-    since: str = ""
+    suspect: Suspect  # as the newer runs show it, or as the older ones do if the newer ones do not
+    since: str = ""  # the start of the older run, for a suspect that is still there; else ""
 
     @property
     def regression(self) -> bool:
         return self.fate is SuspectFate.NEW
 
 
-def suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
-    """Compares suspects. If most of its cases failed before, a suspect was there before, whatever its title.
-
-    Ids decide only if cases do not: an id counts suspects with the same symptom, so it can shift.
-    """
+def _suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
+    # If most of its cases failed before, a suspect was there before, whatever its title. Ids decide only if cases do
+    # not: an id counts suspects with the same symptom, so it can shift.
     run_of = {id(row.record): row.run for row in old.rows}
 
     def first_start(suspect: Suspect) -> str:
@@ -216,7 +199,7 @@ def suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
         return min(filter(None, starts), default="")
 
     before, after = suspects_in_overlay(old), suspects_in_overlay(new)
-    asked, asks = ([frozenset(map(case_identity, each.findings)) for each in side] for side in (before, after))
+    asked, asks = ([frozenset(map(_identity, each.findings)) for each in side] for side in (before, after))
     common = _common(asked, asks)
     earlier: dict[int, int] = {}
     failed = frozenset().union(*asked)
@@ -238,7 +221,7 @@ def suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
     ]
     gone = [i for i in range(len(before)) if i not in known]
     ran = (row.record for row in new.rows if row.record.case and row.record.verdict is not Verdict.UNAVAILABLE)
-    tried = frozenset().union(*(asked[i] for i in gone)).intersection(map(case_identity, ran))
+    tried = frozenset().union(*(asked[i] for i in gone)).intersection(map(_identity, ran))
     for i in gone:
         changes.append(
             SuspectChange(SuspectFate.NOT_RUN if tried.isdisjoint(asked[i]) else SuspectFate.GONE, before[i])
@@ -270,29 +253,18 @@ class DiffError(UnusableInputError):
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """All that changed between an older and a newer set of runs.
+    """All that changed between an older and a newer set of runs."""
 
-    Attributes:
-      suspects: what became of them, the new ones first.
-      changes: in the order of `MEANING`, then of the records.
-      problems: why the newer runs are incomplete; each is a regression.
-      unlike: how the environments differ.
-      unchanged: cases in both whose verdict is the same.
-    """
-
-    suspects: tuple[SuspectChange, ...]
-    changes: tuple[Change, ...]
-    problems: tuple[str, ...]
-    unlike: tuple[str, ...]
-    unchanged: int
+    suspects: tuple[SuspectChange, ...]  # the new ones first
+    changes: tuple[Change, ...]  # in the order of `MEANING`, then of the records
+    problems: tuple[str, ...]  # why the newer runs are incomplete; each is a regression
+    unlike: tuple[str, ...]  # how the environments differ
+    unchanged: int  # cases in both whose verdict is the same
 
     @property
     def regressed(self) -> bool:
-        return (
-            bool(self.problems)
-            or any(suspect.regression for suspect in self.suspects)
-            or any(change.regression for change in self.changes)
-        )
+        regressions = [change.regression for change in self.changes] + [each.regression for each in self.suspects]
+        return bool(self.problems) or any(regressions)
 
 
 def compare_runs(
@@ -329,12 +301,12 @@ def compare_runs(
         for pair in dict.fromkeys([*older.pairs, *newer.pairs]):
             changes += _pair_changes(name, pair, older, newer, factor)
             unchanged += sum(
-                count_unchanged(cases, newer.cells(pair).get(cell, ())) for cell, cases in older.cells(pair).items()
+                _count_unchanged(cases, newer.cells(pair).get(cell, ())) for cell, cases in older.cells(pair).items()
             )
     order = list(MEANING)
     changes.sort(key=lambda change: order.index(change.kind))
     problems = tuple(f"{run.name}: {line}" if run.name else line for run in new for line in _problems(run))
-    suspects = suspect_changes(overlay_runs(old), overlay_runs(new))
+    suspects = _suspect_changes(overlay_runs(old), overlay_runs(new))
     return RunComparison(suspects, tuple(changes), problems, tuple(sorted(unlike)), unchanged)
 
 
@@ -362,7 +334,7 @@ class _Side:
             return self.unserved[pair][0]
         if pair not in self._cells:
             return ABSENT
-        return format_case_count(sum(bool(record.case) for cell in self._cells[pair].values() for record in cell))
+        return _format_count(sum(bool(record.case) for cell in self._cells[pair].values() for record in cell))
 
 
 def _pair_changes(run: str, pair: _Pair, old: _Side, new: _Side, factor: float) -> Iterator[Change]:
@@ -379,7 +351,7 @@ def _pair_changes(run: str, pair: _Pair, old: _Side, new: _Side, factor: float) 
         kind = "newly available" if before == Verdict.UNAVAILABLE else "applicability"
         yield Change(kind, run, cell, "*", "", before, after, old.unserved[pair][1])
     for key in dict.fromkeys([*old.cells(pair), *new.cells(pair)]):
-        for change in cell_changes(run, key, old.cells(pair).get(key, ()), new.cells(pair).get(key, ()), factor):
+        for change in _cell_changes(run, key, old.cells(pair).get(key, ()), new.cells(pair).get(key, ()), factor):
             if pair not in old.unserved:
                 yield change
             elif change.kind != "new":  # the change of the whole stands for these

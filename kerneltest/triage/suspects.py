@@ -195,18 +195,16 @@ def is_same_bug(
     cases, such an edit fits by chance too often.
 
     What interpret mode shows is a bug of the kernel; what it ran and does not show may be another one of the lowering.
-
-    Args:
-      entitled, other_entitled: two suspects of one kernel, each with its title, which takes time to find.
-      interpreted: the cases that interpret mode judged.
+    Each suspect comes with its title, which takes time to find.
     """
     (one, title), (other, its_title) = entitled, other_entitled
     if one.level in BEFORE_VALUES or other.level in BEFORE_VALUES:
         return False
     if title == its_title and one.level is Level.PRECISION:
         return True
-    if _is_left_wrong(one, other) or _is_left_wrong(other, one):
-        return False
+    for fixed, left in ((one, other), (other, one)):
+        if fixed.fault is not None and any(record.case in fixed.fault.unexplained for record in left.findings):
+            return False
     if title == its_title:
         return True
     seen = [any(record.tier is Tier.INTERPRET for record in each.findings) for each in (one, other)]
@@ -222,10 +220,6 @@ def is_same_bug(
         for record in (one.reproducer.record, other.reproducer.record)
     )
     return bool(mine[0]) and mine == its
-
-
-def _is_left_wrong(other: Suspect, one: Suspect) -> bool:
-    return one.fault is not None and any(record.case in one.fault.unexplained for record in other.findings)
 
 
 def find_suspects(
@@ -272,12 +266,15 @@ def _of_pairing(
     interpreted = {r.case for r in records if r.tier is Tier.INTERPRET and r.verdict.is_judgement}
     suspects = _merge_same(clusters, make, interpreted)
     suspects.sort(key=lambda suspect: (_ORDER.index(suspect.level), -len(suspect.findings)))
-    seen: Counter[tuple[Level, Effect, str]] = Counter()
+    # Names make ids, not the words of titles.
+    name = PairingId.parse(pairing).own_name
+    seen: Counter[str] = Counter()
     found = []
     for suspect in suspects:
-        kind = (suspect.level, suspect.effect, suspect.subject)
+        kind = f"{name}|{suspect.level}|{suspect.effect.name}|{suspect.subject}"
         seen[kind] += 1
-        found.append(replace(suspect, id=_id(suspect, seen[kind])))
+        digest = hashlib.sha256(f"{kind}|{seen[kind]}".encode("utf-8", "backslashreplace")).hexdigest()
+        found.append(replace(suspect, id=digest[:8]))
     return found
 
 
@@ -372,10 +369,3 @@ def _is_telling(record: Record) -> bool:
     # At least two of its values differ.
     alike = record.expected is not None and record.expected.least == record.expected.greatest
     return record.group in _ORDINARY and bool(record.compared or record.wrong) and not alike
-
-
-def _id(suspect: Suspect, number: int) -> str:
-    # Names make it, not the words of titles.
-    name = PairingId.parse(suspect.pairing).own_name
-    identity = f"{name}|{suspect.level}|{suspect.effect.name}|{suspect.subject}|{number}"
-    return hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:8]

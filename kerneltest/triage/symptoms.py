@@ -51,40 +51,24 @@ OF_ROUNDING = frozenset({Effect.IMPRECISE, Effect.UNSTABLE})
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """The symptom that one finding shows.
-
-    Attributes:
-      level: the question that it answers wrongly.
-      effect: the kind of symptom.
-      subject: the argument, the memory or the failure that the effect is about; "" for the output.
-      place: FILE:LINE of the user's source that the failure points at, or "".
-      cause: the same for failures of one cause, if they end a case before values are compared; else "".
-    """
+    """The symptom that one finding shows."""
 
     level: Level
     effect: Effect
-    subject: str = ""
-    place: str = ""
-    cause: str = ""
+    subject: str = ""  # the argument, the memory or the failure that the effect is about; "" for the output
+    place: str = ""  # FILE:LINE of the user's source that the failure points at, or ""
+    cause: str = ""  # the same for failures of one cause, if they end a case before values are compared; else ""
 
     @property
     def kind(self) -> tuple[Effect, str]:
-        """Findings with the same effect on the same subject show the same."""
         return self.effect, self.subject
 
 
+# Symptoms of NaN, infinities and zeros that are lost, or are in the wrong places, or come from an overflow.
 OF_SPECIAL_VALUES = frozenset(
-    {
-        Effect.NAN,
-        Effect.INFINITY,
-        Effect.OVERFLOW,
-        Effect.NUMBER_FOR_NAN,
-        Effect.NUMBER_FOR_INFINITY,
-        Effect.SIGN_OF_ZERO,
-    }
+    {Effect.NAN, Effect.INFINITY, Effect.OVERFLOW, Effect.SIGN_OF_ZERO}
+    | {Effect.NUMBER_FOR_NAN, Effect.NUMBER_FOR_INFINITY}
 )
-"""Symptoms of NaN, infinities and zeros that are lost, or are in the wrong places, or come from an overflow."""
-
 
 UNORDERED = frozenset({Effect.RACE, Effect.NONDETERMINISTIC})
 """Symptoms of accesses that nothing orders: any values may come out."""
@@ -156,8 +140,7 @@ def _wrong_value(record: Record) -> tuple[Effect, str]:
 
 def _wrong_number(got: float, wanted: float, detail: object) -> Effect:
     # A small error is of rounding, unless another cause is known.
-    cause = cause_of(detail)
-    what = None if cause is None else cause.what
+    what = cause.what if (cause := cause_of(detail)) is not None else None
     if what is ErrorCause.UNSTABLE:
         return Effect.UNSTABLE
     slight = abs(got - wanted) <= SLIGHT * max(abs(got), abs(wanted))

@@ -10,7 +10,7 @@ import pytest
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.rounding_model import NOISELESS_ROWS, ErrorSource, RoundingModel, round_to_nearest, truncate
-from tests.numerics.tracking import PLAIN
+from tests.numerics.tracking import PLAIN, tracked
 
 FLUSHING = replace(PLAIN, name="flushing", flushes=True)
 BFLOAT16, FLOAT16 = float_format(parse_dtype("bfloat16")), float_format(np.dtype(np.float16))
@@ -264,3 +264,12 @@ def test_the_same_seed_gives_the_same_samples() -> None:
     )
     assert (one == other).all()
     assert (one != third).any()
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (3, 4)])
+def test_an_ordinary_divisor_with_a_subnormal_reciprocal_flushes_the_quotients_of_its_elements(shape: Any) -> None:
+    divisor = np.ones(shape)
+    divisor[(0,) * len(shape)] = 2.0**127
+    quotients = tracked(np.full((1, 3, 4), 1.5), RoundingModel(FLUSHING)) / divisor
+    flushed = (quotients.samples == 0).any(axis=0)
+    assert (flushed == np.broadcast_to(divisor > 1, (3, 4))).all()

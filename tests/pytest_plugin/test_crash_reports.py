@@ -18,7 +18,7 @@ from kerneltest.core.details import Detail, DeviceLost, Raised, Stated
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin import crash_reports, watchdog
-from kerneltest.pytest_plugin.crash_reports import CrashReason, stacks_file, write_crash_reason
+from kerneltest.pytest_plugin.crash_reports import CrashReason, crash_file, write_crash_reason
 from kerneltest.pytest_plugin.hooks import pytest_handlecrashitem
 from kerneltest.pytest_plugin.pytest_run import RUN
 from kerneltest.pytest_plugin.watchdog import Watchdog
@@ -162,7 +162,7 @@ def test_one_interrupt_ends_a_run_whose_compilation_hangs(tmp_path: Path) -> Non
     ],
 )
 def test_last_words_tell_a_crash_from_a_hang(tmp_path: Path, text: str, verdict: Verdict, words: str) -> None:
-    stacks_file(tmp_path, "gw0").write_text(text, encoding="utf-8")
+    crash_file(tmp_path, "gw0", "stacks").write_text(text, encoding="utf-8")
     failure = crash_reports.failure_from_crash(tmp_path, Activity("i", "c", phase=Phase.TRACING, shard="gw0"))
     assert (failure.verdict, str(failure)) == (verdict, words)
 
@@ -180,7 +180,7 @@ class _Log:
 
 
 def test_a_reason_that_the_process_gave_is_its_cause(tmp_path: Path) -> None:
-    stacks_file(tmp_path, "gw0").write_text("Timeout (0:10:20)!\n", encoding="utf-8")
+    crash_file(tmp_path, "gw0", "stacks").write_text("Timeout (0:10:20)!\n", encoding="utf-8")
     write_crash_reason(tmp_path, "gw0", CrashReason("no answer", is_hang=True, location="test_suite.py:3"))
     failure = crash_reports.failure_from_crash(tmp_path, Activity("i", "c", phase=Phase.TRACING, shard="gw0"))
     assert (failure.verdict, str(failure)) == (Verdict.HANG, "no answer (test_suite.py:3)")

@@ -13,7 +13,7 @@ import pytest
 from kerneltest.core.processes import free_memory
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin import crash_reports
-from kerneltest.pytest_plugin.crash_reports import CrashReason, ReasonSource, stacks_file, write_crash_reason
+from kerneltest.pytest_plugin.crash_reports import CrashReason, ReasonSource, crash_file, write_crash_reason
 from kerneltest.records.journal import Activity
 from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.records.runs import RunRecords, read_running, read_runs
@@ -245,7 +245,7 @@ def test_a_run_that_is_ended_leaves_what_it_had_done_and_no_process(
 def test_what_a_process_said_itself_goes_before_how_it_ended(
     tmp_path: Path, said: str, reason: CrashReason, message: str
 ) -> None:
-    stacks_file(tmp_path, "main.1").write_text(said, encoding="utf-8")
+    crash_file(tmp_path, "main.1", "stacks").write_text(said, encoding="utf-8")
     write_crash_reason(tmp_path, "main.1", reason)
     assert str(crash_reports.failure_from_crash(tmp_path, Activity("i", shard="main.1"))) == message
 

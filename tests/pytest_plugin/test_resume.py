@@ -98,6 +98,20 @@ def test_a_killed_run_goes_on_to_the_verdicts_of_a_whole_one(
     assert [record for record in judged if record not in kept] == []  # what had been judged is not judged again
 
 
+SHUFFLED = "def pytest_collection_modifyitems(items):\n    items.reverse()\n"
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_a_run_whose_items_are_shuffled_goes_on(
+    tmp_path: Path, whole: Path, killed: Path, workers: tuple[str, ...]
+) -> None:
+    copytree(killed, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "conftest.py").write_text(SHUFFLED, encoding="utf-8")
+    said = _start(tmp_path, "--kt-resume", *workers).said(120)
+    assert "1 failed, 2 passed" in said, said
+    assert _verdicts(tmp_path / "out") == _verdicts(whole / "out")
+
+
 @pytest.mark.parametrize(
     ("change", "options", "words"),
     [

@@ -99,7 +99,7 @@ def test_a_narrow_terminal_gets_signs_and_their_legend(tmp_path: Path) -> None:
     assert not any("✓ pass" in line for line in wide)
     assert any("✓1 ✗1" in line for line in narrow)
     assert any("✓ pass" in line for line in narrow)
-    assert {line.colour for line in summary_lines(run, (), 80) if "1 mismatch" in line.text} == {"red"}
+    assert {line.kind for line in summary_lines(run, (), 80) if "1 mismatch" in line.text} == {"red"}
 
 
 GREEN = (PASS, ABSENT, case(family="ones", case="c2", reused_from="2026-01-01T00:00:00"))

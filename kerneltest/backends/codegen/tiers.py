@@ -259,15 +259,8 @@ COMPILER = Compiler("kerneltest.backends.codegen.triton_compiler", "Triton's com
 def compile_kernel(kernel: LoweredKernel, target: Target) -> CompiledCall:
     """Compiles one kernel; see `CompileTier.compile`."""
     text = kernel.text
-    request = {
-        "text": text,
-        "platform": target.platform,
-        "arch": target.arch,
-        "warp": target.warp,
-        "warps": kernel.warps,
-        "stages": kernel.stages,
-        "shared_memory": target.shared_memory,
-    }
+    request = {name: getattr(target, name) for name in ("platform", "arch", "warp", "shared_memory")}
+    request |= {"text": text, "warps": kernel.warps, "stages": kernel.stages}
     answer = COMPILER.ask(request, {"triton": metadata.version("triton")})
     if "verdict" in answer:
         raise _compile_failure(answer, kernel.name)

@@ -94,11 +94,24 @@ def _computation(rule: Rule, ins: Sequence[int], outs: Sequence[int]) -> Step:
 Action = Callable[[MemoryAccess, Array | None, Sequence[Array], Sequence[Array | None]], tuple[Array, Array | None]]
 
 
-def _choose(condition: Array, yes: Array, no: Array) -> Array:
+@dataclass(frozen=True, slots=True)
+class AccessRequest:
+    """An access of all programs, as an operation asks for it, with further operands `extras` of its action."""
+
+    op: Operation
+    kind: Access
+    action: Action
+    pointer: BufferPointer
+    mask: Value | None
+    extras: Sequence[Value]
+
+
+def choose(condition: Array, yes: Array, no: Array) -> Array:
+    """Returns `yes` for the programs for which the condition (programs,) holds, and `no` for the others."""
     return np.where(condition.reshape(-1, *(1,) * (max(yes.ndim, no.ndim) - 1)), yes, no)
 
 
-_SELECT = Rule(_choose, lambda values, masks: _choose(values[0], *dense_masks(values[1:], masks[1:])))
+_SELECT = Rule(choose, lambda values, masks: choose(values[0], *dense_masks(values[1:], masks[1:])))
 _BOTH = Rule(np.logical_and, any_operand)
 
 _FIRST_SWEEP = 128  # masks of undefined elements, before those of dead values are dropped for the first time
@@ -202,25 +215,18 @@ class IRInterpreter:
 
     # Memory
 
-    def access(
-        self,
-        op: Operation,
-        kind: Access,
-        action: Action,
-        pointer: BufferPointer,
-        mask: Value | None,
-        extras: Sequence[Value],
-    ) -> Value:
-        """Checks one access of all programs, carries it out with further operands `extras`, and returns its value."""
-        access = self.launch.next_access(kind, pointer.buffer, op.place, self.elements(pointer, mask))
+    def access(self, request: AccessRequest) -> Value:
+        """Checks one access, carries it out, and returns its value."""
+        access = self.launch.next_access(request.kind, request.pointer.buffer, request.op.place, self.elements(request))
         unread = self.launch.checker.check(access)
-        value, undefined = action(access, unread, extras, list(map(self.undefined_mask, extras)))
+        extras = request.extras
+        value, undefined = request.action(access, unread, extras, list(map(self.undefined_mask, extras)))
         self.mark_undefined(value, undefined)
         return value
 
-    def elements(self, pointer: BufferPointer, mask: Value | None) -> list[Value]:
+    def elements(self, request: AccessRequest) -> list[Value]:
         """Returns the operands that determine the elements of an access: offsets, followed by masks."""
-        return [pointer.offset, *(part for part in (mask, self.enabled) if part is not None)]
+        return [request.pointer.offset, *(part for part in (request.mask, self.enabled) if part is not None)]
 
 
 # An interpreter that computes whatever does not depend on memory at once, and records the rest on a tape.
@@ -244,44 +250,34 @@ class Recorder(IRInterpreter):
         """Computes a rule now, or records it if an operand is not known yet."""
         if any(isinstance(operand, TapeSlot) for operand in operands):
             return self.tape.add_rule(rule, operands, results)
-        values = rule.compute(*operands)
-        return values if isinstance(values, tuple) else (values,)
+        return super().apply(rule, operands, results)
 
-    def access(
-        self,
-        op: Operation,
-        kind: Access,
-        action: Action,
-        pointer: BufferPointer,
-        mask: Value | None,
-        extras: Sequence[Value],
-    ) -> Value:
+    def access(self, request: AccessRequest) -> Value:
         """Checks an access now if its elements are known, and records it."""
-        launch = self.launch
-        if kind is Access.LOAD and mask is not None and not extras:
-            launch.checker.sources[UndefinedSource(UndefinedCause.MASKED, op.place)] = None
-        where = self.elements(pointer, mask)
+        launch, kind, buffer, place = self.launch, request.kind, request.pointer.buffer, request.op.place
+        if kind is Access.LOAD and request.mask is not None and not request.extras:
+            launch.checker.sources[UndefinedSource(UndefinedCause.MASKED, place)] = None
+        where = self.elements(request)
         known: MemoryAccess | None = None
         undefined: Array | None = None
         if any(isinstance(part, TapeSlot) for part in where):
             launch.dynamic = True
         else:
-            known = launch.next_access(kind, pointer.buffer, op.place, where)
+            known = launch.next_access(kind, buffer, place, where)
             undefined = launch.checker.check(known)
         ins = [self.tape.slot_of(part).number for part in where]
-        more = [self.tape.slot_of(extra).number for extra in extras]
+        more = [self.tape.slot_of(extra).number for extra in request.extras]
         out = self.tape.new_slot()
 
         def step(values: list[Any], masks: list[Array | None]) -> None:
             access, unread = known, undefined
             if access is None:
-                access = launch.next_access(kind, pointer.buffer, op.place, [values[i] for i in ins])
+                access = launch.next_access(kind, buffer, place, [values[i] for i in ins])
                 launch.checker.check_address(access, [masks[i] for i in ins])
             if launch.dynamic:
                 unread = launch.checker.check(access)
-            values[out.number], masks[out.number] = action(
-                access, unread, [values[i] for i in more], [masks[i] for i in more]
-            )
+            extras, undefined_extras = [values[i] for i in more], [masks[i] for i in more]
+            values[out.number], masks[out.number] = request.action(access, unread, extras, undefined_extras)
 
         self.tape.add(step)
         return out

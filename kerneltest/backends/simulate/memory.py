@@ -103,9 +103,6 @@ class SimulatedBuffer:
         """Returns the values of some elements, given their positions in `data` and their offsets."""
         return self.data[positions]
 
-    def note_stored_range(self, offset: Array, inside: Array) -> None:
-        """Notes the elements that programs store to, (programs, ...). Only a `PagedBuffer` needs that."""
-
     def describe_element(self, offset: int) -> str:
         """Returns `[3, 4]` for an element, and its flat offset if it lies outside."""
         if 0 <= offset < self.size:
@@ -228,6 +225,7 @@ class AccessChecker:
         offset, positions = (np.broadcast_to(each, inside.shape)[inside] for each in (access.offset, access.positions))
         programs = self._programs_of(inside)
         where = offset, positions, programs
+        self._check_race(access, where, buffer.writers, Access.STORE)
         if access.kind is Access.LOAD:
             unwritten = ~buffer.written[positions]
             if unwritten.any():
@@ -236,18 +234,13 @@ class AccessChecker:
                 undefined = lanes if undefined is None else undefined | lanes
                 first = f"{buffer.name}{buffer.describe_element(int(offset[unwritten][0]))}"
                 self.sources[UndefinedSource(UndefinedCause.UNWRITTEN, access.place, first)] = None
-            self._check_race(access, where, buffer.writers, Access.STORE)
             buffer.readers.record(positions, programs, access.number)
-        elif access.kind is Access.STORE:
-            self._check_race(access, where, buffer.writers, Access.STORE)
+            return undefined
+        if access.kind is Access.STORE:  # atomic operations conflict only with plain accesses, so they are not recorded
             self._check_race(access, where, buffer.readers, Access.LOAD)
             buffer.writers.record(positions, programs, access.number)
             self._check_race(access, where, buffer.writers, Access.STORE)  # between programs of this very access
-            buffer.written[positions] = True
-        else:
-            # Atomic operations conflict only with plain accesses, so their programs are not recorded.
-            self._check_race(access, where, buffer.writers, Access.STORE)
-            buffer.written[positions] = True
+        buffer.written[positions] = True
         return undefined
 
     def check_address(self, access: MemoryAccess, masks: Sequence[Array | None]) -> None:
@@ -430,22 +423,16 @@ class Launch:
     dynamic: bool = False
     _accesses: int = 0
 
-    def next_access(self, kind: Access, buffer: int, place: str, where: Sequence[Array]) -> MemoryAccess:
-        """Returns the next access, of the elements with some offsets that any number of masks enable."""
-        offset, *masks = where
+    def next_access(self, kind: Access, number: int, place: str, where: Sequence[Array]) -> MemoryAccess:
+        """Returns the next access to a buffer, of the elements with some offsets that any number of masks enable."""
+        buffer, (offset, *masks) = self.buffers[number], where
         enabled = intersect_masks(masks, offset.ndim)
         shape = np.broadcast_shapes(offset.shape, enabled.shape)
-        if self.buffers[buffer].writable:
+        if buffer.writable:
             shape = (self.programs.size, *shape[1:])  # races depend on which program accesses an element
         self._accesses += 1
-        return MemoryAccess(
-            kind,
-            self._accesses,
-            self.buffers[buffer],
-            np.broadcast_to(offset, shape),
-            np.broadcast_to(enabled, shape),
-            place,
-        )
+        offset, enabled = np.broadcast_to(offset, shape), np.broadcast_to(enabled, shape)
+        return MemoryAccess(kind, self._accesses, buffer, offset, enabled, place)
 
 
 def intersect_masks(masks: Sequence[Array], axes: int) -> Array:

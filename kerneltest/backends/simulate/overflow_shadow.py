@@ -1,13 +1,22 @@
 """Shadow execution of index arithmetic without overflow: an index whose exact value differs has wrapped around."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.simulate.interpreter import Action, BufferPointer, IRInterpreter, Value, array_of
+from kerneltest.backends.simulate.interpreter import (
+    AccessRequest,
+    Action,
+    BufferPointer,
+    IRInterpreter,
+    Value,
+    array_of,
+    choose,
+)
 from kerneltest.backends.simulate.ir import Operation
-from kerneltest.backends.simulate.memory import Launch, intersect_masks
+from kerneltest.backends.simulate.memory import Launch, MemoryAccess, PagedBuffer, intersect_masks
 from kerneltest.backends.simulate.operations import elementwise
 from kerneltest.core.details import Access, IndexOverflow, MemoryFault
 from kerneltest.core.dtypes import Array
@@ -78,35 +87,25 @@ class OverflowInterpreter(IRInterpreter):
         result = super().select(condition, yes, no)
         shadows = [self._shadow(each) for each in (yes, no)]
         if result is not yes and any(shadows):
-            shape = (-1, *(1,) * (array_of(result).ndim - 1))
-            self._note(result, np.where(condition.reshape(shape), self._exact(yes), self._exact(no)), shadows)
+            self._note(result, choose(condition, self._exact(yes), self._exact(no)), shadows)
         return result
 
-    def access(
-        self,
-        op: Operation,
-        kind: Access,
-        action: Action,
-        pointer: BufferPointer,
-        mask: Value | None,
-        extras: Sequence[Value],
-    ) -> Value:
-        parts = [array_of(part) for part in (pointer, *self.elements(pointer, mask)[1:])]
-        if any((doubt := self.undefined_mask(part)) is not None and doubt.any() for part in parts):
+    def access(self, request: AccessRequest) -> Value:
+        pointer, mask = request.pointer, request.mask
+        offset, *masks = self.elements(request)
+        if any((doubt := self.undefined_mask(part)) is not None and doubt.any() for part in (offset, *masks)):
             return self._skip(pointer, mask)
         shadows = [self._shadow(pointer), None if mask is None else self._shadow(mask)]
         if any(shadows):
-            offset = array_of(pointer)
-            enabled = intersect_masks(self.elements(pointer, mask)[1:], offset.ndim)
-            diverges = enabled & (self._exact(pointer) != offset)
+            diverges = intersect_masks(masks, offset.ndim) & (self._exact(pointer) != offset)
             if mask is not None and shadows[1] is not None:
                 diverges = diverges | (shadows[1].exact.astype(bool) != mask)
-            self._add_fault(op, kind, pointer, diverges, shadows)
-        if kind is Access.ATOMIC:
+            self._add_fault(request, diverges, shadows)
+        if request.kind is Access.ATOMIC:
             self.launch.buffers[pointer.buffer].atomically_updated = True
-        if kind is Access.STORE:
-            self._note_store(pointer, mask)
-        value = super().access(op, kind, action, pointer, mask, extras)
+        if request.kind is Access.STORE:
+            request = replace(request, action=_noting_range(request.action))
+        value = super().access(request)
         if pointer.buffer in self.guessed:
             self.mark_undefined(value, np.ones(value.shape, bool))
         return value
@@ -117,24 +116,10 @@ class OverflowInterpreter(IRInterpreter):
         self.mark_undefined(value, np.ones(shape, bool))
         return value
 
-    def _note_store(self, pointer: BufferPointer, mask: Value | None) -> None:
-        buffer = self.launch.buffers[pointer.buffer]
-        offset = array_of(pointer)
-        enabled = intersect_masks(self.elements(pointer, mask)[1:], offset.ndim)
-        inside = (offset >= 0) & (offset < buffer.size) & enabled
-        shape = (self.launch.programs.size, *np.broadcast_shapes(offset.shape, inside.shape)[1:])
-        buffer.note_stored_range(np.broadcast_to(offset, shape), np.broadcast_to(inside, shape))
-
-    def _add_fault(
-        self,
-        op: Operation,
-        kind: Access,
-        pointer: BufferPointer,
-        diverges: Array,
-        shadows: Sequence[ShadowValue | None],
-    ) -> None:
+    def _add_fault(self, request: AccessRequest, diverges: Array, shadows: Sequence[ShadowValue | None]) -> None:
         if not diverges.any():
             return
+        pointer = request.pointer
         launch, buffer = self.launch, self.launch.buffers[pointer.buffer]
         where = tuple(int(i) for i in np.argwhere(diverges)[0])
         row = where[0] if diverges.shape[0] > 1 else 0
@@ -143,7 +128,7 @@ class OverflowInterpreter(IRInterpreter):
         expression, bits = next(shadow.cause for shadow in shadows if shadow is not None)(row)
         detail = MemoryFault(
             kernel="",
-            visit=launch.checker.visit(kind, int(launch.programs[row]), op.place),
+            visit=launch.checker.visit(request.kind, int(launch.programs[row]), request.op.place),
             buffer=buffer.name,
             hint=launch.checker.hints.get(buffer.name, _REMEDY),
             overflow=IndexOverflow(expression, bits, accessed, intended),
@@ -198,6 +183,17 @@ class OverflowInterpreter(IRInterpreter):
             return
         else:
             self._note(result, np.asarray(_EXACT[op.name](*exact)), shadows, _overflow(op, exact, array))
+
+
+def _noting_range(action: Action) -> Action:
+    # Returns a store that also notes the range of offsets to which each program stores.
+
+    def act(access: MemoryAccess, *arguments: Any) -> Any:
+        assert isinstance(access.buffer, PagedBuffer)
+        access.buffer.note_stored_range(access.offset, access.inside)
+        return action(access, *arguments)
+
+    return act
 
 
 def _overflow(op: Operation, operands: Sequence[Array], result: Array) -> Overflow:

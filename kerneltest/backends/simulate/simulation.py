@@ -114,24 +114,13 @@ class Simulation:
 
 # A parser of Triton IR: from bytecode to plain data without dead code.
 
+_FLOAT8 = ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e4m3b11fnuz")
 ELEMENTS: Mapping[str, np.dtype] = {
-    name: np.dtype(scalar)
-    for name, scalar in {
-        "i1": np.bool_,
-        "i8": np.int8,
-        "i16": np.int16,
-        "i32": np.int32,
-        "i64": np.int64,
-        "f16": np.float16,
-        "bf16": ml_dtypes.bfloat16,
-        "f32": np.float32,
-        "f64": np.float64,
-        "f8E4M3FN": ml_dtypes.float8_e4m3fn,
-        "f8E5M2": ml_dtypes.float8_e5m2,
-        "f8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
-        "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
-        "f8E4M3B11FNUZ": ml_dtypes.float8_e4m3b11fnuz,
-    }.items()
+    "i1": np.dtype(np.bool_),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    **{f"i{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"f{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+    **{f"f8{name.upper()}": np.dtype(getattr(ml_dtypes, f"float8_{name}")) for name in _FLOAT8},
 }
 
 _UNKNOWN = Semantics()

@@ -51,17 +51,12 @@ class MosaicModule:
         return "\n".join(map(mosaic_text, self.mosaic))
 
 
-def lower(traced: Traced, tpu: Tpu) -> tuple[MosaicModule, ...]:
-    """Lowers every Pallas call of a kernel for a generation, in order; see `LowerTier.lower`."""
-    return tuple(lower_call(call, tpu) for call in traced.calls)
-
-
 _NOT_FOR_TPUS = 'if the kernel is not meant for TPUs, declare backends=("interpret", "gpu")'
 
 
 @functools.lru_cache(maxsize=512)
 def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
-    """Lowers one Pallas call; see `lower`."""
+    """Lowers one Pallas call for a generation; see `LowerTier.lower`."""
     run, shapes = call_as_function(call, "mosaic_tpu")
     try:
         with abstract_platform(tpu.id):
@@ -103,8 +98,7 @@ def problem(tpu: Tpu) -> str:
         lambda x: [pl.pallas_call(copy, out_shape=tile)(x)], (ShapeDtype(tile.shape, np.dtype(np.float32)),), ""
     )
     try:
-        (module,) = lower(kernel, tpu)
-        compile_module(module, tpu)
+        compile_module(lower_call(kernel.calls[0], tpu), tpu)
     except Failure as failure:
         required = next((line for line in metadata.requires("jax") or () if line.startswith("libtpu")), "libtpu")
         return (
@@ -190,7 +184,7 @@ class LowerTpu(LowerTier):
         return f"a kernel written for {foreign} cannot be lowered for {self.target}" if foreign else ""
 
     def lower(self, traced: Traced) -> tuple[MosaicModule, ...]:
-        return lower(traced, self.target)
+        return tuple(lower_call(call, self.target) for call in traced.calls)
 
 
 class CompileTpu(CompileTier, LowerTpu):

@@ -59,12 +59,8 @@ _TEST_FOLDERS = ("test", "tests", "testing")
 def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -> list[AuditedFunction]:
     """Returns the functions that reach a Pallas call, by file and line.
 
-    Private functions are included only if no public function reaches them.
-
-    Args:
-      program: the sources, with those of the pairings.
-      pairings: all that were collected.
-      root: the folder or file to audit.
+    Private functions are included only if no public function reaches them. The program includes the sources of the
+    pairings; `root` is the folder or file to audit.
     """
     paired = {place for pairing in pairings for place in kernels_of(pairing, program)}
     kernels = [
@@ -89,15 +85,8 @@ def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -
         )
         top = representative or min(callers, key=lambda each: each.name, default=None)
         through = top.name if top is not None and place not in paired else ""
-        line = program.definition(place).def_line
-        found.append(
-            AuditedFunction(
-                f"{relative_path(str(place.path))}:{line}",
-                place.name,
-                through,
-                place in paired or representative is not None,
-            )
-        )
+        where = f"{relative_path(str(place.path))}:{program.definition(place).def_line}"
+        found.append(AuditedFunction(where, place.name, through, place in paired or representative is not None))
     return found
 
 
@@ -119,14 +108,7 @@ def _may_be_paired(program: Program, place: QualifiedName) -> bool:
 def format_audit(
     found: Sequence[AuditedFunction], broken: Sequence[str], unread: Mapping[Path, SourceError], files_left: int
 ) -> list[str]:
-    """Formats an audit.
-
-    Args:
-      found: its functions.
-      broken: the test files that could not be imported, with the reasons.
-      unread: the files that are not Python, with the reasons.
-      files_left: the number of files that were not read, for lack of time.
-    """
+    """Formats the audited functions, and the test files and sources that could not be read, with the reasons."""
     rows = [(each.place, each.name, each.status) for each in found]
     table = terminal_table(("", "", ""), rows)[1:] if rows else []
     lacking = sum(each.is_unpaired for each in found)
@@ -159,16 +141,9 @@ def kernels_of(pairing: Pairing, program: Program) -> Iterator[QualifiedName]:
                 in_test = path.name == place.path.name and any(fnmatchcase(path.name, pattern) for pattern in _TESTS)
                 if in_test:  # a wrapper in a test file represents the functions that it calls
                     yield from program.named_by.get(place, ())
-        kernel = _wrapped_by(kernel)
-
-
-def _wrapped_by(kernel: object) -> object:
-    """Returns the function inside a partial, a method or a decorated function; None for a plain function."""
-    if isinstance(kernel, functools.partial):
-        return kernel.func
-    if inspect.ismethod(kernel):
-        return kernel.__func__
-    return getattr(kernel, "__wrapped__", None)
+        # The function inside a partial, a method or a decorated function; None for a plain function.
+        inside = "func" if isinstance(kernel, functools.partial) else "__func__" if inspect.ismethod(kernel) else ""
+        kernel = getattr(kernel, inside or "__wrapped__", None)
 
 
 def _names_of(kernel: object, program: Program) -> Iterator[QualifiedName]:
@@ -242,12 +217,7 @@ def gather(
 ) -> tuple[list[Pairing], list[str]]:
     """Returns the pairings of the test files below some folders, and the errors of files that cannot be imported.
 
-    pytest reads its configuration as always and imports the test files.
-
-    Args:
-      paths: the folders.
-      wanted: the only files to import, as absolute paths.
-      progress: interrupts an import when the time is over.
+    pytest reads its configuration as always. It imports only `wanted` files, which are absolute paths.
     """
     collector = _PairingCollector(wanted, progress)
     options = ["--collect-only", "-q", "-p", "kerneltest", "-p", "no:cacheprovider", "--kt-backends", "interpret"]

@@ -15,6 +15,7 @@ from kerneltest.start.command_progress import CommandProgress
 # One Python source as a syntax tree: its imports, and the names that each of its definitions contains.
 
 _CONSTRUCTORS = ("__new__", "__init__", "__post_init__", "setup")
+_EXCLUDED = ("node_modules", "site-packages", "__pycache__")
 _ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
 
 
@@ -78,9 +79,8 @@ def read_module(path: Path) -> SourceModule:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                module.imports[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
+                top = alias.name.partition(".")[0]
+                module.imports[alias.asname or top] = alias.name if alias.asname else top
         elif isinstance(node, ast.ImportFrom):
             base = _import_source(module, node)
             for alias in node.names:
@@ -122,9 +122,8 @@ def _define(module: SourceModule, body: Sequence[ast.stmt], prefix: str) -> None
                 if isinstance(value, (ast.Call, ast.Lambda, ast.Name, ast.Attribute)):
                     _add(module, prefix + name, node, prefix)
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)), args=given)):
-                _add_names(
-                    module, prefix + name, {each for one in given for each in _names(one)}
-                )  # f.defvjp(forward, ...)
+                names = {each for one in given for each in _names(one)}
+                _add_names(module, prefix + name, names)  # f.defvjp(forward, ...)
             case ast.If(body=first, orelse=second) | ast.Try(body=first, orelse=second):
                 waiting += reversed([*first, *second])
 
@@ -145,13 +144,10 @@ def _add(module: SourceModule, name: str, node: ast.stmt, prefix: str) -> None:
     if prefix:
         names |= {f"{prefix}{each[5:]}" for each in names if each.startswith("self.")}
     enters = any(_calls_pallas(module, each) for each in names)
-    parameters = (
-        [each for each in ast.walk(node.args) if isinstance(each, ast.arg)]
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        else [node]
-    )
+    arguments = node.args if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+    takes_arguments = arguments is None or any(isinstance(each, ast.arg) for each in ast.walk(arguments))
     module.definitions[name] = Definition(
-        first, node.end_lineno or first, node.lineno, frozenset(names), enters, bool(prefix), bool(parameters)
+        first, node.end_lineno or first, node.lineno, frozenset(names), enters, bool(prefix), takes_arguments
     )
 
 
@@ -321,12 +317,8 @@ class Program:
 
     def around(self, path: Path, line: int) -> QualifiedName | None:
         """Returns the innermost definition that contains a line, or None."""
-        module = self.modules.get(path)
-        found = (
-            [(d.last - d.line, name) for name, d in module.definitions.items() if d.line <= line <= d.last]
-            if module
-            else []
-        )
+        definitions = self.modules[path].definitions if path in self.modules else {}
+        found = [(d.last - d.line, name) for name, d in definitions.items() if d.line <= line <= d.last]
         return QualifiedName(path, min(found)[1]) if found else None
 
 
@@ -350,9 +342,7 @@ def read_program(roots: Sequence[Path], progress: CommandProgress) -> Program:
         found = sorted(root.rglob("*.py")) if root.is_dir() else [root]
         for path in found:
             inside = path.relative_to(root).parts if root.is_dir() else ()
-            if not any(
-                part.startswith(".") or part in ("node_modules", "site-packages", "__pycache__") for part in inside[:-1]
-            ):
+            if not any(part.startswith(".") or part in _EXCLUDED for part in inside[:-1]):
                 paths[path.resolve()] = None
     modules: dict[Path, SourceModule] = {}
     for number, path in enumerate(paths):

@@ -51,12 +51,7 @@ def _lowering(chosen: argparse.Namespace) -> int:
 
 
 def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[LoweringMap]":
-    """The maps to show: those to read, then those to measure.
-
-    Args:
-      chosen: the command's arguments.
-      problems: takes in what kept a map from being read or measured; the others still are.
-    """
+    """Yields the maps to read, then those to measure. `problems` takes in what kept one from that."""
     from kerneltest.extensions.lowering_map.measure import PYTHON, measure
     from kerneltest.extensions.lowering_map.model import MapError, format_counts, read_map
 
@@ -83,16 +78,7 @@ def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[
 
 
 def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "LoweringMap | None") -> bool:
-    """Writes and prints some maps.
-
-    Args:
-      chosen: the command's arguments.
-      maps: at least one, by version.
-      old: an older map to compare with the newest.
-
-    Returns:
-      Whether something stopped lowering since the old map.
-    """
+    """Writes and prints maps, by version; returns whether something stopped lowering since an `old` map."""
     from kerneltest.extensions.lowering_map.model import (
         compare_maps,
         format_change,

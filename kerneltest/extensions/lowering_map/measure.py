@@ -16,8 +16,7 @@ OLDEST = (0, 4, 35)
 PYTHON = "3.12"  # JAX 0.4.35 to 0.12 all have wheels for it
 
 _PROBE = Path(__file__).with_name("probe")
-_DESCRIPTION = ("id", "platform", "device_kind")
-_OF_GPUS, _OF_TPUS = ("triton_backend", "arch", "warp"), ("topology",)
+_FIELDS = ("id", "platform", "device_kind", "triton_backend", "arch", "warp", "topology")  # of GPUs and TPUs
 
 
 def measure(
@@ -61,28 +60,17 @@ def describe_targets(targets: Sequence[str]) -> str:
     Raises:
       MapError: a target is unknown.
     """
-    known = [*TARGETS, *TPUS]
+    known = {**TARGETS, **TPUS}
     if unknown := [name for name in targets if name not in known]:
         raise MapError(f"unknown target {', '.join(unknown)}; known are {', '.join(known)}")
-    return json.dumps([_describe(name) for name in targets or known])
-
-
-def _describe(name: str) -> dict[str, object]:
-    target, more = (TPUS[name], _OF_TPUS) if name in TPUS else (TARGETS[name], _OF_GPUS)
-    return {field: getattr(target, field) for field in (*_DESCRIPTION, *more)}
+    described = [known[name] for name in targets or known]
+    return json.dumps(
+        [{field: getattr(each, field) for field in _FIELDS if hasattr(each, field)} for each in described]
+    )
 
 
 def _python_command(version: str, python: str, compiled_for: Sequence[str]) -> list[str]:
-    """Returns the command that runs Python with a version of JAX.
-
-    Args:
-      version: of JAX.
-      python: the version of Python.
-      compiled_for: targets whose compilers it needs.
-
-    Raises:
-      MapError: the version is invalid or too old, or uv is missing.
-    """
+    """Returns the command that runs Python with a version of JAX and the compilers for some targets."""
     if not re.fullmatch(r"\d+(\.\d+){2,3}", version):
         raise MapError(f"{version!r} is not a version of JAX, such as 0.10.2")
     if tuple(map(int, version.split("."))) < OLDEST:

@@ -151,13 +151,8 @@ class LoweringMap:
         """The group of each primitive, in order."""
         return {result.primitive: result.group for result in self.results}
 
-    @property
-    def counts(self) -> Mapping[LoweringOutcome, int]:
-        """The number of cells by outcome, without outcomes that no cell has."""
-        return self.counts_on(self.targets)
-
     def counts_on(self, targets: Sequence[str]) -> Mapping[LoweringOutcome, int]:
-        """Returns the `counts` of some targets."""
+        """Returns the number of cells of some targets by outcome, without outcomes that no cell has."""
         counter = Counter(result.outcome for cell, result in self.cells.items() if cell.target in targets)
         return {outcome: counter[outcome] for outcome in LoweringOutcome if counter[outcome]}
 
@@ -298,18 +293,15 @@ def _change(cell: MapCell, old: LoweringMap, new: LoweringMap) -> LoweringChange
     return LoweringChange(cell.primitive, before, after, (cell.dtype,), (cell.target,), message)
 
 
-def _merge(changes: Iterable[LoweringChange], field: Literal["dtypes", "targets"]) -> Iterable[LoweringChange]:
+def _merge(changes: Iterable[LoweringChange], field: Literal["dtypes", "targets"]) -> Iterator[LoweringChange]:
     """Merges changes that differ in one field only, and keeps the first of their messages."""
-    merged: dict[LoweringChange, LoweringChange] = {}
+    alike: dict[LoweringChange, list[LoweringChange]] = {}
     for change in changes:
-        nothing: dict[str, Any] = {field: (), "message": ""}
-        rest = replace(change, **nothing)
-        if rest in merged:
-            both: dict[str, Any] = {field: (*getattr(merged[rest], field), *getattr(change, field))}
-            merged[rest] = replace(merged[rest], **both)
-        else:
-            merged[rest] = change
-    return merged.values()
+        without: dict[str, Any] = {field: (), "message": ""}
+        alike.setdefault(replace(change, **without), []).append(change)
+    for first, *others in alike.values():
+        merged: dict[str, Any] = {field: tuple(value for each in (first, *others) for value in getattr(each, field))}
+        yield replace(first, **merged)
 
 
 # Tables of maps, for the terminal, as Markdown and for the report.
@@ -383,7 +375,7 @@ def short_dtypes(dtypes: Sequence[str]) -> str:
 
 def format_counts(lowering_map: LoweringMap) -> str:
     """Formats the number of cells of each outcome: `6 cells = 4 lowers + 2 error`."""
-    counts = " + ".join(f"{count} {outcome}" for outcome, count in lowering_map.counts.items())
+    counts = " + ".join(f"{count} {outcome}" for outcome, count in lowering_map.counts_on(lowering_map.targets).items())
     return f"{len(lowering_map.cells)} cells = {counts}"
 
 
@@ -429,7 +421,7 @@ def _dtypes_by_outcome(results: Mapping[str, LoweringResult]) -> str:
     by_outcome = {o: [dtype for dtype, result in results.items() if result.outcome == o] for o in LoweringOutcome}
     present = {outcome: dtypes for outcome, dtypes in by_outcome.items() if dtypes}
     if len(present) == 1:
-        return str(next(iter(present)))
+        return str(*present)
     return ", ".join(f"{outcome} {short_dtypes(dtypes)}" for outcome, dtypes in present.items())
 
 
@@ -454,7 +446,7 @@ def _introduction(maps: Sequence[LoweringMap]) -> Iterator[str]:
     yield "Made by `kerneltest lowering`. A cell is a primitive with a dtype on a target. If lax refuses the dtype,"
     yield "there is no cell. Nothing here ran on a GPU or TPU, so an outcome says nothing about values. The outcomes:"
     yield ""
-    outcomes = [outcome for outcome in LoweringOutcome if any(outcome in each.counts for each in maps)]
+    outcomes = [outcome for outcome in LoweringOutcome if any(outcome in each.counts_on(each.targets) for each in maps)]
     yield from (f"- `{outcome}`: {outcome.meaning}" for outcome in outcomes)
     yield ""
     yield from _lines(
@@ -478,16 +470,17 @@ def _changes(maps: Sequence[LoweringMap]) -> Iterator[str]:
     for old, new, changes in successive_changes(maps):
         for stopped, verb in ((False, "started"), (True, "stopped")):
             yield from ("", f"## What {verb} lowering from {_escape(old.title)} to {_escape(new.title)}", "")
-            rows = [_change_row(change, new) for change in changes if change.stopped == stopped]
-            if rows:
-                yield from _lines(["primitive", "dtypes", "targets", "before", "after", "message"], rows)
-            else:
-                yield "Nothing."
+            rows = [
+                [*_cells_of(change, new), change.before, change.after, change.message]
+                for change in changes
+                if change.stopped == stopped
+            ]
+            heading = ["primitive", "dtypes", "targets", "before", "after", "message"]
+            yield from _lines(heading, rows) if rows else ("Nothing.",)
 
 
-def _change_row(change: LoweringChange, new: LoweringMap) -> list[str]:
-    dtypes, targets = short_dtypes(change.dtypes), _places(change.targets, new.targets)
-    return [f"`{change.primitive}`", dtypes, targets, change.before, change.after, change.message]
+def _cells_of(cells: LoweringChange | LoweringResult, lowering_map: LoweringMap) -> list[str]:
+    return [f"`{cells.primitive}`", short_dtypes(cells.dtypes), _places(cells.targets, lowering_map.targets)]
 
 
 def _table(maps: Sequence[LoweringMap]) -> Iterator[str]:
@@ -510,12 +503,7 @@ def _errors(lowering_map: LoweringMap) -> Iterator[str]:
     yield from _lines(
         ["primitive", "dtypes", "targets", "message"],
         [
-            [
-                f"`{result.primitive}`",
-                short_dtypes(result.dtypes),
-                _places(result.targets, lowering_map.targets),
-                result.message,
-            ]
+            [*_cells_of(result, lowering_map), result.message]
             for result in lowering_map.results
             if result.outcome == LoweringOutcome.ERROR
         ],

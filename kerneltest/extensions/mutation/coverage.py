@@ -33,7 +33,6 @@ _Values = Sequence[Any]
 class CoverageSite:
     """A place of the kernel's code that has several states."""
 
-    # file, line, column: the place in the code
     file: str
     line: int
     column: int
@@ -163,23 +162,14 @@ _SPECIALS = {"NaN": np.isnan, "an infinity": np.isinf}
 
 
 @dataclass(slots=True)
-class SpecialReach:
-    """The cases in which an input holds a special value."""
-
-    planned: int = 0  # the number of these cases
-    # the number of those in which an output holds a NaN (for an infinite input, an infinity or a NaN)
-    reaching: int = 0
-
-
-@dataclass(slots=True)
 class PairingCoverage:
     """The coverage of a pairing by its planned cases."""
 
     cases: int = 0  # number of cases that were evaluated
     left_out: set[str] = field(default_factory=set)  # why the cases of some signatures could not be evaluated
     sites: dict[CoverageSite, set[str]] = field(default_factory=dict)  # the states of each site that were seen
-    # by input and special value, the cases with it
-    specials: dict[tuple[str, str], SpecialReach] = field(default_factory=dict)
+    # by input and special value, for each case with it: whether an output holds a NaN (or, for an infinity, either)
+    specials: dict[tuple[str, str], list[bool]] = field(default_factory=dict)
 
     @property
     def unexercised(self) -> dict[CoverageSite, tuple[str, ...]]:
@@ -234,10 +224,9 @@ def _note_specials(
     reaches = {"NaN": any(np.isnan(x).any() for x in wide), "an infinity": not all(np.isfinite(x).all() for x in wide)}
     for path, leaf in zip(paths, leaves, strict=True):
         for name, holds in _SPECIALS.items() if is_float(leaf.dtype) else ():
-            reach = coverage.specials.setdefault((path, name), SpecialReach())
+            reached = coverage.specials.setdefault((path, name), [])
             if holds(leaf.astype(np.float64)).any():
-                reach.planned += 1
-                reach.reaching += reaches[name]
+                reached.append(reaches[name])
 
 
 def coverage_as_data(pairing: str, coverage: PairingCoverage) -> dict[str, Any]:
@@ -259,8 +248,8 @@ def format_coverage(pairing: str, coverage: PairingCoverage) -> Iterator[str]:
     for place, sites in groupby(missing, key=lambda site: site.place):
         yield f"  {place}  {source_line(place)}".rstrip()
         yield from (f"    {site.what} is never {' or '.join(missing[site])}" for site in sites)
-    for (path, name), reach in coverage.specials.items():
-        if not reach.planned:
+    for (path, name), reached in coverage.specials.items():
+        if not reached:
             yield f"  {path}: {name} is never among its values"
-        elif not reach.reaching:
-            yield f"  {path}: {name} is among its values in {reach.planned} cases, and never reaches an output"
+        elif not any(reached):
+            yield f"  {path}: {name} is among its values in {len(reached)} cases, and never reaches an output"

@@ -92,10 +92,7 @@ class SignatureCases:
 
     pairs: list[tuple[Item, AnyCase]] = field(default_factory=list)  # the cases, each with its item
     _inputs: list[Array] | None = None
-    _own: _Outputs = None
-    _wide: _Outputs = None
-    _is_evaluated: bool = False
-    _is_widened: bool = False
+    _outputs: dict[bool, _Outputs] = field(default_factory=dict)  # with rounding, and without
 
     def differing(
         self, plain: Cache, original: Traced, mutated: Cache, mutant: Traced, *, with_wide: bool = True
@@ -108,15 +105,14 @@ class SignatureCases:
         if self._inputs is None:
             columns = zip(*(plain.expectations.inputs(item.pairing, case) for item, case in self.pairs), strict=True)
             self._inputs = [np.stack(column) for column in columns]
-        if not self._is_evaluated:
-            self._is_evaluated, self._own = True, _own(original, self._inputs)
-        if with_wide and not self._is_widened:
-            self._is_widened, self._wide = True, self._without_rounding(plain, original)
         seen: set[int] = set()
-        for before, is_own in ((self._own, True), (self._wide, False))[: 1 + with_wide]:
+        for rounds in (True, False)[: 1 + with_wide]:
+            if rounds not in self._outputs:
+                self._outputs[rounds] = self._evaluate(rounds, plain, original, self._inputs)
+            before = self._outputs[rounds]
             if before is None and seen:
                 continue
-            outputs = _own(mutant, self._inputs) if is_own else self._without_rounding(mutated, mutant)
+            outputs = self._evaluate(rounds, mutated, mutant, self._inputs)
             for row, pair in enumerate(self.pairs):
                 if row in seen:
                     continue
@@ -125,25 +121,24 @@ class SignatureCases:
                     seen.add(row)
                     yield pair, size
 
-    def _without_rounding(self, cache: Cache, traced: Traced) -> _Outputs:
+    def _evaluate(self, rounds: bool, cache: Cache, traced: Traced, inputs: Sequence[Array]) -> _Outputs:
         item, case = self.pairs[0]
         try:
+            if rounds:
+                return _own(traced, inputs)
             trace_wide = functools.partial(cache.traces.wide, item.pairing, case.signature, item.backend, traced)
-            return list(cache.formulas.kernel(traced, trace_wide)(self._inputs or []))
+            return list(cache.formulas.kernel(traced, trace_wide)(inputs))
         except Exception:  # a kernel that NumPy cannot evaluate, or told where the case is judged
             return None
 
 
 def _own(traced: Traced, inputs: Sequence[Array]) -> _Outputs:
-    try:
-        evaluation = evaluate(traced)
-        if not isinstance(evaluation, NumpyEvaluation):
-            return None
-        for leaves in zip(*inputs, strict=True):
-            evaluation.check_blocks(leaves)
-        return list(evaluation.rows(inputs))
-    except Exception:  # told where the case is judged
+    evaluation = evaluate(traced)
+    if not isinstance(evaluation, NumpyEvaluation):
         return None
+    for leaves in zip(*inputs, strict=True):
+        evaluation.check_blocks(leaves)
+    return list(evaluation.rows(inputs))
 
 
 def _difference(before: Sequence[Array], outputs: Sequence[Array], row: int) -> float:
@@ -180,6 +175,13 @@ class KernelCases:
     others: list[tuple[Item, AnyCase]] = field(default_factory=list)  # all other cases, mainly those of invariants
     # by group and id, whether a case has a finding in the unchanged kernel, if it has run there
     findings: dict[tuple[str, str], bool] = field(default_factory=dict)
+
+    def add(self, item: Item) -> None:
+        for case in item.cases():
+            if item.group.name in VALUES:
+                self.values.setdefault(case.signature, SignatureCases()).pairs.append((item, case))
+            elif case.family.name not in _ABOUT_WRAPPERS:
+                self.others.append((item, case))
 
     def has_finding(self, item: Item, case: AnyCase) -> bool:
         """Returns whether a case has a finding in the unchanged kernel, and thus says nothing about a mutant."""
@@ -296,7 +298,6 @@ class RunningTrial:
         return False
 
     def end(self) -> Trial:
-        """Returns the trial."""
         end, note = self._conclude()
         seconds = time.perf_counter() - self.started
         return Trial(self.mutant, end, self.kill, self.cases, seconds, note, tuple(sorted(self.disregarded)))
@@ -382,9 +383,6 @@ class MutationSession:
     Args:
       items: of the pairing, as `plan_items` returns them.
       judged: a cache with which they have been run; its oracle's results are used.
-
-    Attributes:
-      pairing: whose kernel is mutated.
     """
 
     def __init__(self, items: Sequence[Item], judged: Cache | None = None) -> None:
@@ -404,11 +402,7 @@ class MutationSession:
         if part is None:
             part = self._make_part(item)
             self._parts.append(part)
-        for case in item.cases():
-            if item.group.name in VALUES:
-                part.values.setdefault(case.signature, SignatureCases()).pairs.append((item, case))
-            elif case.family.name not in _ABOUT_WRAPPERS:
-                part.others.append((item, case))
+        part.add(item)
 
     def _make_part(self, item: Item) -> KernelCases:
         # Parts of one dtype share traces and the oracle's results.
@@ -458,8 +452,7 @@ class MutationSession:
     def run_kernel(self) -> None:
         """Runs all cases on the unchanged kernel."""
         for part in self._parts:
-            cases = [*(pair for group in part.values.values() for pair in group.pairs), *part.others]
-            for item, case in cases:
+            for item, case in (*(pair for group in part.values.values() for pair in group.pairs), *part.others):
                 part.has_finding(item, case)
 
     def judge(self, mutant: KernelMutant) -> Trial:
@@ -517,7 +510,5 @@ class MutationSession:
             if item.group.name in VALUES and not item.backend.unavailable():
                 traces = LocatedTraces()
                 made = KernelCases(item.dtype, item.backend, traces, Cache(tracer=traces))
-                part = parts.setdefault(item.dtype, made)
-                for case in item.cases():
-                    part.values.setdefault(case.signature, SignatureCases()).pairs.append((item, case))
+                parts.setdefault(item.dtype, made).add(item)
         return list(parts.values())

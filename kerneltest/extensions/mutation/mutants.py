@@ -43,10 +43,6 @@ class KernelMutant:
         return f"{self.file}:{self.line}"
 
 
-class InvalidMutantError(Exception):
-    """An operator could not change an equation. The message says why."""
-
-
 def find_mutants(jaxpr: ClosedJaxpr, operators: Collection[Operator]) -> Iterator[KernelMutant]:
     """Yields the mutants of a jaxpr with located equations, in the order of its equations, some more than once."""
     for site in LocatedJaxpr(jaxpr).sites():
@@ -59,19 +55,16 @@ def apply_mutant(jaxpr: ClosedJaxpr, mutant: KernelMutant) -> ClosedJaxpr | None
     """Returns a jaxpr with located equations as the mutant has it; None if it has none of the mutant's equations.
 
     Raises:
-      InvalidMutantError: an equation cannot be changed in this way.
+      Exception: an equation cannot be changed in this way.
     """
     operator = OPERATORS.get(mutant.operator)
     assert operator is not None
     place = mutant.file, mutant.line, mutant.column
-    try:
-        return LocatedJaxpr(jaxpr).change(
-            lambda site: site.name == mutant.primitive and bool(site.frames) and _place(site) == place,
-            partial(_changes, operator),
-            mutant.phrase,
-        )
-    except Exception as error:
-        raise InvalidMutantError(f"{type(error).__name__}: {error}") from error
+    return LocatedJaxpr(jaxpr).change(
+        lambda site: site.name == mutant.primitive and bool(site.frames) and _place(site) == place,
+        partial(_changes, operator),
+        mutant.phrase,
+    )
 
 
 def _changes(operator: Operator, site: Site) -> Iterator[EquationChange]:
@@ -127,11 +120,7 @@ class MutantTracer(Tracer):
 
     def trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced:
         original = self.originals.trace(pairing, signature, platform)
-        mutated = self._mutate(original)
-        if mutated is None:
-            return original
-        self.changed[mutated] = original
-        return mutated
+        return self._mutated_or(original, original)
 
     def trace_wide(self, pairing: Pairing, signature: Signature, own: Traced, platform: str) -> Traced | None:
         wide = self.originals.trace_wide(pairing, signature, self.changed.get(own, own), platform)
@@ -143,18 +132,20 @@ class MutantTracer(Tracer):
         traced = make()
         if plain in self.changed:
             return traced  # it was made from the mutant
-        located = self.originals.trace_variation(plain, lambda: traced)
+        return self._mutated_or(traced, self.originals.trace_variation(plain, lambda: traced))
+
+    def _mutated_or(self, original: Traced, located: Traced) -> Traced:
         mutated = self._mutate(located)
         if mutated is None:
-            return traced
-        self.changed[mutated] = traced
+            return original
+        self.changed[mutated] = original
         return mutated
 
     def _mutate(self, traced: Traced) -> Traced | None:
         try:
             jaxpr = apply_mutant(traced.jaxpr, self.mutant)
-        except InvalidMutantError as error:
-            self.problem = str(error)
+        except Exception as error:
+            self.problem = f"{type(error).__name__}: {error}"
             return None
         return None if jaxpr is None else mutate_trace(traced, jaxpr)
 

@@ -80,11 +80,6 @@ def score_of(pairing: str, trials: Sequence[Trial]) -> MutationScore:
     return MutationScore(pairing=pairing, mutants=left, **asdict(count_ends(trials)))
 
 
-def kills_by(trials: Sequence[Trial], attribute: str) -> Counter[str]:
-    """Returns the number of mutants that each backend, family or group (`attribute`) found first."""
-    return Counter(str(getattr(trial.kill, attribute)) for trial in trials if trial.kill is not None)
-
-
 def count_disregarded(trials: Sequence[Trial]) -> int:
     """Returns the number of cases that were disregarded because the unchanged kernel has a finding there."""
     return len({case for trial in trials for case in trial.disregarded})
@@ -100,8 +95,7 @@ class Advice:
     text: str
     found: tuple[Trial, ...]  # the trials of the mutants that it finds
     of: int  # the number of mutants on which it was tried
-    # the number of cases in which the kernel itself then has a finding: the kernel or the oracle may be wrong
-    alarms: int
+    alarms: int  # the number of cases in which the kernel itself then has a finding: it or the oracle may be wrong
 
     def __str__(self) -> str:
         example = self.found[0].kill
@@ -111,13 +105,6 @@ class Advice:
         if self.alarms:
             text += f"; the kernel itself then has {self.alarms} findings, which you should look at first"
         return text
-
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    text: str
-    pairing: Pairing
-    depth: str
 
 
 _DEEPER = {"quick": ("standard", "deep"), "standard": ("deep",), "deep": ()}
@@ -132,43 +119,39 @@ def advise(
       The changes that find some, in the order in which they were tried. Each is tried on the mutants that are left.
     """
     left, found = list(survivors), []
-    for option in _options(pairing, depth):
+    for text, other, its_depth in _options(pairing, depth):
         if not left:
             break
-        report(f"trying {option.text} on {len(left)} mutants")
+        report(f"trying {text} on {len(left)} mutants")
         try:
-            session = MutationSession(plan_items(option.pairing, pairing_id, "interpret", option.depth))
+            session = MutationSession(plan_items(other, pairing_id, "interpret", its_depth))
         except UnfitPairingError:
             continue
         trials = [session.judge(mutant) for mutant in left]
         killed = tuple(trial for trial in trials if trial.end is TrialEnd.KILLED)
         if killed:
-            found.append(Advice(option.text, killed, len(left), count_disregarded(trials)))
+            found.append(Advice(text, killed, len(left), count_disregarded(trials)))
             left = [trial.mutant for trial in trials if trial.end is not TrialEnd.KILLED]
     return found
 
 
-def _options(pairing: Pairing, depth: str) -> Iterator[_Option]:
-    # Changes that make a pairing stricter, the cheapest first.
+def _options(pairing: Pairing, depth: str) -> Iterator[tuple[str, Pairing, str]]:
+    # Changes that make a pairing stricter, the cheapest first: the advice, the pairing, the depth.
     if not isinstance(pairing.tolerance, Rounding):
-        yield _Option("leave out tolerance=", _changed(pairing, tolerance=Rounding()), depth)
+        yield "leave out tolerance=", replace(pairing, tolerance=Rounding()), depth
     for name, dim in pairing.dims.items():
         if dim.values:
             freed = Dim(block=dim.block, multiple_of=dim.multiple_of, on=dim.on)
             text = f"declare dims=dict({name}=kt.dim(block=...)) without values={dim.values}"
-            yield _Option(text, _changed(pairing, dims={**pairing.dims, name: freed}), depth)
+            yield text, replace(pairing, dims={**pairing.dims, name: freed}), depth
     for name, argument in pairing.arguments.items():
         if isinstance(argument, ArrayArgument):
             freed_argument = replace(argument, domain=parse_domain(None, argument.dtypes))
             if freed_argument != argument:
                 arguments = {**pairing.arguments, name: freed_argument}
-                yield _Option(f"leave out domain= of {name}", _changed(pairing, arguments=arguments), depth)
+                yield f"leave out domain= of {name}", replace(pairing, arguments=arguments), depth
     for deeper in _DEEPER[depth]:
-        yield _Option(f"run --kt-depth {deeper}", pairing, deeper)
-
-
-def _changed(pairing: Pairing, **changes: object) -> Pairing:
-    return replace(pairing, **changes)  # type: ignore[arg-type]
+        yield f"run --kt-depth {deeper}", pairing, deeper
 
 
 _SHOWN = 6  # families that are named
@@ -178,7 +161,7 @@ def format_result(pairing: str, trials: Sequence[Trial], advice: Sequence[Advice
     """Returns the lines that show a pairing's score, its survivors by line, and what would find them."""
     seconds = sum(trial.seconds for trial in trials)
     lines = [f"{pairing}: {count_ends(trials)} ({seconds:.1f} s)"]
-    by_family = kills_by(trials, "family").most_common()
+    by_family = Counter(trial.kill.family for trial in trials if trial.kill is not None).most_common()
     if by_family:
         rest = sum(count for _, count in by_family[_SHOWN:])
         named = [f"{name} {count}" for name, count in by_family[:_SHOWN]] + [f"others {rest}"] * bool(rest)

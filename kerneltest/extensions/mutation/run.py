@@ -40,7 +40,6 @@ class Task:
 
     @property
     def pairing_id(self) -> str:
-        """The pairing's node id."""
         return str(PairingId(str(self.suite), self.name))
 
 
@@ -113,7 +112,6 @@ class MutationPool:
     """Worker processes that judge mutants, kept from one pairing to the next. With a single job, this process does."""
 
     def __init__(self, jobs: int) -> None:
-        """Prepares for `jobs` processes, which start once there is something to judge."""
         self._jobs = jobs
         self._children = Children(lambda: Child(_serve, "the process", "spawn")) if jobs > 1 else None
         self._threads = ThreadPoolExecutor(jobs)

@@ -5,7 +5,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 
-from kerneltest.declare.dims import Axis, AxisExpression, Dim
+from kerneltest.declare.dims import Axis, AxisExpression
 from kerneltest.declare.domains import Interval
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.proofs.form_learning import LIMIT, Form, largest_sizes, lengths_near_blocks, max_length
@@ -15,10 +15,8 @@ from kerneltest.extensions.proofs.polynomial import (
     Constraint,
     Polynomial,
     any_of,
-    at_most,
     between,
     equal,
-    less,
     product,
     symbol,
 )
@@ -27,12 +25,7 @@ _COMBINATIONS = 64
 
 
 def size_constraints(pairing: Pairing, shapes: Iterator[tuple[Polynomial, ...]]) -> list[Constraint]:
-    """Returns the constraints that hold of every admitted size.
-
-    Args:
-      pairing: declares the dims.
-      shapes: of the arrays.
-    """
+    """Returns the constraints that hold of every admitted size, and of arrays of these shapes."""
     conditions = []
     open_ended = {name for name, dim in pairing.dims.items() if max_length(dim) is None}
     for name, dim in pairing.dims.items():
@@ -40,28 +33,15 @@ def size_constraints(pairing: Pairing, shapes: Iterator[tuple[Polynomial, ...]])
         if dim.values:
             conditions.append(any_of(*(equal(length, value) for value in sorted(set(dim.values)))))
             continue
-        conditions += [
-            at_most(dim.minimum, length),
-            less(length, LIMIT) if name in open_ended else _at_most_maximum(name, dim),
-        ]
+        greatest = max_length(dim)
+        conditions += [length >= dim.minimum, length < LIMIT if greatest is None else length <= greatest]
         if dim.multiple_of > 1:
-            rest = Atom(name, "rest", dim.multiple_of)
-            conditions.append(equal(rest.symbol, 0))
+            conditions.append(equal(Atom(name, "rest", dim.multiple_of).symbol, 0))
     for shape in dict.fromkeys(shapes):
         count = product(shape)
-        if any(open_ended & _dims_of(name, pairing) for name in count.names):
-            conditions.append(less(count, LIMIT))
+        if any(name == dim or f"({dim}" in name for name in count.names for dim in open_ended):
+            conditions.append(count < LIMIT)
     return conditions
-
-
-def _at_most_maximum(name: str, dim: Dim) -> Constraint:
-    greatest = max_length(dim)
-    assert greatest is not None
-    return at_most(symbol(name), greatest)
-
-
-def _dims_of(name: str, pairing: Pairing) -> set[str]:
-    return {dim for dim in pairing.dims if name == dim or f"({dim}" in name}
 
 
 def unbounded_assumption(pairing: Pairing) -> str:
@@ -86,22 +66,13 @@ def candidate_sizes(pairing: Pairing, form: Form) -> Iterator[Sizes]:
         name: sorted(set(dim.values)) or sorted({dim.fit(n) for n in lengths_near_blocks(dim)})
         for name, dim in pairing.dims.items()
     }
-    found = [dict(row) for row in small]
     corners = list(itertools.islice(itertools.product(*few.values()), 4096))
     corners = rng.sample(corners, min(len(corners), 24))
-    found += [dict(zip(few, row, strict=True)) for row in corners]
+    found = [*map(dict, small), *(dict(zip(few, row, strict=True)) for row in corners)]
     found.sort(key=lambda sizes: math.prod(n + 1 for n in sizes.values()))
-    found += largest_sizes(pairing)
-    seen = set()
-    for sizes in found:
-        key = tuple(sizes.items())
-        if (
-            key not in seen
-            and form.covers(sizes)
-            and all(pairing.dims[n].admits(x) or x in pairing.dims[n].values for n, x in key)
-        ):
-            seen.add(key)
-            yield sizes
+    for row in dict.fromkeys(tuple(sizes.items()) for sizes in (*found, *largest_sizes(pairing))):
+        if form.covers(dict(row)) and all(pairing.dims[n].admits(x) or x in pairing.dims[n].values for n, x in row):
+            yield dict(row)
 
 
 def atom_facts(pairing: Pairing, language: FormulaLanguage, names: Iterator[str]) -> list[Constraint]:
@@ -113,7 +84,7 @@ def atom_facts(pairing: Pairing, language: FormulaLanguage, names: Iterator[str]
             greatest = max_length(pairing.dims[atom.dim])
             found += atom.facts()
             if atom.kind != "rest":  # the others grow with the length
-                found.append(at_most(atom.symbol, atom.value(LIMIT - 1 if greatest is None else greatest)))
+                found.append(atom.symbol <= atom.value(LIMIT - 1 if greatest is None else greatest))
     return found
 
 
@@ -130,12 +101,7 @@ def length_polynomial(axis: Axis) -> Polynomial:
 
 
 def element_constraint(pairing: Pairing, path: str) -> Callable[[Polynomial], Constraint] | None:
-    """Returns the constraint that is declared for each integer in an argument, or None.
-
-    Args:
-      pairing: declares the argument.
-      path: of the argument; "" for an array that is not one.
-    """
+    """Returns the constraint that is declared for each integer in the argument of a path, or None."""
     leaf = pairing.leaves.get(path)
     if leaf is None:
         return None

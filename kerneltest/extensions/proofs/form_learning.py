@@ -34,9 +34,7 @@ Row = tuple[tuple[str, int], ...]
 
 def max_length(dim: Dim) -> int | None:
     """Returns the greatest length of a dim, or None if none is declared."""
-    if dim.values:
-        return max(dim.values)
-    known = [each for each in (dim.maximum, dim.production) if each is not None]
+    known = dim.values or [each for each in (dim.maximum, dim.production) if each is not None]
     return max(known, default=None)
 
 
@@ -109,19 +107,6 @@ def sample_sizes(pairing: Pairing, rng: random.Random) -> list[Row]:
     return list(dict.fromkeys([*found, *few]))
 
 
-def max_elements(pairing: Pairing) -> int:
-    """Returns the greatest number of elements of an array with all dims, counting 1 for those without a bound."""
-    return math.prod(max_length(dim) or 1 for dim in pairing.dims.values())
-
-
-def sizes_beyond_int32(pairing: Pairing) -> list[Row]:
-    """Returns a few sizes at which arrays have 2^31 elements or more; none if the declaration excludes them."""
-    if max_elements(pairing) < LIMIT:
-        return []
-    beyond = [tuple(sizes.items()) for sizes in largest_sizes(pairing) if math.prod(sizes.values()) >= LIMIT]
-    return list(dict.fromkeys(beyond))[:_BEYOND]
-
-
 def largest_sizes(pairing: Pairing) -> list[dict[str, int]]:
     """Returns sizes at which one or more dims have their greatest length."""
     rows = []
@@ -131,17 +116,14 @@ def largest_sizes(pairing: Pairing) -> list[dict[str, int]]:
             for other in (1, 3, 65):
                 sizes = {n: d.fit(other) if not d.values else min(d.values, key=lambda v: abs(v - other))
                          for n, d in pairing.dims.items()}  # fmt: skip
-                space = LIMIT - 1
                 for number, name in enumerate(chosen):
                     dim = pairing.dims[name]
                     greatest = max_length(dim)
                     if greatest is not None:
-                        sizes[name] = dim.fit(greatest)
-                        if dim.values:
-                            sizes[name] = greatest
+                        sizes[name] = greatest if dim.values else dim.fit(greatest)
                         continue
                     rest = math.prod(n for other_name, n in sizes.items() if other_name not in chosen[number:])
-                    share = int((space / max(rest, 1)) ** (1 / (count - number)))
+                    share = int(((LIMIT - 1) / max(rest, 1)) ** (1 / (count - number)))
                     sizes[name] = max(share // dim.multiple_of * dim.multiple_of, dim.fit(dim.minimum))
                 rows.append(sizes)
     return rows
@@ -191,50 +173,48 @@ class Forms:
     refused: int
 
 
-def align_program_ids(codes: Sequence[LoweredCode[int] | None]) -> list[LoweredCode[int] | None]:
+def _align_program_ids(codes: Sequence[LoweredCode[int] | None]) -> list[LoweredCode[int] | None]:
     """Rewrites codes so that they read the same program ids, if that is all in which their structures differ.
 
     Lowering replaces a program id by 0 if the grid has one program along its axis.
     """
-    groups: dict[LoweredCode[int], list[int]] = {}
+    groups: dict[LoweredCode[int], dict[int, LoweredCode[int]]] = {}
     for i, code in enumerate(codes):
         if code is not None:
-            groups.setdefault(_without_program_ids(code).skeleton(), []).append(i)
+            zeros = [
+                replace(step, name="arith.constant", numbers=(0,), fixed=()) if _is_program_id(step) else step
+                for step in code.body.steps
+            ]
+            groups.setdefault(_with_steps(code, zeros).skeleton(), {})[i] = code
     aligned = list(codes)
-    for numbers in groups.values():
-        columns = zip(*(code.body.steps for i in numbers if (code := codes[i]) is not None), strict=True)
-        steps = tuple(max(column, key=lambda step: step.name == "tt.get_program_id") for column in columns)
-        for i in numbers:
-            code = codes[i]
-            assert code is not None
-            aligned[i] = with_program_ids(code, replace(code, body=replace(code.body, steps=steps)))
+    for group in groups.values():
+        columns = zip(*(code.body.steps for code in group.values()), strict=True)
+        steps = [max(column, key=_is_program_id) for column in columns]
+        for i, code in group.items():
+            aligned[i] = _with_program_ids(code, steps)
     return aligned
 
 
-def _without_program_ids(code: LoweredCode[int]) -> LoweredCode[int]:
-    steps = tuple(
-        replace(step, name="arith.constant", numbers=(0,), fixed=()) if step.name == "tt.get_program_id" else step
-        for step in code.body.steps
-    )
-    return replace(code, body=replace(code.body, steps=steps))
-
-
-def with_program_ids(code: LoweredCode[int], like: LoweredCode[int]) -> LoweredCode[int]:
-    """Returns code in which each 0 that replaces a program id of `like` is that program id again."""
-    if len(code.body.steps) != len(like.body.steps):
+def _with_program_ids(code: LoweredCode[int], like: Sequence[SliceStep[int]]) -> LoweredCode[int]:
+    """Returns code in which each 0 that replaces a program id of other steps is that program id again."""
+    if len(code.body.steps) != len(like):
         return code
-    steps = tuple(
-        other if _is_replaced(own, other, code.grid) else own
-        for own, other in zip(code.body.steps, like.body.steps, strict=True)
-    )
-    return replace(code, body=replace(code.body, steps=steps))
+
+    def is_replaced(own: SliceStep[int], other: SliceStep[int]) -> bool:
+        if not _is_program_id(other) or own.name != "arith.constant" or own.numbers != (0,):
+            return False
+        return own.results == other.results and own.types == other.types and code.grid[dict(other.fixed)["axis"]] == 1
+
+    pairs = zip(code.body.steps, like, strict=True)
+    return _with_steps(code, [other if is_replaced(own, other) else own for own, other in pairs])
 
 
-def _is_replaced(own: SliceStep[int], other: SliceStep[int], grid: tuple[int, ...]) -> bool:
-    """Returns whether a step is the 0 that replaces another step's program id."""
-    if other.name != "tt.get_program_id" or own.name != "arith.constant" or own.numbers != (0,):
-        return False
-    return own.results == other.results and own.types == other.types and grid[dict(other.fixed)["axis"]] == 1
+def _is_program_id(step: SliceStep[int]) -> bool:
+    return step.name == "tt.get_program_id"
+
+
+def _with_steps(code: LoweredCode[int], steps: Sequence[SliceStep[int]]) -> LoweredCode[int]:
+    return replace(code, body=replace(code.body, steps=tuple(steps)))
 
 
 _HELD_OUT = 8  # random sizes at which forms are checked
@@ -250,18 +230,8 @@ _LARGE = 5000
 Samples = dict[Row, LoweredCode[int] | None]
 
 
-def learn_forms(pairing: Pairing, signature: Signature, target: Target) -> Forms:
-    """Learns the forms of a kernel's code, with the dtypes and static arguments of a signature.
-
-    Raises:
-      Undecided: a number has no formula, or no test tells forms apart.
-      Failure: the kernel does not lower at any of the sampled sizes.
-    """
-    return _FormLearner(pairing, signature, target).learn()
-
-
-class _FormLearner:
-    """Lowers the kernel at some sizes, and learns forms until they predict the code at others."""
+class FormLearner:
+    """Lowers a kernel at some sizes, and learns forms until they predict the code at others."""
 
     def __init__(self, pairing: Pairing, signature: Signature, target: Target) -> None:
         self.pairing, self.signature, self.target = pairing, signature, target
@@ -272,22 +242,32 @@ class _FormLearner:
             part
             for name, argument in pairing.arguments.items()
             if isinstance(argument, Static)
-            for part in _integers(argument.value(dict(signature.statics)[name]))
+            for value in [argument.value(dict(signature.statics)[name])]
+            for part in (value if isinstance(value, tuple) else (value,))
+            if isinstance(part, int) and not isinstance(part, bool) and 1 < part <= 4096  # may be block lengths
         ]
         declared = [b for dim in pairing.dims.values() for b in (dim.block, dim.multiple_of) if b]
-        most = LIMIT - 1 if max_elements(pairing) >= LIMIT else 0
+        # The greatest number of elements of an array with all dims, counting 1 for those without a bound.
+        self.is_large = math.prod(max_length(dim) or 1 for dim in pairing.dims.values()) >= LIMIT
+        most = LIMIT - 1 if self.is_large else 0
         self.language = FormulaLanguage(list(pairing.dims), [*declared, *statics, 2, 16], most)
         self.until = time.monotonic() + _SECONDS
 
     def learn(self) -> Forms:
-        """Returns the forms; raises as `learn_forms` does."""
+        """Returns the forms.
+
+        Raises:
+          Undecided: a number has no formula, or no test tells forms apart.
+          Failure: the kernel does not lower at any of the sampled sizes.
+        """
         for row in sample_sizes(self.pairing, self.rng):
             self._lower(self._admitted_near(row))
         if not self.seen and self.refused:
             raise next(iter(self.refused.values()))
-        if beyond := sizes_beyond_int32(self.pairing):
+        largest = largest_sizes(self.pairing) if self.is_large else []
+        if beyond := [tuple(sizes.items()) for sizes in largest if math.prod(sizes.values()) >= LIMIT]:
             self._learn_calls()  # raises if code grows with the sizes, which would take forever at these
-            for row in beyond:
+            for row in list(dict.fromkeys(beyond))[:_BEYOND]:
                 self._lower(self._admitted_near(row))
         for _ in range(_ROUNDS):
             calls = self._learn_calls()
@@ -316,11 +296,9 @@ class _FormLearner:
 
     def _learn_calls(self) -> list[tuple[Form, ...]]:
         """Learns the forms of each call from all samples."""
-        count = max(map(len, self.seen.values()))
         calls = []
-        for i in range(count):
-            seen = {row: codes[i] if i < len(codes) else None for row, codes in self.seen.items()}
-            aligned = dict(zip(seen, align_program_ids(list(seen.values())), strict=True))
+        for codes in itertools.zip_longest(*self.seen.values()):
+            aligned = dict(zip(self.seen, _align_program_ids(codes), strict=True))
             calls.append(tuple(self._split_forms(aligned, ())))
         return calls
 
@@ -337,8 +315,9 @@ class _FormLearner:
         best: tuple[float, SizeTest] | None = None
         numbers: dict[LoweredCode[int] | None, int] = {}
         labels = {row: numbers.setdefault(code and code.skeleton(), len(numbers)) for row, code in seen.items()}
-        for test in self.language.tests(_lengths(seen)) if len(when) < _MAX_DEPTH else ():
-            parts = [{row: code for row, code in seen.items() if test(dict(row)) == holds} for holds in (True, False)]
+        near = {length + step for row in seen for _, length in row if length <= 64 for step in (-1, 0)} - {-1}
+        for test in self.language.tests(sorted(near)) if len(when) < _MAX_DEPTH else ():
+            parts = _split(seen, test)
             if not all(parts):
                 continue
             if len(numbers) == 1:
@@ -352,8 +331,7 @@ class _FormLearner:
                 break
         if best is None:
             raise Undecided(problem or "no test on the sizes predicts the form of the lowered code")
-        for holds in (True, False):
-            part = {row: code for row, code in seen.items() if best[1](dict(row)) == holds}
+        for holds, part in zip((True, False), _split(seen, best[1]), strict=True):
             yield from self._split_forms(part, (*when, (best[1], holds)))
 
     def _fit_form(self, seen: Samples, when: TestResults) -> tuple[Form | None, str]:
@@ -366,17 +344,19 @@ class _FormLearner:
             return Form(None, when, tuple(seen)), ""
         fit = formula_fitter(self.language, [dict(row) for row in seen])
         known: dict[tuple[int, ...], Polynomial] = {}
-        for values in zip(*(code.numbers() for code in made if code is not None), strict=True):
+        columns = list(zip(*(code.numbers() for code in made if code is not None), strict=True))
+        for values in columns:
             if values not in known:
                 found = fit(values)
                 if found is None:
                     examples = ", ".join(
-                        f"{value} at {_format_row(row)}" for value, row in list(zip(values, seen, strict=True))[:3]
+                        f"{value} at {', '.join(f'{name}={length}' for name, length in row) or 'no dims'}"
+                        for value, row in list(zip(values, seen, strict=True))[:3]
                     )
                     return None, f"a number in the lowered code has no formula of the sizes: {examples}"
                 known[values] = found
-        columns = iter(list(zip(*(code.numbers() for code in made if code is not None), strict=True)))
-        return Form(made[0].map_numbers(lambda _: known[next(columns)]), when, tuple(seen)), ""
+        formulas = map(known.__getitem__, columns)
+        return Form(made[0].map_numbers(lambda _: next(formulas)), when, tuple(seen)), ""
 
     def _held_out_sizes(self, calls: Sequence[tuple[Form, ...]]) -> Iterator[Row]:
         """Yields sizes at which to check forms: some at random, and a few of each form."""
@@ -384,7 +364,7 @@ class _FormLearner:
         for n in range(_HELD_OUT):
             top = (100, 1000, _LARGE)[n % 3]
             yield self._admitted_near(tuple((name, random_length(dim, self.rng, top)) for name, dim in dims.items()))
-        for form in (form for call in calls for form in call):
+        for form in itertools.chain(*calls):
             known = {name: {dict(row)[name] for row in form.seen} for name, dim in dims.items() if not dim.values}
             for _ in range(_MAX_DRAWS):
                 if all(len(lengths) >= _NEW_LENGTHS for lengths in known.values()):
@@ -401,7 +381,7 @@ class _FormLearner:
 
     def _check_coverage(self, calls: Sequence[tuple[Form, ...]]) -> None:
         """Raises Undecided if a form was sampled at too few of the lengths that a dim can have."""
-        for form in (form for call in calls for form in call):
+        for form in itertools.chain(*calls):
             rows = [row for row in self.seen if form.covers(dict(row))]
             for name, dim in self.pairing.dims.items():
                 known = {dict(row)[name] for row in rows}
@@ -426,32 +406,23 @@ class _FormLearner:
         made = self.seen[row]
         if len(made) > len(calls):
             return False
-        for i, call in enumerate(calls):
+        for call, code in itertools.zip_longest(calls, made):
             (form,) = (form for form in call if form.covers(dict(row)))
-            code = made[i] if i < len(made) else None
             if (form.code is None) != (code is None):
                 return False
             if code is not None and form.code is not None and new:
                 predicted = form.code.map_numbers(lambda n: evaluate_formula(n, self.language, dict(row)))
-                if predicted != with_program_ids(code, predicted):
+                if predicted != _with_program_ids(code, predicted.body.steps):
                     return False
         return True
 
 
-def _integers(value: object) -> Iterator[int]:
-    """Yields the integers of a static argument that may be block lengths."""
-    for part in value if isinstance(value, tuple) else (value,):
-        if isinstance(part, int) and not isinstance(part, bool) and 1 < part <= 4096:
-            yield part
-
-
-def _format_row(row: Row) -> str:
-    return ", ".join(f"{name}={length}" for name, length in row) or "no dims"
-
-
-def _lengths(seen: Samples) -> list[int]:
-    """Returns small lengths at which the form may change."""
-    return sorted({length + step for row in seen for _, length in row if length <= 64 for step in (-1, 0)} - {-1})
+def _split(seen: Samples, test: SizeTest) -> tuple[Samples, Samples]:
+    """Returns the samples at whose sizes a test holds, and the others."""
+    parts: tuple[Samples, Samples] = {}, {}
+    for row, code in seen.items():
+        parts[not test(dict(row))][row] = code
+    return parts
 
 
 def _entropy(labels: Sequence[object]) -> float:

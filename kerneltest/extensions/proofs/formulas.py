@@ -1,6 +1,8 @@
 """Formulas of sizes: polynomials of lengths and of lengths rounded to blocks or powers of two."""
 
 import itertools
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,15 +11,9 @@ from kerneltest.extensions.proofs.polynomial import (
     ONE,
     ZERO,
     Constraint,
-    Monomial,
     Polynomial,
-    all_of,
-    any_of,
-    at_most,
     between,
     equal,
-    less,
-    negate,
     poly,
     product,
     symbol,
@@ -90,13 +86,13 @@ class Atom:
             case "tiles":
                 blocks = Atom(self.dim, "blocks", b)
                 yield from blocks.facts()
-                yield at_most(blocks.symbol, x)
-                yield at_most(1, x)
-                yield any_of(equal(x, 1), less(x, blocks.symbol * 2))
+                yield blocks.symbol <= x
+                yield x >= 1
+                yield equal(x, 1) | (x < blocks.symbol * 2)
             case "power":
-                yield at_most(d, x)
-                yield at_most(max(b, 1), x)
-                yield any_of(equal(x, 1 << (b - 1).bit_length()), less(x, d * 2))
+                yield d <= x
+                yield x >= max(b, 1)
+                yield equal(x, 1 << (b - 1).bit_length()) | (x < d * 2)
 
 
 @dataclass(frozen=True)
@@ -119,8 +115,9 @@ class SizeTest:
 
     def condition(self, holds: bool) -> Constraint:
         """Returns the constraint that the test has a result."""
-        constraint = (equal if self.exact else at_most)(product(atom.symbol for atom in self.atoms), self.bound)
-        return constraint if holds else negate(constraint)
+        value = product(atom.symbol for atom in self.atoms)
+        constraint = equal(value, self.bound) if self.exact else value <= self.bound
+        return constraint if holds else ~constraint
 
     def describe(self, holds: bool) -> str:
         """Returns the constraint in words: `n <= 64`."""
@@ -147,10 +144,8 @@ class FormulaLanguage:
     @cached_property
     def atoms(self) -> dict[str, Atom]:
         """The atoms, by name."""
-        kinds = [
-            ("power", 1),
-            *((kind, b) for b in self.blocks for kind in ("blocks", "whole", "power", "tiles", "rest")),
-        ]
+        kinds = [("power", 1)]
+        kinds += [(kind, b) for b in self.blocks for kind in ("blocks", "whole", "power", "tiles", "rest")]
         atoms = [Atom(dim, "length") for dim in self.dims] + [Atom(dim, k, b) for k, b in kinds for dim in self.dims]
         return {atom.name: atom for atom in atoms}
 
@@ -166,11 +161,7 @@ class FormulaLanguage:
         return [*((atom,) for atom in self.atoms.values()), *products, *squares, *mixed, *rounded]
 
     def tests(self, constants: Sequence[int]) -> list[SizeTest]:
-        """Returns tests to try, the simplest first.
-
-        Args:
-          constants: bounds to try besides 0, 1 and the blocks.
-        """
+        """Returns tests to try, the simplest first, with these bounds besides 0, 1 and the blocks."""
         bounds = sorted({0, 1, *self.blocks, *constants})
         plain = [self.atoms[dim] for dim in self.dims]
         lengths = [((atom,), bound) for bound in bounds for atom in plain]
@@ -204,11 +195,7 @@ def formula_fitter(language: FormulaLanguage, sizes: Sequence[Sizes]) -> Callabl
 
 
 def _product_at(atoms: Sequence[Atom], sizes: Sizes) -> int:
-    """Returns the product of some atoms at some sizes."""
-    total = 1
-    for atom in atoms:
-        total *= atom.value(sizes[atom.dim])
-    return total
+    return math.prod(atom.value(sizes[atom.dim]) for atom in atoms)
 
 
 def _fit_line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
@@ -255,37 +242,18 @@ def index_forms(offset: Polynomial, shape: Sequence[Polynomial]) -> Iterator[tup
 
 
 def split_multiple(offset: Polynomial, stride: Polynomial, lengths_too: bool) -> tuple[Polynomial, Polynomial]:
-    """Splits an offset into a multiple of a stride and a remainder.
+    """Returns the quotient and the remainder of an offset by a stride of a single term.
 
-    Args:
-      offset: to split.
-      stride: a single term.
-      lengths_too: whether constant multiples of the stride, such as `-n` in `i n - n + j`, belong to the multiple.
-
-    Returns:
-      The multiple divided by the stride, and the remainder.
+    `lengths_too`: whether constant multiples of the stride, such as `-n` in `i n - n + j`, belong to the quotient.
     """
     if stride == ONE:
         return offset, ZERO
     ((names, factor),) = stride.terms
     multiple = ZERO
     for monomial, coefficient in offset.terms:
-        left = _divide_monomial(monomial, names)
-        if left is None or coefficient % factor or not (left or lengths_too):
-            continue
-        multiple = multiple + Polynomial(((left, coefficient // factor),))
+        left = Counter(monomial)
+        left.subtract(names)
+        rest = tuple(sorted(left.elements()))
+        if min(left.values(), default=0) >= 0 and coefficient % factor == 0 and (rest or lengths_too):
+            multiple = multiple + Polynomial(((rest, coefficient // factor),))
     return multiple, offset - multiple * stride
-
-
-def _divide_monomial(monomial: Monomial, names: Monomial) -> Monomial | None:
-    left = list(monomial)
-    for name in names:
-        if name not in left:
-            return None
-        left.remove(name)
-    return tuple(left)
-
-
-def is_within(indices: Sequence[Polynomial], shape: Sequence[Polynomial], known: Mapping[str, int]) -> Constraint:
-    """Returns the constraint that indices are within their axes, some of whose names have known values."""
-    return all_of(*(between(index, 0, n.substitute(known)) for index, n in zip(indices, shape, strict=True)))

@@ -1,7 +1,7 @@
 """The lowered code of a Pallas call at given sizes, with its grid and arrays."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from kerneltest.plan.signatures import Signature
 from kerneltest.trace.jax_compat.jaxprs import inner_jaxprs
 from kerneltest.trace.primitives import Kind, called_jaxpr, kind_of
 from kerneltest.trace.runnable import call_arrays
-from kerneltest.trace.tracing import Call, Traced, trace
+from kerneltest.trace.tracing import trace
 from kerneltest.trace.walk import primitive_name
 
 # A program slice of the lowered code: the operations that addresses, masks and control flow depend on.
@@ -103,53 +103,43 @@ class SliceBlock(Generic[N]):
     steps: tuple[SliceStep[N], ...]
     yields: tuple[int, ...]
 
+    def all_steps(self) -> "Iterator[SliceStep[N]]":
+        """Yields the operations and those nested in them."""
+        for step in self.steps:
+            yield step
+            for inner in step.blocks:
+                yield from inner.all_steps()
 
-def map_block(block: SliceBlock[N], change: Callable[[N], M]) -> SliceBlock[M]:
-    """Returns the code with each number replaced by its image under `change`, which is called in their order."""
+    def axis_lengths(self) -> Iterator[N]:
+        """Yields the lengths of all axes of the tensors that operations compute."""
+        return (length for step in self.all_steps() for kind in step.types for length in kind.shape)
 
-    def values(types: tuple[ValueType[N], ...]) -> tuple[ValueType[M], ...]:
-        return tuple(ValueType(t.dtype, t.pointer, tuple(map(change, t.shape))) for t in types)
 
-    return SliceBlock(
-        block.arguments,
-        values(block.types),
-        tuple(
-            SliceStep(
-                s.name,
-                s.operands,
-                s.results,
-                values(s.types),
-                tuple(map(change, s.numbers)),
-                s.fixed,
-                tuple(map_block(b, change) for b in s.blocks),
-                s.place,
+def _map_block(block: Any, change: Callable[[Any], Any]) -> Any:
+    def values(types: Any) -> Any:
+        return tuple(replace(kind, shape=tuple(map(change, kind.shape))) for kind in types)
+
+    return replace(
+        block,
+        types=values(block.types),
+        steps=tuple(
+            replace(
+                step,
+                types=values(step.types),
+                numbers=tuple(map(change, step.numbers)),
+                blocks=tuple(_map_block(inner, change) for inner in step.blocks),
             )
-            for s in block.steps
+            for step in block.steps
         ),
-        block.yields,
     )
 
 
-def axis_lengths(block: SliceBlock[N]) -> Iterator[N]:
-    """Yields the lengths of all axes of tensors."""
-    for kind in (*block.types, *(kind for step in block.steps for kind in step.types)):
-        yield from kind.shape
-    for step in block.steps:
-        for inner in step.blocks:
-            yield from axis_lengths(inner)
-
-
-def slice_region(body: Region) -> SliceBlock[int]:
-    """Returns the slice of a function's body, in which values are renumbered and irrelevant ones are -1.
+class _Slicer:
+    """Slices a function's body: follows values backwards from accesses and control flow.
 
     Raises:
       Undecided: an operation is unknown, so that it may access memory.
     """
-    return _Slicer(body).block(body)
-
-
-class _Slicer:
-    """Follows values backwards from accesses and control flow."""
 
     def __init__(self, body: Region) -> None:
         self.producers: dict[int, tuple[Operation, int]] = {}
@@ -167,9 +157,9 @@ class _Slicer:
         for op in region.operations:
             if op.name not in OPERATIONS:
                 raise Undecided(f"{op.name}{f' at {op.place}' if op.place else ''} cannot be followed")
-            for i, (number, kind) in enumerate(zip(op.results, op.types, strict=True)):
-                self.producers[number] = (op, i)
-                self.types[number] = ValueType(kind.dtype.name, kind.pointer, kind.shape)
+            types = [ValueType(kind.dtype.name, kind.pointer, kind.shape) for kind in op.types]
+            self.types.update(zip(op.results, types, strict=True))
+            self.producers.update((number, (op, i)) for i, number in enumerate(op.results))
             if op.name in ACCESSES:
                 roots += address_operands(op.name, op.operands, op.attributes.get("operandSegmentSizes"))
             if op.name not in CONTROL:
@@ -177,26 +167,23 @@ class _Slicer:
             if op.name == "scf.for":
                 (inner,) = op.regions
                 roots += op.operands[:3]
-                self._enter(op, inner.arguments[:1], op.operands[:1])
-                self._enter(op, inner.arguments[1:], op.operands[3:])
-                carried = zip(inner.arguments[1:], op.operands[3:], inner.yields, strict=True)
-                self.sources.update((argument, tuple(ends)) for argument, *ends in carried)
+                self.types[inner.arguments[0]] = self.types[op.operands[0]]
+                self._carry(inner.arguments[1:], op.operands[3:], inner.yields)
             elif op.name == "scf.if":
                 roots += op.operands
             else:
                 before, after = op.regions
                 roots += before.yields[:1]
-                self._enter(op, before.arguments, op.operands)
-                ends = zip(before.arguments, op.operands, after.yields, strict=True)
-                self.sources.update((argument, tuple(each)) for argument, *each in ends)
-                for argument, number, kind in zip(after.arguments, before.yields[1:], op.types, strict=True):
-                    self.types[argument] = ValueType(kind.dtype.name, kind.pointer, kind.shape)
-                    self.sources[argument] = (number,)
+                self._carry(before.arguments, op.operands, after.yields)
+                self.types.update(zip(after.arguments, types, strict=True))
+                self.sources.update((a, (n,)) for a, n in zip(after.arguments, before.yields[1:], strict=True))
             for inner in op.regions:
                 self._read(inner, roots)
 
-    def _enter(self, op: Operation, arguments: tuple[int, ...], initial: tuple[int, ...]) -> None:
-        self.types.update((a, self.types[n]) for a, n in zip(arguments, initial, strict=True))
+    def _carry(self, arguments: tuple[int, ...], initial: tuple[int, ...], last: tuple[int, ...]) -> None:
+        for argument, *ends in zip(arguments, initial, last, strict=True):
+            self.types[argument] = self.types[ends[0]]
+            self.sources[argument] = tuple(ends)
 
     def _follow(self, roots: list[int]) -> None:
         while roots:
@@ -218,7 +205,7 @@ class _Slicer:
                 roots += op.operands
 
     def block(self, region: Region) -> SliceBlock[int]:
-        """Returns the slice of a region."""
+        """Returns the slice of a region, in which values are renumbered and irrelevant ones are -1."""
         steps = [self._step(op) for op in region.operations if self._is_needed(op)]
         arguments, yields = self._renumber(region.arguments), self._renumber(region.yields)
         return SliceBlock(arguments, self._types_of(region.arguments), tuple(steps), yields)
@@ -300,10 +287,9 @@ class LoweredCode(Generic[N]):
     def map_numbers(self, change: Callable[[N], M]) -> "LoweredCode[M]":
         """Returns the code with each number replaced by its image under `change`, which is called in their order."""
         grid = tuple(map(change, self.grid))
-        arrays = tuple(
-            LoweredArray(a.name, tuple(map(change, a.shape)), a.leaf, a.allocation, a.is_output) for a in self.arrays
-        )
-        return LoweredCode(self.name, map_block(self.body, change), grid, arrays)
+        code: Any = self  # its numbers change their type
+        arrays = tuple(replace(array, shape=tuple(map(change, array.shape))) for array in code.arrays)
+        return LoweredCode(self.name, _map_block(self.body, change), grid, arrays)
 
     def numbers(self) -> tuple[N, ...]:
         """Returns all numbers, in their order."""
@@ -324,39 +310,24 @@ def lower_calls(pairing: Pairing, signature: Signature, target: Target) -> tuple
       Undecided: a call cannot be followed.
     """
     traced = trace(pairing, signature, target.platform)
-    return tuple(
-        extract_code(traced, call, target, tuple(path for path, _ in signature.dtypes)) for call in traced.calls
-    )
-
-
-def extract_code(traced: Traced, call: Call, target: Target, leaves: tuple[str, ...]) -> LoweredCode[int]:
-    """Lowers one call.
-
-    Args:
-      traced: the kernel with the call.
-      call: to lower.
-      target: a GPU.
-      leaves: the paths of the kernel's arguments, in order.
-
-    Raises:
-      Failure: the call does not lower.
-      Undecided: it does not lower to Triton IR, or to operations that cannot be followed.
-    """
-    (kernel,) = lower_call(call, target)
-    if kernel.language != "triton":
-        raise Undecided(f"{call.name} is not lowered to Triton IR")
-    body = parse_code(kernel.bytecode)
-    inputs, outputs = call_arrays(call)
-    paths = _operand_origins(
-        traced.jaxpr.jaxpr, call.equation, dict(zip(traced.jaxpr.jaxpr.invars, leaves, strict=True))
-    )
-    arrays = [
-        LoweredArray(r.name, r.shape, path, i, is_output=False)
-        for i, (r, path) in enumerate(zip(inputs, paths or (), strict=True))
-    ]
-    for i, r in enumerate(outputs):
-        arrays.append(LoweredArray(r.name, r.shape, "", kernel.aliases.get(i, len(arrays)), is_output=True))
-    return LoweredCode(call.name, slice_region(body), kernel.grid, tuple(arrays))
+    jaxpr = traced.jaxpr.jaxpr
+    leaves = dict(zip(jaxpr.invars, (path for path, _ in signature.dtypes), strict=True))
+    codes = []
+    for call in traced.calls:
+        (kernel,) = lower_call(call, target)
+        if kernel.language != "triton":
+            raise Undecided(f"{call.name} is not lowered to Triton IR")
+        body = parse_code(kernel.bytecode)
+        inputs, outputs = call_arrays(call)
+        paths = _operand_origins(jaxpr, call.equation, leaves) or ()
+        arrays = [
+            LoweredArray(r.name, r.shape, path, i, is_output=False)
+            for i, (r, path) in enumerate(zip(inputs, paths, strict=True))
+        ]
+        for i, r in enumerate(outputs):
+            arrays.append(LoweredArray(r.name, r.shape, "", kernel.aliases.get(i, len(arrays)), is_output=True))
+        codes.append(LoweredCode(call.name, _Slicer(body).block(body), kernel.grid, tuple(arrays)))
+    return tuple(codes)
 
 
 def parse_code(bytecode: bytes) -> Region:

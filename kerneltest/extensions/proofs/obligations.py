@@ -1,6 +1,6 @@
 """Proof obligations of a form: accesses in bounds, integers that do not wrap, and programs that do not race."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.targets import Target
@@ -14,25 +14,119 @@ from kerneltest.extensions.proofs.declaration_facts import (
     unbounded_assumption,
 )
 from kerneltest.extensions.proofs.form_learning import Form, Forms, max_length
-from kerneltest.extensions.proofs.formulas import FormulaLanguage, Sizes, index_forms, is_within
-from kerneltest.extensions.proofs.lowered_code import LoweredCode, SliceBlock, SliceStep, Undecided, axis_lengths
+from kerneltest.extensions.proofs.formulas import FormulaLanguage, Sizes, index_forms
+from kerneltest.extensions.proofs.lowered_code import ACCESSES, Undecided, address_operands
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
+    ZERO,
     Constraint,
     Polynomial,
+    all_of,
     any_of,
-    at_most,
     between,
     equal,
-    less,
-    negate,
     product,
     symbol,
 )
-from kerneltest.extensions.proofs.solver import Model, Solver, SolverAnswer, Symbols
-from kerneltest.extensions.proofs.symbolic_execution import SymbolicAccess, SymbolicExecution, symbolic_accesses
-from kerneltest.extensions.proofs.symbolic_values import Requirement
+from kerneltest.extensions.proofs.solver import SolverAnswer, check
+from kerneltest.extensions.proofs.symbolic_execution import Block, Key, Requirement, Step, SymbolicExecution, Symbols
 from kerneltest.plan.signatures import Signature
+
+# The memory accesses of a program as polynomials, with the requirements under which these are what it computes.
+
+# The control flow around an access: each loop or branch, with the number of the block that contains the access.
+Path = tuple[tuple[Step, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SymbolicAccess:
+    """An access by one lane of a program, in one iteration of the loops around it.
+
+    Attributes:
+      step: the operation.
+      kind: `load`, `store` or `atomic`.
+      buffer: the number of the array.
+      offset: of the element.
+      enabled: the constraint that control flow reaches the access, in an existing lane, and that it is not masked.
+      requirements: under which the machine decides as `enabled` does, and those under which it accesses `offset`; with
+        the constraint under which they apply.
+    """
+
+    step: Step
+    kind: str
+    buffer: int
+    offset: Polynomial
+    enabled: Constraint
+    requirements: tuple[tuple[Constraint, tuple[Requirement, ...]], ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.step.place}" if self.step.place else self.step.name
+
+
+def _accesses(block: Block, path: Path = ()) -> Iterator[tuple[Step, Path]]:
+    for step in block.steps:
+        if step.name in ACCESSES:
+            yield step, path
+        for number, inner in enumerate(step.blocks):
+            yield from _accesses(inner, (*path, (step, number)))
+
+
+def _access(e: SymbolicExecution, step: Step, path: Path) -> SymbolicAccess:
+    pointer, *masks = address_operands(step.name, step.operands, dict(step.fixed).get("operandSegmentSizes"))
+    lanes: list[Polynomial] = []
+    there: list[Constraint] = []
+    requirements = []
+    for axis, length in enumerate(e.types[pointer].shape):
+        lane = ZERO
+        if length != ONE:
+            name = f"lane {axis} of {length}{e.suffix}"
+            lane = symbol(name)
+            there.append(between(lane, 0, length))
+            e.symbols.assume(name, there[-1])
+        lanes.append(lane)
+    at = tuple(lanes)
+
+    def decide(before: Sequence[Constraint], *keys: Key) -> None:
+        """Records the values on which a decision depends; they must not wrap wherever it is made."""
+        requirements.append((all_of(*before), e.requirements_of(*keys)))
+
+    for outer, block in path:
+        if outer.name == "scf.for":
+            iteration_conditions = e.iteration_conditions(outer, e.iteration(outer))
+            decide(there, *((number, ()) for number in outer.operands[:3]))
+            there += iteration_conditions
+        elif outer.name == "scf.if":
+            condition = e.boolean(outer.operands[0])
+            decide(there, (outer.operands[0], ()))
+            there.append(condition if block == 0 else ~condition)
+        else:
+            there += e.iteration_conditions(outer, e.iteration(outer))
+            going = outer.blocks[0].yields[0]
+            condition = e.boolean(going)
+            continued = _previous_iteration(e, outer, condition)
+            decide([*there, *continued], (going, ()))
+            there += [condition] if block == 1 else continued
+    enabling: list[Constraint] = []
+    for mask in masks:
+        where = at if e.types[mask].shape else ()
+        enabling.append(e.boolean(mask, where))
+        decide(there, (mask, where))
+    address = e.pointer(pointer, at)
+    there += enabling
+    decide(there, (pointer, at))
+    return SymbolicAccess(
+        step, ACCESSES[step.name], address.buffer, address.offset, all_of(*there), tuple(requirements)
+    )
+
+
+def _previous_iteration(e: SymbolicExecution, loop: Step, going: Constraint) -> list[Constraint]:
+    """Returns that the previous iteration continued, if that depends only on its number and loop invariants."""
+    iteration = e.iteration(loop)
+    (name,) = iteration.names
+    if any(name in e.symbols.dependencies([each]) for each in going.names - {name}):
+        return []
+    return [equal(iteration, 0) | going.map_polynomials(lambda value: value.substitute({name: iteration - 1}))]
+
 
 MAX_TENSOR = 2**20
 """The number of elements that Triton allows in a tensor; kernels with longer ones do not lower."""
@@ -66,16 +160,14 @@ class FormVerifier:
       pairing: declares sizes and values.
       form: must have code.
       language: of its formulas.
-      solver: answers the queries.
 
     Raises:
       Undecided: the code cannot be followed.
     """
 
-    def __init__(self, pairing: Pairing, form: Form, language: FormulaLanguage, solver: Solver) -> None:
+    def __init__(self, pairing: Pairing, form: Form, language: FormulaLanguage) -> None:
         assert form.code is not None
-        self.code: LoweredCode[Polynomial] = form.code
-        self.pairing, self.form, self.language, self.solver = pairing, form, language, solver
+        self.code, self.pairing, self.form, self.language = form.code, pairing, form, language
         self.symbols = Symbols()
         shapes = [array.shape for array in self.code.arrays]
         shapes += [tuple(map(length_polynomial, leaf.shape)) for leaf in pairing.leaves.values()]
@@ -88,9 +180,11 @@ class FormVerifier:
         }
         self.execution = SymbolicExecution(self.code, self.symbols, declared)
         tensors = {product(kind.shape) for kind in self.execution.types.values()}
-        self._premises += [at_most(size, MAX_TENSOR) for size in sorted(tensors, key=str) if size.constant is None]
-        self.accesses = symbolic_accesses(self.execution)
-        self._other_program = symbolic_accesses(SymbolicExecution(self.code, self.symbols, declared, "'"))
+        self._premises += [size <= MAX_TENSOR for size in sorted(tensors, key=str) if size.constant is None]
+        other = SymbolicExecution(self.code, self.symbols, declared, "'")
+        self.accesses, self._other_program = (
+            [_access(e, step, path) for step, path in _accesses(self.code.body)] for e in (self.execution, other)
+        )
         for access in self.accesses:
             if access.kind != "load" and not self.code.arrays[access.buffer].is_output:
                 raise Undecided(f"{self.code.arrays[access.buffer].name}, which is not an output, has a {access}")
@@ -98,20 +192,14 @@ class FormVerifier:
         self._in_bounds: dict[tuple[SymbolicAccess, tuple[tuple[str, int], ...]], int | None] = {}
 
     def check(self, constraints: Sequence[Constraint], given: Sizes, *, exact: bool = False) -> SolverAnswer:
-        """Checks whether constraints can hold together at admitted sizes.
-
-        Args:
-          constraints: to hold.
-          given: lengths of some dims.
-          exact: as in `Solver.check`.
-        """
+        """Checks whether constraints can hold together at admitted sizes with the `given` lengths of some dims."""
         known = self._atom_values(given)
         premises = self._with_facts([*self._premises, *constraints])
         key = (tuple(premises), tuple(known.items()), exact)
         if key not in self._answers:
             if known:
                 premises = [premise.map_polynomials(lambda p: p.substitute(known)) for premise in premises]
-            self._answers[key] = self.solver.check(premises, exact=exact)
+            self._answers[key] = check(premises, exact=exact)
         return self._answers[key]
 
     def _with_facts(self, constraints: list[Constraint]) -> list[Constraint]:
@@ -131,26 +219,26 @@ class FormVerifier:
         """Returns whether constraints cannot hold together at admitted sizes with the given lengths."""
         return self.check(constraints, given).kind == "unsat"
 
-    def model(self, answer: SolverAnswer, sizes: Sizes) -> Model:
-        """Returns the model of an answer in terms of the kernel."""
-        return Model(answer, self._atom_values(sizes), self.symbols)
+    def loaded_elements(self, values: Mapping[str, int], sizes: Sizes) -> dict[int, dict[int, int]]:
+        """Returns the elements that must have some values for loaded integers to have theirs, by array and offset."""
+        found: dict[int, dict[int, int]] = {}
+        known = {**values, **self._atom_values(sizes)}
+        for name, element in self.symbols.loaded.items():
+            offset = element.offset.substitute(known).constant
+            if name in values and offset is not None:
+                found.setdefault(element.buffer, {})[offset] = values[name]
+        return found
 
     def max_iterations(self, sizes: Sizes) -> int:
         """Returns the iterations of the longest loop at some sizes, without loops whose bounds these do not give."""
         known, most = self._atom_values(sizes), 0
-        for step in self._loops(self.code.body):
-            bounds = [self.execution.integer(number).substitute(known).constant for number in step.operands[:3]]
-            lower, upper, by = bounds
-            if lower is not None and upper is not None and by:
-                most = max(most, (upper - lower) // by)
-        return most
-
-    def _loops(self, block: SliceBlock[Polynomial]) -> Iterator[SliceStep[Polynomial]]:
-        for step in block.steps:
+        for step in self.code.body.all_steps():
             if step.name == "scf.for":
-                yield step
-            for inner in step.blocks:
-                yield from self._loops(inner)
+                bounds = [self.execution.integer(number).substitute(known).constant for number in step.operands[:3]]
+                lower, upper, by = bounds
+                if lower is not None and upper is not None and by:
+                    most = max(most, (upper - lower) // by)
+        return most
 
     def unknown_operations(self, obligation: Obligation) -> str:
         """Names the operations about whose results too little is known to decide an obligation."""
@@ -182,13 +270,13 @@ class FormVerifier:
         return found
 
     def _is_consistent(self, access: SymbolicAccess) -> bool:
-        tautology = any_of(access.enabled, negate(access.enabled))
+        tautology = access.enabled | ~access.enabled
         return any(self.check([tautology], dict(row)).kind == "sat" for row in self.form.seen)
 
     def _bounds_obligations(self, access: SymbolicAccess) -> list[Obligation]:
         """Returns the obligations that an access is in bounds and that its address and masks do not wrap."""
         size = product(self.code.arrays[access.buffer].shape)
-        outside = (access.enabled, negate(between(access.offset, 0, size)))
+        outside = (access.enabled, ~between(access.offset, 0, size))
         name = self.code.arrays[access.buffer].name
         obligations = [
             Obligation(
@@ -199,57 +287,50 @@ class FormVerifier:
                 lambda given: self.is_impossible(outside, given) or self._in_bounds_form(access, given) is not None,
             )
         ]
-        for when, requirements in (*access.decision_requirements, (access.enabled, access.address_requirements)):
-            wrong = [negate(requirement.condition) for requirement in requirements]
+        for when, requirements in access.requirements:
+            wrong = [~requirement.condition for requirement in requirements]
             if requirements and not self.is_impossible([when, any_of(*wrong)], {}):
                 obligations += [self._range_obligation(access, requirement, when) for requirement in requirements]
         return obligations
 
     def _range_obligation(self, access: SymbolicAccess, requirement: Requirement, when: Constraint) -> Obligation:
         """Returns the obligation that a value is in the range of its type whenever `when` holds."""
-        negation = (when, negate(requirement.condition))
+        negation = (when, ~requirement.condition)
 
         def is_proved(given: Sizes) -> bool:
             if self.is_impossible(negation, given):
                 return True
-            return requirement.value is not None and any(
-                self._is_offset(requirement.value, array.shape, when, requirement, given)
-                for array in (self.code.arrays[access.buffer], *self.code.arrays)
+            # It is also if it is an offset into an array whose offsets all fit the value's type.
+            value, arrays = requirement.value, (self.code.arrays[access.buffer], *self.code.arrays)
+            return value is not None and any(
+                self.is_impossible([when, product(shape) > requirement.end], given)
+                and any(self.is_impossible([when, ~within], given) for _, within in self._forms(value, shape, given))
+                for shape in (array.shape for array in arrays)
             )
 
         where = f" at {requirement.step.place}" if requirement.step.place else ""
         violation = f"{requirement.step.name}{where}, for the {access}, leaves the range of its type"
         return Obligation(Verdict.OUT_OF_BOUNDS, violation, (access,), negation, is_proved, about_memory=False)
 
-    def _is_offset(
-        self,
-        value: Polynomial,
-        shape: tuple[Polynomial, ...],
-        when: Constraint,
-        requirement: Requirement,
-        given: Sizes,
-    ) -> bool:
-        """Returns whether a value is an offset into an array of some shape, whose offsets all fit the value's type."""
-        if not self.is_impossible([when, less(requirement.end, product(shape))], given):
-            return False
+    def _forms(
+        self, offset: Polynomial, shape: Sequence[Polynomial], given: Sizes
+    ) -> list[tuple[tuple[Polynomial, ...], Constraint]]:
+        """Returns ways to write an offset as indices, each with the constraint that these are within their axes."""
         known = self._atom_values(given)
-        return any(
-            self.is_impossible([when, negate(is_within(form, shape, known))], given)
-            for form in index_forms(value.substitute(known), [n.substitute(known) for n in shape])
-        )
+        lengths = [length.substitute(known) for length in shape]
+        return [
+            (form, all_of(*(between(index, 0, n) for index, n in zip(form, lengths, strict=True))))
+            for form in index_forms(offset.substitute(known), lengths)
+        ]
 
     def _in_bounds_form(self, access: SymbolicAccess, given: Sizes) -> int | None:
         """Returns the number of the index form of an access whose indices are all within their axes, or None."""
         key = (access, tuple(given.items()))
         if key not in self._in_bounds:
-            shape, known = self.code.arrays[access.buffer].shape, self._atom_values(given)
-            forms = list(index_forms(access.offset.substitute(known), [n.substitute(known) for n in shape]))
-            within = (
-                i
-                for i, form in enumerate(forms)
-                if self.is_impossible([access.enabled, negate(is_within(form, shape, known))], given)
+            forms = self._forms(access.offset, self.code.arrays[access.buffer].shape, given)
+            self._in_bounds[key] = next(
+                (i for i, (_, within) in enumerate(forms) if self.is_impossible([access.enabled, ~within], given)), None
             )
-            self._in_bounds[key] = next(within, None)
         return self._in_bounds[key]
 
     def _may_conflict(self, one: SymbolicAccess, other: SymbolicAccess) -> bool:
@@ -260,13 +341,13 @@ class FormVerifier:
 
     def _race_obligation(self, one: SymbolicAccess, other: SymbolicAccess) -> Obligation:
         """Returns the obligation that accesses by two different programs are to different elements."""
-        distinct = [
-            negate(equal(symbol(f"program {axis}"), symbol(f"program {axis}'")))
-            for axis, length in enumerate(self.code.grid)
-            if length != ONE
-        ]
-        different_programs = any_of(*distinct) if distinct else equal(1, 0)
-        both = (one.enabled, other.enabled, different_programs, *self._program_ranges())
+        distinct, ranges = [], []
+        for axis, length in enumerate(self.code.grid):
+            if length != ONE:
+                programs = symbol(f"program {axis}"), symbol(f"program {axis}'")
+                distinct.append(~equal(*programs))
+                ranges += [between(program, 0, length) for program in programs]
+        both = (one.enabled, other.enabled, any_of(*distinct) if distinct else equal(1, 0), *ranges)
         same = (*both, equal(one.offset, other.offset))
         array, other_array = self.code.arrays[one.buffer], self.code.arrays[other.buffer]
 
@@ -277,22 +358,12 @@ class FormVerifier:
             form, other_form = self._in_bounds_form(one, given), self._in_bounds_form(twin, given)
             if form is None or other_form is None or array.shape != other_array.shape:
                 return False
-            known = self._atom_values(given)
-            shape = [n.substitute(known) for n in array.shape]
-            a = list(index_forms(one.offset.substitute(known), shape))[form]
-            b = list(index_forms(other.offset.substitute(known), shape))[other_form]
+            a, _ = self._forms(one.offset, array.shape, given)[form]
+            b, _ = self._forms(other.offset, array.shape, given)[other_form]
             return self.is_impossible([*both, *map(equal, a, b)], given)
 
         violation = f"{one} and {other} access the same element of {array.name}"
         return Obligation(Verdict.RACE, violation, (one, other), same, is_proved)
-
-    def _program_ranges(self) -> list[Constraint]:
-        return [
-            between(symbol(f"program {axis}{suffix}"), 0, length)
-            for axis, length in enumerate(self.code.grid)
-            for suffix in ("", "'")
-            if length != ONE
-        ]
 
 
 # The conditions of a proof, in words.
@@ -301,21 +372,17 @@ class FormVerifier:
 def describe_conditions(
     pairing: Pairing, signature: Signature, target: Target, found: Forms, call: Sequence[Form]
 ) -> Iterator[str]:
-    """Yields the conditions of a proof.
-
-    Args:
-      pairing: with the kernel.
-      signature: with the dtypes and static arguments.
-      target: a GPU.
-      found: all forms of the kernel.
-      call: the forms of the call that was proved.
-    """
+    """Yields the conditions of a proof of one call of a kernel."""
     present = [form for form in call if form.code is not None]
     count = f"as at the {found.seen} sizes that were lowered"
     if found.refused:
         count += f" ({found.refused} more did not lower)"
-    yield f"the code lowered for {target} has {_describe_forms(present, len(call))} at all sizes, {count}"
-    if any(map(_has_growing_tensor, present)):
+    forms = "one form"
+    if len(call) > 1:
+        absent = "; no call at other sizes" if len(present) < len(call) else ""
+        forms = f"{len(present)} form{'s' if len(present) > 1 else ''} ({'; '.join(map(str, present))}{absent})"
+    yield f"the code lowered for {target} has {forms} at all sizes, {count}"
+    if any(length.constant is None for form in present if form.code for length in form.code.body.axis_lengths()):
         yield f"no tensor has more than {MAX_TENSOR} elements, which is Triton's limit"
     cut = ", ".join(f"{name} is declared in blocks of {dim.block}" for name, dim in pairing.dims.items() if dim.block)
     yield f"dtypes and static arguments are {replace(signature, dims=())}" + (f", and {cut}" if cut else "")
@@ -331,21 +398,6 @@ def describe_conditions(
             yield f"elements of {path} are from {least} to {leaf.bound}{below}"
     if pairing.where:
         yield f"{', '.join(pairing.where.parameters)} satisfy where= as at the sizes that were lowered"
-
-
-def _describe_forms(present: Sequence[Form], count: int) -> str:
-    """Describes the forms and their sizes."""
-    if count == 1:
-        return "one form"
-    where = "; ".join(map(str, present))
-    absent = "; no call at other sizes" if len(present) < count else ""
-    return f"{len(present)} form{'s' if len(present) > 1 else ''} ({where}{absent})"
-
-
-def _has_growing_tensor(form: Form) -> bool:
-    """Returns whether a form has a tensor whose length depends on the sizes."""
-    assert form.code is not None
-    return any(length.constant is None for length in axis_lengths(form.code.body))
 
 
 def _declared_limits(pairing: Pairing) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """Polynomials with integer coefficients over named integers, and constraints on them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 Monomial = tuple[str, ...]
 
@@ -44,6 +45,18 @@ class Polynomial:
                 product[both] = product.get(both, 0) + a * b
         return _canonical(product)
 
+    def __le__(self, other: "Polynomial | int") -> "Constraint":
+        return Constraint("le", self - other)
+
+    def __lt__(self, other: "Polynomial | int") -> "Constraint":
+        return self + 1 <= other
+
+    def __ge__(self, other: "Polynomial | int") -> "Constraint":
+        return poly(other) <= self
+
+    def __gt__(self, other: "Polynomial | int") -> "Constraint":
+        return poly(other) < self
+
     @property
     def constant(self) -> int | None:
         """The value of a constant polynomial; None for others."""
@@ -60,13 +73,10 @@ class Polynomial:
         """Replaces some names."""
         if self.names.isdisjoint(values):
             return self
-        total = ZERO
-        for monomial, coefficient in self.terms:
-            product = poly(coefficient)
-            for name in monomial:
-                product = product * (values[name] if name in values else symbol(name))
-            total = total + product
-        return total
+        terms = (
+            product([coefficient, *(values.get(n, symbol(n)) for n in names)]) for names, coefficient in self.terms
+        )
+        return sum(terms, ZERO)
 
     def __str__(self) -> str:
         def term(monomial: Monomial, coefficient: int) -> str:
@@ -93,10 +103,7 @@ def symbol(name: str) -> Polynomial:
 
 def product(factors: Iterable[Polynomial | int]) -> Polynomial:
     """Returns the product of some polynomials, 1 for none."""
-    total = ONE
-    for factor in factors:
-        total = total * factor
-    return total
+    return reduce(operator.mul, factors, ONE)
 
 
 ZERO, ONE = poly(0), poly(1)
@@ -123,15 +130,17 @@ class Constraint:
     def _hash(self) -> int:
         return hash((self.kind, self.value, self.parts, self.name))
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # once: constraints are deep, and keys of many dicts
         return self._hash
 
-    def polynomials(self) -> Iterator[Polynomial]:
-        """Yields all polynomials in it."""
-        if self.kind in ("le", "eq"):
-            yield self.value
-        for part in self.parts:
-            yield from part.polynomials()
+    def __invert__(self) -> "Constraint":
+        return self.parts[0] if self.kind == "not" else Constraint("not", parts=(self,))
+
+    def __and__(self, other: "Constraint") -> "Constraint":
+        return all_of(self, other)
+
+    def __or__(self, other: "Constraint") -> "Constraint":
+        return any_of(self, other)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -149,29 +158,14 @@ class Constraint:
 TRUE = Constraint("true")
 
 
-def at_most(a: Polynomial | int, b: Polynomial | int) -> Constraint:
-    """Returns a <= b."""
-    return Constraint("le", poly(a) - b)
-
-
-def less(a: Polynomial | int, b: Polynomial | int) -> Constraint:
-    """Returns a < b."""
-    return Constraint("le", poly(a) - b + 1)
-
-
 def equal(a: Polynomial | int, b: Polynomial | int) -> Constraint:
     """Returns a == b."""
     return Constraint("eq", poly(a) - b)
 
 
-def negate(constraint: Constraint) -> Constraint:
-    """Returns the negation of a constraint."""
-    return constraint.parts[0] if constraint.kind == "not" else Constraint("not", parts=(constraint,))
-
-
 def all_of(*parts: Constraint) -> Constraint:
     """Returns the conjunction of some constraints."""
-    remaining = tuple(part for part in dict.fromkeys(parts) if part is not TRUE and part != TRUE)
+    remaining = tuple(part for part in dict.fromkeys(parts) if part != TRUE)
     return TRUE if not remaining else remaining[0] if len(remaining) == 1 else Constraint("all", parts=remaining)
 
 
@@ -180,6 +174,6 @@ def any_of(*parts: Constraint) -> Constraint:
     return parts[0] if len(parts) == 1 else Constraint("any", parts=parts)
 
 
-def between(value: Polynomial | int, low: Polynomial | int, end: Polynomial | int) -> Constraint:
+def between(value: Polynomial, low: Polynomial | int, end: Polynomial | int) -> Constraint:
     """Returns low <= value < end."""
-    return all_of(at_most(low, value), less(value, end))
+    return (value >= low) & (value < end)

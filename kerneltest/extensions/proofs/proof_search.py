@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.codegen.tiers import LoweredKernel, lower_call
+from kerneltest.backends.codegen.tiers import lower_call
 from kerneltest.backends.simulate.at_scale import faults_on_zeros
 from kerneltest.backends.simulate.backend import allocate_buffers, input_contents
 from kerneltest.backends.simulate.memory import Fault
@@ -21,83 +21,19 @@ from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.proofs import declaration_facts
-from kerneltest.extensions.proofs.form_learning import Form, Forms, learn_forms
+from kerneltest.extensions.proofs.form_learning import FormLearner, Forms
 from kerneltest.extensions.proofs.formulas import Sizes
 from kerneltest.extensions.proofs.lowered_code import Undecided, parse_code
 from kerneltest.extensions.proofs.obligations import FormVerifier, Obligation, describe_conditions
-from kerneltest.extensions.proofs.solver import MISSING, Solver, available
+from kerneltest.extensions.proofs.solver import MISSING, available
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.trace.partial_arrays import PartialArray
 from kerneltest.trace.runnable import call_arrays
-from kerneltest.trace.tracing import Call, trace
-
-# Replay of a counterexample in the simulator, which is independent of the proof.
-
-_MAX_ELEMENTS = 2**22  # of all arrays together, up to which they are allocated
-
-
-def replay_programs(
-    pairing: Pairing,
-    signature: Signature,
-    target: Target,
-    call: int,
-    sizes: Sizes,
-    programs: Sequence[tuple[int, ...]],
-    values: Mapping[int, Mapping[int, int]],
-    *,
-    with_others: bool = False,
-) -> list[Fault]:
-    """Runs some programs of a call and returns their faults; none if the kernel does not lower.
-
-    Args:
-      pairing, signature, target: the kernel, its dtypes and static arguments, and the GPU that it is lowered for.
-      call: the number of the Pallas call.
-      sizes: lengths of the dims.
-      programs: to run, by their ids along x, y and z.
-      values: by the number of an input and an offset: the element there. Other elements are 0.
-      with_others: whether to run further programs, with which a wrapped index may make these conflict.
-    """
-    try:
-        traced = trace(pairing, replace(signature, dims=tuple(sizes.items())), target.platform)
-        one = traced.calls[call]
-        (kernel,) = lower_call(one, target)
-        return _faults(one, kernel, _ids(kernel, programs, with_others), values)
-    except Failure:
-        return []
-
-
-def _ids(kernel: LoweredKernel, programs: Sequence[tuple[int, ...]], with_others: bool) -> Array:
-    """Returns the linear ids of programs and, if `with_others`, of the first, the last and those at powers of two."""
-    x, y, z = kernel.grid
-    chosen = {a + x * (b + y * c) for a, b, c in programs}
-    if with_others:
-        count = x * y * z
-        others = (*range(4), *range(count - 4, count), *(2**i for i in range(count.bit_length())))
-        chosen |= {other for other in others if 0 <= other < count}
-    return np.array(sorted(chosen), np.int64)
-
-
-def _faults(call: Call, kernel: LoweredKernel, ids: Array, values: Mapping[int, Mapping[int, int]]) -> list[Fault]:
-    inputs, outputs = call_arrays(call)
-    if sum(math.prod(r.shape) for r in (*inputs, *outputs)) > _MAX_ELEMENTS:
-        return faults_on_zeros(call, kernel, ids)
-    inputs_memory, outputs_memory, hints = allocate_buffers(call, kernel)
-    simulation = Simulation(parse_code(kernel.bytecode), kernel.grid, inputs_memory, outputs_memory, hints, ids)
-    arrays = [_array_with(r.shape, r.dtype, values.get(i, {})) for i, r in enumerate(inputs)]
-    simulation.run(input_contents([PartialArray(array) for array in arrays]))
-    return simulation.faults()
-
-
-def _array_with(shape: tuple[int, ...], dtype: np.dtype[Any], values: Mapping[int, int]) -> Array:
-    array = np.zeros(math.prod(shape), dtype)
-    for offset, value in values.items():
-        if 0 <= offset < array.size:
-            array[offset] = value
-    return array.reshape(shape)
-
+from kerneltest.trace.tracing import trace
 
 _SECONDS = 20.0  # to search for a counterexample to one obligation
 _MAX_ITERATIONS = 20_000  # of a loop in a replay
+_MAX_ELEMENTS = 2**22  # of all arrays together, up to which a replay allocates them
 
 
 class ProofKind(StrEnum):
@@ -208,34 +144,22 @@ def choices(pairing: Pairing) -> tuple[Signature, ...]:
 
 
 def prove_choice(pairing: Pairing, signature: Signature, target: Target) -> tuple[Proof, ...]:
-    """Returns an answer for each Pallas call, with one choice of dtypes and static arguments.
-
-    Args:
-      pairing: of the kernel.
-      signature: with the dtypes and static arguments.
-      target: a GPU.
-    """
+    """Returns an answer for each Pallas call, with the dtypes and static arguments of a signature."""
     started = time.perf_counter()
     try:
-        found = learn_forms(pairing, signature, target)
+        found = FormLearner(pairing, signature, target).learn()
+        if not found.calls:
+            raise Undecided("no Pallas call")
     except (Undecided, Failure) as reason:
-        seconds = time.perf_counter() - started
-        return (Proof(ProofKind.NOT_DECIDED, _name(pairing), signature, reason=str(reason), seconds=seconds),)
-    learning_seconds = (time.perf_counter() - started) / max(len(found.calls), 1)
-    if not found.calls:
-        return (
-            Proof(ProofKind.NOT_DECIDED, _name(pairing), signature, reason="no Pallas call", seconds=learning_seconds),
-        )
+        name, seconds = getattr(pairing.kernel, "__name__", pairing.name), time.perf_counter() - started
+        return (Proof(ProofKind.NOT_DECIDED, name, signature, reason=str(reason), seconds=seconds),)
+    learning_seconds = (time.perf_counter() - started) / len(found.calls)
     proofs = []
-    for number, call in enumerate(found.calls):
+    for number in range(len(found.calls)):
         started = time.perf_counter()
-        proof = _ProofSearch(pairing, signature, target, found, number).prove_call(call)
+        proof = _ProofSearch(pairing, signature, target, found, number).prove_call()
         proofs.append(replace(proof, seconds=learning_seconds + time.perf_counter() - started))
     return tuple(proofs)
-
-
-def _name(pairing: Pairing) -> str:
-    return getattr(pairing.kernel, "__name__", pairing.name)
 
 
 @dataclass(frozen=True)
@@ -246,35 +170,41 @@ class _ProofSearch:
     signature: Signature
     target: Target
     found: Forms
-    number: int
+    number: int  # of the call
 
-    def prove_call(self, call: Sequence[Form]) -> Proof:
-        """Returns the answer for the call, given its forms."""
+    def prove_call(self) -> Proof:
+        """Returns the answer for the call."""
+        call = self.found.calls[self.number]
         name = next(form.code.name for form in call if form.code is not None)
         reasons = []
         for form in call:
             if form.code is None:
                 continue
             try:
-                verifier = FormVerifier(self.pairing, form, self.found.language, Solver())
+                verifier = FormVerifier(self.pairing, form, self.found.language)
                 obligations = verifier.obligations()
             except Undecided as reason:
                 reasons.append(str(reason))
                 continue
             for obligation in obligations:
-                if self._is_proved(verifier, obligation):
+                if self._is_proved(obligation):
                     continue
                 found = None if verifier.depends_on_data(obligation) else self._counterexample(verifier, obligation)
                 if found is not None:
                     return Proof(ProofKind.COUNTEREXAMPLE, name, self.signature, counterexample=found)
                 if verifier.check(obligation.negation, {}, exact=True).kind != "unsat":
-                    reasons.append(_reason_undecided(verifier, obligation))
+                    unknown = verifier.unknown_operations(obligation)
+                    reasons.append(
+                        f"{unknown} cannot be followed, and whether {obligation.violation} depends on it"
+                        if unknown
+                        else f"z3 does not decide whether {obligation.violation}"
+                    )
         if reasons:
             return Proof(ProofKind.NOT_DECIDED, name, self.signature, reason=reasons[0])
         conditions = tuple(describe_conditions(self.pairing, self.signature, self.target, self.found, call))
         return Proof(ProofKind.PROVED, name, self.signature, conditions=conditions)
 
-    def _is_proved(self, verifier: FormVerifier, obligation: Obligation) -> bool:
+    def _is_proved(self, obligation: Obligation) -> bool:
         if obligation.is_proved({}):
             return True
         rows = list(declaration_facts.listed_sizes(self.pairing))
@@ -283,6 +213,8 @@ class _ProofSearch:
     def _counterexample(self, verifier: FormVerifier, obligation: Obligation) -> Counterexample | None:
         """Returns the first counterexample that the simulator confirms, or None."""
         until = time.monotonic() + _SECONDS
+        # Any fault refutes that an index does not overflow.
+        wanted = {obligation.verdict} if obligation.about_memory else {Verdict.OUT_OF_BOUNDS, Verdict.RACE}
         for sizes in declaration_facts.candidate_sizes(self.pairing, verifier.form):
             if time.monotonic() > until:
                 return None
@@ -291,36 +223,67 @@ class _ProofSearch:
             answer = verifier.check(obligation.negation, sizes)
             if answer.kind != "sat" or verifier.max_iterations(sizes) > _MAX_ITERATIONS:
                 continue
-            model = verifier.model(answer, sizes)
-            programs = tuple(model.program_id(suffix) for suffix in ("", "'")[: len(obligation.accesses)])
-            faults = replay_programs(
-                self.pairing,
-                self.signature,
-                self.target,
-                self.number,
-                sizes,
-                programs,
-                model.loaded_elements(),
-                with_others=not obligation.about_memory,
+            values = answer.values
+            programs = tuple(
+                tuple(values.get(f"program {axis}{suffix}", 0) for axis in range(3))
+                for suffix in ("", "'")[: len(obligation.accesses)]
             )
-            fault = _confirming_fault(obligation, faults)
+            elements = verifier.loaded_elements(values, sizes)
+            faults = self._replay(sizes, programs, elements, with_others=not obligation.about_memory)
+            fault = next((fault for fault in faults if fault.verdict in wanted), None)
             if fault is not None:
                 access = " and ".join(map(str, obligation.accesses))
-                return Counterexample(
-                    fault.verdict, dict(sizes), programs, model.lane(), access, fault.message, fault.detail
-                )
+                lanes = sorted(name for name in values if name.startswith("lane ") and not name.endswith("'"))
+                lane = tuple(values[name] for name in lanes)
+                return Counterexample(fault.verdict, dict(sizes), programs, lane, access, fault.message, fault.detail)
         return None
 
+    def _replay(
+        self,
+        sizes: Sizes,
+        programs: Sequence[tuple[int, ...]],
+        values: Mapping[int, Mapping[int, int]],
+        *,
+        with_others: bool,
+    ) -> list[Fault]:
+        """Runs some programs in the simulator, which is independent of the proof.
 
-def _confirming_fault(obligation: Obligation, faults: Sequence[Fault]) -> Fault | None:
-    """Returns the fault that refutes an obligation, or None; any fault does if an index overflows."""
-    wanted = {obligation.verdict} if obligation.about_memory else {Verdict.OUT_OF_BOUNDS, Verdict.RACE}
-    return next((fault for fault in faults if fault.verdict in wanted), None)
+        Args:
+          sizes: lengths of the dims.
+          programs: to run, by their ids along x, y and z.
+          values: by the number of an input and an offset: the element there. Other elements are 0.
+          with_others: whether to run further programs, with which a wrapped index may make these conflict: the first,
+            the last and those at powers of two.
+
+        Returns:
+          Their faults; none if the kernel does not lower.
+        """
+        try:
+            signature = replace(self.signature, dims=tuple(sizes.items()))
+            call = trace(self.pairing, signature, self.target.platform).calls[self.number]
+            (kernel,) = lower_call(call, self.target)
+            x, y, z = kernel.grid
+            chosen = {a + x * (b + y * c) for a, b, c in programs}
+            if with_others:
+                count = x * y * z
+                others = (*range(4), *range(count - 4, count), *(2**i for i in range(count.bit_length())))
+                chosen |= {other for other in others if 0 <= other < count}
+            ids = np.array(sorted(chosen), np.int64)
+            inputs, outputs = call_arrays(call)
+            if sum(math.prod(r.shape) for r in (*inputs, *outputs)) > _MAX_ELEMENTS:
+                return faults_on_zeros(call, kernel, ids)
+            inputs_memory, outputs_memory, hints = allocate_buffers(call, kernel)
+            simulation = Simulation(parse_code(kernel.bytecode), kernel.grid, inputs_memory, outputs_memory, hints, ids)
+            arrays = [_array_with(r.shape, r.dtype, values.get(i, {})) for i, r in enumerate(inputs)]
+            simulation.run(input_contents([PartialArray(array) for array in arrays]))
+            return simulation.faults()
+        except Failure:
+            return []
 
 
-def _reason_undecided(verifier: FormVerifier, obligation: Obligation) -> str:
-    """Returns why an obligation is neither proved nor refuted."""
-    unknown = verifier.unknown_operations(obligation)
-    if unknown:
-        return f"{unknown} cannot be followed, and whether {obligation.violation} depends on it"
-    return f"z3 does not decide whether {obligation.violation}"
+def _array_with(shape: tuple[int, ...], dtype: np.dtype[Any], values: Mapping[int, int]) -> Array:
+    array = np.zeros(math.prod(shape), dtype)
+    for offset, value in values.items():
+        if 0 <= offset < array.size:
+            array[offset] = value
+    return array.reshape(shape)

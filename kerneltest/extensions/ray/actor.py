@@ -18,7 +18,7 @@ from kerneltest.core.failures import format_exception
 from kerneltest.extensions.ray.code import code_differences, format_reasons, unpack
 from kerneltest.extensions.ray.messages import ItemDone, ItemProgress, ItemStarted, JobSetup, NodeEvent, QueuedItem
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
-from kerneltest.pytest_plugin.executor import ItemResult, PytestArguments, WorkerSetup
+from kerneltest.pytest_plugin.executor import ItemResult
 from kerneltest.pytest_plugin.isolation import IsolatedWorker
 from kerneltest.pytest_plugin.run_folder import TemporaryFolder, remove_abandoned_folders
 from kerneltest.pytest_plugin.worker import ItemWorker
@@ -54,8 +54,19 @@ class NodeWorker:
             raise
         os.environ.update(job.environment)
         sys.path[:0] = [each for path in job.paths if (each := _localize(path, session_root, root)) not in sys.path]
-        main = ItemWorker(_local_setup(job.worker, root, self._folder, node), lambda activity, failure: None)
-        self._isolated = IsolatedWorker(main, _local_arguments(job.arguments, session_root, root), job.memory)
+        setup = replace(
+            job.worker,
+            folder=self._folder,
+            shard=f"ray-{node[:8]}-{os.getpid()}",
+            root=root,
+            store=job.worker.store if job.worker.store is not None and job.worker.store.is_dir() else None,
+            published_folder=Path(os.path.normpath(root / os.path.relpath(job.worker.folder, session_root))),
+        )
+        words = (*(_localize(word, session_root, root) for word in job.arguments.words), f"--rootdir={root}")
+        folder = Path(_localize(str(job.arguments.folder), session_root, root))
+        arguments = replace(job.arguments, words=words, folder=folder, is_remote=True)
+        main = ItemWorker(setup, lambda activity, failure: None)
+        self._isolated = IsolatedWorker(main, arguments, job.memory)
         self._sent: dict[str, int] = {}  # bytes by file
         self._last_activity: Activity | None = None
 
@@ -133,25 +144,6 @@ def _files_of(record: Record) -> list[str]:
     evidence = record.evidence
     own = [evidence.file, evidence.script] if evidence is not None else []
     return [name for name in [*own, *record.files] if name]
-
-
-def _local_setup(setup: WorkerSetup, root: Path, folder: Path, node: str) -> WorkerSetup:
-    store = setup.store if setup.store is not None and setup.store.is_dir() else None
-    published = Path(os.path.normpath(root / os.path.relpath(setup.folder, setup.root)))
-    return replace(
-        setup,
-        folder=folder,
-        shard=f"ray-{node[:8]}-{os.getpid()}",
-        root=root,
-        store=store,
-        published_folder=published,
-    )
-
-
-def _local_arguments(arguments: PytestArguments, session_root: Path, root: Path) -> PytestArguments:
-    words = (*(_localize(word, session_root, root) for word in arguments.words), f"--rootdir={root}")
-    folder = Path(_localize(str(arguments.folder), session_root, root))
-    return replace(arguments, words=words, folder=folder, is_remote=True)
 
 
 def _localize(word: str, session_root: Path, root: Path) -> str:

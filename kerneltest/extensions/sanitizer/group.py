@@ -163,17 +163,12 @@ class SanitizedGroup(Group):
 
     def _run(self, item: Item, case: AnyCase, cache: Cache) -> None:
         tool, platform = case.family.name, item.backend.id
-        place = platform, item.dtype, item.group.name, tool
         # With a time budget, the next case may not run at all.
         pending = self._pending if cache.process.budget is None else []
         batch = [other for other in pending if other.family.name == tool]
         ids = [other.id for other in batch]
         batch = batch[ids.index(case.id) :] if case.id in ids else [case]
-        cases = {
-            other.id: other
-            for other in batch
-            if other is case or not quarantine_reason(item.pairing.xfail, place, str(other.signature))
-        }
+        cases = {other.id: other for other in batch if other is case or not quarantine_reason(item, other)}
         exported: list[ExportedCase] = []
         traces: dict[str, Traced] = {}
         with ExitStack() as stack:

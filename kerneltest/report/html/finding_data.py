@@ -15,6 +15,7 @@ from kerneltest.records.evidence import Evidence, Window, instability_note
 from kerneltest.records.runs import Overlay, OverlayRow, RunRecords, load_windows
 from kerneltest.records.schema import Record, StaticValue
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
+from kerneltest.report.text.lines import truncate
 from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_kernels
 from kerneltest.triage.attribution import attributions
 from kerneltest.triage.suspects import Suspect
@@ -148,10 +149,7 @@ def _evidence(record: Record) -> Json:
 
 
 def read_script(folder: Path, name: str) -> str:
-    """Reads a script that a run wrote; "" if it is missing or too long.
-
-    The name is from a record and not trusted: no other file is read.
-    """
+    """Reads a script that a run wrote; "" if it is missing or too long. Its name, from a record, is not trusted."""
     if not _SCRIPT.fullmatch(name):
         return ""
     try:
@@ -200,12 +198,7 @@ class ShownSuspects:
         return {id(record): i for i, suspect in enumerate(self.suspects) for record in suspect.findings}
 
     def data(self, rows: Sequence[Record], names: Mapping[str, Mapping[str, int]]) -> Iterator[Json]:
-        """Yields the JSON data of each suspect.
-
-        Args:
-          rows: the records of the page, in its order.
-          names: for `pairing`, `backend` and `family`, the number of each name in the page's dictionary.
-        """
+        """Yields the JSON data of each suspect; `names` numbers the pairings, backends and families of the page."""
         ran: dict[tuple[str, str], list[Record]] = {}  # by pairing and backend; unavailable cases do not count
         for record in rows:
             if record.case and record.verdict.is_judgement:
@@ -297,16 +290,14 @@ _FeatureCounts = Mapping[_Feature, Counter[StaticValue]]
 def _count_features(records: Iterable[Record]) -> _FeatureCounts:
     counted: dict[_Feature, Counter[StaticValue]] = {}
     for record in records:
-        for feature, value in _features(record):
+        features: dict[_Feature, StaticValue] = {}
+        features |= {("dim", name): length for name, length in islice(record.dims.items(), _MOST_FEATURES)}
+        features["", "dtype"] = record.dtype
+        features |= {("option", name): option for name, option in islice(record.statics.items(), _MOST_FEATURES)}
+        features["", "family"] = record.family
+        for feature, value in features.items():
             counted.setdefault(feature, Counter())[value] += 1
     return counted
-
-
-def _features(record: Record) -> Iterator[tuple[_Feature, StaticValue]]:
-    yield from ((("dim", name), length) for name, length in islice(record.dims.items(), _MOST_FEATURES))
-    yield ("", "dtype"), record.dtype
-    yield from ((("option", name), option) for name, option in islice(record.statics.items(), _MOST_FEATURES))
-    yield ("", "family"), record.family
 
 
 def _strips(
@@ -350,4 +341,4 @@ def _cases(
 
 
 def _truncate(text: str) -> str:
-    return text if len(text) <= _MOST_LINE else text[: _MOST_LINE - 1] + "…"
+    return truncate(text, _MOST_LINE)

@@ -1,7 +1,4 @@
-"""The values that the report's template shows.
-
-A new built-in section is a property of `Page` and its lines in `templates/report.html`.
-"""
+"""The values that the report's template shows. A new built-in section is a property of `Page` and its template."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -126,31 +123,12 @@ class Page:
 
     @property
     def totals(self) -> Mapping[Ending, int]:
-        """The planned cells by ending."""
         return count_endings(status.verdict for status in self.merged.cells.values())
 
     @property
     def legend(self) -> list[Ending]:
         """The endings that occur, harmless first."""
         return list(count_endings(row.ending for row in self.merged.rows))
-
-    @cached_property
-    def findings(self) -> int:
-        return sum(row.needs_attention for row in self.merged.rows)
-
-    @cached_property
-    def reused(self) -> int:
-        """The number of cases whose verdicts are from earlier runs."""
-        return sum(1 for row in self.merged.rows if row.record.case and row.record.reused_from)
-
-    @property
-    def cases(self) -> int:
-        return sum(1 for row in self.merged.rows if row.record.case)
-
-    @property
-    def compared(self) -> int:
-        """The number of compared elements."""
-        return sum(row.record.compared for row in self.merged.rows)
 
     @property
     def gaps(self) -> list[str]:

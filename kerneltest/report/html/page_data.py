@@ -7,7 +7,7 @@ import json
 import re
 import zlib
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
@@ -64,16 +64,12 @@ _COMPILER_FACTS = ("registers", "shared memory", "stack", "spills", "matrix inst
 _COLUMNS = ("pairing", "backend", "dtype", "family", "signature", "target", "verdict", "text", "suspect")
 
 
-class _Dictionary:
-    def __init__(self, *first: str) -> None:
-        self.number = {word: i for i, word in enumerate(dict.fromkeys(first))}
-
-    def __call__(self, word: str) -> int:
-        return self.number.setdefault(word, len(self.number))
-
-    @property
-    def words(self) -> list[str]:
-        return list(self.number)
+def _numbers(*first: str) -> defaultdict[str, int]:
+    # The number of each word, by the order in which they are first looked up.
+    numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))
+    for word in first:
+        numbers[word]
+    return numbers
 
 
 def compress_json(value: object) -> str:
@@ -96,41 +92,41 @@ def _json_pieces(value: object) -> Iterator[str]:
 
 def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections: Sequence[Section] = ()) -> Json:
     """Returns the document; of the sections, it has the notes on sources."""
-    pairings = _Dictionary(*(row.pairing for row in matrix.rows))
-    backends = _Dictionary(*(column.title for column in matrix.columns))
-    dtypes, families, signatures = _Dictionary(), _Dictionary(), _Dictionary(ANY)
-    targets, messages = _Dictionary(""), _Dictionary("")
+    pairings = _numbers(*(row.pairing for row in matrix.rows))
+    backends = _numbers(*(column.title for column in matrix.columns))
+    dtypes, families, signatures = _numbers(), _numbers(), _numbers(ANY)
+    targets, messages = _numbers(""), _numbers("")
     endings = (*Verdict, *Gap)
-    verdicts = _Dictionary(*endings)
+    verdicts = _numbers(*endings)
     groups: dict[str, str] = {}
     by_place: dict[tuple[int, int], list[OverlayRow]] = {}
     for row in merged.rows:
-        by_place.setdefault((pairings(row.record.pairing), backends(row.record.backend)), []).append(row)
+        by_place.setdefault((pairings[row.record.pairing], backends[row.record.backend]), []).append(row)
     rows = [row for place in sorted(by_place) for row in by_place.pop(place)]
     columns = {name: array("i") for name in _COLUMNS}
     used: list[float] = []
-    by_pairing: dict[str, list[Record]] = {name: [] for name in pairings.words}
+    by_pairing: dict[str, list[Record]] = {name: [] for name in pairings}
     for row in rows:
         record = row.record
         by_pairing[record.pairing].append(record)
         groups.setdefault(record.family, record.group)
         message = record.message[:MOST_TEXT]
-        shown = message in messages.number or len(messages.number) < _MOST_MESSAGES
+        shown = message in messages or len(messages) < _MOST_MESSAGES
         values = (
-            pairings(record.pairing),
-            backends(record.backend),
-            dtypes(record.dtype),
-            families(record.family),
-            signatures(record.signature),
-            targets(record.target),
-            verdicts(row.ending),
-            messages(message) if shown else -1,
+            pairings[record.pairing],
+            backends[record.backend],
+            dtypes[record.dtype],
+            families[record.family],
+            signatures[record.signature],
+            targets[record.target],
+            verdicts[row.ending],
+            messages[message] if shown else -1,
             suspects.number_of.get(id(record), -1),
         )
         for name, value in zip(_COLUMNS, values, strict=True):
             columns[name].append(value)
         used.append(_round_fraction(record.bound_fraction))
-    names = {"pairing": pairings.number, "backend": backends.number, "family": families.number}
+    names = {"pairing": pairings, "backend": backends, "family": families}
     return {
         "verdicts": [
             {"name": e, "letter": e.letter, "kind": e.kind, "meaning": e.meaning, "finding": not e.is_green}
@@ -138,15 +134,15 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
         ],
         "pairings": [
             {"id": _normalize(name), **_pairing(name, merged, by_pairing[name], first)}
-            for name, first in zip(pairings.words, accumulate(map(len, by_pairing.values()), initial=0), strict=False)
+            for name, first in zip(pairings, accumulate(map(len, by_pairing.values()), initial=0), strict=False)
         ],
         "specials": _COVERED_VALUES,
         "backends": [{"id": _normalize(column.title), "tier": column.tier} for column in matrix.columns],
-        "dtypes": [_normalize(name) for name in dtypes.words],
-        "families": [{"id": name, "group": groups[name]} for name in families.words],
-        "signatures": signatures.words,
-        "targets": targets.words,
-        "texts": messages.words,
+        "dtypes": [_normalize(name) for name in dtypes],
+        "families": [{"id": name, "group": groups[name]} for name in families],
+        "signatures": list(signatures),
+        "targets": list(targets),
+        "texts": list(messages),
         "rows": {**columns, "used": used},
         "suspects": list(suspects.data([row.record for row in rows], names)),
         "findings": finding_details(merged, rows),
@@ -156,11 +152,11 @@ def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects, sections
         ],
         "ulps": _ulps(rows),
         "budgets": [
-            [pairings(record.pairing), backends(record.backend), families(record.family), used, budget_data(record)]
+            [pairings[record.pairing], backends[record.backend], families[record.family], used, budget_data(record)]
             for record, used in _closest_to_bound(rows)
         ],
         "sharpness": [
-            [pairings(each.pairing), backends(each.backend), dtypes(each.dtype), each.cases, each.formulas]
+            [pairings[each.pairing], backends[each.backend], dtypes[each.dtype], each.cases, each.formulas]
             + [_round_fraction(error) for error in (each.best, each.typical, each.coarse)]
             for each in measure_sharpness(row.record for row in rows)
         ],

@@ -47,13 +47,9 @@ def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
     )
 
 
-def _compare_facts(old: Sequence[RunRecords], new: Sequence[RunRecords]) -> list[tuple[str, str, str]]:
-    before, after = ({"runs": describe_runs(runs), **facts_of(runs)} for runs in (old, new))
-    return [(name, before.get(name, "unknown"), after.get(name, "unknown")) for name in {**before, **after}]
-
-
 def render_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> str:
     """Renders the comparison of two sets of runs; its content security policy forbids all external content."""
+    before, after = ({"runs": describe_runs(runs), **facts_of(runs)} for runs in (old, new))
     return panels.render(
         "diff.html",
         comparison=comparison,
@@ -63,7 +59,7 @@ def render_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Seque
         meaning=MEANING,
         regressions=REGRESSIONS,
         project=project_of(new),
-        facts=_compare_facts(old, new),
+        facts=[(name, before.get(name, "unknown"), after.get(name, "unknown")) for name in {**before, **after}],
         kinds={str(each): each for each in (*Verdict, *Gap)},
         most=MOST_ROWS,
         longest=MAX_TEXT,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kerneltest.records.run_plan import ANY, CellKey
 from kerneltest.records.runs import RunRecords
@@ -34,7 +34,6 @@ class ChangeRow:
 
     @property
     def count(self) -> str:
-        """The number of changes in words."""
         if self.first.signature == "*":
             return "whole cell" if self.first.cell.backend != ANY else "whole pairing"
         return f"{len(self.changes)} case{'s' * (len(self.changes) > 1)}"
@@ -70,16 +69,12 @@ def change_rows(comparison: RunComparison) -> Mapping[str, Sequence[ChangeRow]]:
 
 @dataclass(frozen=True, slots=True)
 class SuspectRow:
-    """A suspect of a comparison: its id, its kernel, itself in words, and since when it is known if it is still there.
-
-    Only new suspects show their details.
-    """
+    """A suspect of a comparison: id, kernel, itself in words, with details if it is new, and since when it is known."""
 
     id: str
     kernel: str
     text: SuspectText
     since: str
-    details: Sequence[str]
 
 
 def suspect_rows(
@@ -92,8 +87,8 @@ def suspect_rows(
         suspect, text = change.suspect, describe_suspect(change.suspect)
         kernel = kernel_with_location(suspect.pairing, declared.get(suspect.pairing))
         since = f"; since {change.since[:10]}" if change.since else ""
-        details = text.details if change.fate is SuspectFate.NEW else ()
-        rows.setdefault(change.fate, []).append(SuspectRow(suspect.id, kernel, text, since, details))
+        text = text if change.fate is SuspectFate.NEW else replace(text, lines=())
+        rows.setdefault(change.fate, []).append(SuspectRow(suspect.id, kernel, text, since))
     return {fate: (_heading(fate, len(mine)), mine) for fate, mine in rows.items()}
 
 
@@ -129,7 +124,7 @@ def terminal_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Seq
         lines += ["", called]
         for row in mine[:_MOST_LINES]:
             lines.append(f"  {row.kernel}: {row.text.texts[0]}{row.since}")
-            lines += [f"    {line}" for line in row.details]
+            lines += [f"    {line}" for line in row.text.details]
         lines += [f"  ... and {len(mine) - _MOST_LINES} more"] * (len(mine) > _MOST_LINES)
     for kind, changed in change_rows(comparison).items():
         lines += ["", f"{kind} ({MEANING[kind]})"]
@@ -160,7 +155,7 @@ def _markdown(comparison: RunComparison, old: Sequence[RunRecords], new: Sequenc
         for row in mine[:MOST_ROWS]:
             first, *rest = suspect_points(row.text, row.id)
             yield f"- {for_markdown(row.kernel)}: {first}{for_markdown(row.since)}"
-            yield from (f"   - {line}" for line in rest if row.details)
+            yield from (f"   - {line}" for line in rest)
         yield from [f"- and {len(mine) - MOST_ROWS} more"] * (len(mine) > MOST_ROWS)
     for kind, changed in change_rows(comparison).items():
         yield f"\n### {kind}\n\n{MEANING[kind]}\n"

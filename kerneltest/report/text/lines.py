@@ -7,29 +7,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 MAX_TEXT = 300  # characters of one text on a Markdown page, since the page of a CI job may have 1 MiB in all
-INDENT = 3  # columns before the lines of a suspect
+_INDENT = 3  # columns before the lines of a suspect
 
 
 class LineKind(StrEnum):
-    """The kinds of lines, which are shown differently."""
+    """The kinds of lines, by the colours in which a terminal shows them, as pytest names these; "" for none."""
 
-    PLAIN = "plain"
-    TITLE = "title"
-    PLACE = "place"
-    COMMAND = "command"
-    GOOD = "good"
-    NOTE = "note"
-    WRONG = "wrong"
-
-
-_COLOURS = {
-    LineKind.TITLE: "bold",
-    LineKind.PLACE: "yellow",
-    LineKind.COMMAND: "cyan",
-    LineKind.GOOD: "green",
-    LineKind.NOTE: "yellow",
-    LineKind.WRONG: "red",
-}
+    PLAIN = ""
+    TITLE = "bold"
+    COMMAND = "cyan"
+    GOOD = "green"
+    NOTE = "yellow"
+    WRONG = "red"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +29,9 @@ class Line:
     text: str  # without colours; text from records is not escaped
     is_whole: bool = False  # whether it must not be wrapped, whatever its kind
 
-    @property
-    def colour(self) -> str:
-        """The colour in a terminal, as pytest names it; "" for none."""
-        return _COLOURS.get(self.kind, "")
-
     def indented(self) -> "Line":
         """Returns the line with the indent of a suspect's lines."""
-        return replace(self, text=f"{' ' * INDENT}{self.text}")
+        return replace(self, text=f"{' ' * _INDENT}{self.text}")
 
     def wrapped(self, width: int | None) -> "Iterator[Line]":
         """Yields the line in parts of at most `width` columns (None: any number), with a hanging indent."""
@@ -55,19 +39,21 @@ class Line:
             yield self
             return
         own = len(self.text) - len(self.text.lstrip())
-        for part in textwrap.wrap(
-            self.text,
-            width,
-            subsequent_indent=" " * (max(INDENT, own) + 4),
-            break_long_words=False,
-            break_on_hyphens=False,
-        ):
-            yield replace(self, text=part)
+        indent = " " * (max(_INDENT, own) + 4)
+        parts = textwrap.wrap(
+            self.text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        yield from (replace(self, text=part) for part in parts)
 
 
 def as_lines(kind: LineKind, texts: Iterable[str]) -> Iterator[Line]:
     """Yields texts as lines of one kind."""
     yield from (Line(kind, text) for text in texts)
+
+
+def truncate(text: str, most: int) -> str:
+    """Returns text, cut to a number of characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def for_terminal(text: str) -> str:
@@ -82,6 +68,4 @@ def lines_for_terminal(text: str) -> str:
 
 def for_markdown(text: str) -> str:
     """Returns text as one line of at most `MAX_TEXT` characters, with all Markdown syntax escaped."""
-    shown = for_terminal(text)
-    shown = shown if len(shown) <= MAX_TEXT else shown[: MAX_TEXT - 1] + "…"
-    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@:$^-])", r"\\\1", shown)
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@:$^-])", r"\\\1", truncate(for_terminal(text), MAX_TEXT))

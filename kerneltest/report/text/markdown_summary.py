@@ -49,11 +49,7 @@ def conformance_badge(counts: Counts) -> Badge:
 
 
 def mutation_badge(scores: Sequence[MutationScore]) -> Badge:
-    """Returns the badge for the mutants of all pairings together.
-
-    Raises:
-      UnusableInputError: no mutant was judged.
-    """
+    """Returns the badge for the mutants of all pairings together; refuses runs without any."""
     killed, survived = (sum(getattr(score, end) for score in scores) for end in ("killed", "survived"))
     if not killed + survived:
         raise UnusableInputError("the runs have no mutation scores: run pytest with --kt-mutate and --kt-report")
@@ -63,11 +59,7 @@ def mutation_badge(scores: Sequence[MutationScore]) -> Badge:
 
 
 def write_badge(path: Path, badge: Badge) -> None:
-    """Writes a badge: `.svg`, or `.json` for an endpoint of shields.io.
-
-    Raises:
-      UnusableInputError: the file has another suffix.
-    """
+    """Writes a badge: `.svg`, or `.json` for an endpoint of shields.io; refuses other suffixes."""
     if path.suffix == ".json":
         shields = {"schemaVersion": 1, "label": badge.label, "message": badge.message, "color": badge.colour}
         write_text(path, json.dumps(shields) + "\n")

@@ -18,7 +18,7 @@ from kerneltest.records.evidence import Element, Evidence, format_budget, instab
 from kerneltest.records.run_plan import PairingSummary, innermost_function
 from kerneltest.records.schema import Record
 from kerneltest.report.rerun_commands import repro_command
-from kerneltest.report.text.lines import Line, LineKind, as_lines, for_terminal
+from kerneltest.report.text.lines import Line, LineKind, as_lines, for_terminal, truncate
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, cause_of
 
@@ -44,7 +44,6 @@ class SuspectText:
 
     @property
     def details(self) -> list[str]:
-        """The texts of the lines."""
         return [line.text for line in self.lines]
 
     @property
@@ -87,7 +86,7 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
             yield Line(LineKind.COMMAND, f"in a notebook: %run {folder}/{evidence.script}")
     if fault is not None:
         what = "root cause" if fault.confirmed else "possible root cause"
-        yield Line(LineKind.PLACE, f"{what}: {fault.place}   {fault.operation}")
+        yield Line(LineKind.NOTE, f"{what}: {fault.place}   {fault.operation}")
         yield Line(LineKind.PLAIN, f"  {fault.words}")
         if fault.alternatives:
             yield Line(LineKind.PLAIN, f"  or {', '.join(fault.alternatives[:4])}: a change there fixes it as well")
@@ -103,7 +102,7 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
 def _case_lines(suspect: Suspect, record: Record, evidence: Evidence) -> Iterator[str]:
     # The smallest case: its inputs, the shortest first, its result, and what explains it.
     arguments = sorted((evidence.arguments or {}).items(), key=lambda pair: len(pair[1]))
-    shown = [f"{path} = {_one_line(text)}" for path, text in arguments]
+    shown = [f"{path} = {truncate(' '.join(text.split()), _WIDTH)}" for path, text in arguments]
     if options := ", ".join(f"{name}={value}" for name, value in record.statics.items()):
         shown.append(options)
     first, *rest = shown or [record.signature]
@@ -133,18 +132,11 @@ def _case_lines(suspect: Suspect, record: Record, evidence: Evidence) -> Iterato
 
 def format_pair(got: Element | None, expected: Element | None) -> tuple[str, str]:
     """Formats two numbers with four digits, or as many as show how they differ; integers and booleans as they are."""
-    texts = ("", "")
     for digits in (4, 6, 9, 17):
         one, other = (f"{value:.{digits}g}" if isinstance(value, float) else str(value) for value in (got, expected))
-        texts = one, other
         if one != other:
             break
-    return texts
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
+    return one, other
 
 
 def format_suspects(
@@ -154,15 +146,7 @@ def format_suspects(
     width: int | None = None,
     rerun: Callable[[Record], str] | None = None,
 ) -> Iterator[Line]:
-    """Yields the lines of suspects for a terminal: by kernel, in the given order.
-
-    Args:
-      suspects: the suspects of a run.
-      declared: the run's pairings by name.
-      folder: the run's folder as the user wrote it; "" if the run is not saved.
-      width: of the terminal, in columns; None for lines of any length.
-      rerun: returns the shell command that runs a finding's item again, for suspects that have no other command.
-    """
+    """Yields the lines of suspects by kernel, with commands if `folder` has the run, or else those of `rerun`."""
     by_pairing: dict[str, list[Suspect]] = {}
     for suspect in suspects[:MOST_SUSPECTS]:
         by_pairing.setdefault(suspect.pairing, []).append(suspect)
@@ -222,10 +206,7 @@ def locate_suspect(suspect: Suspect, declared: PairingSummary | None) -> Place:
 
 
 def in_repository(place: Place) -> Place:
-    """Returns a place with its file relative to the nearest folder with a `.git`, else to the current one.
-
-    A file outside of that folder is absolute.
-    """
+    """Returns a place with its file relative to the nearest folder with a `.git`, or else absolute."""
     here = Path.cwd()
     root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
     path = here / place.file
@@ -261,17 +242,7 @@ def format_failure(
     *,
     cases: bool,
 ) -> list[str]:
-    """Formats the suspects of a failed item as lines of a pytest failure.
-
-    Args:
-      item: the failed item.
-      findings: its findings and internal errors, at least one.
-      suspects: the suspects with findings in the item.
-      root: the folder to which shown paths are relative.
-      report: the run's folder as the user wrote it; "" if the run is not saved.
-      command: the shell command that runs the item again.
-      cases: whether to list the cases of each suspect.
-    """
+    """Formats the suspects of a failed item as lines of a pytest failure; with `cases`, each with its cases."""
     internal: dict[str, list[Record]] = {}
     others: list[Record] = []
     for record in findings:
@@ -327,7 +298,7 @@ def format_result(headline: str, suspects: Sequence[Suspect], remarks: Sequence[
     more = len(lines) - _MOST_OF_A_RESULT
     if more > 0:
         lines = [*lines[: _MOST_OF_A_RESULT - 1], f"and {more + 1} more lines: see .suspects and .findings"]
-    return "\n".join(map(_shorten, lines)).rstrip()
+    return "\n".join(truncate(for_terminal(line), _MOST_TEXT) for line in lines).rstrip()
 
 
 def format_finding(record: Record, arguments: Mapping[str, Array]) -> list[str]:
@@ -341,9 +312,4 @@ def format_finding(record: Record, arguments: Mapping[str, Array]) -> list[str]:
     if evidence.actual is not None:
         got, expected = format_pair(evidence.actual, evidence.expected)
         lines.append(f"got {got}, expected {expected} at {list(evidence.index)}")
-    return list(map(_shorten, lines))
-
-
-def _shorten(line: str) -> str:
-    shown = for_terminal(line)
-    return shown if len(shown) <= _MOST_TEXT else f"{shown[: _MOST_TEXT - 1]}…"
+    return [truncate(for_terminal(line), _MOST_TEXT) for line in lines]

@@ -31,23 +31,15 @@ _MOST_POSSIBLE = 2**20  # those of a grid that is known only when it runs
 
 @dataclass(frozen=True, slots=True)
 class _BlockLayout:
-    """The blocks of an array.
-
-    Attributes:
-      padded: its shape, rounded up to whole blocks.
-      lengths: a block's.
-      scale: along each axis, the distance in elements between consecutive indices.
-      squeezed: the axes that the kernel does not see.
-      index_map: from the programs' numbers to an index along each axis.
-    """
+    """The blocks of an array."""
 
     shape: tuple[int, ...]
     dtype: DType
-    padded: tuple[int, ...]
-    lengths: tuple[int, ...]
-    scale: tuple[int, ...]
-    squeezed: tuple[int, ...]
-    index_map: CompiledJaxpr
+    padded: tuple[int, ...]  # the shape, rounded up to whole blocks
+    lengths: tuple[int, ...]  # a block's
+    scale: tuple[int, ...]  # along each axis, the distance in elements between consecutive indices
+    squeezed: tuple[int, ...]  # the axes that the kernel does not see
+    index_map: CompiledJaxpr  # from the programs' numbers to an index along each axis
 
     def starts(self, programs: Sequence[Array], scalars: Sequence[BatchedRef]) -> Array:
         """The first element of each program's block, (programs, axes), clamped so that the block fits into `padded`."""

@@ -8,9 +8,10 @@ import io
 import logging
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import CodeType, FrameType, SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import jax
@@ -38,10 +39,8 @@ def patch_interpreters() -> AbstractContextManager[None]:
 
 
 def _find_replacements() -> Iterator[Replacement]:
-    if hasattr(vector_clock, "NpVectorClock"):  # since JAX 0.12
-        yield Replacement(
-            vector_clock.NpVectorClock, "ordered", lambda self, other: are_ordered(self.clock, other.clock)
-        )
+    if (clocks := getattr(vector_clock, "NpVectorClock", None)) is not None:  # since JAX 0.12
+        yield Replacement(clocks, "ordered", lambda self, other: are_ordered(self.clock, other.clock))
     else:
         yield Replacement(vector_clock, "ordered", are_ordered)
     if hasattr(getattr(gpu_callbacks, "HostAllocationRequest", None), "as_jax_array"):  # before JAX 0.12
@@ -59,8 +58,7 @@ def _find_replacements() -> Iterator[Replacement]:
 def are_ordered(x: Array, y: Array) -> bool:
     """Returns whether one of two vector clocks is before the other, that is, exactly one of them is ahead anywhere.
 
-    JAX compares each access with all earlier ones to the same memory. It asks in each direction whether all components
-    are at most the other's and any is less, which takes four times as long.
+    JAX compares each access with all earlier ones to the same memory, and takes four times as long.
     """
     return bool(np.count_nonzero(x < y)) != bool(np.count_nonzero(x > y))
 
@@ -167,10 +165,8 @@ def exclusive_interpreter(
     """Holds the lock under which one interpreter at a time runs, with JAX patched for it.
 
     Yields the deadlock detector, and the text that the interpreter prints. `reset` clears the interpreter's globals: at
-    the end for the next kernel, and first because a test that calls the interpreter itself may leave them.
-
-    Raises:
-      Exception: the first exception inside the interpreter, if it is kerneltest's.
+    the end for the next kernel, and first because a test that calls the interpreter itself may leave them. The first
+    exception inside the interpreter is raised again if it is kerneltest's.
     """
     threads = Replacement(thread_map, "_run_jaxpr", functools.partial(_run_thread, evaluate))
     with (
@@ -181,17 +177,16 @@ def exclusive_interpreter(
         _captured_output() as printed,
         DeadlockDetector(waits, describe) as detector,
     ):
-        reset()
-        _forget_failed_effects()
+        _reset(reset)
         try:
             yield detector, printed
         finally:
-            reset()
-            _forget_failed_effects()
+            _reset(reset)
 
 
-# Has JAX forget ordered effects if one failed: the next kernel with such effects would fail with it.
-def _forget_failed_effects() -> None:
+# Also has JAX forget ordered effects if one failed: the next kernel with such effects would fail with it.
+def _reset(reset: Callable[[], None]) -> None:
+    reset()
     try:
         dispatch.runtime_tokens.block_until_ready()
     except Exception:
@@ -270,10 +265,7 @@ def _waiting_threads(waits: frozenset[CodeType]) -> tuple[dict[int, Mapping[str,
             for at in (frame, frame.f_back):
                 if at is not None and at.f_code in waits and "self" in at.f_locals:
                     waiting[thread] = dict(at.f_locals)
-            outer: FrameType | None = frame
-            while outer is not None and outer.f_code is not _run_thread.__code__:
-                outer = outer.f_back
-            running += outer is not None
+            running += any(outer.f_code is _run_thread.__code__ for outer, _ in traceback.walk_stack(frame))
     return waiting, max(running, 1)
 
 

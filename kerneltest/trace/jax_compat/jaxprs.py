@@ -6,7 +6,7 @@ therefore tell a reader what a value is, and leave its attributes unchecked.
 
 import functools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -135,23 +135,20 @@ def without_mesh(jaxpr: Jaxpr) -> Jaxpr:
             names[atom] = type(atom)(_without_mesh(atom.aval))
         return names[atom]
 
-    def renamed(effects: Iterable[Any]) -> set[Any]:
-        return {e.replace(input=plain(e.input)) if hasattr(getattr(e, "input", None), "aval") else e for e in effects}
+    def renamed(owner: Any, *lists: str) -> dict[str, Any]:
+        def rename(effect: Any) -> Any:
+            return (
+                effect.replace(input=plain(effect.input)) if hasattr(getattr(effect, "input", None), "aval") else effect
+            )
+
+        return {"effects": set(map(rename, owner.effects)), **{k: list(map(plain, getattr(owner, k))) for k in lists}}
 
     return jaxpr.replace(
-        constvars=list(map(plain, jaxpr.constvars)),
-        invars=list(map(plain, jaxpr.invars)),
         eqns=[
-            equation.replace(
-                invars=list(map(plain, equation.invars)),
-                outvars=list(map(plain, equation.outvars)),
-                params=_plain_params(equation.params),
-                effects=renamed(equation.effects),
-            )
+            equation.replace(params=_plain_params(equation.params), **renamed(equation, "invars", "outvars"))
             for equation in jaxpr.eqns
         ],
-        outvars=list(map(plain, jaxpr.outvars)),
-        effects=renamed(jaxpr.effects),
+        **renamed(jaxpr, "constvars", "invars", "outvars"),
     )
 
 
@@ -170,14 +167,9 @@ def _plain_params(params: Params) -> dict[str, Any]:
     if "ctx_mesh" in plain:
         plain["ctx_mesh"] = empty_concrete_mesh
     if (mapping := params.get("grid_mapping")) is not None:
-        blocks = tuple(
-            block.replace(
-                array_aval=_without_mesh(block.array_aval),
-                transformed_block_aval=_without_mesh(block.transformed_block_aval),
-            )
-            for block in mapping.block_mappings
-        )
-        plain["grid_mapping"] = mapping.replace(block_mappings=blocks)
+        names = ("array_aval", "transformed_block_aval")
+        blocks = (b.replace(**{n: _without_mesh(getattr(b, n)) for n in names}) for b in mapping.block_mappings)
+        plain["grid_mapping"] = mapping.replace(block_mappings=tuple(blocks))
     return plain
 
 

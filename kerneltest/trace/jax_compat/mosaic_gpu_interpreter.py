@@ -59,11 +59,7 @@ _PLAIN_FORMS: Mapping[str, Callable[[re.Match[str]], str]] = {
 
 
 def run(call: Callable[..., Any], operands: Sequence[Any], evaluate: EvaluateThread | None = None) -> list[Array]:
-    """Runs one interpreted kernel and returns its outputs. Its threads run by `evaluate` if they are not compiled.
-
-    Raises:
-      Failure: the interpreter found a fault.
-    """
+    """Runs one interpreted kernel; a Failure says the fault. Its threads run by `evaluate` if they are not compiled."""
     reset = gpu_callbacks.reset_gpu_interpret_mode_state
     with exclusive_interpreter(_WAITS, _describe_wait, evaluate, reset) as (detector, printed):
         try:
@@ -98,10 +94,8 @@ def _failure(text: str, deadlock: Hung | None) -> Failure:
         )
         return Failure(Verdict.RACE, Race("", "shared memory", "", (Visit(Access.COPY),), words))
     if _MISUSED_BARRIER.search(said):
-        return Failure(
-            Verdict.RUNTIME_ERROR,
-            Stated("a barrier is misused: {error}: {message}", {"error": name, "message": message}),
-        )
+        misuse = Stated("a barrier is misused: {error}: {message}", {"error": name, "message": message})
+        return Failure(Verdict.RUNTIME_ERROR, misuse)
     return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, message))
 
 
@@ -115,8 +109,7 @@ def _outside(said: str) -> MemoryFault:
 
 def _race(text: str) -> Race:
     accesses = _ACCESS.findall(text[text.index("RACE DETECTED") :])[:2]
-    clauses = []
-    visits = []
+    clauses, visits = [], []
     for access, where, thread, file, number in accesses:
         memory, indices = _split_indices(where)
         line = f"{relative_path(file)}:{number}" if file else ""

@@ -7,6 +7,7 @@ latest of those still active applies, and the last one to end restores JAX's own
 import functools
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
@@ -97,21 +98,15 @@ def report_platform(answer: Callable[[], str]) -> Iterator[None]:
         _answer.reset(token)
 
 
-def keep_jax_frames() -> AbstractContextManager[Any]:
-    """Keeps JAX's own frames in the exceptions that JAX raises."""
-    whole: AbstractContextManager[Any] = config.traceback_filtering("off")
-    return whole
+def keep_jax_frames() -> Any:
+    """A context in which the exceptions that JAX raises keep JAX's own frames."""
+    return config.traceback_filtering("off")
 
 
 @contextmanager
 def disable_debugging_in_callbacks() -> Iterator[None]:
     """Switches JAX's debugging modes off for all threads: callbacks run on XLA's, which ignore thread-local values."""
-    modes = {
-        "jax_debug_nans": config.debug_nans,
-        "jax_debug_infs": config.debug_infs,
-        "jax_disable_jit": config.disable_jit,
-    }
-    on = [name for name, mode in modes.items() if mode.get_global()]
+    on = [f"jax_{name}" for name in ("debug_nans", "debug_infs", "disable_jit") if getattr(config, name).get_global()]
     for name in on:
         jax.config.update(name, False)
     try:
@@ -164,13 +159,11 @@ class _ReplacingTrace(core.EvalTrace):
         with core.set_current_trace(core.eval_trace):
             return super().process_primitive(primitive, args, chosen)  # type: ignore[no-untyped-call]
 
-    def process_custom_jvp_call(self, primitive: Any, fun: Any, jvp: Any, tracers: Any, /, **_: Any) -> Any:
+    def process_custom_jvp_call(self, primitive: Any, fun: Any, /, *rules_and_tracers: Any, **_: Any) -> Any:
         with core.set_current_trace(self):
-            return fun.call_wrapped(*tracers)
+            return fun.call_wrapped(*rules_and_tracers[-1])
 
-    def process_custom_vjp_call(self, primitive: Any, fun: Any, fwd: Any, bwd: Any, tracers: Any, /, **_: Any) -> Any:
-        with core.set_current_trace(self):
-            return fun.call_wrapped(*tracers)
+    process_custom_vjp_call = process_custom_jvp_call
 
 
 class _TracedError(Exception):
@@ -192,9 +185,6 @@ def interpretation(equation: Equation) -> ClosedJaxpr:
     """Closed jaxpr, without a Pallas call, of what the interpreter that a Pallas call asks for does to its operands.
 
     JAX makes it only while it lowers the call, so this runs the call's lowering rule up to that point and no further.
-
-    Raises:
-      NotImplementedError: this JAX lowers the call in an unknown way.
     """
     try:
         with interpret_directly():
@@ -202,13 +192,10 @@ def interpretation(equation: Equation) -> ClosedJaxpr:
             rule: Any = getattr(registered, "rule", registered)
             rule(_LoweringContext([v.aval for v in equation.invars]), *equation.invars, **equation.params)
     except _TracedError as stopped:
-        frame = stopped.__traceback__
-        while frame is not None and "consts_for_constvars" not in frame.tb_frame.f_locals:
-            frame = frame.tb_next
-        if frame is not None:
-            known = frame.tb_frame.f_locals
-            jaxpr = known["jaxpr"]
-            return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, known["consts_for_constvars"])
+        for frame, _ in traceback.walk_tb(stopped.__traceback__):
+            if "consts_for_constvars" in (known := frame.f_locals):
+                jaxpr = known["jaxpr"]
+                return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, known["consts_for_constvars"])
     raise NotImplementedError(f"JAX lowers {equation.primitive.name} in an unknown way")
 
 

@@ -119,26 +119,17 @@ def equations_being_lowered(error: BaseException | None) -> list[Equation]:
     return []
 
 
-def line_being_processed(error: BaseException) -> str:
-    """` (FILE:LINE)` of the user's code behind the equation that JAX was processing when it raised, or ""."""
-    lines = [line_of(equation.source_info) for equation, _ in _equations_in_frames(error)]
-    return next((f" ({line})" for line in reversed(lines) if line), "")
-
-
 # The equations in the frames of an error, each with the file of its frame.
 def _equations_in_frames(error: BaseException) -> Iterator[tuple[Equation, str]]:
-    trace = error.__traceback__
-    while trace is not None:
-        if hasattr(equation := trace.tb_frame.f_locals.get("eqn"), "source_info"):
-            yield equation, trace.tb_frame.f_code.co_filename
-        trace = trace.tb_next
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if hasattr(equation := frame.f_locals.get("eqn"), "source_info"):
+            yield equation, frame.f_code.co_filename
 
 
 # A `ValueError` of JAX's about its own limits.
 _OWN_LIMIT = re.compile(
     r"Cannot lower jaxpr with effects|not (?:currently |yet )?support|[Uu]nsupported|does not have trivial BlockSpec"
 )
-
 
 # Exceptions that no check of an interpreter's raises on purpose.
 _UNINTENDED = (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError)
@@ -167,7 +158,8 @@ def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
 
 def describe_limitation(error: BaseException, what: str) -> str:
     """Text for a limit of JAX's: its version, `what` it cannot do (a predicate), the error and the user's line."""
-    place = user_line(error) or line_being_processed(error)
+    lines = [line_of(equation.source_info) for equation, _ in _equations_in_frames(error)]  # that JAX was processing
+    place = user_line(error) or next((f" ({line})" for line in reversed(lines) if line), "")
     return limitation_text(what, type(error).__name__, f"{text_of(error)}{place}")
 
 
@@ -242,8 +234,6 @@ def raise_own_exception() -> Iterator[None]:
 
 
 def _raise_own() -> None:
-    first = next(iter(_noted), None)
-    if first is None or isinstance(first, (Failure, KernelFaultError)):
-        return
-    if origin_of(first) is Origin.KERNELTEST:
-        raise first
+    for first in _noted:
+        if not isinstance(first, (Failure, KernelFaultError)) and origin_of(first) is Origin.KERNELTEST:
+            raise first

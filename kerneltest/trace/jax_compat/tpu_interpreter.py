@@ -1,14 +1,13 @@
 """JAX's TPU interpreter: its parameters, and a run of it with tracked memory."""
 
 import ast
-import dataclasses
 import io
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu
@@ -103,10 +102,8 @@ def failure(error: Exception, deadlock: Hung | None, memory: TrackedSharedMemory
 def _block_outside(found: re.Match[str], memory: TrackedSharedMemory) -> MemoryFault:
     index, buffer, iteration, block, shape = found.groups()
     element, line = f"[{_indices(block)}]", memory.layout.line
-    words = (
-        f"block ({index}) of {buffer}, {element}, is outside its shape {shape} in iteration {iteration} of the call "
-        f"at {line}"
-    )
+    place = f"in iteration {iteration} of the call at {line}"
+    words = f"block ({index}) of {buffer}, {element}, is outside its shape {shape} {place}"
     return MemoryFault("", Visit(Access.BLOCK, ast.literal_eval(iteration), line), buffer, element, words)
 
 
@@ -128,15 +125,15 @@ def _revisited_block(found: re.Match[str], memory: TrackedSharedMemory) -> State
     )
 
 
-def unfinished_copy(semaphore: Leftover, line: str) -> Failure:
-    """The failure of a kernel that ends before a copy, started at `line`, has been waited for."""
+# The failure of a kernel that ends before a copy, started at `line`, has been waited for.
+def _unfinished_copy(semaphore: Leftover, line: str) -> Failure:
     waited = semaphore.name or "its semaphore"
     words = f"the copy started at {line} is still in flight when the kernel ends: nothing waits for {waited}"
     return Failure(Verdict.RACE, Race("", semaphore.name, "", (Visit(Access.COPY, place=place_of(line)),), words))
 
 
-def nonzero_semaphore(semaphore: Leftover, memory: TrackedSharedMemory) -> Failure:
-    """The failure of a kernel that leaves a semaphore at another count than 0."""
+# The failure of a kernel that leaves a semaphore at another count than 0.
+def _nonzero_semaphore(semaphore: Leftover, memory: TrackedSharedMemory) -> Failure:
     values: dict[str, int | str] = {"semaphore": semaphore.name or "a semaphore", "count": semaphore.count}
     sentence = "{semaphore} is at {count} when the kernel ends, but a TPU requires 0"
     if not semaphore.name:
@@ -148,32 +145,18 @@ def nonzero_semaphore(semaphore: Leftover, memory: TrackedSharedMemory) -> Failu
         "waits": f"waited for at {', '.join(waits)}" if waits else "never waited for",
     }
     line = next(iter([*signals, *waits]), "")
-    return Failure(
-        Verdict.RUNTIME_ERROR, Stated(f"{sentence}: it is {{signals}} and {{waits}}", {**values, **places}, line)
-    )
+    detail = Stated(f"{sentence}: it is {{signals}} and {{waits}}", {**values, **places}, line)
+    return Failure(Verdict.RUNTIME_ERROR, detail)
 
 
-@dataclass(frozen=True, slots=True)
-class _RacingAccess:
+class _RacingAccess(NamedTuple):
     verb: str
     buffer: str
     indices: str
     core: int
     words: str
     visit: Visit
-
-    @property
-    def target(self) -> str:
-        return self.buffer + self.indices
-
-    @property
-    def is_copy(self) -> bool:
-        return self.visit.access is Access.COPY
-
-    @property
-    def is_block(self) -> bool:
-        """Returns whether it moves a block for the grid's loop or at the call's end."""
-        return self.visit.access is Access.BLOCK
+    is_copy: bool
 
 
 def race(text: str, memory: TrackedSharedMemory) -> Race:
@@ -183,9 +166,10 @@ def race(text: str, memory: TrackedSharedMemory) -> Race:
         return Race("", "", "", (), "two accesses with no ordering between them")
     one, other = sorted(found, key=lambda access: access.is_copy)
     visits = one.visit, other.visit
-    if memory.over and one.is_block and other.is_copy:
+    target, other_target = one.buffer + one.indices, other.buffer + other.indices
+    if memory.over and one.visit.access is Access.BLOCK and other.is_copy:
         words = (
-            f"{other.target} is {other.verb} by {other.words}, still in flight when the kernel ends: nothing waits for "
+            f"{other_target} is {other.verb} by {other.words}, still in flight when the kernel ends: nothing waits for "
             "that copy"
         )
         return Race("", other.buffer, other.indices, visits[::-1], words)
@@ -195,9 +179,9 @@ def race(text: str, memory: TrackedSharedMemory) -> Race:
         advice = "wait for the copy in between"
     else:
         advice = "have each core write its own part, or do not declare the dimension parallel"
-    again = "" if one.target == other.target else f"{other.target} "
+    again = "" if target == other_target else f"{other_target} "
     words = (
-        f"{one.target} is {one.verb} by {one.words}, and {again}is {other.verb} by {other.words}, with no ordering "
+        f"{target} is {one.verb} by {one.words}, and {again}is {other.verb} by {other.words}, with no ordering "
         f"between them: {advice}"
     )
     return Race("", one.buffer, one.indices, visits, words)
@@ -206,10 +190,8 @@ def race(text: str, memory: TrackedSharedMemory) -> Race:
 def _access(match: tuple[str, ...], memory: TrackedSharedMemory) -> _RacingAccess:
     what, key, extent, device, core, at = match
     frame = _FRAME.match(at)
-    kind, line = (
-        (Access.LOAD if what == "read" else Access.STORE),
-        f"{relative_path(frame[1])}:{frame[2]}" if frame else "",
-    )
+    line = f"{relative_path(frame[1])}:{frame[2]}" if frame else ""
+    verb, kind = ("read", Access.LOAD) if what == "read" else ("written", Access.STORE)
     words = f"core {core} at {line or PIPELINE_CODE}"
     if at.startswith("pallas_call"):
         kind, line = Access.BLOCK, memory.layout.line
@@ -219,9 +201,8 @@ def _access(match: tuple[str, ...], memory: TrackedSharedMemory) -> _RacingAcces
         kind, line, core = Access.COPY, memory.line(source), str(starter)
         words = f"the copy that core {starter} started at {line}"
     indices = f"[{_indices(extent)}]" if extent.strip("()") else ""
-    verb = "read" if what == "read" else "written"
-    visit = Visit(kind, place=place_of(line), thread=f"core {core}")
-    return _RacingAccess(verb, memory.name(ast.literal_eval(key)), indices, int(core), words, visit)
+    visit, buffer = Visit(kind, place=place_of(line), thread=f"core {core}"), memory.name(ast.literal_eval(key))
+    return _RacingAccess(verb, buffer, indices, int(core), words, visit, kind is Access.COPY)
 
 
 # Indices as Python writes them, from JAX's text of slices and numbers.
@@ -240,11 +221,8 @@ def describe_wait(variables: Mapping[str, Any]) -> Wait:
     place = f" at {' or '.join(lines)}" if name and lines else ""
     core = int(variables["global_core_id"])
     awaited = f"{name or f'semaphore {semaphore.id}'} to reach {variables['value']}"
-    count = int(semaphore.count_by_core[core])
-    return Wait(
-        f"core {core} waits{place} for {awaited}, but it is at {count}",
-        next(filter(None, map(place_of, lines)), ""),
-    )
+    words = f"core {core} waits{place} for {awaited}, but it is at {int(semaphore.count_by_core[core])}"
+    return Wait(words, next(filter(None, map(place_of, lines)), ""))
 
 
 _PARAMETERS = supported_parameters(pltpu.InterpretParams, detect_races=True, on_race="raise", vector_clock_size=COPIES)
@@ -253,15 +231,12 @@ _CORES = 2
 _SEEDS = range(8)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class InterpretResult:
-    """The outputs of an interpreted call, and its reads of memory that was never written.
-
-    `unwritten` has for each output a mask of the elements that were never written, or None if all were.
-    """
+    """The outputs of an interpreted call, and its reads of memory that was never written."""
 
     outputs: Sequence[Array]
-    unwritten: Sequence[Array | None] = ()
+    unwritten: Sequence[Array | None] = ()  # a mask of the elements that were never written; None if all were
     reads: tuple[UndefinedSource, ...] = ()
 
 
@@ -280,12 +255,12 @@ def interpret_parameters(equation: Equation) -> dict[str, Any]:
     whole = ["arbitrary" if i in mapping.vmapped_dims else next(own, "arbitrary") for i in range(len(mapping.grid))]
     count = next((i for i, each in enumerate(whole) if each not in ("parallel", pltpu.PARALLEL)), len(whole))
     leading = ("parallel",) * count + ("arbitrary",) * (len(whole) - count)
-    compiler = dataclasses.replace(compiler, dimension_semantics=leading)
+    compiler = replace(compiler, dimension_semantics=leading)
     lengths = mapping.grid[:count]
     if not all(isinstance(n, int) for n in lengths) or math.prod(lengths) < _CORES:
         return {"interpret": _PARAMETERS, "compiler_params": compiler}
     seed = _seed(lengths, mapping.grid, compiler)
-    shuffled = dataclasses.replace(_PARAMETERS, num_cores_or_threads=_CORES, random_seed=seed)
+    shuffled = replace(_PARAMETERS, num_cores_or_threads=_CORES, random_seed=seed)
     return {"interpret": shuffled, "compiler_params": compiler}
 
 
@@ -305,16 +280,10 @@ def run(
     fill: ChooseFill | None,
     evaluate: EvaluateThread | None = None,
 ) -> InterpretResult:
-    """Runs one interpreted call. Unwritten memory holds `fill`, or JAX's own: NaN and the largest integers.
-
-    Raises:
-      Failure: the interpreter found a fault.
-    """
+    """Runs one interpreted call; a Failure says the fault. Unwritten memory holds `fill`, or NaN and large integers."""
+    reset = tpu.reset_tpu_interpret_mode_state
     with (
-        exclusive_interpreter(_WAITS, describe_wait, evaluate, tpu.reset_tpu_interpret_mode_state) as (
-            detector,
-            printed,
-        ),
+        exclusive_interpreter(_WAITS, describe_wait, evaluate, reset) as (detector, printed),
         _tracked_memory(layout, fill) as made,
     ):
         try:
@@ -366,9 +335,9 @@ def _finish(memory: TrackedSharedMemory, printed: io.StringIO) -> None:
     _raise_races(printed, memory)
     for semaphore in left:
         for _, line in semaphore.copies:
-            raise unfinished_copy(semaphore, line)
+            raise _unfinished_copy(semaphore, line)
     for semaphore in left:
-        raise nonzero_semaphore(semaphore, memory)
+        raise _nonzero_semaphore(semaphore, memory)
 
 
 # Raises a Failure for a race that JAX before 0.12 has printed before going on.

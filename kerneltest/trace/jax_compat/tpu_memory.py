@@ -85,12 +85,10 @@ def layout_of(equation: Equation) -> MemoryLayout:
 
 
 def padded_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Returns the shape of an array in a TPU's main memory, which holds whole tiles.
+    """The shape of an array in a TPU's main memory, which holds whole tiles (`infer_tiling` of `tpu_info`, from v4).
 
     A tile has 8 rows of 128 elements, or fewer rows for an array with few of them: at least as many as 32 bits hold
     elements. An array of one axis has tiles of 128 times as many.
-
-    Source: `infer_tiling` in JAX's `tpu_info`, for TPU v4 and later.
     """
     if not shape or dtype.itemsize > 4:
         return shape
@@ -197,27 +195,21 @@ class Leftover:
 
 
 class TrackedSharedMemory(tpu_memory.SharedMemory):
-    """Memory that knows the names of its buffers, which of their elements were written, and who read the others.
-
-    Attributes:
-      first: the exception that ended the run, or None.
-      over: whether the kernel has ended.
-      copies: from JAX's number of a copy to the core that started it and its `source_info`.
-    """
+    """Memory that knows the names of its buffers, which of their elements were written, and who read the others."""
 
     mem: Any  # JAX declares allocations of any kind, of which these are buffers
 
     def track(self, layout: MemoryLayout, fill: ChooseFill | None) -> None:
         """Sets the layout of the allocations, and the content of unwritten memory (None for JAX's own)."""
-        self.first: Exception | None = None
+        self.first: Exception | None = None  # which ended the run
         self.reads: dict[UndefinedSource, None] = {}
-        self.over = False
+        self.over = False  # whether the kernel has ended
         self.layout, self._fill = layout, fill
         self._written: dict[BufferKey, Array] = {}  # masks for buffers that are not fully written
         self._moving: dict[ThreadKey | int | None, Array] = {}  # masks for what the grid's loop and copies move
         self._scoped: dict[BufferKey, str] = {}  # names of the buffers that run_scoped allocates
         self._allocations: dict[tuple[int, BufferKey], int] = {}  # by the id of an equation's source, and core
-        self.copies: dict[int, tuple[int, SourceInfo]] = {}
+        self.copies: dict[int, tuple[int, SourceInfo]] = {}  # by JAX's number: the core that started it, and its source
         self._clocks_given = 0
         self._tracking = threading.Lock()
         self._running = threading.local()  # the copy that a thread carries out
@@ -402,13 +394,10 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
     ) -> MisuseError:
         indices = (f"{i.start or 0}:{i.stop}" if isinstance(i, slice) else str(i) for i in rnge)
         name, line, element = self.name(key), self.line(source), f"[{', '.join(indices)}]"
-        words = (
-            f"{name}{element} is {_VERBS[access]}{' under its mask' if masked else ''} at {line}, outside its shape "
-            f"{tuple(self.mem[key].logical_shape)}"
-        )
-        return MisuseError(
-            Verdict.OUT_OF_BOUNDS, MemoryFault("", Visit(access, place=place_of(line)), name, element, words)
-        )
+        shape, masking = tuple(self.mem[key].logical_shape), " under its mask" if masked else ""
+        words = f"{name}{element} is {_VERBS[access]}{masking} at {line}, outside its shape {shape}"
+        detail = MemoryFault("", Visit(access, place=place_of(line)), name, element, words)
+        return MisuseError(Verdict.OUT_OF_BOUNDS, detail)
 
 
 _VERBS = {Access.LOAD: "read", Access.STORE: "written"}

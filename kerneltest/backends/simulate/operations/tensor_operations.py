@@ -5,7 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from kerneltest.backends.simulate.interpreter import Action, BufferPointer, IRInterpreter, TapeSlot, Value
+from kerneltest.backends.simulate.interpreter import (
+    AccessRequest,
+    Action,
+    BufferPointer,
+    IRInterpreter,
+    TapeSlot,
+    Value,
+)
 from kerneltest.backends.simulate.ir import Compute, Mask, Operation, Rule, any_operand, dense_masks
 from kerneltest.backends.simulate.memory import MemoryAccess, uninitialised_value
 from kerneltest.core.details import Access
@@ -93,12 +100,9 @@ def reduce(op: Operation) -> Rule:
 
     def compute(*operands: Array) -> tuple[Array, ...]:
         parts = tuple(_along(x, axis, length) for x in operands)
-        n = length
-        while n > 1:
-            n //= 2
-            low = (slice(None),) * axis + (slice(0, n),)
-            high = (slice(None),) * axis + (slice(n, None),)
-            parts = combine(*(x[low] for x in parts), *(x[high] for x in parts))
+        for _ in range(length.bit_length() - 1):
+            low, high = zip(*(np.split(x, 2, axis) for x in parts), strict=True)
+            parts = combine(*low, *high)
         return tuple(x.squeeze(axis) for x in parts)
 
     def undefined(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
@@ -116,9 +120,9 @@ def scan(op: Operation) -> Rule:
     length = op.operand_types[0].shape[axis - 1]
 
     def compute(*operands: Array) -> tuple[Array, ...]:
-        parts = tuple(
-            np.flip(_along(x, axis, length), axis) if is_reversed else _along(x, axis, length) for x in operands
-        )
+        parts = tuple(_along(x, axis, length) for x in operands)
+        if is_reversed:
+            parts = tuple(np.flip(x, axis) for x in parts)
         distance = 1
         while distance < length:
             head = (slice(None),) * axis + (slice(0, distance),)
@@ -150,13 +154,14 @@ def load(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -
     pointer, *rest = operands
     has_mask, has_other = op.attributes.get("operandSegmentSizes", (1, int(len(rest) > 0), int(len(rest) > 1)))[1:]
     mask = rest[0] if has_mask else None
-    return [interpreter.access(op, Access.LOAD, _load, pointer, mask, rest[-1:] if has_other else [])]
+    request = AccessRequest(op, Access.LOAD, _load, pointer, mask, rest[-1:] if has_other else [])
+    return [interpreter.access(request)]
 
 
 def store(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
     """Runs `tt.store`, with or without a mask."""
     pointer, value, *mask = operands
-    interpreter.access(op, Access.STORE, _store, pointer, mask[0] if mask else None, [value])
+    interpreter.access(AccessRequest(op, Access.STORE, _store, pointer, mask[0] if mask else None, [value]))
     return []
 
 
@@ -165,14 +170,15 @@ def atomic_rmw(interpreter: IRInterpreter, op: Operation, operands: Sequence[Val
     pointer, value, *mask = operands
     combine = _RMW[op.attributes["atomic_rmw_op"]]
     action = _atomic(lambda old, new: combine(old, new[None])[0])
-    return [interpreter.access(op, Access.ATOMIC, action, pointer, mask[0] if mask else None, [value])]
+    request = AccessRequest(op, Access.ATOMIC, action, pointer, mask[0] if mask else None, [value])
+    return [interpreter.access(request)]
 
 
 def atomic_cas(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
     """Runs `tt.atomic_cas`: a write to elements that hold the expected value."""
     pointer, *rest = operands
     action = _atomic(lambda old, expected, new: new if old[0] == expected else old[0])
-    return [interpreter.access(op, Access.ATOMIC, action, pointer, None, rest)]
+    return [interpreter.access(AccessRequest(op, Access.ATOMIC, action, pointer, None, rest))]
 
 
 def _load(
@@ -348,8 +354,7 @@ _MOVE = Rule(lambda offset, delta: offset + delta.astype(np.int64), any_operand)
 def program_id(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
     """Returns `tt.get_program_id` along the attribute `axis`."""
     axis, launch = op.attributes["axis"], interpreter.launch
-    x, y, _ = launch.grid
-    programs = launch.programs
+    (x, y, _), programs = launch.grid, launch.programs
     ids = (programs % x, programs // x % y, programs // (x * y))[axis].astype(np.int32)
     return [ids[:1] if launch.grid[axis] == 1 else ids]
 
