@@ -256,7 +256,7 @@ def _acts_for_user(frame: FrameType) -> bool:
     if any(frame.f_code is code for code in _FOR_USER):  # equal code may be another function's
         return True
     caller = frame.f_back
-    if caller is not None and _module_of(caller) == "kerneltest.declare.problems":  # a decorator of that function
+    if caller is not None and "__tracebackhide__" in caller.f_locals:  # a decorator of that function
         caller = caller.f_back
     if not _module_of(frame).startswith("kerneltest.declare.") or caller is None:
         return False
