@@ -1,8 +1,8 @@
 """Whether one bug makes one suspect, and two make two: `python benchmarks/suspects.py [--processes N] [TABLE ...]`.
 
 Two tables, both by default: `single`, the broken variants of the kernels by themselves, and `pairs`, two variants of
-one kernel put together. Each is kept in reports/suspects/results.json, which git ignores, and docs/suspects.md shows
-what is kept.
+one kernel put together. reports/suspects/results.json, which git ignores, keeps both; reports/suspects/README.md shows
+them.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from benchmarks.variants import VARIANTS, Variant
 from kerneltest.triage.suspects import Suspect
 from tests.broken import KERNELS
 
-FOLDER, PAGE = ROOT / "reports" / "suspects", ROOT / "docs" / "suspects.md"
+FOLDER = ROOT / "reports" / "suspects"
 BACKENDS, DEPTH, SECONDS = ("interpret", "simulate:sm_90"), "quick", 10.0
 PAIRS = 64
 
@@ -105,32 +105,13 @@ def _suspect(suspect: Suspect) -> dict[str, Any]:
 
 _ABOUT = """# Suspects, measured
 
-This page describes how kerneltest groups failing cases into [suspects](guide.md#suspects), and measures how well that
-works. `python benchmarks/suspects.py` generates it.
+How well kerneltest groups failing cases into [suspects](../../docs/suspects.md). `python benchmarks/suspects.py`
+generates this page.
 
-1. Each finding has a *symptom*: the kind of failure (a NaN, a number instead of one, unwritten elements, a memory
-   access, a message without its numbers), and the most basic question that it fails: structure, precision, special
-   values, an invariant.
-2. If a signature fails a basic question, that explains its other failures. If elements are misplaced, imprecise values
-   there are not counted as a second bug.
-3. Findings are split in two if it takes two simple conditions to separate failing from passing signatures, and no
-   property of the inputs separates them. They are also split if some signatures always fail and the others only
-   sometimes, and if memory errors and wrong values occur at different signatures.
-4. The smallest case of a suspect runs again, with one operation changed at a time: of its jaxpr, which NumPy evaluates,
-   and of its lowered code in the simulator. A change that corrects all failing cases that are tried, and leaves all
-   others right, names a line. One that corrects only some of them names none, and splits the suspect once more.
-5. Suspects with the same title, the same smallest case or the same line at fault are merged, since a reader could not
-   tell them apart, unless a change that corrects one of them leaves the other wrong. Failures in interpret mode stay
-   separate from those that only lowered code shows.
-
-The *right line* is a line that the edit touched, or the operation that produces its NaN. Two bugs count as *separated*
-if the cases of two suspects are closer to the cases that each bug fails by itself (Jaccard index). If one bug fails all
-cases that the other does, they are separated if most cases of one suspect, and few of another, belong to the lesser
-bug.
-
-One pytest item runs a pairing on a backend in a dtype. Before, each group of families had its own item. Then one of
-these bugs failed a median of 9 items in interpret mode (21 at most), and 18 with `simulate:sm_90` (42 at most). Now it
-fails 3 (6 at most), and 6 (12 at most). The README's example fails 6 instead of 12.
+- **Right line**: the edit touched the line, or the line's operation produces the edit's NaN.
+- **Separated**: each of the two bugs has a suspect whose cases are closest to those that the bug fails by itself
+  (Jaccard index). If one bug fails all cases that the other does, two bugs count as separated if most cases of the
+  smaller one are in one suspect and few are in another.
 """
 
 
@@ -266,7 +247,7 @@ def main(words: Sequence[str]) -> None:
                 titles = "; ".join(each["title"] for each in row["suspects"])
                 print(f"{row['name']}: {len(row['suspects'])}, {row['seconds']:.0f} s: {titles}", file=sys.stderr)
         kept.write_text(json.dumps(results))
-        PAGE.write_text(report(results), encoding="utf-8")
+        (FOLDER / "README.md").write_text(report(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

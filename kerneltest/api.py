@@ -15,7 +15,7 @@ from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.oracle_for import oracle_for
 from kerneltest.declare.pairing import Pairing
-from kerneltest.declare.problems import hide_frames
+from kerneltest.declare.problems import explain_misuse, hide_frames
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.item import Item, Outcome
@@ -132,6 +132,7 @@ class Result:
         return [*internal, *nothing, *asked.problems().values(), *asked.remarks(), *unavailable, *others]
 
 
+@explain_misuse
 def check(
     pairing: Pairing,
     *,
@@ -227,6 +228,7 @@ def pairing_id(pairing: Pairing) -> str:
     return str(PairingId(relative_path(code.co_filename), pairing.name)) if code is not None else pairing.name
 
 
+@explain_misuse
 def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str] = ("interpret",)) -> None:
     """Judges a drawn case as an ordinary run would. For tests with `@given`; use `@settings(deadline=None)`.
 
