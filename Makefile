@@ -15,6 +15,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 test: lint unit
 
+# Also whole sessions, other tools and sweeps, which CI runs.
+test-all: lint unit-all
+
 lint: lint-js $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -41,6 +44,9 @@ hooks: $(VENV)/ready
 
 # The tests of a file share what takes long to make, so a worker gets whole files, in the order of tests/conftest.py.
 unit: $(VENV)/ready
+	$(VENV)/bin/pytest -q -m "not slow" -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
+
+unit-all: $(VENV)/ready
 	$(VENV)/bin/pytest -q -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # `make conformance DEPTH=standard SUITES=all` is what CI runs. Where libtpu is installed, kernels are compiled for TPUs too.
@@ -88,4 +94,4 @@ $(VENV)/docs-ready: pyproject.toml
 clean:
 	rm -rf .venv* .tox dist site .pytest_cache .mypy_cache .ruff_cache $(REPORT)
 
-.PHONY: test lint lint-js hooks unit conformance libraries generated findings docs clean
+.PHONY: test test-all lint lint-js hooks unit unit-all conformance libraries generated findings docs clean
