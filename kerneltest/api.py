@@ -100,9 +100,7 @@ class Result:
     @property
     def ok(self) -> bool:
         """True if something informative was compared, there are no findings, and kerneltest itself did not fail."""
-        compared = any(record.compared for record in self.records)
-        wrong = self.findings or self.internal_errors
-        return compared and not wrong and not Informativeness(self.records).problems()
+        return not (self.findings or self.internal_errors or Informativeness(self.records).problems())
 
     def __bool__(self) -> bool:
         """Returns `ok`, so that `assert kt.check(pairing)` fails where it should."""
@@ -125,11 +123,10 @@ class Result:
 
     def _remarks(self) -> list[str]:
         asked = Informativeness(self.records)
-        nothing = [] if any(record.compared for record in self.records) else ["nothing was compared"]
         internal = [f"kerneltest itself failed: {error.message}" for error in self.internal_errors[:1]]
         unavailable = [f"{name} unavailable: {reason}" for name, reason in self.unavailable.items()]
         others = [f"{name} not applicable: {reason}" for name, reason in self.not_applicable.items()]
-        return [*internal, *nothing, *asked.problems().values(), *asked.remarks(), *unavailable, *others]
+        return [*internal, *asked.problems(), *asked.remarks(), *unavailable, *others]
 
 
 @explain_misuse
