@@ -1,4 +1,4 @@
-"""Files that take longest go first, so that xdist's workers end together; those that `make test` leaves out are `slow`."""
+"""Files that take longest go first, so that xdist's workers end together. `make test` leaves out slow ones."""
 
 from pathlib import Path
 
