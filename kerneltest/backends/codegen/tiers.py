@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 import jax
@@ -264,7 +263,7 @@ def compile_kernel(kernel: LoweredKernel, target: Target) -> CompiledCall:
     text = kernel.text
     request = {name: getattr(target, name) for name in ("platform", "arch", "warp", "shared_memory")}
     request |= {"text": text, "warps": kernel.warps, "stages": kernel.stages}
-    answer = COMPILER.ask(request, {"triton": metadata.version("triton")})
+    answer = COMPILER.ask(request)
     if "verdict" in answer:
         raise _compile_failure(answer, kernel.name)
     ending = "ptx" if target.platform == "cuda" else "amdgcn"

@@ -116,7 +116,7 @@ def compile_module(module: MosaicModule, tpu: Tpu) -> CompiledCall:
         raise Failure(Verdict.RESOURCE_EXCEEDED, _vmem_exceeded(module, tpu, needed, allowed))
     request = {"module": base64.b64encode(module.stablehlo).decode(), "topology": tpu.topology}
     try:
-        answer = COMPILER.ask(request, {"libtpu": version()})
+        answer = COMPILER.ask(request)
     except Failure as failure:
         known = match_rule(failure.stderr, COMPILING)
         detail = prefix(failure.detail, f"{known.words}\n") if known else failure.detail
