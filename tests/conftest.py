@@ -31,7 +31,9 @@ LONGEST = (
 )
 # Whole sessions, other tools and sweeps, of what other files test in parts. `make test-all` runs these too.
 SLOW = (
+    "declare/test_relations.py",
     "execute/test_counts.py",
+    "execute/test_evidence_exceptions.py",
     "execute/test_fuzz.py",
     "execute/test_ranks.py",
     "extensions/lowering_map/test_probe.py",
@@ -39,20 +41,28 @@ SLOW = (
     "extensions/proofs/test_proofs.py",
     "extensions/ray/test_cluster.py",
     "extensions/ray/test_ray.py",
+    "plan/test_format_limits.py",
     "plan/test_planned_values.py",
     "pytest_plugin/test_beside.py",
     "pytest_plugin/test_crash_reports.py",
+    "pytest_plugin/test_folder.py",
     "pytest_plugin/test_isolation.py",
     "pytest_plugin/test_resume.py",
     "pytest_plugin/test_stale_greens.py",
     "records/test_fuzz_records.py",
+    "records/test_memory.py",
     "report/test_report_browser.py",
+    "reproduce/test_repro.py",
+    "reproduce/test_suite_import.py",
     "start/test_getting_started.py",
     "start/test_init.py",
     "test_declarations.py",
     "test_detection.py",
     "test_how_to.py",
+    "test_model_library.py",
+    "test_typed_use.py",
     "tools/test_generate.py",
+    "triage/test_rewording.py",
     "triage/test_wrong_oracles.py",
 )
 assert all((TESTS / name).exists() for name in (*LONGEST, *SLOW))
