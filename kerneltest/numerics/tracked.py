@@ -3,7 +3,7 @@
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Self
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kerneltest.core.dtypes import Array, is_float
-from kerneltest.numerics import array_functions, products, ufuncs
+from kerneltest.numerics import array_functions, linear_algebra, products, ufuncs
 from kerneltest.numerics.rounding_model import RoundingModel, current_origin, fits
 from kerneltest.numerics.samples import Operand, Option, SampledArray, UntrackedError, round_numbers, unwrap
 
@@ -303,6 +303,32 @@ def _global_names(code: CodeType) -> set[str]:
 
 def _is_table(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "fiu"
+
+
+def calls_linear_algebra(function: object) -> bool:
+    """Returns whether an oracle, or a function of the same user that it calls, names a module or function for it."""
+    seen: set[int] = set()
+
+    def calls(each: object) -> bool:
+        if _home(each).startswith(linear_algebra.MODULES):
+            return True
+        each = getattr(each, "func", each)
+        if not isinstance(each, FunctionType) or id(each) in seen or _home(each).startswith(_LIBRARIES):
+            return False
+        seen.add(id(each))
+        names = _global_names(each.__code__)
+        used = [value for name, value in each.__globals__.items() if name in names]
+        for cell in each.__closure__ or ():
+            with suppress(ValueError):  # an empty cell
+                used.append(cell.cell_contents)
+        return "linalg" in names or any(map(calls, used))
+
+    return calls(function)
+
+
+# The module of a function, or the name of a module.
+def _home(value: object) -> str:
+    return str(value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", ""))
 
 
 # What the copied oracle gets in place of a global or a closure variable.
