@@ -54,7 +54,8 @@ def evaluate_oracle(
     copies = {path: value.copy() for path, value in wide.items()}
     values = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
     with _silence_warnings():
-        returned = tree_leaves(pairing.call_oracle(values))
+        with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
+            returned = tree_leaves(pairing.call_oracle(values))
         for output in returned:
             value = output.values if isinstance(output, Defined) else output
             # It was computed in float32, and neither its rounding nor that of its operations is known.
