@@ -15,7 +15,7 @@ from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.oracle_for import oracle_for
 from kerneltest.declare.pairing import Pairing
-from kerneltest.declare.problems import hide_frames
+from kerneltest.declare.problems import explain_misuse, hide_frames
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.item import Item, Outcome
@@ -100,9 +100,7 @@ class Result:
     @property
     def ok(self) -> bool:
         """True if something informative was compared, there are no findings, and kerneltest itself did not fail."""
-        compared = any(record.compared for record in self.records)
-        wrong = self.findings or self.internal_errors
-        return compared and not wrong and not Informativeness(self.records).problems()
+        return not (self.findings or self.internal_errors or Informativeness(self.records).problems())
 
     def __bool__(self) -> bool:
         """Returns `ok`, so that `assert kt.check(pairing)` fails where it should."""
@@ -125,13 +123,13 @@ class Result:
 
     def _remarks(self) -> list[str]:
         asked = Informativeness(self.records)
-        nothing = [] if any(record.compared for record in self.records) else ["nothing was compared"]
         internal = [f"kerneltest itself failed: {error.message}" for error in self.internal_errors[:1]]
         unavailable = [f"{name} unavailable: {reason}" for name, reason in self.unavailable.items()]
         others = [f"{name} not applicable: {reason}" for name, reason in self.not_applicable.items()]
-        return [*internal, *nothing, *asked.problems().values(), *asked.remarks(), *unavailable, *others]
+        return [*internal, *asked.problems(), *asked.remarks(), *unavailable, *others]
 
 
+@explain_misuse
 def check(
     pairing: Pairing,
     *,
@@ -227,6 +225,7 @@ def pairing_id(pairing: Pairing) -> str:
     return str(PairingId(relative_path(code.co_filename), pairing.name)) if code is not None else pairing.name
 
 
+@explain_misuse
 def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str] = ("interpret",)) -> None:
     """Judges a drawn case as an ordinary run would. For tests with `@given`; use `@settings(deadline=None)`.
 

@@ -255,9 +255,12 @@ def _acts_for_user(frame: FrameType) -> bool:
     """Returns whether a frame of kerneltest belongs to user code: a call of it, or of a `kt` function by it."""
     if any(frame.f_code is code for code in _FOR_USER):  # equal code may be another function's
         return True
-    if not _module_of(frame).startswith("kerneltest.declare.") or frame.f_back is None:
+    caller = frame.f_back
+    if caller is not None and "__tracebackhide__" in caller.f_locals:  # a decorator of that function
+        caller = caller.f_back
+    if not _module_of(frame).startswith("kerneltest.declare.") or caller is None:
         return False
-    return _package_of(_module_of(frame.f_back)) not in _NEUTRAL | _JAX | {"kerneltest"}
+    return _package_of(_module_of(caller)) not in _NEUTRAL | _JAX | {"kerneltest"}
 
 
 def _short(place: str) -> str:

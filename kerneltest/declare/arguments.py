@@ -165,8 +165,9 @@ class NamedOption:
     value: StaticValue
 
 
+@hide_frames
 def dim_size(dim: str) -> DimSize:
-    """Declares a static integer argument that is the length of a dim, in elements, as in `iota(n)`.
+    """Declares a static integer argument that is the length of a dim, as in `n=kt.dim_size("n")` for `iota(n)`.
 
     Args:
       dim: the dim's name. It need not be an axis of an array.
@@ -238,6 +239,7 @@ def _name_of(value: StaticValue) -> str:
 # Declarations that combine arrays: pytrees, arrays that may be absent, and arrays that equal others.
 
 
+@hide_frames
 def tree(branches: Pytree) -> Tree:
     """Declares a pytree of arrays, as in `params=kt.tree({"w": kt.array("m n"), "b": [kt.array("n")]})`.
 
@@ -269,6 +271,7 @@ def optional(argument: ArrayArgument | Tree) -> Optional:
     return Optional(argument)
 
 
+@hide_frames
 def same_as(name: str) -> SameAs:
     """Declares an argument that always equals another one: `v=kt.same_as("k")`.
 

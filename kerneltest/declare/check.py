@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -213,6 +214,15 @@ def check_parameters(
     parameters = inspect.signature(kernel).parameters
     declared = {name: each for name, each in arguments.items() if isinstance(each, DECLARED)}
     lacking = [name for name in required_parameters(kernel) if name not in arguments]
+    references = [name for name in lacking if name.endswith("_ref")]
+    if references and len(references) == len(lacking):
+        name = getattr(kernel, "__name__", type(kernel).__name__)
+        yield (
+            f"kernel {name!r}",
+            f"it takes references ({', '.join(references)}), as the body of a pallas_call does; pair the function that "
+            "calls pallas_call with it",
+        )
+        return
     unknown = [name for name in declared if name not in parameters and not _takes_any(parameters)]
     suggested = ""
     for name in unknown:
@@ -222,10 +232,13 @@ def check_parameters(
         if name == "self":
             yield f"argument {name!r}", _METHOD
         elif name in options:
-            advice = f'declare it as arguments={{{name!r}: kt.array("m n")}}'
+            advice = f"declare it as arguments={{{name!r}: {_example_for(parameters[name])}}}"
             yield f"argument {name!r}", f"the kernel needs it, and {name}= is an option of oracle_for; {advice}"
         elif repr(name) not in suggested:
-            yield f"argument {name!r}", f'the kernel needs it; declare it, as in {name}=kt.array("m n")'
+            yield (
+                f"argument {name!r}",
+                f"the kernel needs it; declare it, as in {name}={_example_for(parameters[name])}",
+            )
     if not unknown:
         yield from _check_oracle(oracle, arguments, declared, lacking)
 
@@ -391,7 +404,8 @@ def _check_kinds(kernel: Function, arguments: Mapping[str, object], options: Map
             case _ if name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
                 yield (
                     f"argument {name!r}",
-                    f"declare it, as in {name}={_example_of(argument)}, not {format_given(argument)}",
+                    f"declare it, as in {name}={_example_of(name, argument, parameters.get(name))}, "
+                    f"not {format_given(argument)}",
                 )
             case _ if name in _TOLERANCES:
                 error = argument if isinstance(argument, (int, float)) else 1e-3
@@ -415,16 +429,42 @@ def _find_same_as_mistake(name: str, argument: SameAs, arguments: Mapping[str, o
     return ""
 
 
-def _example_of(given: object) -> str:
+_KEYS = frozenset({"key", "rng", "rng_key", "prng_key"})  # parameters that usually take a key of jax.random
+_STATIC_TYPES = (bool, int, float, str)
+
+
+def _example_of(name: str, given: object, parameter: inspect.Parameter | None) -> str:
     """Returns the declaration that was probably meant by a value in its place."""
-    if isinstance(given, str):
-        return f"kt.array({given!r})"
     shape, dtype = getattr(given, "shape", None), getattr(given, "dtype", None)
-    if isinstance(shape, tuple) and dtype is not None:
-        return f"kt.array({' '.join('mnkabcdefgh'[: len(shape)])!r}, {str(dtype)!r})"
-    if isinstance(given, (bool, int, float)):
-        return f"kt.static({given!r})"
-    return "kt.array('m n')"
+    is_array = isinstance(shape, tuple) and dtype is not None
+    if str(dtype).startswith("key<") or (name in _KEYS and isinstance(given, int)):
+        return "kt.key()"
+    if name in _KEYS and is_array:
+        return "kt.key(raw=True)"
+    if is_array:
+        return f"kt.array({' '.join('mnkabcdefgh'[: len(shape or ())])!r}, {str(dtype)!r})"
+    if given is None:
+        return "kt.optional(kt.array('m n'))"
+    if isinstance(given, dict):
+        branches = (f"{key!r}: {_example_of('', branch, None)}" for key, branch in given.items())
+        return f"kt.tree({{{', '.join(branches)}}})"
+    is_axes = isinstance(given, str) and not (_takes_word(parameter) or re.fullmatch(r"[a-z]{2,}", given))
+    is_ours = getattr(given, "__module__", "").startswith("kerneltest.")
+    if is_ours or is_axes or not (callable(given) or isinstance(given, (*_STATIC_TYPES, tuple, list))):
+        return f"kt.array({given if is_axes else 'm n'!r})"
+    return f"kt.static({format_given(given)})"
+
+
+def _takes_word(parameter: inspect.Parameter | None) -> bool:
+    return parameter is not None and (isinstance(parameter.default, str) or parameter.annotation in (str, "str"))
+
+
+def _example_for(parameter: inspect.Parameter) -> str:
+    """Returns a declaration for a parameter that has none."""
+    if parameter.name in _KEYS:
+        return "kt.key()"
+    is_static = parameter.annotation in (*_STATIC_TYPES, *(each.__name__ for each in _STATIC_TYPES))
+    return "kt.static(...)" if is_static else 'kt.array("m n")'
 
 
 def _check_part(path: str, part: object) -> Problems:

@@ -213,6 +213,7 @@ Memory errors in the kernel's output are still found.
 """
 
 
+@hide_frames
 def defined(values: Output, *, where: Output) -> Defined:
     """Returns an output of an oracle that is defined only at some elements.
 

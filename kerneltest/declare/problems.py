@@ -1,9 +1,12 @@
 """Problems of a declaration: all of them in one error, which shows no frame of kerneltest."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
+from kerneltest.core.extension_registry import suggest
 from kerneltest.core.failures import DeclarationError
 
 Problem = tuple[str, str]  # where a declaration is wrong, and how
@@ -35,8 +38,8 @@ def refuse(pairing: str, problems: Iterable[Problem]) -> None:
         raise DeclarationError("\n".join([head, *(f"  {line}" for line in shown)]))
 
 
-def hide_frames(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorates a function that users call to declare something, so that its errors point at their line.
+def explain_misuse(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorates a public function so that a call with the wrong arguments is refused with its options and an example.
 
     One frame remains, which pytest and IPython hide.
     """
@@ -46,8 +49,62 @@ def hide_frames(function: Callable[_P, _R]) -> Callable[_P, _R]:
         __tracebackhide__ = True
         try:
             return function(*args, **kwargs)
+        except TypeError:
+            if not (misuse := _find_misuse(function, args, kwargs)):
+                raise
+        raise DeclarationError(misuse)
+
+    return declare
+
+
+def _find_misuse(function: Callable[..., object], given: Sequence[object], keywords: Iterable[str]) -> str:
+    """Returns why a function cannot be called with some arguments, and how it can; "" if it can."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*given, **dict.fromkeys(keywords))
+    except TypeError:
+        pass
+    else:
+        return ""
+    parameters = signature.parameters.values()
+    names = [each.name for each in parameters]
+    by_place = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    name, example = function.__name__, _example_in_docstring(function)
+    if unknown := next((each for each in keywords if each not in names), ""):
+        return f"{name}: {unknown!r} is not an option; the options are {', '.join(names)}{suggest(unknown, names)}"
+    if len(given) > len(by_place):
+        options = ", ".join(f"{each}=" for each in names[len(by_place) :]) or "none is left"
+        several = f"; several {by_place[-1]} go into a tuple" if by_place and by_place[-1].endswith("s") else ""
+        return f"{name}: {format_given(given[len(by_place)])} needs a name: {options}{several}{example}"
+    taken = {*by_place[: len(given)], *keywords}
+    lacking = next((each.name for each in parameters if each.default is each.empty and each.name not in taken), "")
+    problem = f"it needs {lacking}" if lacking else f"it takes {', '.join(names)}, each once"
+    return f"{name}: {problem}{example}"
+
+
+def _example_in_docstring(function: Callable[..., object]) -> str:
+    found = re.search(rf"kt\.(?:\w+\.)?{function.__name__}\((?:[^()]|\([^()]*\))*\)", function.__doc__ or "")
+    return f", as in {found[0]}" if found else ""
+
+
+def hide_frames(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorates a function that users call to declare something, so that its errors point at their line.
+
+    Calls with the wrong arguments are explained, as by `explain_misuse`. One frame remains, which pytest and IPython
+    hide.
+    """
+
+    @functools.wraps(function)
+    def declare(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        __tracebackhide__ = True
+        try:
+            return function(*args, **kwargs)
         except ValueError as error:
             raise error.with_traceback(None) from None
+        except TypeError:
+            if not (misuse := _find_misuse(function, args, kwargs)):
+                raise
+        raise DeclarationError(misuse)
 
     return declare
 

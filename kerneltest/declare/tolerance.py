@@ -8,6 +8,7 @@ of the arguments (the narrowest, if they differ). A model that does not fit the 
 
 from collections.abc import Callable, Sequence
 
+from kerneltest.declare import problems
 from kerneltest.declare.error_models import (
     Conditioned,
     Dot,
@@ -27,6 +28,7 @@ def exact() -> Tolerance:
     return Exact()
 
 
+@problems.hide_frames
 def rounding(
     *, compute: str = "float32", precision: str = "", forms: Sequence[Callable[..., object]] = ()
 ) -> Tolerance:
@@ -43,6 +45,7 @@ def rounding(
     return Rounding(compute, precision, tuple(forms))
 
 
+@problems.hide_frames
 def conditioned(factor: float = 8.0, *, over: str = "", compute: str = "float32", samples: int = 4) -> Tolerance:
     """Allows a multiple of how far the oracle moves when its inputs are perturbed by one rounding.
 
@@ -57,6 +60,7 @@ def conditioned(factor: float = 8.0, *, over: str = "", compute: str = "float32"
     return Conditioned(factor, tuple(over.split()), compute, samples)
 
 
+@problems.hide_frames
 def dot(
     over: str, *, accumulate: str = "float32", slope: float = 1.0, output: str = "", precision: str = ""
 ) -> Tolerance:
@@ -77,6 +81,7 @@ def dot(
     return Dot(tuple(over.split()), accumulate, slope, output, precision)
 
 
+@problems.hide_frames
 def each(*models: Tolerance) -> Tolerance:
     """Applies a model to each output, in their order: `each(dot("k"), exact())`.
 
@@ -86,6 +91,7 @@ def each(*models: Tolerance) -> Tolerance:
     return Each(models)
 
 
+@problems.hide_frames
 def ulp(n: float, *, compute: str = "float32") -> Tolerance:
     """Allows some units in the last place: `|error| <= n u |f(x)|`, for one function of rounded arguments.
 
@@ -96,6 +102,7 @@ def ulp(n: float, *, compute: str = "float32") -> Tolerance:
     return Ulp(n, compute)
 
 
+@problems.hide_frames
 def absolute(error: float, reason: str) -> Tolerance:
     """Allows an error that a specification sets: `|error| <= e`. Nothing is derived from the computation.
 
@@ -108,8 +115,11 @@ def absolute(error: float, reason: str) -> Tolerance:
     return Specified("absolute", error, reason)
 
 
+@problems.hide_frames
 def relative(error: float, reason: str) -> Tolerance:
     """Allows a relative error that a specification sets: `|error| <= e |f(x)|`.
+
+        tolerance=kt.tolerance.relative(1e-3, "the codec's specification, section 4.2")
 
     Args:
       error: the largest error of any element, as a share of its right value; above 0.
@@ -118,6 +128,7 @@ def relative(error: float, reason: str) -> Tolerance:
     return Specified("relative", error, reason)
 
 
+@problems.hide_frames
 def reduction(over: str, *, accumulate: str = "float32", output: str = "") -> Tolerance:
     """Allows the closed form of sums of terms of any sign, in any order: `|error| <= gamma_n sum |x|`.
 
@@ -131,6 +142,7 @@ def reduction(over: str, *, accumulate: str = "float32", output: str = "") -> To
     return Reduction(tuple(over.split()), accumulate, output)
 
 
+@problems.hide_frames
 def reference(function: Callable[..., object], *, factor: float = 2.0) -> Tolerance:
     """Allows a multiple of the error of a reference implementation in the kernel's own precision.
 

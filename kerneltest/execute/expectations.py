@@ -197,6 +197,7 @@ class Expectations:
                     bitwise=bitwise,
                     repeat=case.family.name in REPEATED,
                     known=None if evaluated is None else evaluated.outputs,
+                    names=traced.output_names,
                 )
                 if case.family.name == "all_masked_array":
                     check_all_masked(pairing, case.target, expectation)
@@ -220,7 +221,7 @@ class Expectations:
         if case.id not in self.evaluations:
             self._process.enter_phase(Phase.EXPECTING)
             wide = {path: widen(value) for path, value in arguments.items()}
-            answer = evaluate_oracle(pairing, case.signature, wide, traced.outputs)
+            answer = evaluate_oracle(pairing, case.signature, wide, traced.outputs, traced.output_names)
             self.evaluations[case.id] = Evaluation(arguments, answer)
         return self.evaluations[case.id]
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +106,8 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
             if (more := len(found) - ("" in found) - item.families[cell.family]) > 0:
                 problems.append(f"{more} more case{'s' * (more > 1)} recorded than planned: {' / '.join(cell)}")
     problems += [f"recorded but never planned: {' / '.join(cell)}" for cell in by_cell]
-    if (cells or plan.not_applicable) and not plan.shard and not any(status.compared for status in cells.values()):
-        findings = Counter(v for status in cells.values() for v in Counter(status.verdicts).elements() if v.is_finding)
-        endings = ", ".join(f"{count} {verdict}" for verdict, count in findings.most_common())
-        cause = f": its cases ended as {endings}" if endings else ""
-        problems.append(f"nothing was compared in the whole run{cause}")
-    if not plan.shard:
-        problems += [f"{name}: {problem}" for name, problem in informative.problems().items()]
+    if cells or (plan.not_applicable and not plan.shard):
+        problems += informative.problems(elsewhere={item.pairing for item in plan.elsewhere})
     return Reconciled(cells, tuple(problems), internal_errors)
 
 
@@ -211,15 +207,33 @@ def absent_cells(runs: Sequence[RunRecords]) -> frozenset[CellKey]:
 
 
 def _require_other_shards(runs: tuple[RunRecords, ...]) -> tuple[RunRecords, ...]:
-    """Returns runs in which a shard has a problem if cells of other shards are absent."""
+    """Returns runs in which a shard has a problem if cells of other shards are absent, or nothing in all of them."""
     absent = absent_cells(runs)
     checked = []
+    shared = {} if absent else _problems_of_all_shards(runs)
     for run in runs:
         if count := sum(cell in absent for item in run.plan.elsewhere for cell in item.cells):
             problem = f"shard {run.plan.shard} lacks {count} cells of other shards: name the folders of all shards"
-            run = replace(run, reconciled=replace(run.reconciled, problems=(*run.reconciled.problems, problem)))
-        checked.append(run)
+            run = _with_problems(run, [problem])
+        checked.append(_with_problems(run, shared.pop(run.plan.whole, ())))
     return tuple(checked)
+
+
+def _with_problems(run: RunRecords, more: Collection[str]) -> RunRecords:
+    return replace(run, reconciled=replace(run.reconciled, problems=(*run.reconciled.problems, *more)))
+
+
+# What no shard can tell by itself: that all of them together compared nothing, in the run or in a pairing.
+def _problems_of_all_shards(runs: Sequence[RunRecords]) -> dict[str, list[str]]:
+    shards: dict[str, list[RunRecords]] = {}
+    for run in runs:
+        if run.plan.shard and run.plan.elsewhere:
+            shards.setdefault(run.plan.whole, []).append(run)
+    known = {problem for run in runs for problem in run.reconciled.problems}
+    return {
+        whole: [p for p in Informativeness(chain.from_iterable(run.records for run in of)).problems() if p not in known]
+        for whole, of in shards.items()
+    }
 
 
 def read_running(folder: Path, name: str = "") -> RunRecords:

@@ -2,11 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from statistics import median_low
 
-from kerneltest.core.verdicts import GroupName
+from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.records.evidence import format_budget
 from kerneltest.records.schema import Record
 
@@ -97,6 +97,8 @@ class _Asked:
     Attributes:
       known: whether any record says it.
       red: whether there is a finding, so that the pairing cannot be green by mistake.
+      xfailed: whether a declared xfail occurred, which then is what the pairing's cases showed.
+      defined, undefined: number of elements of which the oracle asks something, and nothing.
       least, greatest: of all expected values that are finite.
       longest: the greatest length of any dim; None without dims.
       formulas: number of cases that were asked whether the formula is right.
@@ -106,6 +108,9 @@ class _Asked:
 
     known: bool = False
     red: bool = False
+    xfailed: bool = False
+    defined: int = 0
+    undefined: int = 0
     least: float = math.inf
     greatest: float = -math.inf
     longest: int | None = None
@@ -117,6 +122,8 @@ class _Asked:
         if record.case and record.dims:
             self.longest = max(self.longest or 0, *record.dims.values())
         self.red |= record.verdict.is_finding
+        self.xfailed |= record.verdict is Verdict.XFAIL
+        self.defined, self.undefined = self.defined + record.defined, self.undefined + record.undefined
         if record.formula is not None:
             self.formulas += 1
             if record.formula.unanswered:
@@ -136,6 +143,8 @@ class _Asked:
 
     @property
     def problem(self) -> str:
+        if self.undefined and not (self.defined or self.red or self.xfailed):
+            return "nothing was compared: the oracle leaves all elements undefined in every case that ran"
         if not self.known or self.red or self.least < self.greatest or self.is_constant:
             return ""
         value = "NaN or infinite" if self.least > self.greatest else "0"
@@ -159,20 +168,40 @@ class _Asked:
 
 
 class Informativeness:
-    """The judgement, from all records of a run, whether each pairing was asked anything."""
+    """The one judgement whether a run, and each of its pairings, compared anything that a kernel could fail.
+
+    A pairing in which only some cells compare nothing, such as those whose rows are all masked, is not judged by them.
+    """
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self._by_pairing: dict[str, _Asked] = {}
+        self._findings: Counter[Verdict] = Counter()
+        self._compared = False
         for record in records:
             self.add(record)
 
     def add(self, record: Record) -> None:
         """Adds a record of the run."""
         self._by_pairing.setdefault(record.pairing, _Asked()).add(record)
+        self._findings[record.verdict] += record.verdict.is_finding
+        self._compared = self._compared or bool(record.compared)
 
-    def problems(self) -> Mapping[str, str]:
-        """Returns by pairing why nothing that was compared could have failed."""
-        return {name: asked.problem for name, asked in self._by_pairing.items() if asked.problem}
+    def problems(self, *, elsewhere: Collection[str] = ()) -> list[str]:
+        """Returns why nothing that was compared could have failed, in the whole run or in a pairing.
+
+        Args:
+          elsewhere: pairings with records that were not added, such as those of other shards; these are not judged.
+        """
+        found = [
+            f"{name}: {asked.problem}"
+            for name, asked in self._by_pairing.items()
+            if asked.problem and name not in elsewhere
+        ]
+        if self._compared or elsewhere:
+            return found
+        endings = ", ".join(f"{count} {verdict}" for verdict, count in self._findings.most_common() if count)
+        cause = f": its cases ended as {endings}" if endings else ""
+        return [f"nothing was compared in the whole run{cause}", *found]
 
     def remarks(self) -> list[str]:
         """Returns remarks on pairings that were asked little."""

@@ -38,6 +38,7 @@ class Counts:
     not_run: tuple[str, ...]  # the names of expected runs that are missing
     suspects: int
     internal_errors: int = 0  # cases in which kerneltest itself failed
+    inapplicable: int = 0  # pairings to which no backend of any run applies, so that they have no cell
 
     @property
     def planned(self) -> int:
@@ -55,7 +56,7 @@ class Counts:
     @property
     def green(self) -> bool:
         """True if everything planned was run and there is no finding. An unavailable backend was not run."""
-        return self.complete and not self.failed and not self.unavailable and not self.not_run
+        return self.complete and not (self.failed or self.unavailable or self.not_run or self.inapplicable)
 
     def __str__(self) -> str:
         parts = [f"{self.passed} of {self.planned} cells pass"]
@@ -65,6 +66,7 @@ class Counts:
             (self.gaps, "without a verdict"),
             (self.unavailable, "unavailable"),
             (self.undefined, "nothing asked"),
+            (self.inapplicable, f"pairing{'s' * (self.inapplicable > 1)} that no backend of the run can test"),
         ):
             parts += [f"{count} {word}"] * bool(count)
         cells = ", ".join([*parts, *(f"{name} not run" for name in self.not_run)])
@@ -74,6 +76,7 @@ class Counts:
 def count_cells(runs: Sequence[RunRecords], suspects: int = 0, legs: Sequence[str] = ()) -> Counts:
     """Counts the cells of some runs; `legs` are the names of the runs that are expected."""
     dropped = superseded_backends(runs)
+    planned = {item.pairing for run in runs for item in (*run.plan.items, *run.plan.elsewhere)}
     endings: Counter[Ending] = Counter(
         status.verdict
         for number, run in enumerate(runs)
@@ -95,6 +98,7 @@ def count_cells(runs: Sequence[RunRecords], suspects: int = 0, legs: Sequence[st
         not_run=tuple(leg for leg in dict.fromkeys(legs) if leg not in there),
         suspects=suspects,
         internal_errors=sum(run.reconciled.internal_errors for run in runs),
+        inapplicable=len({each.pairing for run in runs for each in run.plan.not_applicable} - planned),
     )
 
 

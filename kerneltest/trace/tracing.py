@@ -45,6 +45,7 @@ from kerneltest.trace.platform_dispatch import (
     simulate_platform,
 )
 from kerneltest.trace.primitives import Kind, primitive_of
+from kerneltest.trace.refused_lengths import length_declarations
 from kerneltest.trace.walk import (
     dot_precision,
     float_dtype,
@@ -63,8 +64,17 @@ def _tracing_failure(error: BaseException, purpose: str) -> Failure:
     if reason := _mesh_limit(error):
         return Failure(Verdict.UNAVAILABLE, reason)
     line = (user_line(error) or package_line(error)).strip(" ()")  # the kernel may be an installed library's
-    detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {purpose}", line)
+    text = _error_text(error) or source_line(line)
+    hint = _BODY_HINT if _OF_A_BODY.search(f"{text}\n{source_line(line)}") else ""
+    detail = Raised("the kernel", type(error).__name__, text, f"while traced {purpose}", line, hint)
     return Failure(Verdict.RUNTIME_ERROR, detail)
+
+
+# What JAX says of an array in the place of a reference, and functions that only work inside a Pallas call.
+_OF_A_BODY = re.compile(
+    r"immutable and do not support in-place|on a `Ref`|_IndexUpdateRef|\.(?:program_id|num_programs)\("
+)
+_BODY_HINT = "if this is the body of a pallas_call, pair the function that calls pallas_call"
 
 
 _TOO_LARGE = re.compile(r"-?\d{10,}")
@@ -139,6 +149,8 @@ class Traced:
       eager: whether it must be called outside of `jax.jit`.
       sharded: for a kernel under `jax.shard_map`, the jaxpr for all devices of its mesh. `jaxpr` is then for a single
         device, which does the work of each in turn.
+      output_names: of each output, the keys and fields under which the kernel returns it, from the outside in; "" in
+        place of a position.
       not_local: the reason why there is no such jaxpr for one device, or "". `jaxpr` is then the one for all devices.
     """
 
@@ -155,6 +167,7 @@ class Traced:
     eager: bool = False
     sharded: ClosedJaxpr | None = None
     not_local: str = ""
+    output_names: tuple[tuple[str, ...], ...] = ()
 
     def adapt_precision(self, row: Precision) -> Precision:
         """Adapts a machine's precision to the precision that the kernel requests for its matrix products."""
@@ -190,14 +203,38 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
     """
     dtypes = dict(signature.dtypes)
     present = signature.leaves(pairing)
+    names: tuple[tuple[str, ...], ...] = ()
     inputs = tuple(ShapeDtype(signature.shape(leaf), parse_dtype(dtypes[path])) for path, leaf in present.items())
 
     def flat(*leaves: Any) -> list[Any]:
+        nonlocal names
         named = dict(zip(present, leaves, strict=True))
         values = pairing.assemble(named, dict(signature.dims), dict(signature.statics), oracle=False)
-        return jax.tree_util.tree_leaves(pairing.call_kernel(values))
+        names, returned = named_outputs(pairing.call_kernel(values))
+        return returned
 
-    return trace_kernel(pairing.kernel, flat, inputs, f"for {signature}", platform)
+    try:
+        traced = trace_kernel(pairing.kernel, flat, inputs, f"for {signature}", platform)
+    except Failure as failure:
+        if isinstance(failure.detail, Raised) and failure.__cause__ is not None:
+            accepted = length_declarations(failure.__cause__, dict(signature.dims))
+            if accepted:
+                hint = f"declare the lengths that it takes: {' or '.join(accepted)}"
+                raise Failure(failure.verdict, replace(failure.detail, hint=hint)) from failure.__cause__
+        raise
+    if not traced.outputs:
+        raise Failure(Verdict.RUNTIME_ERROR, Stated("the kernel returned nothing (no `return`?)"))
+    return replace(traced, output_names=names)
+
+
+def named_outputs(returned: Any) -> tuple[tuple[tuple[str, ...], ...], list[Any]]:
+    """Returns the outputs in what a kernel or an oracle returned, and the names under which it returned each.
+
+    The names are keys and fields, from the outside in; a position in a tuple or list is "".
+    """
+    keyed = jax.tree_util.tree_flatten_with_path(returned)[0]
+    names = (tuple(str(getattr(key, "key", getattr(key, "name", ""))) for key in keys) for keys, _ in keyed)
+    return tuple(names), [output for _, output in keyed]
 
 
 def trace_kernel(

@@ -1,4 +1,4 @@
-"""Thirty typical mistakes: each is told in at most six lines, with the fix, and with no frame of kerneltest."""
+"""Typical mistakes: each is told in at most six lines, with the fix, and with no frame of kerneltest."""
 
 import functools
 import textwrap
@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -30,6 +31,18 @@ def double(x: Any) -> Any:
 
 def scale(x: Any, *, factor: int) -> Any:
     return factor * x
+
+
+def activate(x: Any, kind: str) -> Any:
+    return x if kind == "none" else 0 * x
+
+
+def draw(key: Any, x: Any) -> Any:
+    return x
+
+
+def body(x_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = 2 * x_ref[...]
 
 
 class Model:
@@ -75,6 +88,37 @@ DECLARED: dict[str, tuple[Callable[[], object], list[str]]] = {
     "an array without parentheses": (lambda: _pair(x=kt.array), ["x=kt.array('m n')", "array without its parentheses"]),
     "an example array": (lambda: _pair(x=np.ones((2, 3), np.int8)), ["x=kt.array('m n', 'int8')"]),
     "axes alone": (lambda: _pair(x="m n"), ["x=kt.array('m n')", "not 'm n'"]),
+    "a word": (lambda: _pair(activate, x=N, kind="relu"), ["kind=kt.static('relu')", "not 'relu'"]),
+    "a word left out": (lambda: _pair(activate, x=N), ["'kind'", "kind=kt.static(...)"]),
+    "a function": (lambda: _pair(activate, x=N, kind=jnp.tanh), ["kind=kt.static(tanh)", "not tanh"]),
+    "a tuple of numbers": (lambda: _pair(activate, x=N, kind=(8, 128)), ["kind=kt.static((8, 128))"]),
+    "a pytree of arrays": (lambda: _pair(x={"w": np.ones(3)}), ["x=kt.tree({'w': kt.array('m', 'float64')})"]),
+    "None": (lambda: _pair(add, x=N, y=None), ["y=kt.optional(kt.array('m n'))", "not None"]),
+    "a key": (lambda: _pair(draw, x=N, key=jax.random.key(0)), ["key=kt.key()"]),
+    "a raw key": (lambda: _pair(draw, x=N, key=jax.random.PRNGKey(0)), ["key=kt.key(raw=True)"]),
+    "a seed for a key": (lambda: _pair(draw, x=N, key=0), ["key=kt.key()"]),
+    "a key left out": (lambda: _pair(draw, x=N), ["'key'", "key=kt.key()"]),
+    "a Pallas body": (
+        lambda: _pair(body, lambda x: 2 * x, x=N),
+        ["kernel 'body'", "takes references (x_ref, o_ref)", "pair the function that calls pallas_call"],
+    ),
+    "array() without axes": (lambda: LOOSE.array(), ["array: it needs shape, as in kt.array(\"m k\")"]),
+    "array(dtype=...)": (
+        lambda: LOOSE.array("n", dtype="float32"), ["array: 'dtype' is not an option", "did you mean 'dtypes'?"],
+    ),
+    "array() of two dtypes": (
+        lambda: LOOSE.array("n", "int8", "int32"), ["array: 'int32' needs a name: domain=", "several dtypes go"],
+    ),
+    "dim() by position": (lambda: LOOSE.dim(64), ["dim: 64 needs a name: block=", "kt.dim(block=64)"]),
+    "dim() misspelt": (lambda: LOOSE.dim(blok=64), ["dim: 'blok' is not an option", "did you mean 'block'?"]),
+    "indices() without an axis": (lambda: LOOSE.indices("q"), ["indices: it needs into, as in kt.indices("]),
+    "a tolerance without a reason": (
+        lambda: LOOSE.tolerance.relative(0.1), ["relative: it needs reason, as in kt.tolerance.relative("],
+    ),
+    "check() misspelt": (
+        lambda: LOOSE.check(_pair(x=N), backend="interpret"),
+        ["check: 'backend' is not an option", "did you mean 'backends'?"],
+    ),
     "a method": (lambda: _pair(Model.forward, x=N), ["method", "oracle_for(model.forward, ...)"]),
     "a kernel that was called": (lambda: _pair(double(np.ones(99)), double, x=N), ["without calling it"]),
     "a keyword-only parameter left out": (lambda: _pair(scale, x=N), ["'factor'", "the kernel needs it"]),

@@ -12,11 +12,15 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.api import Result
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.execute.value_groups import _check_repeated
-from kerneltest.records.runs import read_runs
+from kerneltest.records.run_plan import NotApplicable
+from kerneltest.records.runs import read_all, read_runs
 from kerneltest.records.schema import Record
 from kerneltest.report.counts import count_cells, undefined_remarks
+from kerneltest.report.text.markdown_summary import conformance_badge
+from kerneltest.report.text.terminal_summary import summary_lines
 from tests.made_runs import made_record, made_run
 from tests.sample import elementwise
 
@@ -119,6 +123,60 @@ def test_a_cell_without_defined_elements_is_neither_green_nor_wrong(tmp_path: Pa
     counts = count_cells([run])
     assert (counts.passed, counts.undefined, counts.gaps, counts.planned) == (1, 1, 1, 3)
     assert "1 nothing asked" in str(counts)
+
+
+# Records of a pairing beside one that is right, and whether the pairing compared nothing.
+SILENT = made_record(compared=0, defined=0, undefined=4)
+LOWERED = replace(SILENT, backend="lower:sm_90", tier=Tier.LOWER, group="signatures", compared=1, undefined=0)
+BESIDE: dict[str, tuple[tuple[Record, ...], bool]] = {
+    "undefined everywhere": ((SILENT, replace(SILENT, family="one_inf")), True),
+    "undefined, and lowers": ((SILENT, LOWERED), True),
+    "undefined, and rejects": (
+        (SILENT, replace(LOWERED, backend=SILENT.backend, group="rejects", family="rejects_x")),
+        True,
+    ),
+    "undefined in one family": ((SILENT, replace(SILENT, family="one_inf", compared=4, defined=4)), False),
+    "undefined in one dtype": ((SILENT, replace(SILENT, dtype="bfloat16", compared=4, defined=4)), False),
+    "a declared xfail": ((SILENT, replace(SILENT, family="one_inf", verdict=Verdict.XFAIL, undefined=0)), False),
+    "lowered alone": ((LOWERED,), False),
+}
+
+
+@pytest.mark.parametrize("records", BESIDE)
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_pairing_that_compares_nothing_fails_beside_one_that_is_right(
+    records: str, shards: int, tmp_path: Path
+) -> None:
+    own, is_silent = BESIDE[records]
+    beside = [replace(each, item="t.py::silent", pairing="t.py::silent", case=f"s{i}") for i, each in enumerate(own)]
+    everything = [made_record(compared=4, defined=4), *beside]
+    made_run(tmp_path / "whole", *everything)
+    if shards == 2:  # each has a part of the pairing
+        items = read_runs(tmp_path / "whole")[0].plan.items
+        for number in range(2):
+            mine, others = items[number::2], items[1 - number :: 2]
+            plan = dict(items=mine, elsewhere=others, shard=f"{number + 1}/2", whole="one")
+            made_run(tmp_path / f"{number}", *everything[number::2], **plan)
+        runs = read_all([tmp_path / "0", tmp_path / "1"])
+    else:
+        runs = read_runs(tmp_path / "whole")
+    counts = count_cells(runs)
+    problem = "t.py::silent: nothing was compared: the oracle leaves all elements undefined in every case that ran"
+    assert [each.endswith(problem) for each in counts.problems] == [True] * is_silent
+    assert (conformance_badge(counts).colour, counts.exit_code) == (("orange", 1) if is_silent else ("brightgreen", 0))
+    for verbose in (-1, 0, 1) if shards == 1 else ():
+        lines = [line.text for line in summary_lines(runs[0], (), verbose=verbose)]
+        assert any(problem in line for line in lines) is is_silent
+
+
+def test_a_pairing_that_no_backend_can_test_is_counted_and_keeps_a_badge_from_green(tmp_path: Path) -> None:
+    lacking = (NotApplicable("t.py::foreign", "interpret", "a Mosaic GPU kernel", 5),)
+    made_run(tmp_path / "one", made_record(compared=4, defined=4), not_applicable=lacking)
+    made_run(tmp_path / "other", replace(made_record(compared=4, defined=4), pairing="t.py::foreign"))
+    counts = count_cells(read_runs(tmp_path / "one"))
+    assert str(counts) == "1 of 1 cells pass, 1 pairing that no backend of the run can test"
+    assert (conformance_badge(counts).colour, counts.exit_code) == ("yellow", 0)
+    assert not count_cells(read_runs(tmp_path)).inapplicable  # another run has tested it
 
 
 def test_no_gap_that_is_harmless_is_worse_than_a_finding() -> None:

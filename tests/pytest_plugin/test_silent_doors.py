@@ -107,6 +107,10 @@ DOORS = {
         RIGHT.replace("double", "nan").replace("2 * x", "x * np.nan"),
         "test_a.py::right: nothing informative was compared: every value that the oracle expects is NaN or infinite",
     ),
+    "an oracle that defines nothing, beside one that is right": (
+        RIGHT + RIGHT.replace("right", "silent").replace("2 * x", "kt.defined(2 * x, where=np.zeros(x.shape, bool))"),
+        "test_a.py::silent: nothing was compared: the oracle leaves all elements undefined",
+    ),
     "a domain of one number": (
         RIGHT.replace("dims=DIMS", "dims=DIMS, tolerance=kt.tolerance.exact()").replace(
             "x=X", "x=kt.array('n', 'float32', domain=(0, 0))"

@@ -126,7 +126,7 @@ class Expression:
 
     @property
     def domain_on_gpus(self) -> str:
-        """The same for a GPU, where Pallas' maxima and minima drop NaN, as docs/simulate.md says."""
+        """The same for a GPU, where Pallas' maxima and minima drop NaN, as docs/how-backends-work.md says."""
         drops_nan = re.search("imum|clip", self.kernel)
         return ", domain=kt.interval(finite=True)" if self.everywhere and drops_nan else self.domain
 

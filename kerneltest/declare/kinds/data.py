@@ -23,12 +23,14 @@ from kerneltest.declare.kinds.base import (
     array_argument,
     register,
 )
+from kerneltest.declare.problems import hide_frames
 
 Structure = Callable[[Array], Array]
 
 _LARGEST = 2.0**6  # of an array with a structure
 
 
+@hide_frames
 def array(
     shape: str,
     dtypes: Dtypes = DEFAULT_FLOATS,
@@ -59,10 +61,11 @@ def array(
     return array_argument(shape, dtypes, "data", domain=domain, on=on)
 
 
+@hide_frames
 def scalar(
     dtypes: Dtypes = DEFAULT_FLOATS, *, domain: AnyDomain = None, on: Mapping[str, Dtypes] | None = None
 ) -> ArrayArgument:
-    """Declares an array without axes.
+    """Declares an array without axes, as in `kt.scalar("float32", domain=(0, 1))`.
 
     Args:
       dtypes: one dtype's name or several, as for `array`.
@@ -184,6 +187,7 @@ def _apply(structure: Structure, values: Array) -> Array:
 # Arrays that follow from other arguments. Declared by `kt.derived`, and by `kt.same_as` once it is resolved.
 
 
+@hide_frames
 def derived(shape: str, function: Callable[..., Any], *, dtypes: Dtypes = DEFAULT_FLOATS) -> ArrayArgument:
     """Declares an array that follows from other arguments. It is recomputed when a finding's arguments are shrunk.
 
@@ -231,6 +235,7 @@ class Derived(ArgumentKind):
 # Keys of `jax.random`. Declared by `kt.key`.
 
 
+@hide_frames
 def key(*, raw: bool = False) -> ArrayArgument:
     """Declares a key of `jax.random`. The oracle gets its data, two or more numbers of uint32.
 

@@ -21,6 +21,7 @@ from kerneltest.declare.kinds.base import (
     array_argument,
     register,
 )
+from kerneltest.declare.problems import hide_frames
 
 _ROOM = 4  # elements of an array in which both ends and other positions fit
 _SHARE_OF_ENDS = 0.4  # of the elements of a shorter array
@@ -28,6 +29,7 @@ _SHARE_IGNORED = 0.2
 _SPREAD = 40_503  # a multiplier that scatters position codes over an axis
 
 
+@hide_frames
 def indices(shape: str, *, into: str | int, ignore: int | None = None, dtype: str = "int32") -> ArrayArgument:
     """Declares integers that point at elements along an axis, its first and last element among them.
 
@@ -140,6 +142,7 @@ class Index(ArgumentKind):
 # Permutations: indices that are all different. Declared by `kt.permutation`.
 
 
+@hide_frames
 def permutation(shape: str, *, into: str | int | None = None, dtype: str = "int32") -> ArrayArgument:
     """Declares indices that are all different.
 
@@ -206,6 +209,7 @@ class Permutation(ArgumentKind):
 # One-hot rows: zeros and a single one. Declared by `kt.one_hot`.
 
 
+@hide_frames
 def one_hot(shape: str, dtypes: Dtypes = DEFAULT_FLOATS) -> ArrayArgument:
     """Declares rows, along the last axis, of zeros and a single one.
 

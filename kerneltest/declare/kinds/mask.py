@@ -19,8 +19,10 @@ from kerneltest.declare.kinds.base import (
     array_argument,
     register,
 )
+from kerneltest.declare.problems import hide_frames
 
 
+@hide_frames
 def mask(shape: str, dtypes: Dtypes = "bool", *, hidden: float = 0, shown: float = 1) -> ArrayArgument:
     """Declares an array that says which elements count: booleans, or two numbers.
 

@@ -20,6 +20,7 @@ from kerneltest.declare.kinds.base import (
     register,
 )
 from kerneltest.declare.kinds.index import Index, clip_to_integers
+from kerneltest.declare.problems import hide_frames
 
 
 def parts_argument(shape: str, role: str, of: str | int | None, up_to: str | int | None, dtype: str) -> ArrayArgument:
@@ -137,8 +138,9 @@ class Parts(ArgumentKind):
 # Lengths: integers that count elements along an axis. Declared by `kt.lengths`.
 
 
+@hide_frames
 def lengths(shape: str, *, up_to: str | int, dtype: str = "int32") -> ArrayArgument:
-    """Declares integers that count elements along an axis, 0 and all of them among them.
+    """Declares integers that count elements along an axis, 0 and all of them among them: `kt.lengths("b", up_to="n")`.
 
     Args:
       shape: of the lengths themselves, as in `"b"`.
@@ -162,6 +164,7 @@ class Length(Index):
 # Offsets: the starts of groups, and the end of the last one. Declared by `kt.offsets`.
 
 
+@hide_frames
 def offsets(
     shape: str, *, of: str | int | None = None, up_to: str | int | None = None, dtype: str = "int32"
 ) -> ArrayArgument:
@@ -209,6 +212,7 @@ class Offsets(Parts):
 # Partitions: the sizes of groups. Declared by `kt.partition`.
 
 
+@hide_frames
 def partition(
     shape: str, *, of: str | int | None = None, up_to: str | int | None = None, dtype: str = "int32"
 ) -> ArrayArgument:
@@ -252,6 +256,7 @@ class Partition(Parts):
 # Segment ids: the segment that each element belongs to. Declared by `kt.segment_ids`.
 
 
+@hide_frames
 def segment_ids(shape: str, *, up_to: str | int | None = None, dtype: str = "int32") -> ArrayArgument:
     """Declares the segment that each element of the last axis belongs to: integers that ascend along it, from 0 on.
 

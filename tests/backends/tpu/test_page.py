@@ -1,4 +1,4 @@
-"""What docs/tpu.md shows is what comes out."""
+"""What docs/how-backends-work.md shows of TPUs is what comes out."""
 
 import importlib.util
 import re
@@ -11,7 +11,7 @@ from tests import forked
 from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/tpu.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-backends-work.md").read_text(encoding="utf-8")
 BACKENDS = "lower:tpu-*,compile:tpu-v5e,compile:tpu-v6e"
 
 needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
@@ -29,7 +29,7 @@ def _run(folder: Path, code: str, backends: str = BACKENDS) -> subprocess.Comple
 
 @needs_libtpu
 def test_the_example_is_told_as_the_page_shows_and_its_mend_passes(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (code,) = re.findall(r"```python\n(# test_shares.py\n.*?)```", PAGE, re.DOTALL)
     (shown,) = re.findall(r"```\n(\d suspects? in .*?)```", PAGE, re.DOTALL)
     assert f"--kt-backends '{BACKENDS}'" in PAGE
     assert _words(shown) in _words(_run(tmp_path, code).stdout)
