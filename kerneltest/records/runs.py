@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kerneltest.core.details import NoPallasCall
+from kerneltest.core.details import NoPallasCall, Unavailable
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.files import RecordError
@@ -86,7 +86,9 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
     problems: list[str] = [*plan.problems]
     informative = Informativeness()
     internal_errors = len(plan.internal_errors)
+    skipped: set[bool] = set()
     for record in records:
+        skipped.add(isinstance(record.detail, Unavailable) and record.detail.skipped)
         if record.verdict is Verdict.INTERNAL_ERROR:
             internal_errors += 1
             if not record.case:
@@ -105,7 +107,8 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
             if (more := len(found) - ("" in found) - item.families[cell.family]) > 0:
                 problems.append(f"{more} more case{'s' * (more > 1)} recorded than planned: {' / '.join(cell)}")
     problems += [f"recorded but never planned: {' / '.join(cell)}" for cell in by_cell]
-    if (cells or plan.not_applicable) and not plan.shard and not any(status.compared for status in cells.values()):
+    compared = skipped == {True} or any(status.compared for status in cells.values())
+    if (cells or plan.not_applicable) and not plan.shard and not compared:
         findings = Counter(v for status in cells.values() for v in Counter(status.verdicts).elements() if v.is_finding)
         endings = ", ".join(f"{count} {verdict}" for verdict, count in findings.most_common())
         cause = f": its cases ended as {endings}" if endings else ""
