@@ -7,7 +7,7 @@ import inspect
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,8 +49,7 @@ class Collection:
         self.selected: frozenset[PlannedPart] = frozenset()  # what the run does
         self.internal_errors: list[InternalError] = []
         self._dtypes: Counter[tuple[str, str]] = Counter()  # by pairing and backend
-        declared = sys.modules.get("kerneltest.declare.oracle_for")
-        self._made_before = len(declared.ALL_PAIRINGS) if declared is not None else 0
+        self._made_before = len(pairings_of_process())
 
     def select(self, items: Iterable[Item]) -> None:
         self.selected = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in items)
@@ -87,7 +86,7 @@ class Collection:
         collected = {id(each.pairing) for each in self.pairings}
         modules = {each.module for each in self.pairings}
         advice = "Assign it to a name in a test module or class, or put it in a list or dict there"
-        for pairing in declared.ALL_PAIRINGS[self._made_before :] if self.pairings else ():
+        for pairing in pairings_of_process()[self._made_before :] if self.pairings else ():
             if id(pairing) not in collected and (whole_folders or pairing.module in modules):
                 creator = f" in {pairing.module}" if pairing.module else ""
                 yield f"{describe(pairing)} was created{creator} but never collected. {advice}"
@@ -97,6 +96,18 @@ class Collection:
                     f"oracle_for({begun.kernel}, ...) ({begun.place}) decorates no oracle. Write it above one, as "
                     f"@kt.oracle_for({begun.kernel}, ...)"
                 )
+
+
+class UntestedPairingWarning(UserWarning):
+    """A test function made a pairing that nothing tests."""
+
+    __module__ = "kerneltest"
+
+
+def pairings_of_process() -> Sequence[Pairing]:
+    """Returns all pairings that this process has made, in order; none if it has not imported what makes them."""
+    declared = sys.modules.get("kerneltest.declare.pairing")
+    return declared.ALL_PAIRINGS if declared is not None else ()
 
 
 def collects_whole_folders(config: pytest.Config) -> bool:

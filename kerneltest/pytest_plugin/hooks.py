@@ -18,7 +18,14 @@ from kerneltest.core.failures import assign_blame
 from kerneltest.core.processes import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
-from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
+from kerneltest.pytest_plugin.collection import (
+    CollectedPairing,
+    UntestedPairingWarning,
+    collects_whole_folders,
+    describe,
+    pairings_of_process,
+    problem_of,
+)
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
@@ -226,9 +233,23 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    made = len(pairings_of_process())
+    result = yield
+    if not isinstance(item, KernelItem):
+        for pairing in pairings_of_process()[made:]:
+            if not pairing.is_planned:
+                item.warn(UntestedPairingWarning(
+                    f"{describe(pairing)} was made in {item.name} and never tested. Make it at the top level of the "
+                    "module, where pytest collects it, or give it to kt.check"
+                ))  # fmt: skip
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if isinstance(item, KernelItem) and report.skipped and call.when == "setup":
+    if isinstance(item, KernelItem) and report.skipped and call.when != "teardown":  # pytest-benchmark skips calls
         item.record_skip(str(getattr(call.excinfo.value, "msg", call.excinfo.value)))
     return report
 

@@ -204,6 +204,15 @@ def unserved_remarks(run: RunRecords) -> list[str]:
     ]
 
 
+def skip_remarks(run: RunRecords) -> list[str]:
+    """States that pytest skipped everything, with the most frequent reason; nothing if anything was not skipped."""
+    details = (record.detail for record in run.records)
+    reasons = Counter(each.reason if isinstance(each, Unavailable) and each.skipped else "" for each in details)
+    if "" in reasons or not reasons:
+        return []
+    return [f"nothing was compared, since pytest skipped everything ({reasons.most_common(1)[0][0]})"]
+
+
 def reuse_remarks(run: RunRecords) -> list[str]:
     """States how many verdicts were reused from earlier runs, because nothing that they depend on has changed."""
     judged = [record.reused_from for record in run.records if record.case]

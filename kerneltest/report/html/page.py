@@ -17,6 +17,7 @@ from kerneltest.report.counts import (
     lowering_remarks,
     missing_call_remarks,
     reuse_remarks,
+    skip_remarks,
     slow_remarks,
     undefined_remarks,
 )
@@ -174,7 +175,10 @@ class Page:
     def notes(self) -> list[str]:
         """Remarks on run times, reused verdicts, undefined elements and suspected lowering bugs."""
         records = [row.record for row in self.merged.rows]
-        of_runs = ((run, (*budget_remarks(run), *reuse_remarks(run), *slow_remarks(run))) for run in self.merged.runs)
+        of_runs = (
+            (run, (*skip_remarks(run), *budget_remarks(run), *reuse_remarks(run), *slow_remarks(run)))
+            for run in self.merged.runs
+        )
         return [
             *(f"{self._prefix(run)}{line}" for run, lines in of_runs for line in lines),
             *undefined_remarks(records),
