@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import sys
 import textwrap
 from collections import Counter
@@ -108,6 +109,23 @@ def pairings_of_process() -> Sequence[Pairing]:
     """Returns all pairings that this process has made, in order; none if it has not imported what makes them."""
     declared = sys.modules.get("kerneltest.declare.pairing")
     return declared.ALL_PAIRINGS if declared is not None else ()
+
+
+def moved_root(config: pytest.Config) -> str:
+    """Returns which option moved pytest's root folder, which is a part of all ids, and what to write instead; or "".
+
+    Without an ini-file, pytest takes the folder above everything on its command line that exists. It reads that before
+    it knows which words are values of a plugin's options.
+    """
+    here, words = config.invocation_params.dir, config.invocation_params.args
+    if config.inipath is None and here != config.rootpath and here.is_relative_to(config.rootpath):
+        for option, value in itertools.pairwise(map(str, words)):
+            if option.startswith("--kt-") and "=" not in option and not (here / value).resolve().is_relative_to(here):
+                return (
+                    f"{option} {value} moved pytest's root folder to {config.rootpath}, which changes the ids of "
+                    f"pairings and cases: write {option}={value}"
+                )
+    return ""
 
 
 def collects_whole_folders(config: pytest.Config) -> bool:

@@ -23,6 +23,7 @@ from kerneltest.pytest_plugin.collection import (
     UntestedPairingWarning,
     collects_whole_folders,
     describe,
+    moved_root,
     pairings_of_process,
     problem_of,
 )
@@ -55,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.maxworkerrestart = _MAX_RESTARTS
     skip_tpu_discovery()
     config.stash[RUN] = run = PytestRun(config)
+    if moved := moved_root(config):
+        config.issue_config_time_warning(pytest.PytestWarning(moved), stacklevel=2)
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if not run.role.is_worker:
         config.stash[_GUARD] = ExitGuard("the session")
@@ -206,6 +209,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         internal_errors=tuple(run.collection.internal_errors),
         problems=problems,
     )
+    plan = replace(plan, environment={"kerneltest": kerneltest.__version__, **plan.environment})
     if sharding is not None:
         fingerprints = pairing_fingerprints([item for item, _ in items])
         pairings = {name: replace(each, digest=fingerprints[name]) for name, each in plan.pairings.items()}

@@ -15,7 +15,17 @@ from kerneltest.triage.attribution import lowering_bugs
 INTERNAL_ERROR_CODE = 3  # pytest's own exit code for an error in itself
 
 _SLOW = 300.0  # seconds
-_REPORTED = ("jax", "jaxlib", "numpy", "python", "machine")  # of the environment
+_REPORTED = (
+    "kerneltest",
+    "jax",
+    "jaxlib",
+    "numpy",
+    "ml_dtypes",
+    "triton",
+    "libtpu",
+    "python",
+    "machine",
+)  # of the environment
 _MOST_REPORTS = 3  # distinct internal errors
 _MOST_SLOW = 3  # pairings
 _MOST_FAMILIES = 8  # families of a pairing

@@ -34,8 +34,11 @@ def project_of(runs: Sequence[RunRecords]) -> str:
     return _distinct(run.plan.project.name for run in runs)
 
 
+_VERSIONS = ("kerneltest", "triton", "libtpu", "ml_dtypes")  # as a plan's environment names these
+
+
 def facts_of(runs: Sequence[RunRecords]) -> dict[str, str]:
-    """Returns the commit, the date, JAX and the devices of some runs, as far as they are known."""
+    """Returns the commit, the date, the versions and the devices of some runs, as far as they are known."""
     plans = [run.plan for run in runs]
     days = sorted({plan.started[:10] for plan in plans} - {""})
     facts = {
@@ -43,6 +46,7 @@ def facts_of(runs: Sequence[RunRecords]) -> dict[str, str]:
         "date": " to ".join(dict.fromkeys([*days[:1], *days[-1:]])),
         "JAX": _distinct(plan.environment.get("jax", "") for plan in plans),
         "devices": _distinct(plan.environment.get("devices", "") for plan in plans),
+        **{name: _distinct(plan.environment.get(name, "") for plan in plans) for name in _VERSIONS},
     }
     return {name: value for name, value in facts.items() if value}
 
