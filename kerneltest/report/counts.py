@@ -15,17 +15,8 @@ from kerneltest.triage.attribution import lowering_bugs
 INTERNAL_ERROR_CODE = 3  # pytest's own exit code for an error in itself
 
 _SLOW = 300.0  # seconds
-_REPORTED = (
-    "kerneltest",
-    "jax",
-    "jaxlib",
-    "numpy",
-    "ml_dtypes",
-    "triton",
-    "libtpu",
-    "python",
-    "machine",
-)  # of the environment
+# Of the environment, in reports of internal errors.
+_REPORTED = ("kerneltest", "jax", "jaxlib", "numpy", "ml_dtypes", "triton", "libtpu", "python", "machine")
 _MOST_REPORTS = 3  # distinct internal errors
 _MOST_SLOW = 3  # pairings
 _MOST_FAMILIES = 8  # families of a pairing
