@@ -175,6 +175,12 @@ def origin_of(error: BaseException) -> Origin:
     return Origin.JAX if by_jax else Origin.USER
 
 
+def comes_from(error: BaseException, *origins: Origin) -> bool:
+    """Returns whether an exception, or what a failure comes from, has one of some origins."""
+    cause = underlying_exception(error)
+    return cause is not None and origin_of(cause) in origins
+
+
 def assign_blame(error: BaseException, doing: str, who: str = "the kernel") -> Failure:
     """Returns the failure of a case that ended with an exception.
 
