@@ -33,7 +33,7 @@ def markdown(kept: Sequence[Mapping[str, Any]]) -> str:
         "# What tolerances say of right and of broken kernels",
         "Written by `python benchmarks/tolerances.py`; every number here was measured by it. No pairing's own "
         "`tolerance=` is used: each kernel is judged by `rounding()` and, beside it, by `conditioned()`. "
-        "[Rounding bounds](../../docs/rounding-bounds.md) says what these are.",
+        "[Tolerances](../../docs/tolerances.md) says what these are.",
         "\n".join(f"- {_measured(file)}" for file in kept),
         *_totals(right, twins),
         *(_right(right) if right else ()),

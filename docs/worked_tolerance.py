@@ -1,4 +1,4 @@
-"""The numbers of the worked example of rounding-bounds.md: `PYTHONPATH=$PWD python docs/worked_tolerance.py`."""
+"""The numbers of the second worked example of tolerances.md: `PYTHONPATH=$PWD python docs/worked_tolerance.py`."""
 
 from collections.abc import Iterator
 

@@ -23,7 +23,8 @@ from kerneltest.core.children import Child, Children
 from kerneltest.core.details import Crashed, Detail, Hung, NotBuilt, ResourceExceeded, Stated, Unavailable
 from kerneltest.core.failures import Failure
 from kerneltest.core.files import DiskStore
-from kerneltest.core.fingerprint import Fingerprint
+from kerneltest.core.fingerprint import Fingerprint, library_contents
+from kerneltest.core.host import host_identity
 from kerneltest.core.targets import Target, Tier, Tpu
 from kerneltest.trace.tracing import Traced
 
@@ -171,21 +172,17 @@ class Compiler:
         self._keys = frozenset(keys)
         atexit.register(self.children.close)
 
-    def ask(self, request: Mapping[str, Any], versions: Mapping[str, str]) -> Answer:
-        """Returns the answer to a request, from the cache if it is there.
+    def ask(self, request: Mapping[str, Any]) -> Answer:
+        """Returns the answer to a request, which is plain JSON, from the cache if it is there.
 
         An answer with a verdict also has `printed`: the last line about an error that the compiler printed, or "".
-
-        Args:
-          request: plain JSON.
-          versions: of the compilers, which are part of the cache's key.
 
         Raises:
           Failure: the compiler died, or took longer than `SECONDS` and was killed.
         """
         if _store is None:
             return self._compile(request)
-        name = f"compiled/{Fingerprint.of(request, versions).text}.json.gz"
+        name = f"compiled/{Fingerprint.of(request, _circumstances()).text}.json.gz"
         try:
             if (known := _store.read(name)) is not None:
                 return self._checked(known)
@@ -209,6 +206,11 @@ class Compiler:
         return answer
 
 
+def _circumstances() -> str:
+    """Returns the fingerprint of what compiled code follows from beside its source: compilers and the machine."""
+    return Fingerprint.of(library_contents(), host_identity()).text
+
+
 # By default JAX stores nothing that compiles in under a second or to little code, as kernels do.
 _STORE_ALL = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
 
@@ -225,7 +227,7 @@ def disk_cache(folder: Path) -> Iterator[None]:
     if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         yield
         return
-    changed = {"jax_compilation_cache_dir": str(folder / "xla"), **_STORE_ALL}
+    changed = {"jax_compilation_cache_dir": str(folder / "xla" / _circumstances()), **_STORE_ALL}
     before = {name: getattr(config, name) for name in changed}
     _update(changed)
     try:

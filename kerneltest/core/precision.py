@@ -1,6 +1,6 @@
 """The arithmetic of backends: errors of functions, formats of matrix products, flushed subnormals.
 
-Each backend names its `Precision` from this table. docs/precision.md lists the sources, and
+Each backend names its `Precision` from this table. reports/precision/README.md lists the sources, and
 `benchmarks/function_errors.py` measures a machine and checks its entry.
 """
 

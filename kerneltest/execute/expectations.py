@@ -201,6 +201,7 @@ class Expectations:
                     bitwise=bitwise,
                     repeat=case.family.name in REPEATED,
                     known=None if evaluated is None else evaluated.outputs,
+                    names=traced.output_names,
                 )
                 if case.family.name == "all_masked_array":
                     check_all_masked(pairing, case.target, expectation)
@@ -226,7 +227,7 @@ class Expectations:
             wide = {path: widen(value) for path, value in arguments.items()}
             self._raise_known(case)
             with self._remember(case), convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
-                answer = evaluate_oracle(pairing, case.signature, wide, traced.outputs)
+                answer = evaluate_oracle(pairing, case.signature, wide, traced.outputs, traced.output_names)
             self.evaluations[case.id] = Evaluation(arguments, answer)
         return self.evaluations[case.id]
 

@@ -2,10 +2,9 @@
 
 It is made of what ran, never of which files were imported: the kernel is traced for each signature, the oracle is
 evaluated once on each case, and nothing is compiled or run. In addition, everything that the pairing declares counts,
-and what all items of a run have in common: installed packages, settings, and variables of the environment.
+and what all items of a run have in common: installed packages, settings, and the machine with its environment.
 """
 
-import os
 import re
 import sys
 import warnings
@@ -13,10 +12,11 @@ from collections.abc import Iterator, Sequence
 
 import jax
 
-from kerneltest.backends.base import Backend
+from kerneltest.backends.base import Backend, DelegatingBackend
 from kerneltest.core.dtypes import ShapeDtype, widen
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.fingerprint import Fingerprint, NotReusableError, library_contents
+from kerneltest.core.host import host_identity
 from kerneltest.core.precision import TPU
 from kerneltest.core.processes import blas_threads, throttle_gc
 from kerneltest.core.verdicts import Verdict
@@ -30,17 +30,11 @@ from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import Signature
+from kerneltest.trace.jax_compat.rules import replaced_function
 from kerneltest.trace.jax_environment import jax_environment
 from kerneltest.trace.jaxpr_digest import jaxpr_fingerprint
 from kerneltest.trace.tracing import Traced, without_debugging
 
-# Environment variables that compilers, JAX, NumPy and its BLAS read; what kernels and oracles read shows in their
-# traces and values.
-_VARIABLES = (
-    *("XLA_", "JAX_", "LIBTPU_", "TPU_", "TRITON_", "PTXAS_", "MLIR_", "LLVM_", "MOSAIC_", "NVIDIA_TF32_"),
-    *("NPY_", "NUMPY_", "OPENBLAS_", "GOTO_", "BLIS_", "MKL_", "OMP_", "VECLIB_"),
-)
-_SET_BY_JAX = "MOSAIC_GPU_CUDA_ROOT"  # on first use of Mosaic GPU
 _PLACES = re.compile("compilation_cache|persistent_cache|dump_ir_to")  # settings of JAX that only name folders
 
 
@@ -53,8 +47,13 @@ def verdict_key(parts: Sequence[Item], cache: Cache) -> str:
     first = parts[0]
     if reason := first.backend.unavailable():
         raise NotReusableError(reason)
-    if not type(first.backend).__module__.startswith("kerneltest."):
-        raise NotReusableError(f"the backend {first.backend.id} is not kerneltest's own")
+    backend = first.backend
+    while isinstance(backend, DelegatingBackend):
+        backend = backend.wrapped
+    if not type(backend).__module__.startswith("kerneltest."):
+        raise NotReusableError(f"the backend {backend.id} is not kerneltest's own")
+    if replaced := replaced_function():
+        raise NotReusableError(f"{replaced} is not the library's own function")
     pairing = first.pairing  # in the order of its dims and arguments, in which cases are planned
     declared = pairing, (tuple(pairing.dims), tuple(pairing.arguments), tuple(pairing.leaves))
     values: list[object] = [*_circumstances(first, cache), *declared]
@@ -84,9 +83,10 @@ def _circumstances(item: Item, cache: Cache) -> Iterator[object]:
     yield {name: str(value) for name, value in jax_environment().items()}
     settings = {name: str(getattr(jax.config, name, value)) for name, value in jax.config.values.items()}
     yield {name: value for name, value in settings.items() if not _PLACES.search(name)}
-    yield {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES) and name != _SET_BY_JAX}
-    raising = [known for known in warnings.filters if known[0] == "error"]
-    yield [(getattr(text, "pattern", text), str(kind)) for _, text, kind, _, _ in raising]
+    yield host_identity()
+    filters = [tuple(getattr(part, "pattern", str(part)) for part in known) for known in warnings.filters]
+    raising = [place for place, known in enumerate(filters) if known[0] == "error"]
+    yield filters[: raising[-1] + 1] if raising else []  # the first that fits decides
 
 
 # What the verdict of a case follows from: the kernel's jaxpr, the inputs, the oracle's values and bounds.

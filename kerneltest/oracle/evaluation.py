@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import jax
@@ -22,6 +22,7 @@ from kerneltest.numerics.samples import Operand
 from kerneltest.numerics.tracked import instrument
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.signatures import Signature
+from kerneltest.trace.tracing import named_outputs
 
 TrackedEvaluate = Callable[[Mapping[str, Operand]], tuple[Operand, ...]]
 
@@ -48,13 +49,23 @@ def evaluator(pairing: Pairing, signature: Signature, outputs: Sequence[ShapeDty
 
 
 def evaluate_oracle(
-    pairing: Pairing, signature: Signature, wide: Mapping[str, Array], like: Sequence[ShapeDtype]
+    pairing: Pairing,
+    signature: Signature,
+    wide: Mapping[str, Array],
+    like: Sequence[ShapeDtype],
+    names: Sequence[tuple[str, ...]] = (),
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Returns the oracle's outputs, and for each where it is defined."""
+    """Returns the oracle's outputs, and for each where it is defined.
+
+    They are compared with the kernel's by position, so their `names` must be the kernel's if both have any.
+    """
     copies = {path: value.copy() for path, value in wide.items()}
     values = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
     with _silence_warnings():
-        returned = tree_leaves(pairing.call_oracle(values))
+        with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
+            result = pairing.call_oracle(values)
+            own_names, returned = named_outputs(result)
+        _check_structure(pairing.name, result, own_names, like, names)
         for output in returned:
             value = output.values if isinstance(output, Defined) else output
             # It was computed in float32, and neither its rounding nor that of its operations is known.
@@ -103,6 +114,7 @@ def expect(
     bitwise: bool,
     repeat: bool = False,
     known: tuple[tuple[Array, ...], tuple[Array, ...]] | None = None,
+    names: Sequence[tuple[str, ...]] = (),
 ) -> Expectation:
     """Evaluates the oracle on a case's array arguments, and again as often as the error model requires.
 
@@ -113,14 +125,15 @@ def expect(
       bitwise: whether the outputs must be equal bit for bit.
       repeat: whether to evaluate the oracle twice and compare the results.
       known: what `evaluate_oracle` returned for these arguments, if it has been called already.
+      names: of the kernel's outputs, as in `Traced.output_names`.
 
     Raises:
       Failure: the oracle or its error model raised, or the oracle does not fit the kernel.
     """
     evaluate = evaluator(pairing, signature, outputs)
     wide = {path: widen(value) for path, value in leaves.items()}
-    with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
-        values, defined = known or evaluate_oracle(pairing, signature, wide, outputs)
+    with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR, with_source=True):
+        values, defined = known or evaluate_oracle(pairing, signature, wide, outputs, names)
         again = evaluate(wide) if repeat else values
         sampled = isinstance(pairing.tolerance, Rounding) and not bitwise  # its samples flush themselves
         flat = leaves if sampled else {path: flush_subnormals(value) for path, value in leaves.items()}
@@ -200,10 +213,44 @@ def check_all_masked(pairing: Pairing, target: str, expectation: Expectation) ->
             )
 
 
+def _check_structure(
+    name: str,
+    result: object,
+    own_names: Sequence[tuple[str, ...]],
+    like: Sequence[ShapeDtype],
+    names: Sequence[tuple[str, ...]],
+) -> None:
+    if result is None and like:
+        raise _oracle_error("oracle {oracle} returned nothing (no `return`?)", oracle=name)
+    if isinstance(result, list) and len(like) == 1 and (len(result) != 1 or np.shape(result[0]) != like[0].shape):
+        with suppress(ValueError):  # of a list that is no array
+            if np.shape(result) == like[0].shape:
+                raise _oracle_error(
+                    "oracle {oracle} returned a list, each element of which is an output, and the kernel returned one "
+                    "array: return np.array(...) of the list",
+                    oracle=name,
+                )
+    if len(own_names) == len(names):
+        pairs = [pair for both in zip(own_names, names, strict=True) for pair in zip(*both, strict=False)]
+        if any(own != other for own, other in pairs if own and other):
+            raise _oracle_error(
+                "oracle {oracle}: its outputs are named {own}, the kernel's {names}; they are compared in this order, "
+                "so give them the same names",
+                oracle=name,
+                own=_format_names(own_names),
+                names=_format_names(names),
+            )
+
+
+def _format_names(names: Sequence[tuple[str, ...]]) -> str:
+    return ", ".join(".".join(keys) for keys in names)
+
+
 def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[ShapeDtype, ...]) -> None:
     if len(values) != len(outputs):
-        sentence = "oracle {oracle} returned {number} outputs, the kernel {wanted}"
-        raise _oracle_error(sentence, oracle=name, number=len(values), wanted=len(outputs))
+        sentence = "oracle {oracle} returned {number}, the kernel {wanted}"
+        number = f"{len(values)} output{'s' * (len(values) != 1)}"
+        raise _oracle_error(sentence, oracle=name, number=number, wanted=len(outputs))
     for i, (value, output) in enumerate(zip(values, outputs, strict=True)):
         which = f"output {i} of oracle {name}" if len(outputs) > 1 else f"oracle {name}"
         if value.shape != output.shape:

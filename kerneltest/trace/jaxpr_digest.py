@@ -23,6 +23,7 @@ from kerneltest.trace.jax_compat.jaxprs import (
     open_jaxpr,
     parameter_jaxprs,
 )
+from kerneltest.trace.jax_compat.rules import foreign_code
 from kerneltest.trace.primitives import ACCESSES, Kind, kind_of, primitive_of
 from kerneltest.trace.walk import iter_equations, primitive_name, scan_counts
 
@@ -42,7 +43,8 @@ def jaxpr_fingerprint(jaxpr: ClosedJaxpr, *, approximate: bool = False) -> Finge
     """The fingerprint of a jaxpr: its operations, their parameters, and the bytes of its constants.
 
     Names of variables and source lines do not count. Constants that differ by a few roundings, as between machines,
-    count as equal if it is `approximate`. NotReusableError for side effects, callbacks and unknown parameters.
+    count as equal if it is `approximate`. NotReusableError for side effects, callbacks, unknown
+    parameters, and primitives with rules that are not JAX's.
     """
     return Fingerprint.of(jaxpr, approximate=approximate)
 
@@ -73,6 +75,8 @@ def _read_equation(equation: Equation, reader: Reader) -> None:
     primitive = primitive_of(equation)
     if primitive.kind is Kind.FOREIGN:
         raise NotReusableError(f"it runs code outside of JAX ({primitive.name})")
+    if foreign := foreign_code(equation.primitive):
+        raise NotReusableError(f"the primitive {primitive.name} has rules that are not JAX's ({foreign})")
     reader.note(f"do {primitive.name}")
     for key in sorted(equation.params):
         value = equation.params[key]

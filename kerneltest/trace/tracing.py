@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
@@ -44,6 +45,7 @@ from kerneltest.trace.platform_dispatch import (
     simulate_platform,
 )
 from kerneltest.trace.primitives import Kind, primitive_of
+from kerneltest.trace.refused_lengths import length_declarations
 from kerneltest.trace.walk import (
     dot_precision,
     float_dtype,
@@ -62,8 +64,17 @@ def _tracing_failure(error: BaseException, purpose: str) -> Failure:
     if reason := _mesh_limit(error):
         return Failure(Verdict.UNAVAILABLE, reason)
     line = (user_line(error) or package_line(error)).strip(" ()")  # the kernel may be an installed library's
-    detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {purpose}", line)
+    text = _error_text(error) or source_line(line)
+    hint = _BODY_HINT if _OF_A_BODY.search(f"{text}\n{source_line(line)}") else ""
+    detail = Raised("the kernel", type(error).__name__, text, f"while traced {purpose}", line, hint)
     return Failure(Verdict.RUNTIME_ERROR, detail)
+
+
+# What JAX says of an array in the place of a reference, and functions that only work inside a Pallas call.
+_OF_A_BODY = re.compile(
+    r"immutable and do not support in-place|on a `Ref`|_IndexUpdateRef|\.(?:program_id|num_programs)\("
+)
+_BODY_HINT = "if this is the body of a pallas_call, pair the function that calls pallas_call"
 
 
 _TOO_LARGE = re.compile(r"-?\d{10,}")
@@ -138,6 +149,8 @@ class Traced:
       eager: whether it must be called outside of `jax.jit`.
       sharded: for a kernel under `jax.shard_map`, the jaxpr for all devices of its mesh. `jaxpr` is then for a single
         device, which does the work of each in turn.
+      output_names: of each output, the keys and fields under which the kernel returns it, from the outside in; "" in
+        place of a position.
       not_local: the reason why there is no such jaxpr for one device, or "". `jaxpr` is then the one for all devices.
     """
 
@@ -154,6 +167,7 @@ class Traced:
     eager: bool = False
     sharded: ClosedJaxpr | None = None
     not_local: str = ""
+    output_names: tuple[tuple[str, ...], ...] = ()
 
     def adapt_precision(self, row: Precision) -> Precision:
         """Adapts a machine's precision to the precision that the kernel requests for its matrix products."""
@@ -194,14 +208,38 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
     """
     dtypes = dict(signature.dtypes)
     present = signature.leaves(pairing)
+    names: tuple[tuple[str, ...], ...] = ()
     inputs = tuple(ShapeDtype(signature.shape(leaf), parse_dtype(dtypes[path])) for path, leaf in present.items())
 
     def flat(*leaves: Any) -> list[Any]:
+        nonlocal names
         named = dict(zip(present, leaves, strict=True))
         values = pairing.assemble(named, dict(signature.dims), dict(signature.statics), oracle=False)
-        return jax.tree_util.tree_leaves(pairing.call_kernel(values))
+        names, returned = named_outputs(pairing.call_kernel(values))
+        return returned
 
-    return trace_kernel(pairing.kernel, flat, inputs, f"for {signature}", platform)
+    try:
+        traced = trace_kernel(pairing.kernel, flat, inputs, f"for {signature}", platform)
+    except Failure as failure:
+        if isinstance(failure.detail, Raised) and failure.__cause__ is not None:
+            accepted = length_declarations(failure.__cause__, dict(signature.dims))
+            if accepted:
+                hint = f"declare the lengths that it takes: {' or '.join(accepted)}"
+                raise Failure(failure.verdict, replace(failure.detail, hint=hint)) from failure.__cause__
+        raise
+    if not traced.outputs:
+        raise Failure(Verdict.RUNTIME_ERROR, Stated("the kernel returned nothing (no `return`?)"))
+    return replace(traced, output_names=names)
+
+
+def named_outputs(returned: Any) -> tuple[tuple[tuple[str, ...], ...], list[Any]]:
+    """Returns the outputs in what a kernel or an oracle returned, and the names under which it returned each.
+
+    The names are keys and fields, from the outside in; a position in a tuple or list is "".
+    """
+    keyed = jax.tree_util.tree_flatten_with_path(returned)[0]
+    names = (tuple(str(getattr(key, "key", getattr(key, "name", ""))) for key in keys) for keys, _ in keyed)
+    return tuple(names), [output for _, output in keyed]
 
 
 def trace_kernel(
@@ -267,12 +305,39 @@ def trace_function(
     if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
         sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"
         raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"purpose": purpose}))
+    _check_values(closed)
     traced = analyze(closed, on_device, inputs)
     if device == platform:
         return traced
     dialect, evidence = LANGUAGES[device]
     calls = (replace(c, dialect=dialect, evidence=evidence) if c.dialect == "any" else c for c in traced.calls)
     return replace(traced, calls=tuple(calls))
+
+
+def _check_values(closed: ClosedJaxpr) -> None:
+    """Raises a `Failure` for what JAX traces although no backend could run it."""
+    for variable in closed.jaxpr.outvars:
+        kind = getattr(variable.aval, "dtype", None)
+        if kind is None or jnp.issubdtype(kind, jax.dtypes.extended):
+            sentence = (
+                "the kernel returns a value of type {type}, and not an array of numbers: leave it out, or return its "
+                "numbers, such as jax.random.key_data of a key"
+            )
+            raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"type": str(variable.aval)}))
+    if any(isinstance(const, jax.ShapeDtypeStruct) for const in closed.consts):
+        sentence = "the kernel uses a jax.ShapeDtypeStruct as an array, but it has no values"
+        raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {}))
+    for equation in iter_calls(closed.jaxpr):
+        call, mapping = call_of(equation), equation.params.get("grid_mapping")
+        if any(length < 0 for length in call.grid):
+            sentence = "{call}: the grid {grid} has a negative length: make every length at least 0"
+            raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"call": call.name, "grid": str(call.grid)}))
+        for block in getattr(mapping, "block_mappings", ()):
+            for axis, length in zip(block.block_shape, block.array_aval.shape, strict=True):
+                if (size := getattr(axis, "block_size", 1)) <= 0 < length:
+                    sentence = "{call}: a block has length {size} along an axis of {length}: make it at least 1"
+                    values: dict[str, int | str] = {"call": call.name, "size": size, "length": length}
+                    raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, values))
 
 
 def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeDtype, ...]) -> Traced:

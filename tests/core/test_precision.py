@@ -1,5 +1,6 @@
 """The table of precisions, which must not claim more accuracy than this machine has."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,18 @@ from benchmarks import function_errors
 from kerneltest.backends import device
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import TF32, ShapeDtype
-from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, SIMULATED, XLA_AMD, XLA_CPU, XLA_NVIDIA, Precision, Ulps
+from kerneltest.core.precision import (
+    AMD,
+    FLOAT32,
+    NVIDIA,
+    SIMULATED,
+    TPU,
+    XLA_AMD,
+    XLA_CPU,
+    XLA_NVIDIA,
+    Precision,
+    Ulps,
+)
 from kerneltest.numerics.bounds import Bound
 from kerneltest.trace.tracing import trace_function
 from tests.sample import double
@@ -152,11 +164,20 @@ def test_the_simulator_flushes_where_xla_computes_around_the_calls() -> None:
 
 
 def test_the_documented_table_is_this_one() -> None:
-    page = (Path(__file__).parents[2] / "docs/precision.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "reports/precision/README.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:3] == "| `"]
     rows = [cells for cells in rows if len(cells) == 1 + len(ROWS)]  # and not those of what was measured
     documented = {cells[0].strip("`"): cells[1:] for cells in rows if cells[0].strip("`") in NVIDIA.ulps}
     assert documented == {name: [_shown(row.ulps[name]) for row in ROWS] for name in NVIDIA.ulps}
+
+
+def test_the_page_on_tolerances_has_the_machines_of_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs/tolerances.md").read_text(encoding="utf-8")
+    machines = page.partition("\n## The machines\n")[2].partition("\n## ")[0]
+    shown = re.findall(r"^\| `.+` \| .+ \| ([\d.]+) \| (.+) \|$", machines, re.MULTILINE)
+    formats = {2.0**-10: "TF32, rounded or cut off", 2.0**-11: "TF32", 2.0**-8: "bfloat16", 0.0: "kept"}
+    stated = [(f"{row.ulps['exp'].relative:g}", formats[row.operand_roundoff("float32")]) for row in ROWS]
+    assert shown == [*stated, ("4.5", formats[TPU.operand_roundoff("float32")])]
 
 
 def _shown(errors: Ulps) -> str:

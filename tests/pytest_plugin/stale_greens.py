@@ -27,7 +27,7 @@ def scale(x):
     y = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
     return {result}
 
-@kt.oracle_for(scale, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))))
+@kt.oracle_for(scale, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=({length},))))
 def doubled(x):
     return {oracle}
 """
@@ -58,12 +58,14 @@ class Stale:
     options: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     first: tuple[str, ...] = ()
+    length: int = 3
 
     def write(self, folder: Path) -> None:
         """Writes the suite as it is before the change."""
         for name, text in self.files.items():
             write(folder, name, text)
         words = dict(head=self.head, kernel=self.kernel, result=self.result.format("y"), oracle=self.oracle)
+        words |= {"length": str(self.length)}
         write(folder, "test_suite.py", SUITE.format(**words))
         self.prepare(folder)
 
@@ -154,11 +156,48 @@ GLOBAL = "import helper\nFACTOR = 2.0\ndef change(): pass\nhelper.patch(globals(
 PATCH = "def patch(names):\n    names['FACTOR'] = {}\n"
 NUMPY = "import numpy as np\nbefore = np.positive\nnp.positive = lambda x: {} * before(x)\n"
 SAVES = "import pathlib\ndef pytest_collection_finish():\n    pathlib.Path('helper.py').write_text('FACTOR = 3.00')\n"
+PRIMITIVE = """
+import helper
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+scaled = Primitive("scaled")
+scaled.def_abstract_eval(lambda x: x)
+scaled.def_impl(jax.jit(scaled.bind))
+mlir.register_lowering(scaled, mlir.lower_fun(lambda x: x * helper.FACTOR, multiple_results=False))
+"""
+BACKEND = """
+import kerneltest as kt
+from kerneltest.backends.interpret import Interpret
+class Factor:
+    def __init__(self, inner):
+        self.inner, self.precision = inner, inner.precision
+    def run(self, leaves):
+        return [value * {} for value in self.inner.run(leaves)]
+@kt.backend("mine")
+class Mine(kt.Backend):
+    tier = kt.Tier.INTERPRET
+    def prepare(self, traced):
+        return Factor(Interpret("interpret").prepare(traced))
+"""
+PATCHED_LOWERING = """
+from jax._src.pallas.triton import lowering
+before = lowering.lower_jaxpr_to_triton_module
+def patched(*arguments, **options):
+    {}
+    return before(*arguments, **options)
+lowering.lower_jaxpr_to_triton_module = patched
+"""
 SECOND_WORKER = """
 import os, helper
 if os.environ.get("PYTEST_XDIST_WORKER") == "gw1" or "SUITE_LATER" in os.environ:
     helper.FACTOR = 3.0
 """
+
+
+def on(backend: str) -> dict[str, tuple[str, ...]]:
+    """Returns the options of both runs for another backend."""
+    return dict.fromkeys(("first", "options"), ("--kt-backends", backend))
+
 
 # By what changes.
 WAYS: dict[str, Stale] = {
@@ -270,6 +309,20 @@ WAYS: dict[str, Stale] = {
         writes("helper.py", THREE),
         kernel="x_ref[...] * 1",
         result="jax.pure_callback(lambda v: np.float32(helper.FACTOR) * v, jax.ShapeDtypeStruct((3,), 'float32'), {})",
+    ),
+    "the lowering of a primitive": Stale(
+        writes("helper.py", THREE), head=PRIMITIVE, kernel="x_ref[...] * 1", result="scaled.bind({})"
+    ),
+    "a backend in a conftest": Stale(
+        writes("conftest.py", BACKEND.format(3)),
+        files={"helper.py": TWO, "conftest.py": BACKEND.format(1)},
+        **on("mine"),
+    ),
+    "a patch of the lowering by a conftest": Stale(
+        writes("conftest.py", PATCHED_LOWERING.format("raise NotImplementedError")),
+        files={"helper.py": TWO, "conftest.py": PATCHED_LOWERING.format("pass")},
+        length=4,  # Triton's arrays have powers of 2
+        **on("lower:sm_90"),
     ),
     "a file saved while pytest collects": Stale(files={"helper.py": TWO, "conftest.py": SAVES}),
     "workers with two codes": Stale(

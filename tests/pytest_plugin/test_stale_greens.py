@@ -1,6 +1,7 @@
 """A green item is not reused once its kernel or its oracle has become wrong, however that came about."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -59,3 +60,26 @@ def test_other_comments_and_names_of_variables_are_no_change(tmp_path: Path) -> 
     text = suite.read_text(encoding="utf-8").replace("o_ref", "out").replace("def scale", "# doubles\n\ndef scale")
     suite.write_text(text, encoding="utf-8")
     assert "judged by earlier runs" in _run(tmp_path).stdout
+
+
+REFUSES = """#!/bin/sh
+[ "$1" = --version ] && exec {real} --version
+echo "ptxas fatal: refused" >&2
+exit 1
+"""
+
+
+def test_a_compiler_that_a_variable_names_counts_with_its_content(tmp_path: Path) -> None:
+    """Neither the records nor the compiled code of the compiler before it are reused."""
+    triton = pytest.importorskip("triton")
+    real = Path(triton.__file__).with_name("backends") / "nvidia" / "bin" / "ptxas"
+    replace(WAYS["a helper"], length=4).write(tmp_path)
+    options, ptxas = ("--kt-backends", "compile:sm_80"), tmp_path / "ptxas"
+    ptxas.write_text(f'#!/bin/sh\nexec {real} "$@"\n', encoding="utf-8")
+    ptxas.chmod(0o755)
+    variables = dict.fromkeys(("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"), str(ptxas))
+    assert "1 passed" in _run(tmp_path, *options, **variables).stdout
+    assert "judged by earlier runs" in _run(tmp_path, *options, **variables).stdout
+    ptxas.write_text(REFUSES.format(real=real), encoding="utf-8")
+    second = _run(tmp_path, *options, **variables)
+    assert "1 failed" in second.stdout, second.stdout

@@ -1,5 +1,6 @@
 """What changes the digest of a jaxpr, what does not, and which jaxprs have none."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -12,8 +13,11 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
 
 from kerneltest.core.fingerprint import NotReusableError
+from kerneltest.trace.jax_compat.rules import _at_depth, _registries, replaced_function
 from kerneltest.trace.jaxpr_digest import RULES, jaxpr_fingerprint
 
 X = jax.ShapeDtypeStruct((8,), np.float32)
@@ -127,11 +131,56 @@ def _printing(x_ref: Any, o_ref: Any) -> None:
     o_ref[...] = x_ref[...]
 
 
+def _own_primitive(x: Any) -> Any:
+    scaled = Primitive("scaled")
+    scaled.def_abstract_eval(lambda x: x)
+    return scaled.bind(x)
+
+
+OPAQUE["a primitive that JAX does not define"] = _own_primitive
+
+
 @pytest.mark.parametrize("kernel", OPAQUE.values(), ids=OPAQUE)
 def test_what_calls_back_has_none(kernel: Callable[[Any], Any]) -> None:
 
     with pytest.raises(NotReusableError):
         _digest(kernel)
+
+
+REGISTER: dict[str, Callable[[Any], None]] = {
+    "for all platforms": lambda rule: mlir.register_lowering(
+        jax.lax.tan_p, mlir.lower_fun(rule, multiple_results=False)
+    ),
+    "for one platform": lambda rule: mlir.register_lowering(jax.lax.tan_p, rule, platform="cpu"),
+    "for vmap": lambda rule: batching.primitive_batchers.__setitem__(jax.lax.tan_p, functools.partial(rule, 1)),
+    "for types": lambda rule: vars(jax.lax.tan_p).update(abstract_eval=rule),
+}
+
+
+@pytest.mark.parametrize("register", REGISTER.values(), ids=REGISTER)
+def test_rules_of_another_for_a_primitive_of_jax_are_told(register: Callable[[Any], None]) -> None:
+    jaxpr = jax.make_jaxpr(jnp.tan)(X)
+    before = jaxpr_fingerprint(jaxpr)
+    tables = (*_at_depth(_registries(len(sys.modules))[1]), vars(jax.lax.tan_p))
+    kept = [(table, dict(table)) for table in tables]
+    try:
+        register(lambda *arguments: arguments)
+        with pytest.raises(NotReusableError, match="tan has rules that are not JAX's"):
+            jaxpr_fingerprint(jaxpr)
+    finally:
+        for table, entries in kept:
+            table.clear()
+            table.update(entries)
+    assert jaxpr_fingerprint(jaxpr) == before
+
+
+def test_a_function_in_the_place_of_a_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not replaced_function()
+    monkeypatch.setattr(jax.lax, "tan", lambda x: x)
+    assert replaced_function() == "jax.lax.tan"
+    monkeypatch.undo()
+    monkeypatch.setattr(pl.BlockSpec, "__repr__", lambda self: "")
+    assert replaced_function().endswith("BlockSpec.__repr__")
 
 
 def test_it_is_the_same_in_another_process() -> None:

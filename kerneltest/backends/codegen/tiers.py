@@ -6,14 +6,13 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 import jax
 from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.backends.compilation import Answer, CompiledCall, Compiler, CompileTier, LowerTier
-from kerneltest.backends.lowering_errors import Excess, Rule, lacking, lowering_failure, refused
+from kerneltest.backends.lowering_errors import Excess, Rule, advise_backends, lacking, lowering_failure, refused
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import in_order
@@ -221,7 +220,10 @@ def lower_call(call: Call, target: Target) -> tuple[LoweredKernel, ...]:
 def _lower_once(call: Call, target: Target) -> tuple[LoweredKernel, ...]:
     run, shapes = call_as_function(call)
     check_counts(call)
-    return _lower(run, shapes, target, call.name, (*_RULES, too_many_programs(call.grid)))
+    try:
+        return _lower(run, shapes, target, call.name, (*_RULES, too_many_programs(call.grid)))
+    except Failure as failure:
+        raise advise_backends(failure, call, "GPUs", "tpu") from failure.__cause__
 
 
 def _lower(
@@ -261,7 +263,7 @@ def compile_kernel(kernel: LoweredKernel, target: Target) -> CompiledCall:
     text = kernel.text
     request = {name: getattr(target, name) for name in ("platform", "arch", "warp", "shared_memory")}
     request |= {"text": text, "warps": kernel.warps, "stages": kernel.stages}
-    answer = COMPILER.ask(request, {"triton": metadata.version("triton")})
+    answer = COMPILER.ask(request)
     if "verdict" in answer:
         raise _compile_failure(answer, kernel.name)
     ending = "ptx" if target.platform == "cuda" else "amdgcn"

@@ -99,8 +99,7 @@ def _compile(function: Callable[..., Any], inputs: Sequence[ShapeDtype]) -> str:
     except Exception as error:
         raise compile_failure(error) from error
     request = {"module": base64.b64encode(module_bytes(lowered)).decode(), "target": _H200}
-    versions = {name: metadata.version(name) for name in ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt")}
-    answer = COMPILER.ask(request, versions)
+    answer = COMPILER.ask(request)
     if "verdict" in answer:
         printed, message = answer["printed"], answer["message"]
         said = f"{message} ({printed})" if printed and printed not in message else message

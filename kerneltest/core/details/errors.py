@@ -18,6 +18,7 @@ class Raised(BaseDetail):
       said: its text.
       phase: what was being done, as in `while traced for m=1,n=3`; "" for nothing in particular.
       source: FILE:LINE of the user's source, or "".
+      hint: what to do, or "".
     """
 
     who: str
@@ -25,6 +26,7 @@ class Raised(BaseDetail):
     said: str
     phase: str = ""
     source: str = ""
+    hint: str = ""
     kind: Literal["raised"] = "raised"
 
     @property
@@ -33,7 +35,8 @@ class Raised(BaseDetail):
 
     def text(self) -> str:
         phase = f" {self.phase}" if self.phase else ""
-        return f"{self.who} raised {self.error}{phase}: {self.said}{format_place(self.source)}"
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"{self.who} raised {self.error}{phase}: {self.said}{format_place(self.source)}{hint}"
 
 
 @dataclass(frozen=True, slots=True)

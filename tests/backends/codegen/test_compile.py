@@ -155,7 +155,7 @@ def test_a_corrupt_answer_is_named_and_made_again(folder: Path, content: bytes) 
 
 def _asked(text: str) -> Any:
     target = dict(platform="cuda", arch=90, warp=32, shared_memory=TARGETS["sm_90"].shared_memory)
-    return compiler.COMPILER.ask(dict(text=text, warps=4, stages=3, **target), {})
+    return compiler.COMPILER.ask(dict(text=text, warps=4, stages=3, **target))
 
 
 def test_what_the_compiler_rejects_is_said() -> None:
