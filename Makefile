@@ -4,11 +4,19 @@ VENV ?= .venv
 REPORT ?= reports/latest
 TESTS ?= tests
 EXTRAS ?= test,lint
+# Of `make conformance`: the families of kernels/, or `all` suites but those of `make libraries`, which have a budget.
+SUITES ?= families
+DEPTH ?= quick
+suites_families = $(wildcard suites/test_*.py)
+suites_all = suites --ignore suites/ejkernel
 
 # Tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 test: lint unit
+
+# Also whole sessions, other tools and sweeps, which CI runs.
+test-all: lint unit-all
 
 lint: lint-js $(VENV)/ready
 	$(VENV)/bin/ruff check .
@@ -36,13 +44,17 @@ hooks: $(VENV)/ready
 
 # The tests of a file share what takes long to make, so a worker gets whole files, in the order of tests/conftest.py.
 unit: $(VENV)/ready
+	$(VENV)/bin/pytest -q -m "not slow" -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
+
+unit-all: $(VENV)/ready
 	$(VENV)/bin/pytest -q -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
-# Where libtpu is installed, kernels are compiled for TPUs too.
+# `make conformance DEPTH=standard SUITES=all` is what CI runs. Where libtpu is installed, kernels are compiled for TPUs too.
 conformance: $(VENV)/ready
 	@backends=all; left=yes; \
 	if $(VENV)/bin/python -c 'import libtpu' 2> /dev/null; then backends='all,compile:tpu-*'; left=; fi; \
-	$(VENV)/bin/pytest -p kerneltest -n auto suites --ignore suites/ejkernel --kt-report $(REPORT) --kt-backends "$$backends"; status=$$?; \
+	$(VENV)/bin/pytest -p kerneltest -n auto $(or $(suites_$(SUITES)),$(error SUITES is families or all)) \
+	  --kt-depth $(DEPTH) --kt-report $(REPORT) --kt-backends "$$backends"; status=$$?; \
 	test -z "$$left" || echo "compile:tpu-* was left out, since libtpu is not installed (half a gigabyte; it needs no TPU):" \
 	  "$(VENV)/bin/pip install -e '.[tpu]'"; \
 	exit $$status
@@ -82,4 +94,4 @@ $(VENV)/docs-ready: pyproject.toml
 clean:
 	rm -rf .venv* .tox dist site .pytest_cache .mypy_cache .ruff_cache $(REPORT)
 
-.PHONY: test lint lint-js hooks unit conformance libraries generated findings docs clean
+.PHONY: test test-all lint lint-js hooks unit unit-all conformance libraries generated findings docs clean

@@ -1,4 +1,4 @@
-"""Files that take longest go first, so that xdist's workers end together; see `make unit`."""
+"""Files that take longest go first, so that xdist's workers end together. `make test` leaves out slow ones."""
 
 from pathlib import Path
 
@@ -29,9 +29,39 @@ LONGEST = (
     "plan/test_planned_values.py",
     "triage/test_wrong_oracles.py",
 )
-assert all((TESTS / name).exists() for name in LONGEST)
+# Whole sessions, other tools and sweeps, of what other files test in parts. `make test-all` runs these too.
+SLOW = (
+    "execute/test_counts.py",
+    "execute/test_fuzz.py",
+    "execute/test_ranks.py",
+    "extensions/lowering_map/test_probe.py",
+    "extensions/mutation/test_mutation_session.py",
+    "extensions/proofs/test_proofs.py",
+    "extensions/ray/test_cluster.py",
+    "extensions/ray/test_ray.py",
+    "plan/test_planned_values.py",
+    "pytest_plugin/test_beside.py",
+    "pytest_plugin/test_crash_reports.py",
+    "pytest_plugin/test_isolation.py",
+    "pytest_plugin/test_resume.py",
+    "pytest_plugin/test_stale_greens.py",
+    "records/test_fuzz_records.py",
+    "report/test_report_browser.py",
+    "start/test_getting_started.py",
+    "start/test_init.py",
+    "test_declarations.py",
+    "test_detection.py",
+    "test_how_to.py",
+    "tools/test_generate.py",
+    "triage/test_wrong_oracles.py",
+)
+assert all((TESTS / name).exists() for name in (*LONGEST, *SLOW))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+    slow = {TESTS / name for name in SLOW}
+    for item in items:
+        if item.path in slow:
+            item.add_marker("slow")

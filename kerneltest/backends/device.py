@@ -5,6 +5,8 @@ import math
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
@@ -119,7 +121,8 @@ class Device(Backend):
         return self.id
 
     def unavailable(self) -> str:
-        return device_problem(self.id)
+        problem, wheel = device_problem(self.id), _missing_wheel(self.id)
+        return f"{problem}. This machine has its driver: pip install '{wheel}'" if problem and wheel else problem
 
     def unsupported_reason(self, traced: Traced) -> str:
         foreign = traced.foreign_dialect(self.foreign)
@@ -156,6 +159,20 @@ def device_responds(platform: str) -> bool:
         return bool(np.asarray(jax.device_put(np.ones(1, bool), kernel_device(platform)))[0])
     except Exception:
         return False
+
+
+# For each platform: a file that its driver makes, JAX's plugins for it, and what installs one.
+_WHEELS = {
+    "cuda": (Path("/dev/nvidiactl"), ("jax_cuda13_plugin", "jax_cuda12_plugin"), "jax[cuda13]"),
+    "rocm": (Path("/dev/kfd"), ("jax_rocm7_plugin", "jax_rocm60_plugin"), "jax[rocm7-local]"),
+}
+
+
+def _missing_wheel(platform: str) -> str:
+    if platform not in _WHEELS:
+        return ""
+    driver, plugins, wheel = _WHEELS[platform]
+    return wheel if driver.exists() and not any(map(find_spec, plugins)) else ""
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
@@ -12,6 +12,7 @@ from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.source_lines import equations_being_lowered, line_of_nested
+from kerneltest.trace.tracing import Call
 
 # Replacements for primitives that have no lowering.
 
@@ -144,6 +145,22 @@ def lowering_failure(error: Exception, name: str, rules: Sequence[Rule], line: s
         return Failure(found.verdict, detail)
     verdict = Verdict.UNIMPLEMENTED if isinstance(error, NotImplementedError) else Verdict.COMPILE_ERROR
     return Failure(verdict, NotBuilt(Stage.LOWER, name, kind, text, stopped_at, source=source))
+
+
+def advise_backends(failure: Failure, call: Call, hardware: str, others: str) -> Failure:
+    """Returns the failure of a call for some hardware, with the declaration for a kernel that is not meant for it.
+
+    Args:
+      failure: of the lowering.
+      call: that was lowered. One that is written for the hardware alone gets no advice.
+      hardware: in words, as in `TPUs`.
+      others: the word of `backends=` for other hardware, as in `gpu`.
+    """
+    if call.dialect != "any" or not isinstance(failure.detail, NotBuilt):
+        return failure
+    advice = f'if the kernel is not meant for {hardware}, declare backends=("interpret", "{others}")'
+    hint = "; ".join(filter(None, (failure.detail.hint, advice)))
+    return Failure(failure.verdict, replace(failure.detail, hint=hint))
 
 
 def user_place(text: str) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import kerneltest as kt
+from kerneltest.backends import device
 from kerneltest.backends import registry as registry_module
 from kerneltest.backends.base import Artifact
-from kerneltest.backends.registry import BackendEntry, resolve, select_ids, sort_ids
+from kerneltest.backends.registry import REGISTRY, BackendEntry, resolve, select_ids, sort_ids
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import BACKEND_IDS
 from kerneltest.records.record_files import read_plan, read_records
@@ -238,3 +239,22 @@ def test_a_declaration_may_name_a_users_backend_once_it_is_registered(monkeypatc
             return _Doubling()
 
     assert kt.oracle_for(double, x=kt.array("n"), backends="named-here")(lambda x: 2 * x).backends == ("named-here",)
+
+
+@pytest.mark.parametrize(
+    ("platform", "driver", "plugin", "cure"),
+    [
+        ("cuda", True, False, ". This machine has its driver: pip install 'jax[cuda13]'"),
+        ("rocm", True, False, ". This machine has its driver: pip install 'jax[rocm7-local]'"),
+        ("cuda", True, True, ""),
+        ("cuda", False, False, ""),
+    ],
+)
+def test_a_gpu_without_its_wheel_is_told_with_the_cure(
+    platform: str, driver: bool, plugin: bool, cure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path if driver else tmp_path / "none"
+    monkeypatch.setattr(device, "device_problem", lambda name: f"JAX finds no {name} device here")
+    _, _, wheel = device._WHEELS[platform]
+    monkeypatch.setitem(device._WHEELS, platform, (place, ("numpy" if plugin else "no_such_plugin",), wheel))
+    assert REGISTRY[platform].make().unavailable() == f"JAX finds no {platform} device here{cure}"

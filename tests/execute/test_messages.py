@@ -5,12 +5,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.core.verdicts import Verdict
+from kerneltest.report.text.suspect_text import describe_suspect
 from tests.sample import whole
 
 
@@ -160,6 +162,36 @@ def test_a_finding_names_the_cure(mistake: str) -> None:
     assert sum(len(textwrap.wrap(line, 120)) for line in message.splitlines()) <= 6
     assert {finding.verdict for finding in result.findings} <= {Verdict.RUNTIME_ERROR, Verdict.ORACLE_ERROR}
     assert len(result.suspects) == 1
+
+
+def sorts(x: jax.Array) -> jax.Array:
+    return whole(lambda x_ref: jnp.sort(x_ref[...]), x, x)
+
+
+# The kernel, its length, the backend, and words of the suspect. JAX's own are among them, as people search for these.
+BUILDS: dict[str, tuple[Callable[..., Any], int, str, list[str]]] = {
+    "a length for GPUs": (
+        double, 17, "lower:sm_90", ["pl.next_power_of_2", 'backends=("interpret", "tpu")', "size is a power of 2"],
+    ),
+    "a primitive for GPUs": (
+        sorts, 32, "lower:sm_90",
+        ["a sort outside the kernel", 'backends=("interpret", "tpu")', "Unimplemented primitive in Pallas"],
+    ),
+    "a primitive for TPUs": (
+        sorts, 128, "lower:tpu-v5e",
+        ["a sort outside the kernel", 'backends=("interpret", "gpu")', "nimplemented primitive in Pallas"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", BUILDS, ids=lambda name: name.replace(" ", "-"))
+def test_what_does_not_lower_is_explained_and_quoted(limit: str) -> None:
+    kernel, n, backend, words = BUILDS[limit]
+    pairing = kt.oracle_for(kernel, x=X, dims={"n": kt.dim(values=(n,))})(lambda x: x)
+    (suspect,) = kt.check(pairing, backends=[backend], depth="quick", minimize=0).suspects
+    texts = describe_suspect(suspect).texts
+    assert [word for word in words if word not in "\n".join(texts)] == []
+    assert sum(len(textwrap.wrap(line, 130)) for line in texts) <= 6
 
 
 RIGHT: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {

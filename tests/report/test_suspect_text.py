@@ -55,14 +55,14 @@ def test_arrays_are_short_and_integers_are_shown_as_integers(values: np.ndarray,
 @pytest.mark.parametrize(
     ("kind", "text", "width", "shown"),
     [
-        ("title", "1  NaN where n is 3", None, ["1  NaN where n is 3"]),
-        ("plain", "     got nan, expected 0 at all", 24, ["     got nan, expected 0", "         at all"]),
-        ("command", "   kerneltest repro report 52c867ebd8654d59", 20, ["   kerneltest repro report 52c867ebd8654d59"]),
-        ("place", "   root cause: k.py:5   aaaaaaaaaaaaaaaa", 30, ["   root cause: k.py:5", "       aaaaaaaaaaaaaaaa"]),
+        ("TITLE", "1  NaN where n is 3", None, ["1  NaN where n is 3"]),
+        ("PLAIN", "     got nan, expected 0 at all", 24, ["     got nan, expected 0", "         at all"]),
+        ("COMMAND", "   kerneltest repro report 52c867ebd8654d59", 20, ["   kerneltest repro report 52c867ebd8654d59"]),
+        ("NOTE", "   root cause: k.py:5   aaaaaaaaaaaaaaaa", 30, ["   root cause: k.py:5", "       aaaaaaaaaaaaaaaa"]),
     ],
 )  # fmt: skip
 def test_lines_are_wrapped_with_a_hanging_indent(kind: str, text: str, width: int | None, shown: list[str]) -> None:
-    assert [line.text for line in Line(LineKind(kind), text).wrapped(width)] == shown
+    assert [line.text for line in Line(LineKind[kind], text).wrapped(width)] == shown
 
 
 def _suspect(evidence: Evidence, *sizes: float | None, backend: str = "interpret") -> Suspect:

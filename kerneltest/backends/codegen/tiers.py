@@ -12,7 +12,7 @@ import jax
 from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.backends.compilation import Answer, CompiledCall, Compiler, CompileTier, LowerTier
-from kerneltest.backends.lowering_errors import Excess, Rule, lacking, lowering_failure, refused
+from kerneltest.backends.lowering_errors import Excess, Rule, advise_backends, lacking, lowering_failure, refused
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import in_order
@@ -220,7 +220,10 @@ def lower_call(call: Call, target: Target) -> tuple[LoweredKernel, ...]:
 def _lower_once(call: Call, target: Target) -> tuple[LoweredKernel, ...]:
     run, shapes = call_as_function(call)
     check_counts(call)
-    return _lower(run, shapes, target, call.name, (*_RULES, too_many_programs(call.grid)))
+    try:
+        return _lower(run, shapes, target, call.name, (*_RULES, too_many_programs(call.grid)))
+    except Failure as failure:
+        raise advise_backends(failure, call, "GPUs", "tpu") from failure.__cause__
 
 
 def _lower(

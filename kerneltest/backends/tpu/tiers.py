@@ -4,7 +4,7 @@ import base64
 import functools
 import importlib.util
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.backends.compilation import CompiledCall, Compiler, CompileTier, LowerTier, prefix
-from kerneltest.backends.lowering_errors import lowering_failure, match_rule, user_place
+from kerneltest.backends.lowering_errors import advise_backends, lowering_failure, match_rule, user_place
 from kerneltest.backends.tpu.errors import COMPILING, LOWERING, format_size, tile_advice, vmem_limit, windows
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.dtypes import ShapeDtype
@@ -51,9 +51,6 @@ class MosaicModule:
         return "\n".join(map(mosaic_text, self.mosaic))
 
 
-_NOT_FOR_TPUS = 'if the kernel is not meant for TPUs, declare backends=("interpret", "gpu")'
-
-
 @functools.lru_cache(maxsize=512)
 def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
     """Lowers one Pallas call for a generation; see `LowerTier.lower`."""
@@ -65,10 +62,7 @@ def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
         if uses_outer_references(call):
             raise Failure(Verdict.UNAVAILABLE, outer_references(call)) from error
         failure = lowering_failure(error, call.name, LOWERING, line_of(call.equation.source_info))
-        if call.dialect == "any" and isinstance(failure.detail, NotBuilt):
-            hint = "; ".join(filter(None, (failure.detail.hint, _NOT_FOR_TPUS)))
-            raise Failure(failure.verdict, replace(failure.detail, hint=hint)) from error
-        raise failure from error
+        raise advise_backends(failure, call, "TPUs", "gpu") from error
     mosaic = tuple(map(mosaic_module, custom_calls(lowered, frozenset({TPU_CUSTOM_CALL}))))
     return MosaicModule(call, module_bytes(lowered), mosaic)
 

@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("maps", nargs="*", type=Path, help="maps to read (JSON); by default, probe the installed JAX")
+    parser.add_argument(
+        "maps",
+        nargs="*",
+        type=Path,
+        help="maps to read (JSON), or primitives to probe, such as is_finite; by default, probe the installed JAX",
+    )
     parser.add_argument(
         "--jax", action="append", default=[], metavar="VERSION", help="probe this version, installed by uv; repeat"
     )
@@ -33,6 +38,9 @@ def _lowering(chosen: argparse.Namespace) -> int:
     maps: list[LoweringMap] = []
     problems: list[Exception] = []
     stopped = False
+    named = [path for path in chosen.maps if path.name == str(path) and not (path.suffix or path.exists())]
+    chosen.maps = [path for path in chosen.maps if path not in named]
+    chosen.primitives = ",".join(filter(None, [chosen.primitives, *map(str, named)]))
     try:
         old = read_map(chosen.diff) if chosen.diff else None  # before minutes are spent on measuring
         if chosen.maps and not chosen.jax and any((chosen.targets, chosen.primitives, chosen.compile, chosen.python)):
@@ -62,7 +70,7 @@ def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[
                 lowering_map = read_map(source)
             else:
                 subject = f"JAX {source}" if source else "the installed JAX"
-                print(f"measuring {subject}; all primitives take minutes", flush=True)
+                print(f"measuring {subject}" + "; all primitives take minutes" * (not primitives), flush=True)
                 lowering_map = measure(
                     targets=targets,
                     primitives=primitives,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kerneltest.core.details import ErrorCause, Mismatch
+from kerneltest.core.details.base import first_line
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.ids import ItemId, PairingId, Place
@@ -29,6 +30,7 @@ MOST_SUSPECTS = 20
 """Suspects that a terminal shows; the page shows more."""
 
 _WIDTH = 110  # characters of an argument's value
+_MOST_QUOTED = 200  # characters of an error by JAX or a compiler
 _MOST_BACKENDS = 4
 _MOST_LINES = 11  # of a suspect, below its title
 _GAP = "    "  # between a title and its counts
@@ -75,8 +77,10 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
     if suspect.known_bug:
         yield Line(LineKind.PLAIN, f"known: {suspect.known_bug}")
     if suspect.level in (Level.BUILD, Level.BROKEN):
-        first, _, _ = record.message.partition("\n")
-        told = ((first, first), (record.signature, f"e.g. {record.signature}"))
+        first, _, quoted = record.message.partition("\n")
+        told = [(first, first), (record.signature, f"e.g. {record.signature}")]
+        if suspect.level is Level.BUILD and quoted:  # JAX's or a compiler's words, which people search for
+            told.insert(1, (quoted, truncate(first_line(quoted).partition(". ")[0], _MOST_QUOTED)))
         yield from as_lines(LineKind.PLAIN, (line for text, line in told if text not in title))
     else:
         yield from as_lines(LineKind.PLAIN, _case_lines(suspect, record, evidence))

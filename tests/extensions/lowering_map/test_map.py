@@ -130,7 +130,7 @@ def test_the_command_probes_this_environment(
     # A target that is declared for the backends is one for the probe, too.
     monkeypatch.setitem(TARGETS, "sm_89", replace(TARGETS["sm_90"], id="sm_89", device_kind="NVIDIA L4", arch=89))
     path = tmp_path / "map.json"
-    arguments = ["--primitives", "is_finite,sort", "--targets", "sm_89,gfx942", "--json", str(path)]
+    arguments = ["is_finite", "--primitives", "sort", "--targets", "sm_89,gfx942", "--json", str(path)]
     assert main(["lowering", *arguments]) == 0
     lowering_map = read_map(path)
     assert lowering_map.jax == jax.__version__
@@ -151,6 +151,7 @@ def test_the_command_probes_this_environment(
         (["--jax", "0.4.30"], "JAX 0.4.30 is older than 0.4.35, the oldest that the probe supports"),
         (["--targets", "sm_1"], f"unknown target sm_1; known are {', '.join([*TARGETS, *TPUS])}"),
         (["--primitives", "sine"], "this environment: unknown primitive sine"),
+        (["is_fnite"], "unknown primitive is_fnite; did you mean 'is_finite'?"),
         (["map.json", "--targets", "sm_90"], "apply to measuring only; maps are read in full"),
         (["--diff", "no/such/map.json"], "no/such/map.json is not a readable map: "),
     ],

@@ -1,5 +1,6 @@
 """The cells of a map: their selection, their outcomes, and the results that merge equal ones."""
 
+import difflib
 import re
 import traceback
 from collections.abc import Sequence
@@ -40,8 +41,11 @@ def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> t
       ValueError: a primitive is unknown.
     """
     names = {probe: {probe.name, probe.name.split("[")[0]} for probe in probes()}
-    if unknown := [name for name in primitives if name not in set().union(*names.values())]:
-        raise ValueError(f"unknown primitive {', '.join(unknown)}")
+    every = set().union(*names.values())
+    if unknown := [name for name in primitives if name not in every]:
+        close = difflib.get_close_matches(unknown[0], sorted(every), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"unknown primitive {', '.join(unknown)}{hint}")
     chosen = [probe for probe in names if not primitives or names[probe] & set(primitives)]
     return tuple(
         Cell(probe, dtype, target)
