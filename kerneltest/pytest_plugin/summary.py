@@ -81,7 +81,7 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
     """Reconciles a run and writes its page if `report` names its folder. One that cannot be read is incomplete."""
     from kerneltest.core.processes import throttle_gc
     from kerneltest.records.files import RecordError
-    from kerneltest.records.runs import end_run, read_running
+    from kerneltest.records.runs import end_run, read_ended
     from kerneltest.report.rerun_commands import pytest_command
     from kerneltest.report.text.lines import Line, LineKind, for_terminal
     from kerneltest.report.text.terminal_summary import summary_lines
@@ -90,7 +90,7 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
     terminal = terminal or Terminal()
     with throttle_gc():
         try:
-            run = read_running(folder)
+            run = read_ended(folder)
         except RecordError as error:
             return Summary(False, (Line(LineKind.WRONG, for_terminal(f"INCOMPLETE: {error}")),))
         suspects = suspects_in_run(run)
