@@ -64,13 +64,14 @@ def evaluate_oracle(
     copies = {path: value.copy() for path, value in wide.items()}
     values = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
     with _silence_warnings():
-        try:
-            result = pairing.call_oracle(values)
-        except np.linalg.LinAlgError as error:
-            if not any(words in str(error) for words in _SINGULAR):
-                raise
-            return tuple(_nothing(each) for each in like), tuple(np.zeros(each.shape, bool) for each in like)
-        own_names, returned = named_outputs(result)
+        with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
+            try:
+                result = pairing.call_oracle(values)
+            except np.linalg.LinAlgError as error:
+                if not any(words in str(error) for words in _SINGULAR):
+                    raise
+                return tuple(_nothing(each) for each in like), tuple(np.zeros(each.shape, bool) for each in like)
+            own_names, returned = named_outputs(result)
         _check_structure(pairing.name, result, own_names, like, names)
         for output in returned:
             value = output.values if isinstance(output, Defined) else output
