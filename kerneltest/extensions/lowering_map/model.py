@@ -14,7 +14,9 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 from tabulate import tabulate
 
+from kerneltest.core.media import lines_for_terminal
 from kerneltest.core.targets import TPUS
+from kerneltest.records.files import first_problem
 
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
@@ -195,9 +197,7 @@ def parse_map(text: str, source: str) -> LoweringMap:
     try:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = "".join(f"{part}: " for part in first["loc"])
-        raise MapError(f"{source} is not a readable map: {place}{first['msg']}") from error
+        raise MapError(f"{source} is not a readable map: {first_problem(error)}") from error
 
 
 def format_map(lowering_map: LoweringMap) -> str:
@@ -432,7 +432,7 @@ def print_table(maps: Sequence[LoweringMap]) -> None:
     for group, members in groupby(shown.rows, key=lambda row: row[0]):
         rows += [[], [group]] if rows else [[group]]
         rows += [[f"  {name}", *(f"{e.letter} {e.text}".strip() for e in entries)] for _, name, entries in members]
-    print(tabulate(rows, ("primitive", *shown.columns), tablefmt="simple", disable_numparse=True))
+    print(lines_for_terminal(tabulate(rows, ("primitive", *shown.columns), tablefmt="simple", disable_numparse=True)))
 
 
 def format_markdown(maps: Sequence[LoweringMap]) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.cli.command_registry import Command, add_setting, refuse, register_command
+from kerneltest.core.media import for_terminal, lines_for_terminal
 
 
 def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,7 @@ def _mutate(chosen: argparse.Namespace) -> int:
 
     if chosen.list:
         for operator in OPERATORS.entries():
-            print(f"{operator.name:26} {operator.mistake}")
+            print(for_terminal(f"{operator.name:26} {operator.mistake}"))
         return 0
     if chosen.jobs < 1:
         return refuse("mutate", ValueError(f"--jobs must be at least 1, not {chosen.jobs}"))
@@ -46,7 +47,8 @@ def _mutate(chosen: argparse.Namespace) -> int:
     with MutationPool(chosen.jobs) as pool:
         run = MutationRun(backends, chosen.depth, operators, pool, advises, chosen.all, chosen.json)
         shares = [run.judge_pairings(pairing) for pairing in pairings]
-    return int(any(share is not None and share < chosen.least for each in shares for share in each))
+    # A pairing of which no mutant was judged reaches no share but 0.
+    return int(any((share or 0.0) < chosen.least for each in shares for share in each))
 
 
 register_command(
@@ -90,7 +92,7 @@ def _cover(chosen: argparse.Namespace) -> int:
             except UnfitPairingError as error:
                 lines = [f"{name}: not measured: {error}"]
                 results.append({"pairing": name, "problem": str(error)})
-            print("\n".join(lines), flush=True)
+            print(lines_for_terminal("\n".join(lines)), flush=True)
     if chosen.json is not None:
         chosen.json.write_text(dumps(results) + "\n", encoding="utf-8")
     return 0

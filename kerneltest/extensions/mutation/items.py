@@ -79,7 +79,7 @@ class MutantItem(PairingItem):
         self._plugin = plugin
 
     def runtest(self) -> None:
-        from kerneltest.report.text.lines import lines_for_terminal
+        from kerneltest.core.media import lines_for_terminal
         from kerneltest.report.text.terminal_summary import mutant_lines
 
         score = self._plugin.judge(self)
