@@ -79,6 +79,7 @@ def _cover(chosen: argparse.Namespace) -> int:
     from kerneltest.reproduce.rerun import SuiteImportError
 
     results: list[dict[str, Any]] = []
+    unmeasured = 0
     for place in chosen.pairings:
         try:
             found = find_pairings(place)
@@ -92,10 +93,11 @@ def _cover(chosen: argparse.Namespace) -> int:
             except UnfitPairingError as error:
                 lines = [f"{name}: not measured: {error}"]
                 results.append({"pairing": name, "problem": str(error)})
+            unmeasured += not results[-1].get("cases")
             print(lines_for_terminal("\n".join(lines)), flush=True)
     if chosen.json is not None:
         chosen.json.write_text(dumps(results) + "\n", encoding="utf-8")
-    return 0
+    return int(unmeasured > 0)
 
 
 register_command(
