@@ -168,7 +168,7 @@ class OracleSamples:
     def shares(self, precision: Precision, output: int) -> tuple[ErrorShare, ...]:
         """Returns what each of the oracle's operations adds to an output's spread, the largest first.
 
-        It is () if the oracle is not sampled in one evaluation.
+        It is () if the oracle is not sampled in one evaluation, or raises if a single operation is rounded.
         """
         precision = precision.with_exact_dots() if self.exact_dots else precision
         known, case, key = self.at(precision), self.case, (precision.name, output)
@@ -179,7 +179,11 @@ class OracleSamples:
             return sample_outputs(case.watched, case.leaves, case.formats, machine, integers=self.integers)[output]
 
         if key not in self.parts:
-            self.parts[key] = error_shares(evaluate, precision, self.compute, known.sources)
+            try:
+                self.parts[key] = error_shares(evaluate, precision, self.compute, known.sources)
+            except Exception as error:  # such as that of a branch that only these samples take differently
+                raise_own_mistake(error)
+                self.parts[key] = ()
         return self.parts[key]
 
     # If the samples are those of another machine, they are kept for this one.

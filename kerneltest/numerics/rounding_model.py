@@ -276,6 +276,7 @@ class RoundingModel:
       differentiating_at: the expression whose derivative is computed; None while the oracle is evaluated.
       cases: the number of cases that are sampled at once.
       answers: all that mattered of the arithmetic so far.
+      has_ended: whether the oracle has returned, so that whoever still uses its arrays has kept them.
     """
 
     precision: Precision
@@ -291,6 +292,7 @@ class RoundingModel:
     differentiating_at: ValueOrigin | None = None
     cases: int = 1
     answers: dict[tuple[str, str], Any] = field(default_factory=dict, init=False)
+    has_ended: bool = field(default=False, init=False)
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:

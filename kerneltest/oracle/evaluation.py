@@ -62,8 +62,9 @@ def evaluate_oracle(
     copies = {path: value.copy() for path, value in wide.items()}
     values = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
     with _silence_warnings():
-        result = pairing.call_oracle(values)
-        own_names, returned = named_outputs(result)
+        with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
+            result = pairing.call_oracle(values)
+            own_names, returned = named_outputs(result)
         _check_structure(pairing.name, result, own_names, like, names)
         for output in returned:
             value = output.values if isinstance(output, Defined) else output
