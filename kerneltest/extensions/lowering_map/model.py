@@ -14,9 +14,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 from tabulate import tabulate
 
-from kerneltest.core.media import lines_for_terminal
+from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.targets import TPUS
-from kerneltest.records.files import first_problem
 
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
@@ -197,7 +196,9 @@ def parse_map(text: str, source: str) -> LoweringMap:
     try:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:
-        raise MapError(f"{source} is not a readable map: {first_problem(error)}") from error
+        first = error.errors()[0]
+        place = "".join(f"{part}: " for part in first["loc"])
+        raise MapError(for_terminal(f"{source} is not a readable map: {place}{first['msg']}")) from error
 
 
 def format_map(lowering_map: LoweringMap) -> str:
