@@ -25,23 +25,22 @@ if TYPE_CHECKING:
     from kerneltest.triage.suspects import Suspect
 
 
-# With the suspects' numbers within their pairing. A report says more than its suspects if its item was not run to its
-# end in a session that was, or ran out of time; if pytest's `xfail` marks the item; or if output was captured.
+# With its suspects in one line, by their numbers in the run. A report says more than its suspects if its item was not
+# run to its end in a session that was, or ran out of time; if pytest's `xfail` marks the item; or if output was
+# captured.
 def _explained_reports(
     reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect], stopped: bool
-) -> Iterator[tuple[Any, list[int]]]:
+) -> Iterator[tuple[Any, str]]:
     findings = Counter(record.item for record in run.records if not record.verdict.is_green)
     missing = set() if stopped else set(run.reconciled.missing)
     unended = {each.item for each in run.plan.items if not missing.isdisjoint(each.cells)}
-    numbers: Counter[str] = Counter()
     by_item: dict[str, list[int]] = {}
     explained: Counter[str] = Counter()
-    for suspect in suspects:
-        numbers[suspect.pairing] += 1
+    for number, suspect in enumerate(suspects, 1):
         of_items = Counter(record.item for record in suspect.findings)
         explained.update(of_items)
         for item in of_items:
-            by_item.setdefault(item, []).append(numbers[suspect.pairing])
+            by_item.setdefault(item, []).append(number)
     for report in reports:
         mine = by_item.get(report.nodeid, [])
         ran_out = ("verdict", Gap.MISSING) in report.user_properties
@@ -50,7 +49,8 @@ def _explained_reports(
             not report.sections and report.when == "call" and getattr(report.longrepr, "reprcrash", None) is not None
         )
         if mine and is_plain and not has_advice and explained[report.nodeid] == findings[report.nodeid]:
-            yield report, mine
+            title = suspects[mine[0] - 1].title
+            yield report, f"suspect{'s' * (len(mine) > 1)} {', '.join(map(str, mine))}: {title}"
 
 
 INTERRUPTED = 2
@@ -174,6 +174,7 @@ class Reporter:
 
     def finish(self, session: pytest.Session) -> Summary:
         """Ends the run and returns its summary. pytest then shows only the failures that the summary does not."""
+        from kerneltest.core.media import for_terminal
         from kerneltest.report.text.suspect_text import MOST_SUSPECTS
 
         config = self._config
@@ -189,8 +190,8 @@ class Reporter:
         may_shorten = terminal.verbose <= 0 and config.option.tbstyle not in ("long", "line")
         if reporter is not None and summary.run is not None and may_shorten:
             failed, shown = reporter.stats.get("failed", ()), summary.suspects[:MOST_SUSPECTS]
-            for report, numbers in _explained_reports(failed, summary.run, shown, terminal.stopped):
-                report.longrepr.reprcrash.message = f"suspect{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+            for report, words in _explained_reports(failed, summary.run, shown, terminal.stopped):
+                report.longrepr.reprcrash.message = for_terminal(words)
                 self._explained.add(id(report))
         self.summary = summary
         return summary

@@ -15,7 +15,8 @@ from kerneltest.triage.attribution import lowering_bugs
 INTERNAL_ERROR_CODE = 3  # pytest's own exit code for an error in itself
 
 _SLOW = 300.0  # seconds
-_REPORTED = ("jax", "jaxlib", "numpy", "python", "machine")  # of the environment
+# Of the environment, in reports of internal errors.
+_REPORTED = ("kerneltest", "jax", "jaxlib", "numpy", "ml_dtypes", "triton", "libtpu", "python", "machine")
 _MOST_REPORTS = 3  # distinct internal errors
 _MOST_SLOW = 3  # pairings
 _MOST_FAMILIES = 8  # families of a pairing
@@ -202,6 +203,15 @@ def unserved_remarks(run: RunRecords) -> list[str]:
         ),
         *[f"cases were unavailable for {more} more reason{'s' * (more > 1)}, which the records have"] * (more > 0),
     ]
+
+
+def skip_remarks(run: RunRecords) -> list[str]:
+    """States that pytest skipped everything, with the most frequent reason; nothing if anything was not skipped."""
+    details = (record.detail for record in run.records)
+    reasons = Counter(each.reason if isinstance(each, Unavailable) and each.skipped else "" for each in details)
+    if "" in reasons or not reasons:
+        return []
+    return [f"nothing was compared, since pytest skipped everything ({reasons.most_common(1)[0][0]})"]
 
 
 def reuse_remarks(run: RunRecords) -> list[str]:

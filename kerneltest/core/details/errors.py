@@ -70,10 +70,12 @@ class Unavailable(BaseDetail):
     Attributes:
       reason: in words.
       left_out: whether it could be run and was left out to keep to a budget of time.
+      skipped: whether pytest skipped it, for a mark or for another plugin.
     """
 
     reason: str
     left_out: bool = False
+    skipped: bool = False
     kind: Literal["unavailable"] = "unavailable"
 
     @property

@@ -159,7 +159,7 @@ class WatchSession:
         number = self._number
         changed = ["--kt-changed"] if only_changed else []
         self._pytest.start(
-            [*changed, "--failed-first", "--no-header", "--kt-report", str(self._report), *self._words],
+            [*changed, "--failed-first", "--no-header", f"--kt-report={self._report}", *self._words],
             lambda status: self.events.put(RunEnd(number, status)),
         )
 

@@ -9,7 +9,7 @@ from kerneltest.records.run_plan import ANY, CellKey
 from kerneltest.records.runs import RunRecords
 from kerneltest.report.text.lines import for_markdown, truncate
 from kerneltest.report.text.markdown_summary import suspect_points
-from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, kernel_with_location
+from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_function
 from kerneltest.report.text.tables import markdown_table
 from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, Change, RunComparison, SuspectFate
 
@@ -87,7 +87,7 @@ def suspect_rows(
     rows: dict[SuspectFate, list[SuspectRow]] = {}
     for change in comparison.suspects:
         suspect, text = change.suspect, describe_suspect(change.suspect)
-        kernel = kernel_with_location(suspect.pairing, declared.get(suspect.pairing))
+        kernel = name_function(suspect.pairing, declared.get(suspect.pairing))
         since = f"; since {change.since[:10]}" if change.since else ""
         text = text if change.fate is SuspectFate.NEW else replace(text, lines=())
         rows.setdefault(change.fate, []).append(SuspectRow(suspect.id, kernel, text, since))
