@@ -28,6 +28,7 @@ from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.evidence import BudgetPart
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.records.sharpness import Informativeness
+from kerneltest.report.counts import contradiction_remarks
 from kerneltest.report.html.render_page import render_card, render_result
 from kerneltest.report.text.suspect_text import format_finding, format_result
 from kerneltest.triage.suspects import Suspect, find_suspects
@@ -127,7 +128,14 @@ class Result:
         internal = [f"kerneltest itself failed: {error.message}" for error in self.internal_errors[:1]]
         unavailable = [f"{name} unavailable: {reason}" for name, reason in self.unavailable.items()]
         others = [f"{name} not applicable: {reason}" for name, reason in self.not_applicable.items()]
-        return [*internal, *asked.problems(), *asked.remarks(), *unavailable, *others]
+        return [
+            *internal,
+            *asked.problems(),
+            *asked.remarks(),
+            *contradiction_remarks(self.records),
+            *unavailable,
+            *others,
+        ]
 
 
 @explain_misuse

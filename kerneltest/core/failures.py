@@ -95,12 +95,19 @@ def exception_text(error: BaseException) -> str:
     return text if more <= 0 else f"{text[:_LONGEST]}... and {more:,} more characters"
 
 
-def iter_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yields an exception and those that it was raised from, the last one first."""
+def iter_causes(error: BaseException, *, contexts: bool = False) -> Iterator[BaseException]:
+    """Yields an exception and those that it was raised from, the last one first, each once even in a cycle.
+
+    Args:
+      error: the last exception.
+      contexts: whether an exception that was raised while another one was handled counts as raised from it.
+    """
     cause: BaseException | None = error
-    while cause is not None:
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
         yield cause
-        cause = cause.__cause__
+        seen.add(id(cause))
+        cause = cause.__cause__ or (cause.__context__ if contexts else None)
 
 
 @contextmanager
@@ -180,6 +187,12 @@ def origin_of(error: BaseException) -> Origin:
     return Origin.JAX if by_jax else Origin.USER
 
 
+def comes_from(error: BaseException, *origins: Origin) -> bool:
+    """Returns whether an exception, or what a failure comes from, has one of some origins."""
+    cause = underlying_exception(error)
+    return cause is not None and origin_of(cause) in origins
+
+
 def assign_blame(error: BaseException, doing: str, who: str = "the kernel") -> Failure:
     """Returns the failure of a case that ended with an exception.
 
@@ -236,10 +249,7 @@ def internal_failure(error: BaseException, doing: str) -> Failure:
 
 def underlying_exception(error: BaseException) -> BaseException | None:
     """Returns the exception that a chain of failures comes from; None if kerneltest itself stated the failure."""
-    cause: BaseException | None = error
-    while isinstance(cause, Failure):
-        cause = cause.__cause__
-    return cause
+    return next((cause for cause in iter_causes(error) if not isinstance(cause, Failure)), None)
 
 
 def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:

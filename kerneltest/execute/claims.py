@@ -16,7 +16,7 @@ from itertools import zip_longest
 import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.core.details import ErrorCause, MismatchCause
+from kerneltest.core.details import ErrorCause, MismatchCause, Nondeterministic
 from kerneltest.core.dtypes import Array, FloatFormat, widen
 from kerneltest.core.failures import DeclarationError, Guard
 from kerneltest.core.fingerprint import Fingerprint
@@ -59,7 +59,31 @@ Expect = Callable[[Outputs, Precision], ExpectedOutputs]
 
 
 class WrongOutputError(Exception):
-    """An output is wrong, and the caller does not want evidence."""
+    """An output is wrong, and the caller does not want evidence.
+
+    Attributes:
+      claim: the number of the claim that does not hold.
+      output: the number of the output.
+      array: the output in words.
+      comparison: of the output with what is accepted.
+    """
+
+    def __init__(self, claim: int, output: int, label: str, comparison: Comparison) -> None:
+        super().__init__()
+        self.claim, self.output, self.comparison = claim, output, comparison
+        self.array = f"output {output}" + (f" ({label})" if label else "")
+
+    @property
+    def index(self) -> tuple[int, ...]:
+        """The first wrong element."""
+        return tuple(map(int, np.argwhere(self.comparison.wrong)[0]))
+
+    def differs_from(self, claimed: Sequence[Outputs]) -> Nondeterministic:
+        """Returns the detail for a second run that is right, from the outputs of each of its claims."""
+        wrong, index = self.comparison.wrong, self.index
+        second = claimed[self.claim][self.output] if self.claim < len(claimed) else self.comparison.expected
+        values = str(self.comparison.actual[index]), str(second[index])
+        return Nondeterministic(self.array, index, *values, int(wrong.sum()), wrong.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,10 +368,12 @@ class _Judge:
     with_evidence: bool
     noise: float
     guard: Guard  # for work outside findings, without a time limit
+    claimed: list[Outputs]  # the outputs of each claim so far
 
     def judge(self, claim: Claim) -> Outcome | None:
         """Adds a claim to the record; if it does not hold, returns the finding, or raises without `with_evidence`."""
         before = self.record
+        self.claimed.append(claim.outputs)
         self.context.cache.process.enter_phase(Phase.JUDGING)
         comparisons: Sequence[Comparison] = claim.compare(self.noise)
         cause = None
@@ -361,6 +387,7 @@ class _Judge:
             return None
         answer, found = claim.formula.ask()
         if found and not follows_formula(comparisons, found):
+            claim.formula.check_repeated(found, claim.outputs)
             answer, found = FormulaAnswer(unanswered="its results are not those of its formula without rounding"), ()
         if found:
             self.record = before
@@ -419,10 +446,10 @@ class _Judge:
         cause: MismatchCause | None,
         shares: Callable[[int], tuple[ErrorShare, ...]],
     ) -> Outcome:
-        if not self.with_evidence:
-            raise WrongOutputError
         context, pairing = self.context, self.context.pairing
         number, comparison = next((i, each) for i, each in enumerate(comparisons) if each.wrong.any())
+        if not self.with_evidence:
+            raise WrongOutputError(len(self.claimed) - 1, number, label, comparison)
         context.cache.process.enter_phase(Phase.JUDGING)
         with context.cache.evidence.guard() as guard:
             finding = mismatch_record(
@@ -468,9 +495,14 @@ class _Judge:
 
 
 def judge_claims(
-    context: CaseContext, record: Record, claims: Iterable[Claim], *, with_evidence: bool = True
+    context: CaseContext,
+    record: Record,
+    claims: Iterable[Claim],
+    *,
+    with_evidence: bool = True,
+    claimed: list[Outputs] | None = None,
 ) -> Outcome:
-    """Judges the claims about the outputs of a case, which are made one at a time.
+    """Judges the claims about the outputs of a case, which are made one at a time; adds these outputs to `claimed`.
 
     Returns:
       The record of a pass with the number of elements compared, or the finding of the first claim that does not hold.
@@ -480,7 +512,8 @@ def judge_claims(
       WrongOutputError: an output is wrong, without `with_evidence`.
     """
     noise = context.cache.expectations.noise(context.case, context.arguments)
-    judge = _Judge(context, record, with_evidence, noise, Guard(context.cache.process.internal_failures))
+    guard = Guard(context.cache.process.internal_failures)
+    judge = _Judge(context, record, with_evidence, noise, guard, [] if claimed is None else claimed)
     for claim in claims:
         if (finding := judge.judge(claim)) is not None:
             return finding

@@ -82,7 +82,7 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
     from kerneltest.core.media import for_terminal
     from kerneltest.core.processes import throttle_gc
     from kerneltest.records.files import RecordError
-    from kerneltest.records.runs import end_run, read_running
+    from kerneltest.records.runs import end_run, read_ended
     from kerneltest.report.rerun_commands import pytest_command
     from kerneltest.report.text.lines import Line, LineKind
     from kerneltest.report.text.terminal_summary import summary_lines
@@ -91,7 +91,7 @@ def finish(folder: Path, *, report: str, terminal: Terminal | None = None, faile
     terminal = terminal or Terminal()
     with throttle_gc():
         try:
-            run = read_running(folder)
+            run = read_ended(folder)
         except RecordError as error:
             return Summary(False, (Line(LineKind.WRONG, for_terminal(f"INCOMPLETE: {error}")),))
         suspects = suspects_in_run(run)

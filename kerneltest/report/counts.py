@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from kerneltest.core.details import ISSUES, InternalError, NoPallasCall, Unavailable
+from kerneltest.core.details import ISSUES, Contradicted, InternalError, NoPallasCall, Unavailable
 from kerneltest.core.verdicts import Ending, Gap, GroupName, Verdict
 from kerneltest.records.run_plan import ANY, Plan
 from kerneltest.records.runs import RunRecords, absent_cells, superseded_backends
@@ -255,6 +255,15 @@ def undefined_remarks(records: Iterable[Record]) -> list[str]:
         for name, count in undefined.items()
         if count > defined[name]
     ]
+
+
+def contradiction_remarks(records: Iterable[Record]) -> list[str]:
+    """States in how many cases JAX's interpreter contradicted kerneltest's evaluation in NumPy, with the first."""
+    found = [record for record in records if isinstance(record.detail, Contradicted)]
+    if not found:
+        return []
+    count = f"{len(found):,} case{'s' * (len(found) > 1)}"
+    return [f"{count} {found[0].message} ({found[0].case} of {found[0].pairing}). Please report it at {ISSUES}"]
 
 
 def missing_call_remarks(records: Iterable[Record]) -> list[str]:

@@ -181,6 +181,11 @@ class Traced:
         """The dialects of its calls."""
         return frozenset(call.dialect for call in self.calls)
 
+    def calls_back(self) -> bool:
+        """Returns whether it computes results in Python, which may keep state, so that two runs may differ."""
+        names = (str(equation.primitive.name) for equation, _ in iter_equations(self.jaxpr.jaxpr))
+        return self.eager or any("callback" in name and name != "debug_callback" for name in names)
+
     def foreign_dialect(self, foreign: Container[str]) -> str:
         """The first dialect of a call that is in `foreign`, with the evidence for it; "" if there is none."""
         call = next((call for call in self.calls if call.dialect in foreign), None)

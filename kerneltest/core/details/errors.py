@@ -105,6 +105,21 @@ ISSUES = "https://github.com/kerneltest/kerneltest/issues"
 
 
 @dataclass(frozen=True, slots=True)
+class Contradicted(BaseDetail):
+    """A pass by JAX's interpreter, which contradicts what kerneltest itself made of the kernel in NumPy.
+
+    Attributes:
+      said: what the evaluation in NumPy did instead, as a predicate.
+    """
+
+    said: str
+    kind: Literal["contradicted"] = "contradicted"
+
+    def text(self) -> str:
+        return f"judged by JAX's interpreter, since kerneltest's evaluation of the kernel in NumPy {self.said}"
+
+
+@dataclass(frozen=True, slots=True)
 class InternalError(BaseDetail):
     """An exception of kerneltest, which says nothing about the kernel.
 

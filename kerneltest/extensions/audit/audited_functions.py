@@ -130,7 +130,9 @@ def _is_public(place: QualifiedName) -> bool:
 def kernels_of(pairing: Pairing, program: Program) -> Iterator[QualifiedName]:
     """Yields the definitions of a pairing's kernel in the source: under all its names, and those that it wraps."""
     kernel: object = pairing.kernel
-    while kernel is not None:
+    seen: set[int] = set()
+    while kernel is not None and id(kernel) not in seen:
+        seen.add(id(kernel))
         yield from _names_of(kernel, program)
         code = getattr(kernel, "__code__", None)
         if code is not None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 from tabulate import tabulate
 
+from kerneltest.core.files import read_regular_file
 from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.targets import TPUS
 
@@ -178,7 +179,7 @@ def read_map(path: Path) -> LoweringMap:
       MapError: the file is missing, corrupt or of another schema.
     """
     try:
-        return parse_map(path.read_text(encoding="utf-8"), str(path))
+        return parse_map(read_regular_file(path).decode(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise MapError(f"{path} is not a readable map: {error}") from error
 

@@ -14,6 +14,7 @@ def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
     add_setting(parser, "backends", "--backends", default=(), help="by default, those that run without a device")
     parser.add_argument("--operators", default="", metavar="NAMES", help="only these operators, separated by commas")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of processes (default: 1)")
+    add_setting(parser, "timeout", "--timeout", default=60)
     parser.add_argument("--all", action="store_true", help="list all mutants, not only those that survive")
     parser.add_argument("--no-advice", action="store_true", help="do not look for declarations that find survivors")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
@@ -45,7 +46,7 @@ def _mutate(chosen: argparse.Namespace) -> int:
         return refuse("mutate", ValueError(f"no operator is called {unknown[0]}; --list shows them"))
     backends, advises = ",".join(chosen.backends) or BACKENDS, not chosen.no_advice
     with MutationPool(chosen.jobs) as pool:
-        run = MutationRun(backends, chosen.depth, operators, pool, advises, chosen.all, chosen.json)
+        run = MutationRun(backends, chosen.depth, operators, chosen.timeout, pool, advises, chosen.all, chosen.json)
         shares = [run.judge_pairings(pairing) for pairing in pairings]
     # A pairing of which no mutant was judged reaches no share but 0.
     return int(any((share or 0.0) < chosen.least for each in shares for share in each))
@@ -68,6 +69,7 @@ register_command(
 def _add_coverage_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pairings", nargs="+", metavar="FILE[::NAME]", help="a test file, or one of its pairings")
     add_setting(parser, "depth", "--depth")
+    add_setting(parser, "timeout", "--timeout", default=60)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
 
 
@@ -87,7 +89,7 @@ def _cover(chosen: argparse.Namespace) -> int:
             return refuse("coverage", error)
         for name, pairing in found.items():
             try:
-                coverage = measure_coverage(pairing, name, chosen.depth)
+                coverage = measure_coverage(pairing, name, chosen.depth, chosen.timeout)
                 lines = list(format_coverage(name, coverage))
                 results.append(coverage_as_data(name, coverage))
             except UnfitPairingError as error:

@@ -120,7 +120,7 @@ class JobTable:
     def _end_item(self, job: ClusterJob, done: ItemDone) -> None:
         job.requests.pop(done.item, None)
         job.running, job.activity = "", None
-        contradictions = self.log.end(done.item)
+        contradictions = self.log.end(done.item, done.crashes)
         if contradictions and done.result is not None:  # which the node cannot know
             verdict = worst([Verdict.NONDETERMINISTIC, *(each for each in Verdict if each == done.result.verdict)])
             message = "\n".join([*contradictions, *([done.result.message] if done.result.message else [])])

@@ -13,6 +13,7 @@ from kerneltest.records.sharpness import Informativeness, measure_sharpness, sha
 from kerneltest.report.counts import (
     budget_remarks,
     clock_warning,
+    contradiction_remarks,
     gaps,
     lowering_remarks,
     missing_call_remarks,
@@ -189,6 +190,7 @@ class Page:
             *Informativeness(records).remarks(),
             *sharpness_remarks(records),
             *missing_call_remarks(records),
+            *contradiction_remarks(records),
             *lowering_remarks(records),
         ]
 

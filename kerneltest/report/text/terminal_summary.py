@@ -16,6 +16,7 @@ from kerneltest.report.counts import (
     Counts,
     budget_remarks,
     clock_warning,
+    contradiction_remarks,
     count_cells,
     empty_shard_remarks,
     gaps,
@@ -184,6 +185,7 @@ def _record_notes(records: Sequence[Record]) -> Iterator[str]:
     # What records show of kernels and declarations, the remarks that call for action first.
     return chain(
         missing_call_remarks(records),
+        contradiction_remarks(records),
         lowering_remarks(records),
         undefined_remarks(records),
         Informativeness(records).remarks(),
