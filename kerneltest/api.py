@@ -11,6 +11,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, Guard
 from kerneltest.core.ids import PairingId
+from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.oracle_for import oracle_for
@@ -63,11 +64,11 @@ class Finding:
 
     def show(self) -> None:
         """Prints the finding: what is wrong, its inputs, and the worst element."""
-        print("\n".join(format_finding(self.record, self.arguments)))
+        print(lines_for_terminal("\n".join(format_finding(self.record, self.arguments))))
 
     def __repr__(self) -> str:
         first = self.message.partition("\n")[0]
-        return f"<Finding {self.verdict} on {self.backend}, {self.signature}: {first[:_MOST_TEXT]}>"
+        return for_terminal(f"<Finding {self.verdict} on {self.backend}, {self.signature}: {first[:_MOST_TEXT]}>")
 
     def _repr_html_(self) -> str:
         title, *lines = format_finding(self.record, self.arguments)

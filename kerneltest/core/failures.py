@@ -22,6 +22,7 @@ from kerneltest.core.details import (
     Stated,
     Unavailable,
 )
+from kerneltest.core.media import lines_for_terminal
 from kerneltest.core.source_location import location_of_exception, relative_path
 from kerneltest.core.verdicts import Verdict
 
@@ -32,6 +33,10 @@ class DeclarationError(ValueError):
     """Something that a user declares is wrong; the message names it and the fix."""
 
     __module__ = "kerneltest"  # the name under which tracebacks show it
+
+    def __str__(self) -> str:
+        """Returns the message without the control characters that a declared name may contain."""
+        return lines_for_terminal(super().__str__())
 
 
 class UnusableInputError(ValueError):

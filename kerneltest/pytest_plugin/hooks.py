@@ -15,6 +15,7 @@ from kerneltest.core.details import InternalError
 from kerneltest.core.exit_guard import ExitGuard, refuse_exit
 from kerneltest.core.extension_registry import load_extensions
 from kerneltest.core.failures import assign_blame
+from kerneltest.core.media import for_terminal
 from kerneltest.core.processes import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
@@ -304,7 +305,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     if run is not None:
         incremental = config.stash.get(_INCREMENTAL, None)
         if incremental is not None and (left_out := incremental.summary()):
-            terminalreporter.write_line(left_out)
+            terminalreporter.write_line(for_terminal(left_out))
         run.reporter.write_summary(terminalreporter)
 
 

@@ -89,7 +89,7 @@ class KernelItem(PairingItem):
             self._result = self._run_once()
         if not (self._result.skipped or self._result.headline):
             return
-        from kerneltest.report.text.lines import for_terminal, lines_for_terminal
+        from kerneltest.core.media import for_terminal, lines_for_terminal
 
         message = lines_for_terminal(self._result.message)
         if self._result.skipped:

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from kerneltest.core.media import for_terminal
 from kerneltest.core.source_location import SourceError, relative_path
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.audit.call_graph import Program, QualifiedName
 from kerneltest.pytest_plugin.pytest_run import RUN
-from kerneltest.report.text.lines import for_terminal
 from kerneltest.report.text.tables import terminal_table
 from kerneltest.start.command_progress import CommandProgress
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.cli.command_registry import Command, add_setting, refuse, register_command
+from kerneltest.core.media import for_terminal, lines_for_terminal
 
 
 def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def _mutate(chosen: argparse.Namespace) -> int:
 
     if chosen.list:
         for operator in OPERATORS.entries():
-            print(f"{operator.name:26} {operator.mistake}")
+            print(for_terminal(f"{operator.name:26} {operator.mistake}"))
         return 0
     if chosen.jobs < 1:
         return refuse("mutate", ValueError(f"--jobs must be at least 1, not {chosen.jobs}"))
@@ -47,7 +48,8 @@ def _mutate(chosen: argparse.Namespace) -> int:
     with MutationPool(chosen.jobs) as pool:
         run = MutationRun(backends, chosen.depth, operators, chosen.timeout, pool, advises, chosen.all, chosen.json)
         shares = [run.judge_pairings(pairing) for pairing in pairings]
-    return int(any(share is not None and share < chosen.least for each in shares for share in each))
+    # A pairing of which no mutant was judged reaches no share but 0.
+    return int(any((share or 0.0) < chosen.least for each in shares for share in each))
 
 
 register_command(
@@ -79,6 +81,7 @@ def _cover(chosen: argparse.Namespace) -> int:
     from kerneltest.reproduce.rerun import SuiteImportError
 
     results: list[dict[str, Any]] = []
+    unmeasured = 0
     for place in chosen.pairings:
         try:
             found = find_pairings(place)
@@ -92,10 +95,11 @@ def _cover(chosen: argparse.Namespace) -> int:
             except UnfitPairingError as error:
                 lines = [f"{name}: not measured: {error}"]
                 results.append({"pairing": name, "problem": str(error)})
-            print("\n".join(lines), flush=True)
+            unmeasured += not results[-1].get("cases")
+            print(lines_for_terminal("\n".join(lines)), flush=True)
     if chosen.json is not None:
         chosen.json.write_text(dumps(results) + "\n", encoding="utf-8")
-    return 0
+    return int(unmeasured > 0)
 
 
 register_command(

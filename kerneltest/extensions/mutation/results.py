@@ -18,6 +18,7 @@ from kerneltest.declare.kinds.base import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.mutants import KernelMutant
+from kerneltest.records.files import first_problem
 from kerneltest.records.schema import MutantCounts, MutantTrial, MutationScore, ScoredMutant
 
 # The files that `kerneltest mutate --json` and `kerneltest coverage --json` write, read again.
@@ -56,7 +57,7 @@ def read_results(path: Path, kind: type[_Result]) -> list[_Result]:
     try:
         found: list[_Result] = TypeAdapter(list[kind]).validate_json(read_regular_file(path))  # type: ignore[valid-type]
     except (OSError, ValidationError) as error:
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+        reason = first_problem(error) if isinstance(error, ValidationError) else error.strerror
         raise ValueError(f"{path}: {reason}") from error
     return found
 

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from kerneltest.core.children import Answer, Child, ChildEndedError, Children
 from kerneltest.core.ids import PairingId
+from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.deadline import limit_time
@@ -233,7 +234,7 @@ class MutationRun:
             mutants = self.pool.open(task, pairing)
         except UnfitPairingError as error:
             progress.clear()
-            print(f"{task.pairing_id}: no mutants: {error}")
+            print(lines_for_terminal(f"{task.pairing_id}: no mutants: {error}"))
             return {"pairing": task.pairing_id, "score": None, "problem": str(error)}
         found: dict[int, Trial] = {}
         for number, trial in self.pool.judge(task, mutants):
@@ -249,6 +250,8 @@ class MutationRun:
             advice = advise(pairing, task.pairing_id, task.depth, survivors, progress.show)
         progress.clear()
         if count := count_disregarded(trials):
-            print(f"{task.pairing_id}: {count} cases have a finding in the unchanged kernel; they judge no mutants")
-        print("\n".join(format_result(task.pairing_id, trials, advice, all_of_them=self.lists_all)), flush=True)
+            left_out = "cases have a finding in the unchanged kernel; they judge no mutants"
+            print(for_terminal(f"{task.pairing_id}: {count} {left_out}"))
+        lines = format_result(task.pairing_id, trials, advice, all_of_them=self.lists_all)
+        print(lines_for_terminal("\n".join(lines)), flush=True)
         return result_as_data(task.pairing_id, trials, advice)

@@ -14,6 +14,7 @@ from kerneltest.core.files import open_inside
 from kerneltest.core.verdicts import Verdict
 from kerneltest.extensions.ray.code import ProjectCode
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
+from kerneltest.records.files import first_problem
 from kerneltest.records.journal import Activity, write_orphaned
 from kerneltest.records.record_files import RECORD_LINE, REPRODUCER_LINE, line_of, read_records
 from kerneltest.records.schema import Record
@@ -174,8 +175,7 @@ class RecordLog:
         try:
             record = RECORD_LINE.validate_json(line).record
         except ValidationError as error:
-            reason = error.errors(include_url=False)[0]["msg"]
-            raise RecordLogError(f"a node sent an invalid record: {reason}") from error
+            raise RecordLogError(f"a node sent an invalid record: {first_problem(error)}") from error
         key = _key(record)
         known = self._verdicts.get(key)
         if known is None:

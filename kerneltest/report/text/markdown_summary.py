@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerneltest.core.failures import UnusableInputError
+from kerneltest.core.media import for_terminal
 from kerneltest.records.files import write_text
 from kerneltest.records.runs import RunRecords, overlay_runs
 from kerneltest.records.schema import MutationScore
@@ -14,7 +15,7 @@ from kerneltest.report.counts import Counts
 from kerneltest.report.matrix import by_tier
 from kerneltest.report.panels import render
 from kerneltest.report.rerun_commands import pytest_command
-from kerneltest.report.text.lines import for_markdown, for_terminal
+from kerneltest.report.text.lines import for_markdown
 from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_function
 from kerneltest.report.text.tables import field_words, markdown_table
 from kerneltest.report.text.terminal_summary import mutant_lines, remarks

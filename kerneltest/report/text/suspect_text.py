@@ -13,12 +13,13 @@ from kerneltest.core.details.base import first_line
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.ids import ItemId, PairingId, Place
+from kerneltest.core.media import for_terminal
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Element, Evidence, format_budget, instability_note
 from kerneltest.records.run_plan import FunctionSource, PairingSummary, innermost_function
 from kerneltest.records.schema import Record
 from kerneltest.report.rerun_commands import repro_command
-from kerneltest.report.text.lines import Line, LineKind, as_lines, for_terminal, truncate
+from kerneltest.report.text.lines import Line, LineKind, as_lines, truncate
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, cause_of
 
