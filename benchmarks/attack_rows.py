@@ -94,7 +94,8 @@ class Command:
       never: patterns that the last one's output must not have.
       safe: of files that it writes, those without control characters and live HTML.
       limit: seconds for the last command, on a machine without other load.
-      reuses: the folder is a copy of one with `out`, the report of a red run.
+      makes: a file that it must not make.
+      reuses: "red" or "green", if the folder is a copy of one in which such a run left `out`.
     """
 
     kind: str
@@ -107,7 +108,8 @@ class Command:
     never: tuple[str, ...] = NEVER
     safe: tuple[str, ...] = ()
     limit: float = 60.0
-    reuses: bool = False
+    reuses: str = ""
+    makes: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -336,13 +338,13 @@ def _exits(name: str, command: tuple[str, ...] = PYTEST, status: tuple[int, ...]
 
 
 RED = {_FILE: suite(kernel="x_ref[...] * 3")}
-_GREEN = {_FILE: suite()}
+GREEN = {_FILE: suite()}
 _ATEXIT = "import atexit\natexit.register(lambda: os._exit(0))"
 
 
 def _conftest(name: str, conftest: str) -> Command:
     return Command(
-        "exits", name, {**RED, "conftest.py": f"import os, sys, pytest\n{conftest}"}, (PYTEST,), (1, 2, 3, 4)
+        "exits", name, {**RED, "conftest.py": f"import os, sys, pytest\n{conftest}"}, (PYTEST,), (1, 2, 3, 4, 5)
     )
 
 
@@ -370,7 +372,8 @@ EXITS = (
               "    [i.add_marker(pytest.mark.xfail) for i in items]"),
     _conftest("a conftest sets the status", "@pytest.hookimpl(trylast=True)\ndef pytest_sessionfinish(session):\n"
               "    session.exitstatus = 0"),
-    _conftest("a conftest skips all", "def pytest_runtest_setup(item):\n    pytest.skip('later')"),
+    Command("exits", "a conftest skips all", {**RED, "conftest.py": "import pytest\ndef pytest_runtest_setup(item):\n"
+            "    pytest.skip('later')"}, (PYTEST,), (0, 1), "nothing was compared, since pytest skipped everything"),
     _conftest("a conftest deselects all", "def pytest_collection_modifyitems(config, items):\n    items[:] = []"),
     _conftest("a conftest replaces the test", "def pytest_pyfunc_call(): return True\ndef pytest_runtest_call(item): "
               "pass\ndef pytest_runtest_protocol(item, nextitem): return True"),
@@ -383,9 +386,9 @@ EXITS = (
             ((*PYTEST, "--kt-report", "out"), ("kerneltest", "repro", "out", "CASE")), (1, 2, 3), damage=_touch),
     Command("exits", "os._exit(0) under the reproduction", {_FILE: suite(before=_EXIT, kernel="x_ref[...] * 3")},
             ((*PYTEST, "--kt-report", "out"), ("SCRIPT",)), (1, 2, 3), damage=_touch, never=()),
-    *(Command("exits", f"mutate --least {least}", _GREEN, ((*_MUTATE, "--least", least),), (2,))
+    *(Command("exits", f"mutate --least {least}", GREEN, ((*_MUTATE, "--least", least),), (2,))
       for least in ("nan", "inf", "-1", "2", "a")),
-    Command("exits", "mutate --least of nothing", {_FILE: suite(result="x * 2", kernel="x_ref[...]")},
+    Command("exits", "mutate --least of nothing", {_FILE: suite(before="return x * 2")},
             ((*_MUTATE, "--least", "0.5"),), (1, 2)),
     *(Command("exits", f"{words[0]} of a missing file", {}, (("kerneltest", *words),), (2, 4)) for words in (
         ("mutate", "no.py"), ("coverage", "no.py"), ("summary", "no"), ("diff", "no", "no"), ("merge", "no", "-o", "x"),
@@ -510,34 +513,33 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "the end of another run": _bytes("end.json", lambda data: data.replace(b'"run":"', b'"run":"a')),
     "an end with fewer records": _bytes("end.json", lambda data: re.sub(rb'"records":\d+', b'"records":1', data)),
 }
-RECORDS = tuple(
-    Command("records", f"{damage}, {reader}", {}, (_READERS[reader],), (1, 2, 4), damage=DAMAGES[damage], reuses=True,
-            limit=40)
-    for damage, reader in (
+RECORDS = (
+    *(Command("records", f"{damage}, {reader}", {}, (_READERS[reader],), (1, 2, 4), damage=DAMAGES[damage], limit=40,
+              reuses="red" if damage.startswith("findings") else "green") for damage, reader in (
         *((damage, "summary") for damage in DAMAGES),
         *((damage, "merge") for damage in list(DAMAGES)[:7]),
         *((damage, "report") for damage in ("records cut off", "a garbled line", "records are a pipe", "no plan")),
         *((damage, "diff") for damage in ("records are a device", "brackets without an end")),
-        *((damage, "resume") for damage in ("records cut off", "findings cut out", "invalid UTF-8", "no plan")),
-    )
-) + tuple(
-    Command("records", f"{words[1]} to a full disk", {}, (words,), (1, 2), reuses=True)
-    for words in (
+        *((damage, "resume") for damage in ("findings cut out", "invalid UTF-8", "no plan")),
+    )),
+    Command("records", "records cut off, resume", {}, (_READERS["resume"],), (0,), "36 of 36 cells pass",
+            damage=DAMAGES["records cut off"], reuses="green"),
+    *(Command("records", f"{words[1]} to a full disk", {}, (words,), (1, 2), reuses="red") for words in (
         ("kerneltest", "summary", "out", "--markdown", "/dev/full"),
         ("kerneltest", "summary", "out", "--sarif", "/dev/full"),
         ("kerneltest", "report", "out", "-o", "/dev/full"),
         (*_MUTATE, "--json", "/dev/full"),
-    )
+    )),
 )  # fmt: skip
 
 # Foreign text on its way out, and data that would run.
 
 _HOSTILE = (
-    "\x1b[31m\x1b]0;t\x07\x9b2J\u202e\x08</script><img src=x onerror=alert(1)>\n::error ::taken\n::add-mask::a\r\n"
+    "\x1b[31m\x1b]0;t\x07\x9b2J\u202e\x08</script><img src=x onerror=alert(1)>\n```\n::error ::taken\n::add-mask::a\r\n"
 )
 _SAID = f"SAID = {_HOSTILE!r}"
 _TEXTS = ("page.md", "page.html")
-LIVE = (r"<img src=x", r"</script><img", "\x1b")
+LIVE = {".md": r"(?m)(?<!\\)<(?!!--)/?\w[^>]*x onerror|^::|\x1b", ".html": r"<img src=x|</script><img|\x1b"}
 
 
 def _said(name: str, reader: str, **words: str) -> Command:
@@ -559,8 +561,6 @@ _SPOKEN: dict[str, dict[str, str]] = {
     },
     "the reason of an xfail": {"kernel": "x_ref[...] * 3", "declared": ", xfail=[kt.xfail(reason=SAID)]"},
     "the name of a rejection": {"declared": ", rejects=[kt.rejects(SAID, raises=ValueError)]"},
-    "a warning": {"before": "import warnings; warnings.warn(SAID)"},
-    "a module's error": {"head": f"{_SAID}\nraise ValueError(SAID)"},
     "a declaration": {"declared": ", backends=(SAID,)"},
     "the options of a static": {"parameters": ", mode", "result": "y * 3", "declared": ", mode=kt.static(SAID, 'b')"},
 }  # fmt: skip
@@ -572,14 +572,14 @@ def _shards(name: str) -> Command:
     (step,) = [s for s in yaml.safe_load((ROOT / ".github/actions/page/action.yml").read_text("utf-8"))["runs"]["steps"]
                if s.get("name") == "Legs out of their shards"]  # fmt: skip
     return Command("text", f"an artifact named {name}", {f"kerneltest-records/{name}/x": ""}, (("BASH", step["run"]),),
-                   (0, 1, 2), never=("RAN",), limit=20)  # fmt: skip
+                   (0, 1, 2), never=(), makes="RAN", limit=20)  # fmt: skip
 
 
 TEXT = (
     *(_said(name, reader, **words) for name, words in _SPOKEN.items() for reader in ("", "summary")),
-    *(Command("text", f"{name} in a record, {reader}", {}, (_READERS[reader],), (0, 1, 2), reuses=True, safe=_TEXTS,
+    *(Command("text", f"{name} in a record, {reader}", {}, (_READERS[reader],), (0, 1, 2), reuses="red", safe=_TEXTS,
               damage=_record(**{name: _HOSTILE})) for name in _FIELDS for reader in ("summary", "report")),
-    *(Command("text", f"an invalid detail, {reader}", {}, (_READERS[reader],), (1, 2), reuses=True, safe=_TEXTS,
+    *(Command("text", f"an invalid detail, {reader}", {}, (_READERS[reader],), (1, 2), reuses="red", safe=_TEXTS,
               damage=_record(detail={"kind": _HOSTILE})) for reader in ("summary", "report", "diff", "merge")),
     *(_shards(name) for name in ("kerneltest-x-1ofa[$(touch RAN)]", "kerneltest-x-1of99999999", "kerneltest-x-1of010",
                                  "kerneltest-$(touch RAN)-1of1", "-rf-1of1", "kerneltest-`touch RAN`-1of2")),
