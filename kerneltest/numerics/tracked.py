@@ -238,7 +238,8 @@ def _tracking_version(create: Creator) -> Creator:
         if machine is None:
             return create(*args, **kwargs)
         if create is np.full and len(args) == 2 and not kwargs and isinstance(args[1], SampledArray):
-            return np.copy(np.broadcast_to(args[1], args[0]))
+            number: Operand = args[1]
+            return np.copy(np.broadcast_to(number, args[0]))
         if create.__name__ not in _CONVERTERS:
             args, kwargs = array_functions.replace_tracked((args, kwargs), unwrap)
         elif args and isinstance(args[0], (list, tuple)) and [*array_functions.find_tracked(args[0])]:
