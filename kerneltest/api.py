@@ -11,6 +11,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, Guard
 from kerneltest.core.ids import PairingId
+from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.oracle_for import oracle_for
@@ -27,6 +28,7 @@ from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.evidence import BudgetPart
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.records.sharpness import Informativeness
+from kerneltest.report.counts import contradiction_remarks
 from kerneltest.report.html.render_page import render_card, render_result
 from kerneltest.report.text.suspect_text import format_finding, format_result
 from kerneltest.triage.suspects import Suspect, find_suspects
@@ -62,11 +64,11 @@ class Finding:
 
     def show(self) -> None:
         """Prints the finding: what is wrong, its inputs, and the worst element."""
-        print("\n".join(format_finding(self.record, self.arguments)))
+        print(lines_for_terminal("\n".join(format_finding(self.record, self.arguments))))
 
     def __repr__(self) -> str:
         first = self.message.partition("\n")[0]
-        return f"<Finding {self.verdict} on {self.backend}, {self.signature}: {first[:_MOST_TEXT]}>"
+        return for_terminal(f"<Finding {self.verdict} on {self.backend}, {self.signature}: {first[:_MOST_TEXT]}>")
 
     def _repr_html_(self) -> str:
         title, *lines = format_finding(self.record, self.arguments)
@@ -126,7 +128,14 @@ class Result:
         internal = [f"kerneltest itself failed: {error.message}" for error in self.internal_errors[:1]]
         unavailable = [f"{name} unavailable: {reason}" for name, reason in self.unavailable.items()]
         others = [f"{name} not applicable: {reason}" for name, reason in self.not_applicable.items()]
-        return [*internal, *asked.problems(), *asked.remarks(), *unavailable, *others]
+        return [
+            *internal,
+            *asked.problems(),
+            *asked.remarks(),
+            *contradiction_remarks(self.records),
+            *unavailable,
+            *others,
+        ]
 
 
 @explain_misuse

@@ -332,6 +332,11 @@ def test_the_changelog_is_short() -> None:
     assert len(PAGES["CHANGELOG.md"].split()) <= 1_000
 
 
+def test_the_docs_are_short() -> None:
+    words = {path: len(path.read_text(encoding="utf-8").split()) for path in (ROOT / "docs").rglob("*.md")}
+    assert sum(words.values()) <= 35_000
+
+
 def test_links_lead_somewhere() -> None:
     links = [(page, link) for page, text in PAGES.items() for link in re.findall(r"\]\(([^)\s]+)\)", text)]
     broken = []

@@ -121,6 +121,18 @@ class Artifact:
     files: Callable[[], Mapping[str, str]] = dict
 
 
+class ContradictedError(Exception):
+    """A fast path computes something else than JAX does, in words.
+
+    Attributes:
+      outputs, wanted: what both computed; () if they are not at hand.
+    """
+
+    def __init__(self, said: str, outputs: Outputs = (), wanted: Outputs = ()) -> None:
+        super().__init__(said)
+        self.outputs, self.wanted = outputs, wanted
+
+
 Inputs = Callable[[], Sequence[Array]]
 Agree = Callable[[Outputs, Outputs, Precision], bool]
 
@@ -144,6 +156,9 @@ class FastPath(Protocol):
           inputs: returns the inputs of the case; called only if something is checked.
           agree: checks whether the outputs of that case (first argument) agree with those of compiled code (second)
             within the oracle's bounds for a `Precision`.
+
+        Raises:
+          ContradictedError: a check has just failed; later calls return None.
         """
         ...
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from kerneltest.backends.base import Agree, DType, Executable, Inputs, Outputs
+from kerneltest.backends.base import Agree, ContradictedError, DType, Executable, Inputs, Outputs
 from kerneltest.core.details import (
     DeviceLost,
     InputModified,
@@ -235,15 +235,17 @@ class NumpyPath:
             leaves, kinds = inputs(), evaluation.kinds
             is_known = kinds <= self._known_kinds and not self._compares_all
             self._faithful[traced] = is_known or evaluation.is_faithful(leaves)
-            if self._faithful[traced]:
-                self._known_kinds |= kinds
-            else:
+            if not self._faithful[traced]:
                 self._compares_all = True
-            if self._faithful[traced] and self._agrees_with_compiled is None:
+                raise ContradictedError("gives other bits than JAX's own interpreter does in NumPy")
+            self._known_kinds |= kinds
+            if self._agrees_with_compiled is None:
                 self._agrees_with_compiled = False
-                wanted = self._compiled(traced).run(leaves)
-                self._agrees_with_compiled = agree(evaluation.run(leaves), wanted, evaluation.precision)
+                wanted, outputs = self._compiled(traced).run(leaves), evaluation.run(leaves)
+                self._agrees_with_compiled = agree(outputs, wanted, evaluation.precision)
                 self._contradicted = not self._agrees_with_compiled
+                if self._contradicted:
+                    raise ContradictedError("is not within the oracle's bounds of compiled code", outputs, wanted)
         return evaluation if self.is_trusted(traced) else None
 
     def is_trusted(self, traced: Traced) -> bool:

@@ -12,9 +12,11 @@ from kerneltest.cli.command_registry import refuse, registered_commands
 from kerneltest.core.exit_guard import ExitGuard
 from kerneltest.core.failures import UnusableInputError
 
+_INTERRUPTED = 130  # as shells report Ctrl-C
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns 0 if it worked and its result is green, 1 if that is not, 2 for unusable input."""
+    """Runs one command; returns 0 if it worked and is green, 1 if not green, 2 for unusable input, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="kerneltest", description="Conformance of Pallas kernels.")
     parser.add_argument("--version", action="version", version=f"kerneltest {kerneltest.__version__}")
     parsers = parser.add_subparsers(dest="command", required=True)
@@ -38,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has ended, as `head` does; Python would report it when it exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
     except (UnusableInputError, OSError) as error:
         status = refuse(chosen.command, error)
     finally:

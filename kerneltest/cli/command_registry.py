@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
+from kerneltest.core.media import lines_for_terminal
 from kerneltest.execute.settings import Setting, SettingError, known_settings
-from kerneltest.report.text.lines import lines_for_terminal
 
 UNUSABLE_INPUT = 2
 """The exit status of a command that could not do its work."""

@@ -1,12 +1,13 @@
 """The commands that make runs and read their folders: `run`, `report`, `summary`, `merge`, `diff` and `repro`."""
 
 import argparse
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from kerneltest.cli.command_registry import Command, add_limit, pass_to_pytest, register_command
-from kerneltest.report.text.lines import for_terminal, lines_for_terminal
+from kerneltest.core.media import for_terminal, lines_for_terminal
 
 _Run = Callable[[argparse.Namespace], int]
 _FOLDERS = "folders that --kt-report wrote, or folders that contain them"
@@ -99,11 +100,11 @@ def _summary(chosen: argparse.Namespace) -> int:
     for path in chosen.mutants_badge:
         write_badge(path, mutation_badge(merged.mutants))
     if chosen.format == "github":
-        shown = [*github_annotations(suspects, merged.pairings, runs)]
-    else:
-        shown = [line.text for line in format_suspects(suspects, merged.pairings)]
-        for run in runs:
-            shown += [run.name, *(line.text for line in matrix_lines(run))]
+        print(*github_annotations(suspects, merged.pairings, runs), for_terminal(str(counts)), sep="\n")
+        return counts.exit_code
+    shown = [line.text for line in format_suspects(suspects, merged.pairings)]
+    for run in runs:
+        shown += [run.name, *(line.text for line in matrix_lines(run))]
     for line in shown:
         print(for_terminal(line))
     print(for_terminal(str(counts)))
@@ -170,15 +171,15 @@ def _diff(chosen: argparse.Namespace) -> int:
     from kerneltest.report.text.diff_text import markdown_diff, terminal_diff
     from kerneltest.triage.run_comparison import DiffError, compare_runs, find_baseline
 
-    if not chosen.factor >= 1:
-        raise DiffError(f"--factor must be at least 1, not {chosen.factor}")
+    if not 1 <= chosen.factor < math.inf:
+        raise DiffError(f"--factor must be a number of at least 1, not {chosen.factor}")
     old, new = read_runs(chosen.old or find_baseline(Path.cwd())), read_runs(chosen.new)
     comparison = compare_runs(old, new, allow_unlike=chosen.allow_unlike, factor=chosen.factor)
     if chosen.markdown:
         write_text(chosen.markdown, markdown_diff(comparison, old, new))
     if chosen.html:
         write_text(chosen.html, render_diff(comparison, old, new))
-    print(terminal_diff(comparison, old, new))
+    print(lines_for_terminal(terminal_diff(comparison, old, new)))
     return int(comparison.regressed)
 
 

@@ -29,10 +29,11 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Literal
@@ -367,7 +368,8 @@ class _Forked:
         self._process = context.Process(
             target=_serve, args=(serve, requests, answers, is_worker, temporary), daemon=is_worker
         )
-        self._process.start()
+        with _hold_interrupts() if is_worker else contextlib.nullcontext():
+            self._process.start()
         self._lock = threading.Lock()
         requests.close()
         answers.close()
@@ -410,6 +412,17 @@ def answer_requests(answer: Callable[[Any], Mapping[str, Any]]) -> None:
     _answer_lines(lambda: answer, 0, answers)
 
 
+@contextlib.contextmanager
+def _hold_interrupts() -> Iterator[None]:
+    """Has a process that is started here inherit a block of Ctrl-C, which would end its imports with a traceback."""
+    ensure_running()  # the start would start this tracker, which lifts the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(
     serve: Serve, requests: Connection, answers: Connection, is_worker: bool, temporary: Path | None
 ) -> None:  # of `spawn` and `forkserver`
@@ -417,6 +430,7 @@ def _serve(
         os.set_inheritable(connection.fileno(), False)
     if is_worker:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, too
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         with contextlib.suppress(OSError):  # Linux only
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     _answer_lines(serve, requests.fileno(), answers.fileno(), is_worker, temporary)

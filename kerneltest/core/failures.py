@@ -22,6 +22,7 @@ from kerneltest.core.details import (
     Stated,
     Unavailable,
 )
+from kerneltest.core.media import lines_for_terminal
 from kerneltest.core.source_location import location_of_exception, relative_path
 from kerneltest.core.verdicts import Verdict
 
@@ -32,6 +33,10 @@ class DeclarationError(ValueError):
     """Something that a user declares is wrong; the message names it and the fix."""
 
     __module__ = "kerneltest"  # the name under which tracebacks show it
+
+    def __str__(self) -> str:
+        """Returns the message without the control characters that a declared name may contain."""
+        return lines_for_terminal(super().__str__())
 
 
 class UnusableInputError(ValueError):
@@ -90,12 +95,19 @@ def exception_text(error: BaseException) -> str:
     return text if more <= 0 else f"{text[:_LONGEST]}... and {more:,} more characters"
 
 
-def iter_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yields an exception and those that it was raised from, the last one first."""
+def iter_causes(error: BaseException, *, contexts: bool = False) -> Iterator[BaseException]:
+    """Yields an exception and those that it was raised from, the last one first, each once even in a cycle.
+
+    Args:
+      error: the last exception.
+      contexts: whether an exception that was raised while another one was handled counts as raised from it.
+    """
     cause: BaseException | None = error
-    while cause is not None:
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
         yield cause
-        cause = cause.__cause__
+        seen.add(id(cause))
+        cause = cause.__cause__ or (cause.__context__ if contexts else None)
 
 
 @contextmanager
@@ -175,6 +187,12 @@ def origin_of(error: BaseException) -> Origin:
     return Origin.JAX if by_jax else Origin.USER
 
 
+def comes_from(error: BaseException, *origins: Origin) -> bool:
+    """Returns whether an exception, or what a failure comes from, has one of some origins."""
+    cause = underlying_exception(error)
+    return cause is not None and origin_of(cause) in origins
+
+
 def assign_blame(error: BaseException, doing: str, who: str = "the kernel") -> Failure:
     """Returns the failure of a case that ended with an exception.
 
@@ -231,10 +249,7 @@ def internal_failure(error: BaseException, doing: str) -> Failure:
 
 def underlying_exception(error: BaseException) -> BaseException | None:
     """Returns the exception that a chain of failures comes from; None if kerneltest itself stated the failure."""
-    cause: BaseException | None = error
-    while isinstance(cause, Failure):
-        cause = cause.__cause__
-    return cause
+    return next((cause for cause in iter_causes(error) if not isinstance(cause, Failure)), None)
 
 
 def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:

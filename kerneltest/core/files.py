@@ -3,6 +3,7 @@
 `DiskStore` keeps what later runs may reuse, such as compiled code and the records of green items.
 """
 
+import errno
 import gzip
 import os
 import stat
@@ -53,6 +54,17 @@ def _opener(path: str, flags: int) -> int:
         os.close(descriptor)
         raise OSError(f"{Path(path).name} is not a regular file")
     return descriptor
+
+
+def read_regular_file(path: Path) -> bytes:
+    """Returns the content of a file that a user names, which may be a symlink; never waits for a pipe or a device.
+
+    Raises:
+      OSError: it cannot be read, or is not a regular file.
+    """
+    if not path.is_dir() and path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path.read_bytes()
 
 
 _MAX_STORED = 2**30  # bytes of all files of a store

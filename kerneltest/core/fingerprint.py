@@ -481,12 +481,22 @@ _CHUNK = 2**20
 
 @functools.cache
 def library_contents() -> str:
-    """Returns the fingerprint of kerneltest, JAX, NumPy and the compilers, as they are installed here."""
+    """Returns the fingerprint of kerneltest, JAX with its plugins, NumPy and the compilers, as they are installed."""
+    plugins = {entry.dist.name.lower() for entry in metadata.entry_points(group="jax_plugins") if entry.dist}
     parts = [(name, module_contents(name)) for name in LIBRARIES]
     for distribution in metadata.distributions():
         name = (distribution.metadata["Name"] or "").lower()
-        if name.startswith(_COMPILERS):
-            parts.append((name, f"{distribution.version} {list(_recorded(distribution.read_text('RECORD') or ''))}"))
+        if name in plugins or name.startswith(_COMPILERS):
+            record = distribution.read_text("RECORD")
+            parts.append((name, f"{distribution.version} {list(_recorded(record or ''))}"))
+            if record is None or "editable" in (
+                distribution.read_text("direct_url.json") or ""
+            ):  # no record of its files
+                modules = (distribution.read_text("top_level.txt") or name.replace("-", "_")).split()
+                parts += [(module, module_contents(module)) for module in modules]
+    spec = util.find_spec("jax_plugins")  # a namespace, in which JAX also finds what no distribution installed
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        parts += [(str(path.relative_to(place)), file_contents(path)) for path in Path(place).rglob("*.py")]
     return Fingerprint.of(sorted(parts)).text
 
 

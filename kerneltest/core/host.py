@@ -101,6 +101,7 @@ def _content(path: Path) -> str:
 
 # The machine: NumPy, its BLAS and the C library choose their code by the processor.
 
+_AT_START = ("sitecustomize", "usercustomize")  # modules that Python imports before any other
 _NAMES = "vendor_id|cpu family|model|model name|stepping|flags|Features|CPU (?:implementer|architecture|variant|part)"
 _DESCRIBED = re.compile(rf"^({_NAMES})\s*:\s*(.*)$", re.MULTILINE)
 _MAPPED = re.compile(r"(?<=\s)/\S*/(?:libc|libm|libmvec|lib\w*blas\w*)[-.][^/\n]*$", re.MULTILINE)
@@ -112,9 +113,14 @@ def _hardware() -> dict[str, Any]:
     return {
         "processor": (platform.machine(), _processor(), available_processors()),
         "system": (sys.platform, platform.libc_ver(), platform.mac_ver()[0]),
+        "start": {name: file_contents(Path(path)) for name in _AT_START if (path := _origin(name))},
         "libraries": {path: file_contents(Path(path)) for path in _mapped_libraries()},
         "numpy": [numpy.get(part) for part in ("SIMD Extensions", "Build Dependencies")],
     }
+
+
+def _origin(module: str) -> str:
+    return getattr(sys.modules.get(module), "__file__", None) or ""
 
 
 def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[tuple[str, str]]:

@@ -52,7 +52,7 @@ def is_part_of(path: str, name: str) -> bool:
 class Pairing:
     """A kernel with its oracle and the declaration of its arguments. Calling it calls the oracle.
 
-    It is frozen, except that pytest may add its marks, in `pytestmark` as on a function.
+    It is frozen, except for `is_planned` and for pytest's marks, in `pytestmark` as on a function.
 
     Attributes:
       name: the oracle's name.
@@ -79,6 +79,7 @@ class Pairing:
       leaves: the arrays among the arguments, by path.
       optionals: by path, the parts that may be absent, with the paths of the arrays in them.
       origin: the pairing as its author declared it: itself, except for pairings returned by `on`.
+      is_planned: whether anything has planned to test it, such as pytest or `kt.check`.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Pairing:
     leaves: Mapping[str, ArrayArgument] = field(init=False)
     optionals: Mapping[str, tuple[str, ...]] = field(init=False)
     origin: "Pairing" = field(init=False, repr=False, metadata=uncounted("it is what others were made of"))
+    is_planned: bool = field(init=False, repr=False, default=False, metadata=uncounted("it says nothing about it"))
 
     def __post_init__(self) -> None:
         by_path = {path: leaf for name, argument in self.arguments.items() for path, leaf in leaves(name, argument)}
@@ -115,7 +117,7 @@ class Pairing:
         object.__setattr__(self, "needs", {**dict.fromkeys(self.batch_dims, _slice_at), **self.needs})
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in self.__dict__ and name != "pytestmark":
+        if name in self.__dict__ and name not in ("pytestmark", "is_planned"):
             raise FrozenInstanceError(f"cannot assign to field {name!r}")
         object.__setattr__(self, name, value)
 

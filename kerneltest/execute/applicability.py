@@ -1,14 +1,18 @@
 """Applicability: which backends serve any signature of a kernel, and whether any signature reaches a Pallas call."""
 
+import inspect
 import re
+from collections.abc import Iterator
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Raised
 from kerneltest.core.failures import Failure, assign_blame
-from kerneltest.core.source_location import source_line
+from kerneltest.core.source_location import location_of_argument, relative_path, source_line
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.records.run_plan import innermost_function
+from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.tracing import Traced, trace
 
 NO_CALL = "no signature reaches a Pallas call, so there is no kernel to test"
@@ -64,6 +68,26 @@ class Applicability:
         count = f"none of its {len(planned)} signatures reaches" if len(planned) > 1 else "it never reaches"
         return f"{count} a Pallas call, so there is no kernel to test"
 
+    def remark(self) -> str:
+        """Returns a sentence if `interpret=True` is written in the kernel; "" if not, as far as it was traced."""
+        place = next(self._interpreted_places(), "")
+        return place and (
+            f"interpret=True is written in the kernel ({place}). kerneltest replaces it, but elsewhere it keeps the "
+            "kernel from being compiled: remove it"
+        )
+
+    def _interpreted_places(self) -> Iterator[str]:
+        parameter = inspect.signature(self._pairing.kernel).parameters.get("interpret")
+        if parameter is not None and parameter.default is True and "interpret" not in self._pairing.arguments:
+            code = getattr(innermost_function(self._pairing.kernel), "__code__", None)
+            if code is not None:
+                yield f"{relative_path(code.co_filename)}:{code.co_firstlineno}"
+        for traced in self._traces.values():
+            for call in traced.calls if isinstance(traced, Traced) else ():
+                place = location_of_argument(line_of(call.equation.source_info), "interpret")
+                if _INTERPRETS.search(source_line(place)):
+                    yield place
+
     def _trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced | Failure:
         key = signature, platform
         if key not in self._traces:
@@ -81,6 +105,7 @@ def reaches_kernel(traced: Traced) -> bool:
     return bool(traced.calls) or any(0 in each.shape for each in (*traced.inputs, *traced.outputs))
 
 
+_INTERPRETS = re.compile(r"\binterpret\s*=\s*(?:True\b|[\w.]*InterpretParams)")
 _ON_PURPOSE = re.compile(r"\b(?:raise|assert)\b")
 
 

@@ -1,11 +1,23 @@
 """Batches of cases of one signature: the oracle's rounding is sampled for all at once, and one call runs them all."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from kerneltest.backends.base import Backend, BatchExecutable, Executable, FastPath, Outputs
+import numpy as np
+
+from kerneltest.backends.base import Backend, BatchExecutable, ContradictedError, Executable, FastPath, Outputs
 from kerneltest.backends.device import device_responds
+from kerneltest.core.details import Contradicted, Nondeterministic, Stated
+from kerneltest.core.details.base import format_index
 from kerneltest.core.dtypes import Array, widen
-from kerneltest.core.failures import Failure, warn_of_recovery
+from kerneltest.core.failures import (
+    Failure,
+    Origin,
+    comes_from,
+    format_exception,
+    underlying_exception,
+    warn_of_recovery,
+)
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
@@ -23,6 +35,7 @@ from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import Traced
 
 _MAX_SAMPLED = 2**16  # numbers in the samples of arguments and outputs, so that they fit into a processor's cache
+_OF_BATCHES = frozenset({Verdict.RESOURCE_EXCEEDED, Verdict.HANG})  # for which the size of a batch may be the cause
 _MAX_RUN = 2**22  # elements in the arguments of cases that run at once
 
 
@@ -64,7 +77,10 @@ def run_batched(item: str, context: CaseContext, executable: BatchExecutable) ->
     outputs, key = context.cache.batch.outputs, (context.backend.id, context.case.id)
     if key not in outputs:
         _run_batch(item, context, executable)
-    return outputs.pop(key)
+    result = outputs.pop(key)
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def may_queue(backend: Backend, cache: Cache) -> bool:
@@ -90,6 +106,7 @@ def _run_batch(item: str, context: CaseContext, executable: BatchExecutable) -> 
         inputs.append(cache.expectations.inputs(pairing, other))
     cache.process.begin_case(item, case)
     cache.process.enter_phase(Phase.RUNNING, others=len(cases) - 1)
+    results: Sequence[Outputs | Exception]
     try:
         results = executable.run_batch(inputs)
     except Exception as error:  # any of the cases may be the cause, so each one runs separately
@@ -98,13 +115,37 @@ def _run_batch(item: str, context: CaseContext, executable: BatchExecutable) -> 
             assert cache.process.abort is not None
             cache.process.abort(f"the device no longer responds after {len(cases)} cases ran at once")
         cache.batch.cases.pop(case.signature, None)
-        results = [executable.run(inputs[0])]
+        results = _run_one_by_one(item, context, executable, dict(zip(cases, inputs, strict=True)), error)
     cache.process.enter_phase(Phase.RUNNING)
     for run, outputs in zip(cases, results, strict=False):
         cache.batch.outputs[backend.id, run.id] = outputs
 
 
-# Cases run on a backend's fast path. Only passes count; every other case runs again on the prepared executable.
+# Runs each case of a batch that raised by itself. If none raises and the batch did not lack memory only, then that was
+# a kernel's doing in one of two runs. What a case raises is kept for its turn.
+def _run_one_by_one(
+    item: str, context: CaseContext, executable: Executable, inputs: Mapping[AnyCase, Sequence[Array]], error: Exception
+) -> list[Outputs | Exception]:
+    results: list[Outputs | Exception] = []
+    for case, leaves in inputs.items():
+        context.cache.process.begin_case(item, case)
+        context.cache.process.enter_phase(Phase.RUNNING)
+        try:
+            results.append(executable.run(leaves))
+        except Exception as own:
+            results.append(own)
+    context.cache.process.begin_case(item, context.case)
+    if not isinstance(error, Failure) or not error.verdict.is_finding or error.verdict in _OF_BATCHES:
+        return results
+    if not any(isinstance(each, Exception) for each in results):
+        words = "{count} cases that ran at once ended as {verdict}: {said}; each of them then ran by itself"
+        values: dict[str, int | str] = {"count": len(results), "verdict": str(error.verdict), "said": str(error)}
+        raise Failure(Verdict.NONDETERMINISTIC, Stated(words, values))
+    return results
+
+
+# Cases run on a backend's fast path. Only passes count; every other case runs again on the prepared executable. One
+# that passes there is `nondeterministic` if the kernel calls Python; else the record says what happened in NumPy.
 
 Prepare = Callable[[Traced], Executable]
 
@@ -113,32 +154,105 @@ class NotCoveredError(Exception):
     """The fast path cannot run a kernel."""
 
 
-_EXPECTED = (NotCoveredError, WrongOutputError, UnknownError, KernelFaultError)
+_EXPECTED = (NotCoveredError, ContradictedError, WrongOutputError, UnknownError, KernelFaultError)
+_FINAL = frozenset({Verdict.HANG, Verdict.ORACLE_ERROR, Verdict.NONDETERMINISTIC})  # whatever path shows them
 
 
-def _allow(error: Exception) -> None:
+def _allow(context: CaseContext, error: Exception) -> None:
     """Goes on after an exception on the fast path.
 
     Raises:
-      Failure: the case hangs.
+      Exception: the same one, if the case hangs or differs from run to run, or if the oracle raised it.
     """
-    if isinstance(error, Failure) and error.verdict is Verdict.HANG:
+    if isinstance(error, Failure) and error.verdict in _FINAL:
+        raise error
+    if context.cache.process.journal.phase is Phase.EXPECTING and comes_from(error, Origin.USER):
         raise error
     warn_of_recovery(error, "evaluating a kernel without a compiler", *_EXPECTED)
 
 
-def outcome_if_pass(judge: Callable[[], Outcome]) -> Outcome | None:
-    """Returns the outcome of a case on the fast path if it is a pass.
+def judge_on_either(
+    context: CaseContext,
+    on_fast_path: Callable[[], Outcome],
+    prepared: Callable[[list[Outputs]], Outcome],
+    again: Callable[[], object],
+) -> Outcome:
+    """Judges a case on the fast path and, unless it passes there, on the prepared executable.
+
+    Args:
+      context: the case.
+      on_fast_path: judges it on the fast path.
+      prepared: judges it on the prepared executable, and adds the outputs of each claim to a list.
+      again: runs the kernel on the fast path, unchecked.
 
     Raises:
-      Failure: the case hangs.
+      Failure: as the judges do; `nondeterministic` if the case was wrong on the fast path only, and calls Python.
     """
     try:
-        outcome = judge()
+        outcome = on_fast_path()
+        if outcome.record.verdict is Verdict.PASS:
+            return outcome
+        seen: Exception = NotCoveredError()
     except Exception as error:
-        _allow(error)
-        return None
-    return outcome if outcome.record.verdict is Verdict.PASS else None
+        _allow(context, error)
+        seen = error
+    claimed: list[Outputs] = []
+    outcome = prepared(claimed)
+    if outcome.record.verdict is not Verdict.PASS:
+        return outcome
+    said = _contradiction(context, seen, claimed, again)
+    if not said:
+        return outcome
+    detail = Contradicted(said)
+    return replace(outcome, record=replace(outcome.record, detail=detail, message=detail.text()))
+
+
+# What kerneltest's own evaluation did instead of passing, as a predicate; "" if it did not run.
+def _contradiction(
+    context: CaseContext, seen: Exception, claimed: Sequence[Outputs], again: Callable[[], object]
+) -> str:
+    calls_back = context.traced.calls_back()
+    if isinstance(seen, WrongOutputError):
+        detail = seen.differs_from(claimed)
+        if calls_back:
+            raise Failure(Verdict.NONDETERMINISTIC, detail)
+        return f"gave {detail.first} for {detail.second} in {seen.array}{format_index(seen.index)}"
+    if isinstance(seen, ContradictedError):
+        if calls_back and seen.outputs and context.pairing.reproducible:
+            path, defined = context.cache.executables.fast_path(context.backend), context.expectation.defined
+            compiled = context.cache.executables.ready(context.backend, context.traced)
+            for executable, outputs in (
+                (unchecked_executable(path, context.traced), seen.outputs),
+                (compiled, seen.wanted),
+            ):
+                check_repeated(outputs, executable.run(context.leaves), defined)
+        return str(seen)
+    if not calls_back or isinstance(seen, _EXPECTED) or not comes_from(seen, Origin.USER, Origin.JAX):
+        return ""  # JAX passes on what callbacks raise
+    said = format_exception(underlying_exception(seen) or seen)
+    try:
+        again()
+    except Exception as error:
+        if format_exception(underlying_exception(error) or error) == said:  # it is due to NumPy's arrays
+            return f"raised {said}"
+    raise Failure(
+        Verdict.NONDETERMINISTIC, Stated("the same inputs raised {said} and then gave results", {"said": said})
+    )
+
+
+def check_repeated(outputs: Sequence[Array], again: Sequence[Array], defined: Sequence[Array]) -> None:
+    """Checks that two runs gave the same bits in the elements that the oracle defines.
+
+    Raises:
+      Failure: `nondeterministic`.
+    """
+    for number, (one, other, where) in enumerate(zip(outputs, again, defined, strict=True)):
+        differs = np.argwhere((one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}")) & where)
+        if len(differs):
+            at = tuple(map(int, differs[0]))
+            values = str(one[at]), str(other[at])
+            detail = Nondeterministic(f"output {number}", at, *values, len(differs), one.size)
+            raise Failure(Verdict.NONDETERMINISTIC, detail)
 
 
 def checked_executable(context: CaseContext) -> Executable:
@@ -187,26 +301,35 @@ def evaluate_apart(context: CaseContext) -> Outputs | None:
         context.cache.process.enter_phase(Phase.RUNNING)
         return None if executable is None else executable.run(context.leaves)
     except Exception as error:
-        _allow(error)
+        _allow(context, error)
         return None
 
 
-def run_on_fast_path(item: str, context: CaseContext, executable: Executable) -> Outputs:
+def run_on_fast_path(item: str, context: CaseContext, executable: Executable) -> list[Outputs]:
     """Returns the outputs for a case of an item, run in one batch with the coming ones of its signature if possible.
 
+    Those of a second run follow, if it gives other bits and the pairing says that it may.
+
     Raises:
-      NotCoveredError: the kernel gives other bits the second time.
+      Failure: `nondeterministic`: the kernel calls Python and gives other bits the second time.
+      ContradictedError: it gives other bits by itself than in a batch.
     """
-    if isinstance(executable, BatchExecutable):
+    calls_back = context.traced.calls_back()  # a batch then calls in another order
+    if isinstance(executable, BatchExecutable) and not calls_back:
         outputs = run_batched(item, context, executable)
     else:
         context.cache.process.enter_phase(Phase.RUNNING)
         outputs = executable.run(context.leaves)
-    if context.case.family.name in REPEATED:
-        again = executable.run(context.leaves)
-        if any(one.tobytes() != other.tobytes() for one, other in zip(outputs, again, strict=True)):
-            raise NotCoveredError
-    return outputs
+    if context.case.family.name not in REPEATED:
+        return [outputs]
+    again = executable.run(context.leaves)
+    if all(one.tobytes() == other.tobytes() for one, other in zip(outputs, again, strict=True)):
+        return [outputs]
+    if not calls_back:
+        raise ContradictedError("gives other bits by itself than in a batch")
+    if context.pairing.reproducible:
+        check_repeated(outputs, again, context.expectation.defined)
+    return [outputs, again]
 
 
 def _or_raise(executable: Executable | None) -> Executable:

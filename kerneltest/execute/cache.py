@@ -174,12 +174,12 @@ class Batch:
 
     Attributes:
       cases: by signature.
-      outputs: of cases that ran ahead of their turn, by backend and case.
+      outputs: of cases that ran ahead of their turn, or what these raised, by backend and case.
     """
 
     def __init__(self, process: ProcessState) -> None:
         self.cases: dict[Signature, list[AnyCase]] = {}
-        self.outputs: dict[tuple[str, str], tuple[Array, ...]] = {}
+        self.outputs: dict[tuple[str, str], tuple[Array, ...] | Exception] = {}
         self._process = process
 
     def later(self, case: AnyCase) -> Sequence[AnyCase]:

@@ -16,7 +16,7 @@ from itertools import zip_longest
 import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.core.details import ErrorCause, MismatchCause
+from kerneltest.core.details import ErrorCause, MismatchCause, Nondeterministic
 from kerneltest.core.dtypes import Array, FloatFormat, widen
 from kerneltest.core.failures import DeclarationError, Guard
 from kerneltest.core.fingerprint import Fingerprint
@@ -26,10 +26,11 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.formula import Formula, Take, whole
 from kerneltest.execute.item import Item, Outcome
-from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong
+from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong, without_doubted
 from kerneltest.judge.formula import (
     OwnRounding,
     follows_formula,
+    formula_answer,
     formula_cause,
     formula_explains,
     is_lost,
@@ -58,8 +59,36 @@ _BY_OVERFLOW = MismatchCause(ErrorCause.OVERFLOW, None)
 Expect = Callable[[Outputs, Precision], ExpectedOutputs]
 
 
+def _with_doubt(tolerance: str, count: int) -> str:
+    return f"{tolerance}; {count} elements not compared, in which the oracle itself loses its digits in float64"
+
+
 class WrongOutputError(Exception):
-    """An output is wrong, and the caller does not want evidence."""
+    """An output is wrong, and the caller does not want evidence.
+
+    Attributes:
+      claim: the number of the claim that does not hold.
+      output: the number of the output.
+      array: the output in words.
+      comparison: of the output with what is accepted.
+    """
+
+    def __init__(self, claim: int, output: int, label: str, comparison: Comparison) -> None:
+        super().__init__()
+        self.claim, self.output, self.comparison = claim, output, comparison
+        self.array = f"output {output}" + (f" ({label})" if label else "")
+
+    @property
+    def index(self) -> tuple[int, ...]:
+        """The first wrong element."""
+        return tuple(map(int, np.argwhere(self.comparison.wrong)[0]))
+
+    def differs_from(self, claimed: Sequence[Outputs]) -> Nondeterministic:
+        """Returns the detail for a second run that is right, from the outputs of each of its claims."""
+        wrong, index = self.comparison.wrong, self.index
+        second = claimed[self.claim][self.output] if self.claim < len(claimed) else self.comparison.expected
+        values = str(self.comparison.actual[index]), str(second[index])
+        return Nondeterministic(self.array, index, *values, int(wrong.sum()), wrong.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +199,7 @@ class CaseContext:
             ]
             return replace(
                 expected,
+                own_error=lambda: part(chosen.own_error()) if chosen.own_error is not tuple else (),
                 values=part(chosen.values),
                 bounds=part(expected.bounds),
                 defined=part(chosen.defined),
@@ -344,12 +374,19 @@ class _Judge:
     with_evidence: bool
     noise: float
     guard: Guard  # for work outside findings, without a time limit
+    claimed: list[Outputs]  # the outputs of each claim so far
 
     def judge(self, claim: Claim) -> Outcome | None:
         """Adds a claim to the record; if it does not hold, returns the finding, or raises without `with_evidence`."""
         before = self.record
+        self.claimed.append(claim.outputs)
         self.context.cache.process.enter_phase(Phase.JUDGING)
-        comparisons: Sequence[Comparison] = claim.compare(self.noise)
+        comparisons, doubted = without_doubted(claim.compare(self.noise), claim.expected.own_error, self.noise)
+        if doubted:
+            bounds = tuple(each.bound for each in comparisons)
+            claim = replace(
+                claim, expected=replace(claim.expected, bounds=bounds), tolerance=_with_doubt(claim.tolerance, doubted)
+            )
         cause = None
         if is_wrong(comparisons):
             claim, comparisons, cause = self._explain(claim, comparisons)
@@ -360,7 +397,11 @@ class _Judge:
         if not claim.asks_formula:
             return None
         answer, found = claim.formula.ask()
+        found, doubted = without_doubted(found, claim.formula.oracle.own_error, self.noise)
+        if doubted and not is_wrong(found):
+            answer, found = formula_answer(found), []
         if found and not follows_formula(comparisons, found):
+            claim.formula.check_repeated(found, claim.outputs)
             answer, found = FormulaAnswer(unanswered="its results are not those of its formula without rounding"), ()
         if found:
             self.record = before
@@ -377,11 +418,13 @@ class _Judge:
         states_cause = self.with_evidence and claim.evaluate_apart is not None  # the cause is evidence, too
         if claim.own_format is None and not states_cause:
             return claim, comparisons, None
-        formula, own = claim.formula.evidence(), None
+        formula, own = without_doubted(claim.formula.evidence(), claim.formula.oracle.own_error, self.noise)[0], None
         if claim.own_format is not None and formula and not is_wrong(formula):
             loose = claim.check.wanted(claim.outputs, claim.precision.never_exact()).bounds
             arithmetic = SampleArithmetic(claim.own_format, claim.precision)
-            own = own_rounding(claim.formula.own_samples, arithmetic, comparisons, loose)
+            own = own_rounding(
+                claim.formula.own_samples, arithmetic, comparisons, loose, sampled=claim.expected.sampled
+            )
         if own is not None:
             self.context.cache.process.enter_phase(Phase.JUDGING)
             expected = replace(claim.expected, bounds=own.admitted)
@@ -419,10 +462,10 @@ class _Judge:
         cause: MismatchCause | None,
         shares: Callable[[int], tuple[ErrorShare, ...]],
     ) -> Outcome:
-        if not self.with_evidence:
-            raise WrongOutputError
         context, pairing = self.context, self.context.pairing
         number, comparison = next((i, each) for i, each in enumerate(comparisons) if each.wrong.any())
+        if not self.with_evidence:
+            raise WrongOutputError(len(self.claimed) - 1, number, label, comparison)
         context.cache.process.enter_phase(Phase.JUDGING)
         with context.cache.evidence.guard() as guard:
             finding = mismatch_record(
@@ -468,9 +511,14 @@ class _Judge:
 
 
 def judge_claims(
-    context: CaseContext, record: Record, claims: Iterable[Claim], *, with_evidence: bool = True
+    context: CaseContext,
+    record: Record,
+    claims: Iterable[Claim],
+    *,
+    with_evidence: bool = True,
+    claimed: list[Outputs] | None = None,
 ) -> Outcome:
-    """Judges the claims about the outputs of a case, which are made one at a time.
+    """Judges the claims about the outputs of a case, which are made one at a time; adds these outputs to `claimed`.
 
     Returns:
       The record of a pass with the number of elements compared, or the finding of the first claim that does not hold.
@@ -480,7 +528,8 @@ def judge_claims(
       WrongOutputError: an output is wrong, without `with_evidence`.
     """
     noise = context.cache.expectations.noise(context.case, context.arguments)
-    judge = _Judge(context, record, with_evidence, noise, Guard(context.cache.process.internal_failures))
+    guard = Guard(context.cache.process.internal_failures)
+    judge = _Judge(context, record, with_evidence, noise, guard, [] if claimed is None else claimed)
     for claim in claims:
         if (finding := judge.judge(claim)) is not None:
             return finding

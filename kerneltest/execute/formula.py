@@ -5,13 +5,15 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
+from kerneltest.core.details import Nondeterministic, Stated
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure, exception_text, warn_of_recovery
+from kerneltest.core.failures import Failure, Origin, comes_from, exception_text, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.expectations import BoundedStore
 from kerneltest.execute.process_state import ProcessState
@@ -60,6 +62,7 @@ class FormulaStore:
       samples: of `kernels` in the formula's arithmetic, evaluated ahead likewise.
       sampled: how often samples were asked, by kernel.
       unbatched: the kernels of which several cases cannot be sampled at once.
+      raising: the kernels whose callbacks raise each time.
       right: the answers for kernels and calls whose formula is not wrong.
       comparisons: with the oracle, for calls with wrong outputs; () if they cannot be made.
       own_samples: of `own_kernels` in an arithmetic, for such calls; () likewise.
@@ -75,6 +78,7 @@ class FormulaStore:
         self.sampled: Counter[Traced] = Counter()
         self.unbatched: set[Traced] = set()
         self.right: dict[_Key, FormulaAnswer] = {}
+        self.raising: set[Traced] = set()
         self.comparisons = BoundedStore[_Key, Sequence[Comparison]](
             _MAX_BYTES, lambda found: sum(c.bytes for c in found)
         )
@@ -153,8 +157,42 @@ class Formula:
                     return answer, found
             except NotPromotedError as error:
                 answer = FormulaAnswer(unanswered=str(error))
+                cause = error.__cause__
+                if cause is not None and self.traced.calls_back() and comes_from(cause, Origin.USER, Origin.JAX):
+                    self._raise_again(str(error))  # or the exception was one of two answers
             known[key] = answer
         return known[key], ()
+
+    # Evaluates the formula again, after the user's code has raised, and so that it must raise again.
+    def _raise_again(self, said: str) -> None:
+        if self.traced in self.store.raising:
+            return
+        self.store.raising.add(self.traced)
+        with suppress(NotPromotedError):
+            self._compare()
+            words = "{said}; and the same inputs then gave results"
+            raise Failure(Verdict.NONDETERMINISTIC, Stated(words, {"said": said}))
+
+    def check_repeated(self, found: Sequence[Comparison], outputs: Sequence[Array]) -> None:
+        """Evaluates the formula again where Python computes its results, and the first ones were wrong.
+
+        Args:
+          found: the comparisons of the first results, some of them wrong.
+          outputs: the kernel's own outputs, which are right.
+
+        Raises:
+          Failure: `nondeterministic`: the results are others now.
+        """
+        if not self.traced.calls_back():
+            return
+        _, again = self.ask()
+        if again and all(a.actual.tobytes() == b.actual.tobytes() for a, b in zip(found, again, strict=True)):
+            return
+        number, first = next((i, each) for i, each in enumerate(found) if each.wrong.any())
+        index = tuple(map(int, np.argwhere(first.wrong)[0]))
+        values = str(first.actual[index]), str((again[number].actual if again else outputs[number])[index])
+        array, count = f"output {number} without rounding", int(first.wrong.sum())
+        raise Failure(Verdict.NONDETERMINISTIC, Nondeterministic(array, index, *values, count, first.wrong.size))
 
     def evidence(self) -> Sequence[Comparison]:
         """Returns the comparison of each output, of special values too; () if the formula cannot be evaluated."""

@@ -13,6 +13,7 @@ from unittest import mock
 import ml_dtypes
 import numpy as np
 
+from kerneltest.core.details import Stated
 from kerneltest.core.dtypes import DType, float_format, is_float, is_integer, parse_dtype
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.arguments import ArrayArgument
@@ -265,8 +266,17 @@ class FuzzGroup(ValueGroup):
                 outcome = replace(outcome, arguments=None)
             elif verdict.is_finding:
                 shrunk.add(verdict)
-                outcome = judge_case(_shrink(item, case, verdict, verdicts, cache, judge_case))
+                again = judge_case(_shrink(item, case, verdict, verdicts, cache, judge_case))
+                outcome = again if again.record.verdict.is_finding else _nondeterministic(item, outcome, again)
             yield outcome
+
+
+def _nondeterministic(item: Item, first: Outcome, second: Outcome) -> Outcome:
+    """Returns the outcome of a case that is a finding, and is none when it is judged again."""
+    words = "the same inputs ended as {first}, and then as {second}: {message}"
+    values = {"first": str(first.record.verdict), "second": str(second.record.verdict), "message": first.record.message}
+    record = replace(first.record, verdict=Verdict.NONDETERMINISTIC, detail=(detail := Stated(words, values)))
+    return replace(first, record=replace(record, message=detail.text()))
 
 
 def _shrink(

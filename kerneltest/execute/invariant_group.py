@@ -16,11 +16,12 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.fingerprint import Fingerprint, NotReusableError
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.batching import Prepare, checked_executable, outcome_if_pass, unchecked_executable
+from kerneltest.execute.batching import Prepare, checked_executable, judge_on_either, unchecked_executable
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import CaseContext, Claim, Variation, case_context, claims_of, judge_claims
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.verdict_key import failure_fingerprint, function_fingerprint, value_fingerprint
+from kerneltest.oracle.expectation import Outputs
 from kerneltest.plan import DEPTHS
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
@@ -156,19 +157,23 @@ class InvariantGroup(Group):
             cache.executables.fast_path(item.backend),
         )
 
-        def judge(prepare: Prepare, *, with_evidence: bool = True) -> Outcome:
-            passing = item.record(Verdict.PASS, case=case)
-            return judge_claims(context, passing, _claims(vary, context, prepare), with_evidence=with_evidence)
+        def judge(prepare: Prepare, *, with_evidence: bool = True, claimed: list[Outputs] | None = None) -> Outcome:
+            passing, claims = item.record(Verdict.PASS, case=case), _claims(vary, context, prepare)
+            return judge_claims(context, passing, claims, with_evidence=with_evidence, claimed=claimed)
+
+        def judge_unchecked() -> Outcome:
+            return judge(functools.partial(unchecked_executable, path), with_evidence=False)
 
         def judge_on_fast_path() -> Outcome:
             checked_executable(context)
-            return judge(functools.partial(unchecked_executable, path), with_evidence=False)
+            return judge_unchecked()
 
-        if outcome := outcome_if_pass(judge_on_fast_path):
-            return outcome
-        if path is None or not path.is_trusted(context.traced):
-            ready(context.traced)  # if the plain call does not compile, this is what to report
-        return judge(ready)
+        def judge_prepared(claimed: list[Outputs]) -> Outcome:
+            if path is None or not path.is_trusted(context.traced):
+                ready(context.traced)  # if the plain call does not compile, this is what to report
+            return judge(ready, claimed=claimed)
+
+        return judge_on_either(context, judge_on_fast_path, judge_prepared, judge_unchecked)
 
 
 # Runs each variation of a call on the executable that `prepare` returns, and yields what it claims.

@@ -106,12 +106,14 @@ class PairingPlan:
     Attributes:
       items: in order, with backends innermost, since they share traces and expectations.
       problem: why there is nothing to test, whatever the backend; "" if there is something.
+      remark: on the kernel's source; "" for none.
       seconds: the time that planning took.
     """
 
     items: tuple[Item, ...]
     not_applicable: tuple[NotApplicable, ...]
     problem: str = ""
+    remark: str = ""
     seconds: float = 0.0
 
 
@@ -125,6 +127,7 @@ def plan_pairing(
 ) -> PairingPlan:
     """Plans one pairing on the backends of a run; `pairing_id` is its node id."""
     started = time.monotonic()
+    pairing.is_planned = True
     device_problem()  # JAX must find its devices before kernels are traced, which get other answers from them
     applicability = Applicability(pairing, settings.depth)
     available: list[Backend] = []
@@ -147,7 +150,8 @@ def plan_pairing(
         else:
             available.append(backend)
     items = (*_items(pairing, pairing_id, available, settings), *absent)
-    return PairingPlan(items, tuple(not_applicable), applicability.problem(), time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return PairingPlan(items, tuple(not_applicable), applicability.problem(), applicability.remark(), seconds)
 
 
 def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings) -> Iterator[Item]:
@@ -194,6 +198,7 @@ def build_plan(
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
     pairings = {item.pairing_id: item.pairing.origin for item in items}
     warnings = [version_problem(), *(group.problem(items) for group in registered_groups())]
+    warnings += [f"{each.items[0].pairing_id}: {each.remark}" for each in plans if each.items and each.remark]
     for name, pairing in pairings.items():
         warnings += [f"{name} is asked little: {reason}" for reason in find_shortfalls(pairing, settings.depth)]
         if not pairing.xfail:

@@ -161,7 +161,7 @@ def _judge_group(
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
-        failure = _underlying_hang(error) or assign_blame(error, f"preparing the cases of {item.name}")
+        failure = underlying_hang(error) or assign_blame(error, f"preparing the cases of {item.name}")
         for case in planned[ended:]:
             yield Outcome(item.record(failure.verdict, failure.detail, case=case))
 
@@ -182,7 +182,7 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             raise
         except BaseException as error:  # SystemExit and pytest's own included
             who = case.family.name if item.group.name == GroupName.INVARIANTS else "the kernel"
-            failure = _underlying_hang(error) or assign_blame(error, cache.process.journal.phase, who)
+            failure = underlying_hang(error) or assign_blame(error, cache.process.journal.phase, who)
             reporter = _lowering_reporter(item, case, cache, failure)
             outcome = _failure_outcome(item, case, cache, failure)
     record = outcome.record
@@ -197,7 +197,8 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
 
 
 # The watchdog raises a hang into a thread, and code on the way may convert it to a failure of the kernel.
-def _underlying_hang(error: BaseException) -> Failure | None:
+def underlying_hang(error: BaseException) -> Failure | None:
+    """Returns the hang that an exception was raised from, which may be itself; None if there is none."""
     hangs = (cause for cause in iter_causes(error) if isinstance(cause, Failure) and cause.verdict is Verdict.HANG)
     return next(hangs, None)
 

@@ -1,9 +1,9 @@
 """The settings of a run: one table of names, defaults, help texts and checks.
 
-pytest's options and ini values, those of `kerneltest`'s commands, their completion in a shell, the table in
-docs/guide.md, the keywords of `kt.check`, the plan, the commands that reports print and the digest by which results are
-reused all come from it. A new setting is one field of `RunSettings`, or one `register_setting` in an
-extension. Importing this module loads neither NumPy nor JAX.
+pytest's options and ini values, those of `kerneltest`'s commands, their help texts and their completion in a shell, the
+keywords of `kt.check`, the plan, the commands that reports print and the digest by which results are reused all come
+from it. A new setting is one field of `RunSettings`, or one `register_setting` in an extension. Importing this module
+loads neither NumPy nor JAX.
 """
 
 from __future__ import annotations

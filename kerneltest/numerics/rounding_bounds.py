@@ -29,6 +29,7 @@ from kerneltest.numerics.spread import (
     sample_row_by_row,
     spread_of,
 )
+from kerneltest.numerics.tracked import calls_linear_algebra
 
 SAMPLE_ROWS = 17  # the exact row and sixteen samples
 SPREAD_FACTOR = 7.0
@@ -116,6 +117,10 @@ class RoundingLimit:
         """Returns which operation of the oracle could not be tracked, or ""."""
         return self.samples.at(precision).note
 
+    def is_sampled(self, precision: Precision) -> bool:
+        """Returns whether the oracle's rounding could be sampled."""
+        return self.samples.at(precision).sampled
+
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of the bound, the largest first; () if the oracle is not sampled in one evaluation."""
         found = self.samples.shares(precision, self.output)
@@ -168,7 +173,7 @@ class OracleSamples:
     def shares(self, precision: Precision, output: int) -> tuple[ErrorShare, ...]:
         """Returns what each of the oracle's operations adds to an output's spread, the largest first.
 
-        It is () if the oracle is not sampled in one evaluation.
+        It is () if the oracle is not sampled in one evaluation, or raises if a single operation is rounded.
         """
         precision = precision.with_exact_dots() if self.exact_dots else precision
         known, case, key = self.at(precision), self.case, (precision.name, output)
@@ -179,7 +184,11 @@ class OracleSamples:
             return sample_outputs(case.watched, case.leaves, case.formats, machine, integers=self.integers)[output]
 
         if key not in self.parts:
-            self.parts[key] = error_shares(evaluate, precision, self.compute, known.sources)
+            try:
+                self.parts[key] = error_shares(evaluate, precision, self.compute, known.sources)
+            except Exception as error:  # such as that of a branch that only these samples take differently
+                raise_own_mistake(error)
+                self.parts[key] = ()
         return self.parts[key]
 
     # If the samples are those of another machine, they are kept for this one.
@@ -244,11 +253,12 @@ class OracleSamples:
             return SampledOutputs(self._with_floor(spreads, precision), note, sources)
         none = [Spread.none(value) for value in case.values]
         why = f"conditioned() instead, because the oracle cannot be tracked ({why})"
-        return SampledOutputs(self._with_floor(none, precision), why)
+        return SampledOutputs(self._with_floor(none, precision), why, sampled=False)
 
     def _with_floor(self, spreads: Sequence[Spread], precision: Precision) -> list[Spread]:
         """Returns spreads whose bounds are at least those of `conditioned_bounds`."""
-        floors = [bound.at(precision) for bound in conditioned_bounds(self.case)]
+        normwise = calls_linear_algebra(self.case.oracle)
+        floors = [bound.at(precision) for bound in conditioned_bounds(self.case, normwise=normwise)]
         return [each.at_least(floor / SPREAD_FACTOR) for each, floor in zip(spreads, floors, strict=True)]
 
     def is_tracked(self, outputs: Sequence[Array]) -> bool:

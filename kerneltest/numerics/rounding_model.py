@@ -276,6 +276,7 @@ class RoundingModel:
       differentiating_at: the expression whose derivative is computed; None while the oracle is evaluated.
       cases: the number of cases that are sampled at once.
       answers: all that mattered of the arithmetic so far.
+      has_ended: whether the oracle has returned, so that whoever still uses its arrays has kept them.
     """
 
     precision: Precision
@@ -291,6 +292,7 @@ class RoundingModel:
     differentiating_at: ValueOrigin | None = None
     cases: int = 1
     answers: dict[tuple[str, str], Any] = field(default_factory=dict, init=False)
+    has_ended: bool = field(default=False, init=False)
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -432,6 +434,17 @@ class RoundingModel:
             out[every_second] = np.where(equal & np.isfinite(ratio), before * ratio, out[every_second])
         if down is not None and self.rows_by_source is None:
             out[half] = down
+        return self._flatten_cases(out)
+
+    def move_elements(self, values: Array, size: Array, fmt: FloatFormat, kind: str) -> Array:
+        """Returns operands moved by up to a rounding relative to `size`, (rows or 1, ...), whatever their elements are.
+
+        All rows but the exact one are moved, for algorithms whose errors are relative to norms.
+        """
+        out, rows, _ = self._prepare(values, kind)
+        if rows is not None:
+            amplitude = ROUNDING * fmt.unit_roundoff * select_rows(self._by_case(size), rows)
+            out[rows] += amplitude * noise(out[rows].shape, self._draw())
         return self._flatten_cases(out)
 
     def round_stored(self, values: Array, fmt: FloatFormat) -> Array:

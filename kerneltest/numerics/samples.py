@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat, is_float
-from kerneltest.core.failures import Origin, origin_of
+from kerneltest.core.failures import DeclarationError, Origin, origin_of
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.rounding_model import RoundingModel, ValueOrigin, current_origin, round_to_nearest
 
@@ -145,6 +145,13 @@ _UNSUPPORTED = (TypeError, ValueError, AttributeError, IndexError)
 
 class UntrackedError(TypeError):
     """A NumPy function whose rounding is unknown, or an operation that tracked arrays do not have."""
+
+
+class KeptArrayError(UntrackedError, DeclarationError):
+    """An oracle uses an array that it made in an earlier call, on other values or in other arithmetic."""
+
+    def __init__(self) -> None:
+        super().__init__("it uses an array that it made in an earlier call: make arrays anew in each call")
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -1,19 +1,28 @@
 """The arrays that an oracle gets in place of NumPy's: every operation on them is rounded."""
 
+import copy
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kerneltest.core.dtypes import Array, is_float
-from kerneltest.numerics import array_functions, products, ufuncs
+from kerneltest.numerics import array_functions, linear_algebra, products, ufuncs
 from kerneltest.numerics.rounding_model import RoundingModel, current_origin, fits
-from kerneltest.numerics.samples import Operand, Option, SampledArray, UntrackedError, round_numbers, unwrap
+from kerneltest.numerics.samples import (
+    KeptArrayError,
+    Operand,
+    Option,
+    SampledArray,
+    UntrackedError,
+    round_numbers,
+    unwrap,
+)
 
 _SUBSCRIPTS = {"vecdot": "...i,...i->...", "matvec": "...ij,...j->...i", "vecmat": "...i,...ij->...j"}
 
@@ -36,6 +45,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
     real = property(lambda self: self)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Operand, **kwargs: Option) -> Operand:
+        self._check_current()
         out = kwargs.pop("out", (None,))[0]
         if method == "__call__":
             where, dtype = kwargs.pop("where", True), kwargs.pop("dtype", None)
@@ -70,7 +80,12 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
     def __array_function__(
         self, func: Option, types: Option, args: tuple[Operand, ...], kwargs: Mapping[str, Option]
     ) -> Operand:
+        self._check_current()
         return array_functions.call(func, args, dict(kwargs))
+
+    def _check_current(self) -> None:
+        if self.machine.has_ended:
+            raise KeptArrayError
 
     def __array__(self, dtype: Option = None, copy: Option = None) -> Array:
         return self._escape("conversion to a NumPy array").astype(dtype or self.dtype)
@@ -108,6 +123,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
 
     def _escape(self, how: str) -> Array:
         """Returns the values of the only sample, and notes that they escape tracking; raises if there are several."""
+        self._check_current()
         if len(self.samples) > 1:
             raise UntrackedError(how)
         if self.dtype == np.float64:
@@ -115,6 +131,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
         return np.asarray(self.samples[0])
 
     def __bool__(self) -> bool:
+        self._check_current()
         if (self.samples != self.samples[:1]).any():
             raise UntrackedError("a branch that samples take differently")
         return bool(self.samples[0])
@@ -128,9 +145,11 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Option) -> Operand:
+        self._check_current()
         return array_functions.get_item(self, index)
 
     def __setitem__(self, index: Option, value: Operand) -> None:
+        self._check_current()
         array_functions.set_item(self, index, value)
 
     def __repr__(self) -> str:
@@ -171,8 +190,11 @@ for _name in (
 
 Creator = Callable[..., Operand]
 
-Tables = list[tuple[Callable[[Operand], None], Array]]
-"""Arrays that an oracle refers to, each with a function that puts another in its place."""
+Tables = list[tuple[Callable[[Operand], None], Any]]
+"""Arrays and containers that an oracle refers to, each with a function that puts another in its place.
+
+Each call gets containers of its own, so that arrays that the oracle keeps there do not reach a later call.
+"""
 
 _CONVERTERS = frozenset("asarray array asanyarray ascontiguousarray".split())
 _CREATORS = _CONVERTERS | frozenset(
@@ -189,11 +211,13 @@ def track_created_arrays(machine: RoundingModel) -> Iterator[None]:
     """Tracks the arrays that copied oracles create in this thread, and silences NumPy's floating-point warnings."""
     before = getattr(_thread, "machine", None)
     _thread.machine = machine
+    machine.has_ended = False
     try:
         with np.errstate(all="ignore"):
             yield
     finally:
         _thread.machine = before
+        machine.has_ended = True
 
 
 class _TrackingNumpy(ModuleType):
@@ -213,6 +237,9 @@ def _tracking_version(create: Creator) -> Creator:
         machine = getattr(_thread, "machine", None)
         if machine is None:
             return create(*args, **kwargs)
+        if create is np.full and len(args) == 2 and not kwargs and isinstance(args[1], SampledArray):
+            number: Operand = args[1]
+            return np.copy(np.broadcast_to(number, args[0]))
         if create.__name__ not in _CONVERTERS:
             args, kwargs = array_functions.replace_tracked((args, kwargs), unwrap)
         elif args and isinstance(args[0], (list, tuple)) and [*array_functions.find_tracked(args[0])]:
@@ -258,29 +285,37 @@ def instrument(oracle: Creator) -> Creator:
     if not isinstance(oracle, FunctionType):
         return oracle
     tables: Tables = []
-    copy = _copy_function(oracle, {}, tables)
+    made = _copy_function(oracle, {}, tables)
 
     @functools.wraps(oracle)
     def call_with_tables(*args: Operand, **kwargs: Option) -> Operand:
         machine = getattr(_thread, "machine", None)
         for put, table in tables:
-            put(table if machine is None else _track(table, machine, interpolated=False))
-        return copy(*args, **kwargs)
+            put(table if machine is None else _for_one_call(table, machine))
+        return made(*args, **kwargs)
 
-    return call_with_tables if tables else copy
+    return call_with_tables if tables else made
+
+
+def _for_one_call(table: Any, machine: RoundingModel) -> Operand:
+    if isinstance(table, tuple):  # default values of parameters
+        return tuple(copy.copy(each) if _is_container(each) else each for each in table)
+    return _track(table, machine, interpolated=False) if isinstance(table, np.ndarray) else copy.copy(table)
 
 
 # A copy of a function whose globals and closure refer to copies (by the id of their original, for recursive functions)
-# and to `_NUMPY`. `tables` gets the arrays among them, each with a function that replaces it in the copy.
+# and to `_NUMPY`. `tables` gets arrays and containers among them, each with a function that replaces it in the copy.
 def _copy_function(function: FunctionType, copies: dict[int, FunctionType], tables: Tables) -> FunctionType:
     if id(function) in copies:
         return copies[id(function)]
     names = dict(function.__globals__)
     closure = tuple(CellType() for _ in function.__closure__ or ())
-    copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, closure or None)
-    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
-    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
-    copies[id(function)] = copy
+    made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, closure or None)
+    made.__kwdefaults__, made.__annotations__ = function.__kwdefaults__, function.__annotations__
+    made.__module__, made.__qualname__ = function.__module__, function.__qualname__
+    copies[id(function)] = made
+    if any(map(_is_container, function.__defaults__ or ())):
+        tables.append((functools.partial(setattr, made, "__defaults__"), function.__defaults__))
     for name in _global_names(function.__code__) & names.keys():
         names[name] = _substitute(names[name], copies, tables)
         if _is_table(names[name]):
@@ -292,7 +327,7 @@ def _copy_function(function: FunctionType, copies: dict[int, FunctionType], tabl
             continue
         if _is_table(cell.cell_contents):
             tables.append((functools.partial(setattr, cell, "cell_contents"), cell.cell_contents))
-    return copy
+    return made
 
 
 # The names that code and the functions nested in it look up as globals or attributes.
@@ -302,7 +337,37 @@ def _global_names(code: CodeType) -> set[str]:
 
 
 def _is_table(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "fiu"
+    return (isinstance(value, np.ndarray) and value.dtype.kind in "fiu") or _is_container(value)
+
+
+def _is_container(value: object) -> bool:
+    return isinstance(value, (dict, list, set))
+
+
+def calls_linear_algebra(function: object) -> bool:
+    """Returns whether an oracle, or a function of the same user that it calls, names a module or function for it."""
+    seen: set[int] = set()
+
+    def calls(each: object) -> bool:
+        if _home(each).startswith(linear_algebra.MODULES):
+            return True
+        each = getattr(each, "func", each)
+        if not isinstance(each, FunctionType) or id(each) in seen or _home(each).startswith(_LIBRARIES):
+            return False
+        seen.add(id(each))
+        names = _global_names(each.__code__)
+        used = [value for name, value in each.__globals__.items() if name in names]
+        for cell in each.__closure__ or ():
+            with suppress(ValueError):  # an empty cell
+                used.append(cell.cell_contents)
+        return "linalg" in names or any(map(calls, used))
+
+    return calls(function)
+
+
+# The module of a function, or the name of a module.
+def _home(value: object) -> str:
+    return str(value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", ""))
 
 
 # What the copied oracle gets in place of a global or a closure variable.

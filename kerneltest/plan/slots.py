@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from kerneltest.core.details import Raised
 from kerneltest.core.dtypes import TF32, Array, float_format, is_float, parse_dtype, widen
-from kerneltest.core.failures import DeclarationError, Failure
+from kerneltest.core.failures import DeclarationError, Failure, exception_text
 from kerneltest.core.precision import SIMULATED
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import Axis, AxisExpression, dims_in, length_of
 from kerneltest.declare.kinds.base import Slot as Slot
 from kerneltest.declare.pairing import Pairing
@@ -198,7 +200,27 @@ def _largest_sum(pairing: Pairing, signature: Signature) -> int | None:
 
 
 def trace_oracle(pairing: Pairing, signature: Signature) -> list[Any] | None:
-    """Returns the oracle's operations on ones, in order; None if it raises or a value escapes tracking."""
+    """Returns the oracle's operations on ones, in order; None if it raises each time or a value escapes tracking.
+
+    Raises:
+      Failure: `oracle_error`: the oracle raised the first time, and not the second; or it hangs.
+    """
+    try:
+        return _trace_once(pairing, signature)
+    except (KeyboardInterrupt, GeneratorExit, Failure):  # the watchdog raises a Failure into an oracle that hangs
+        raise
+    except BaseException as error:
+        try:
+            _trace_once(pairing, signature)
+        except (KeyboardInterrupt, GeneratorExit, Failure):
+            raise
+        except BaseException:  # it cannot be tracked, or it will be reported when a case evaluates the oracle
+            return None
+        detail = Raised(f"oracle {pairing.name}", type(error).__name__, exception_text(error), "the first time only")
+        raise Failure(Verdict.ORACLE_ERROR, detail) from error
+
+
+def _trace_once(pairing: Pairing, signature: Signature) -> list[Any] | None:
     tape: list[Any] = []
     machine = RoundingModel(SIMULATED, rows=1, rows_by_source={}, tape=tape)  # without parts, nothing is perturbed
     oracle, dims, statics = instrument(pairing.oracle), dict(signature.dims), dict(signature.statics)
@@ -207,16 +229,11 @@ def trace_oracle(pairing: Pairing, signature: Signature) -> list[Any] | None:
         pairing.call_as_oracle(oracle, pairing.assemble(arrays, dims, statics, oracle=True))
         return ()
 
-    try:
-        filled = {path: _ones(slot) for path, slot in build_slots(pairing, signature, lambda: 1).items()}
-        ones = fill_derived(pairing, signature, filled)
-        formats = {path: float_format(np.dtype(np.float32)) for path, value in ones.items() if is_float(value.dtype)}
-        with warnings.catch_warnings(action="ignore"):
-            sample_outputs(evaluate, ones, formats, machine)
-    except (KeyboardInterrupt, GeneratorExit, Failure):  # the watchdog raises a Failure into an oracle that hangs
-        raise
-    except BaseException:  # it will be reported when a case evaluates the oracle
-        return None
+    filled = {path: _ones(slot) for path, slot in build_slots(pairing, signature, lambda: 1).items()}
+    ones = fill_derived(pairing, signature, filled)
+    formats = {path: float_format(np.dtype(np.float32)) for path, value in ones.items() if is_float(value.dtype)}
+    with warnings.catch_warnings(action="ignore"):
+        sample_outputs(evaluate, ones, formats, machine)
     return None if machine.escape else tape
 
 

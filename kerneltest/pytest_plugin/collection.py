@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,8 +50,7 @@ class Collection:
         self.selected: frozenset[PlannedPart] = frozenset()  # what the run does
         self.internal_errors: list[InternalError] = []
         self._dtypes: Counter[tuple[str, str]] = Counter()  # by pairing and backend
-        declared = sys.modules.get("kerneltest.declare.oracle_for")
-        self._made_before = len(declared.ALL_PAIRINGS) if declared is not None else 0
+        self._made_before = len(pairings_of_process())
 
     def select(self, items: Iterable[Item]) -> None:
         self.selected = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in items)
@@ -87,7 +87,7 @@ class Collection:
         collected = {id(each.pairing) for each in self.pairings}
         modules = {each.module for each in self.pairings}
         advice = "Assign it to a name in a test module or class, or put it in a list or dict there"
-        for pairing in declared.ALL_PAIRINGS[self._made_before :] if self.pairings else ():
+        for pairing in pairings_of_process()[self._made_before :] if self.pairings else ():
             if id(pairing) not in collected and (whole_folders or pairing.module in modules):
                 creator = f" in {pairing.module}" if pairing.module else ""
                 yield f"{describe(pairing)} was created{creator} but never collected. {advice}"
@@ -97,6 +97,35 @@ class Collection:
                     f"oracle_for({begun.kernel}, ...) ({begun.place}) decorates no oracle. Write it above one, as "
                     f"@kt.oracle_for({begun.kernel}, ...)"
                 )
+
+
+class UntestedPairingWarning(UserWarning):
+    """A test function made a pairing that nothing tests."""
+
+    __module__ = "kerneltest"
+
+
+def pairings_of_process() -> Sequence[Pairing]:
+    """Returns all pairings that this process has made, in order; none if it has not imported what makes them."""
+    declared = sys.modules.get("kerneltest.declare.pairing")
+    return declared.ALL_PAIRINGS if declared is not None else ()
+
+
+def moved_root(config: pytest.Config) -> str:
+    """Returns which option moved pytest's root folder, which is a part of all ids, and what to write instead; or "".
+
+    Without an ini-file, pytest takes the folder above everything on its command line that exists. It reads that before
+    it knows which words are values of a plugin's options.
+    """
+    here, words = config.invocation_params.dir, config.invocation_params.args
+    if config.inipath is None and here != config.rootpath and here.is_relative_to(config.rootpath):
+        for option, value in itertools.pairwise(map(str, words)):
+            if option.startswith("--kt-") and "=" not in option and not (here / value).resolve().is_relative_to(here):
+                return (
+                    f"{option} {value} moved pytest's root folder to {config.rootpath}, which changes the ids of "
+                    f"pairings and cases: write {option}={value}"
+                )
+    return ""
 
 
 def collects_whole_folders(config: pytest.Config) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import pytest
 
 from kerneltest.core.failures import Failure, Origin, describe_internal_error, origin_of
+from kerneltest.core.media import lines_for_terminal
 
 # Hooks before and after a session, where pytest does not expect `pytest.exit`.
 _OUTSIDE_OF_SESSION = ("pytest_addoption", "pytest_unconfigure")
@@ -76,7 +77,7 @@ def _raise_in_words(error: Exception, doing: str, name: str) -> NoReturn:
     if isinstance(error, passes) or origin_of(error) is not Origin.KERNELTEST:
         raise error
     detail = describe_internal_error(error, doing)
-    text = f"{detail.text()}\n{detail.report_text()}"
+    text = lines_for_terminal(f"{detail.text()}\n{detail.report_text()}")
     if name in _OUTSIDE_OF_SESSION:
         print(text, file=sys.stderr)
         raise SystemExit(int(pytest.ExitCode.INTERNAL_ERROR)) from error

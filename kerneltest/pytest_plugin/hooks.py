@@ -15,10 +15,19 @@ from kerneltest.core.details import InternalError
 from kerneltest.core.exit_guard import ExitGuard, refuse_exit
 from kerneltest.core.extension_registry import load_extensions
 from kerneltest.core.failures import assign_blame
+from kerneltest.core.media import for_terminal
 from kerneltest.core.processes import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.declare.discovery import iter_pairings
-from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, describe, problem_of
+from kerneltest.pytest_plugin.collection import (
+    CollectedPairing,
+    UntestedPairingWarning,
+    collects_whole_folders,
+    describe,
+    moved_root,
+    pairings_of_process,
+    problem_of,
+)
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UntestableItem
@@ -48,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.maxworkerrestart = _MAX_RESTARTS
     skip_tpu_discovery()
     config.stash[RUN] = run = PytestRun(config)
+    if moved := moved_root(config):
+        config.issue_config_time_warning(pytest.PytestWarning(moved), stacklevel=2)
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if not run.role.is_worker:
         config.stash[_GUARD] = ExitGuard("the session")
@@ -199,6 +210,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         internal_errors=tuple(run.collection.internal_errors),
         problems=problems,
     )
+    plan = replace(plan, environment={"kerneltest": kerneltest.__version__, **plan.environment})
     if sharding is not None:
         fingerprints = pairing_fingerprints([item for item, _ in items])
         pairings = {name: replace(each, digest=fingerprints[name]) for name, each in plan.pairings.items()}
@@ -226,9 +238,27 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    made = len(pairings_of_process())
+    result = yield
+    if not isinstance(item, KernelItem):
+        for pairing in pairings_of_process()[made:]:
+            if not pairing.is_planned:
+                warning = UntestedPairingWarning(
+                    f"{describe(pairing)} was made in {item.name} and never tested. Make it at the top level of the "
+                    "module, where pytest collects it, or give it to kt.check"
+                )
+                try:
+                    item.warn(warning)
+                except UntestedPairingWarning:  # filters make errors of warnings
+                    pytest.fail(str(warning), pytrace=False)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if isinstance(item, KernelItem) and report.skipped and call.when == "setup":
+    if isinstance(item, KernelItem) and report.skipped and call.when != "teardown":  # pytest-benchmark skips calls
         item.record_skip(str(getattr(call.excinfo.value, "msg", call.excinfo.value)))
     return report
 
@@ -279,7 +309,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     if run is not None:
         incremental = config.stash.get(_INCREMENTAL, None)
         if incremental is not None and (left_out := incremental.summary()):
-            terminalreporter.write_line(left_out)
+            terminalreporter.write_line(for_terminal(left_out))
         run.reporter.write_summary(terminalreporter)
 
 

@@ -89,7 +89,7 @@ class KernelItem(PairingItem):
             self._result = self._run_once()
         if not (self._result.skipped or self._result.headline):
             return
-        from kerneltest.report.text.lines import for_terminal, lines_for_terminal
+        from kerneltest.core.media import for_terminal, lines_for_terminal
 
         message = lines_for_terminal(self._result.message)
         if self._result.skipped:
@@ -135,13 +135,17 @@ class KernelItem(PairingItem):
             raise TimeIsUp(self._activity_at_alarm)
 
     def record_skip(self, reason: str) -> None:
-        """Records all cells of the item as unavailable, since it was skipped."""
+        """Records all cells of the item as unavailable if it was skipped before it began."""
+        from kerneltest.core.details import Unavailable
         from kerneltest.core.verdicts import Verdict
 
+        if self._was_begun:
+            return
         writer = self.config.stash[RUN].dispatcher.worker.writer
         for part in self.items:
             for family in part.families():
-                writer.write(part.record(Verdict.UNAVAILABLE, f"skipped: {reason}", family=family))
+                detail = Unavailable(f"skipped: {reason}", skipped=True)
+                writer.write(part.record(Verdict.UNAVAILABLE, detail, family=family))
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         """Returns pytest's representation of a failure, located at the pairing."""

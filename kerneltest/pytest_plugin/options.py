@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kerneltest.core.media import lines_for_terminal
 from kerneltest.execute.settings import RunSettings, SettingError, known_settings
 
 
@@ -33,7 +34,7 @@ def read_settings(config: pytest.Config) -> RunSettings:
         settings = RunSettings.of(**values)
         settings.named_backends()
     except SettingError as error:
-        raise pytest.UsageError(error.as_option()) from error
+        raise pytest.UsageError(lines_for_terminal(error.as_option())) from error
     collects_only = config.option.collectonly  # as isolated processes do, which have no folder
     if settings.artifacts and not settings.report and not collects_only:
         raise pytest.UsageError("--kt-artifacts needs --kt-report, the folder to keep them in")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kerneltest.core.media import lines_for_terminal
 from kerneltest.execute.settings import RunSettings
 from kerneltest.pytest_plugin.collection import Collection
 from kerneltest.pytest_plugin.dispatch import Dispatcher
@@ -86,7 +87,7 @@ def _claim_folder(config: pytest.Config, settings: RunSettings, role: XdistRole)
     try:
         return RunFolder.claim(resolve_path(config, "report", settings.report))
     except FolderError as error:
-        raise pytest.UsageError(f"--kt-report: {error}") from error
+        raise pytest.UsageError(lines_for_terminal(f"--kt-report: {error}")) from error
 
 
 def pytest_arguments(config: pytest.Config, role: XdistRole) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from kerneltest.core.failures import UnusableInputError
+from kerneltest.core.media import lines_for_terminal
 
 if TYPE_CHECKING:
     from kerneltest.execute.settings import RunSettings
@@ -158,7 +159,6 @@ class PlanFile:
             return
         from kerneltest.records.files import RecordError
         from kerneltest.records.resume import load_previous_plan
-        from kerneltest.report.text.lines import lines_for_terminal
 
         try:
             self._resumed = load_previous_plan(folder.path)
@@ -187,7 +187,7 @@ class PlanFile:
             write_plan(path, self._resumed)  # a worker may have overwritten it
             self.is_written = False
             message = f"--kt-resume: this run differs from the one in {path}: {problem}. Undo that or omit --kt-resume"
-            pytest.exit(message, returncode=pytest.ExitCode.USAGE_ERROR)
+            pytest.exit(lines_for_terminal(message), returncode=pytest.ExitCode.USAGE_ERROR)
 
     def _read(self) -> Plan | None:
         if not (self._folder.path / "plan.json").exists():

@@ -73,8 +73,8 @@ def balance(costs: Mapping[Part, float], count: int) -> dict[Part, int]:
 
 def earlier_seconds(config: pytest.Config, durations: str) -> dict[str, float]:
     """Returns the seconds that items took in an earlier run, by which shards are balanced; raises pytest.UsageError."""
+    from kerneltest.core.media import lines_for_terminal
     from kerneltest.records.files import RecordError
-    from kerneltest.report.text.lines import lines_for_terminal
 
     try:
         return seconds_by_item(resolve_path(config, "durations", durations)) if durations else {}

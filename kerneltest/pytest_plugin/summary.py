@@ -25,23 +25,22 @@ if TYPE_CHECKING:
     from kerneltest.triage.suspects import Suspect
 
 
-# With the suspects' numbers within their pairing. A report says more than its suspects if its item was not run to its
-# end in a session that was, or ran out of time; if pytest's `xfail` marks the item; or if output was captured.
+# With its suspects in one line, by their numbers in the run. A report says more than its suspects if its item was not
+# run to its end in a session that was, or ran out of time; if pytest's `xfail` marks the item; or if output was
+# captured.
 def _explained_reports(
     reports: Iterable[Any], run: RunRecords, suspects: Sequence[Suspect], stopped: bool
-) -> Iterator[tuple[Any, list[int]]]:
+) -> Iterator[tuple[Any, str]]:
     findings = Counter(record.item for record in run.records if not record.verdict.is_green)
     missing = set() if stopped else set(run.reconciled.missing)
     unended = {each.item for each in run.plan.items if not missing.isdisjoint(each.cells)}
-    numbers: Counter[str] = Counter()
     by_item: dict[str, list[int]] = {}
     explained: Counter[str] = Counter()
-    for suspect in suspects:
-        numbers[suspect.pairing] += 1
+    for number, suspect in enumerate(suspects, 1):
         of_items = Counter(record.item for record in suspect.findings)
         explained.update(of_items)
         for item in of_items:
-            by_item.setdefault(item, []).append(numbers[suspect.pairing])
+            by_item.setdefault(item, []).append(number)
     for report in reports:
         mine = by_item.get(report.nodeid, [])
         ran_out = ("verdict", Gap.MISSING) in report.user_properties
@@ -50,7 +49,8 @@ def _explained_reports(
             not report.sections and report.when == "call" and getattr(report.longrepr, "reprcrash", None) is not None
         )
         if mine and is_plain and not has_advice and explained[report.nodeid] == findings[report.nodeid]:
-            yield report, mine
+            title = suspects[mine[0] - 1].title
+            yield report, f"suspect{'s' * (len(mine) > 1)} {', '.join(map(str, mine))}: {title}"
 
 
 INTERRUPTED = 2
@@ -79,18 +79,19 @@ class Terminal:
 
 def finish(folder: Path, *, report: str, terminal: Terminal | None = None, failed_tests: Iterable[str] = ()) -> Summary:
     """Reconciles a run and writes its page if `report` names its folder. One that cannot be read is incomplete."""
+    from kerneltest.core.media import for_terminal
     from kerneltest.core.processes import throttle_gc
     from kerneltest.records.files import RecordError
-    from kerneltest.records.runs import end_run, read_running
+    from kerneltest.records.runs import end_run, read_ended
     from kerneltest.report.rerun_commands import pytest_command
-    from kerneltest.report.text.lines import Line, LineKind, for_terminal
+    from kerneltest.report.text.lines import Line, LineKind
     from kerneltest.report.text.terminal_summary import summary_lines
     from kerneltest.triage.suspects import suspects_in_run
 
     terminal = terminal or Terminal()
     with throttle_gc():
         try:
-            run = read_running(folder)
+            run = read_ended(folder)
         except RecordError as error:
             return Summary(False, (Line(LineKind.WRONG, for_terminal(f"INCOMPLETE: {error}")),))
         suspects = suspects_in_run(run)
@@ -154,7 +155,7 @@ class Reporter:
 
     def show_finding(self, item: str, finding: str) -> None:
         """Shows the first finding of an item at once, unless the run is quiet or has shown an equal one."""
-        from kerneltest.report.text.lines import for_terminal
+        from kerneltest.core.media import for_terminal
 
         plugins = self._config.pluginmanager
         reporter: Any = plugins.getplugin("terminalreporter")
@@ -173,6 +174,7 @@ class Reporter:
 
     def finish(self, session: pytest.Session) -> Summary:
         """Ends the run and returns its summary. pytest then shows only the failures that the summary does not."""
+        from kerneltest.core.media import for_terminal
         from kerneltest.report.text.suspect_text import MOST_SUSPECTS
 
         config = self._config
@@ -188,8 +190,8 @@ class Reporter:
         may_shorten = terminal.verbose <= 0 and config.option.tbstyle not in ("long", "line")
         if reporter is not None and summary.run is not None and may_shorten:
             failed, shown = reporter.stats.get("failed", ()), summary.suspects[:MOST_SUSPECTS]
-            for report, numbers in _explained_reports(failed, summary.run, shown, terminal.stopped):
-                report.longrepr.reprcrash.message = f"suspect{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+            for report, words in _explained_reports(failed, summary.run, shown, terminal.stopped):
+                report.longrepr.reprcrash.message = for_terminal(words)
                 self._explained.add(id(report))
         self.summary = summary
         return summary
@@ -206,7 +208,7 @@ class Reporter:
 
     def abandon_run(self, activity: Activity, failure: Failure) -> None:
         """Writes the summary to the console and releases the folder, since this process is about to be ended."""
-        from kerneltest.report.text.lines import lines_for_terminal
+        from kerneltest.core.media import lines_for_terminal
 
         summary = finish(self._folder.path, report=self._report, failed_tests=self.failed_tests)
         lines = [

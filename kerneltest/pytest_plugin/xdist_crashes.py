@@ -22,9 +22,9 @@ class XdistCrashes:
 
     def handle(self, item: str, report: Any, scheduler: Any) -> None:
         """Records why a worker died and reschedules the item; ignores tests that are not kerneltest's."""
+        from kerneltest.core.media import lines_for_terminal
         from kerneltest.pytest_plugin import crash_reports
         from kerneltest.records.journal import Activity, read_orphaned
-        from kerneltest.report.text.lines import lines_for_terminal
 
         items = crash_reports.planned_items(self._folder, item)
         if not items:

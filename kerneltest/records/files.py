@@ -12,6 +12,7 @@ from pydantic import GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
 from kerneltest.core.failures import UnusableInputError, escape_surrogates
+from kerneltest.core.media import for_terminal
 
 
 class RecordError(UnusableInputError):
@@ -96,6 +97,7 @@ def _encode(value: Any) -> Any:
 
 SCHEMA: Final = 11
 _MOST_PROBLEMS = 1000  # errors in one line, since the description of each takes a kilobyte
+_MOST_OF_A_PROBLEM = 1000  # characters of an error, which quotes an invalid value in full
 
 
 def is_not_json(error: ValidationError) -> bool:
@@ -104,7 +106,7 @@ def is_not_json(error: ValidationError) -> bool:
 
 
 def first_problem(error: ValidationError) -> str:
-    """Returns the first invalid field and its error in one line; a wrong schema version takes precedence."""
+    """Returns the first invalid field and its error as one line of text; a wrong schema version takes precedence."""
     if error.error_count() > _MOST_PROBLEMS:
         return f"{error.error_count():,} fields violate schema {SCHEMA}"
     problems = error.errors(include_url=False)
@@ -112,7 +114,7 @@ def first_problem(error: ValidationError) -> str:
         if problem["loc"] == ("schema",):
             found = "none" if problem["type"] == "missing" else ascii(problem["input"])[:40]
             return f"schema {found}, and this kerneltest reads schema {SCHEMA}: run the suites again"
-    return _field(problems[0]) + problems[0]["msg"].removeprefix("Value error, ")
+    return _field(problems[0]) + for_terminal(problems[0]["msg"].removeprefix("Value error, ")[:_MOST_OF_A_PROBLEM])
 
 
 def _field(problem: Mapping[str, Any]) -> str:

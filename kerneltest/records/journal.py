@@ -145,6 +145,12 @@ def _step(doing: Activity) -> bytes:
     return f"{doing.concurrent_compiles} {doing.phase}".ljust(_PHASE).encode() + b"\n"
 
 
+def write_orphaned(folder: Path, activity: Activity) -> None:
+    """Writes the journal that a process which died elsewhere has left."""
+    with open_inside(folder, f"running-{activity.shard}.txt", "wb") as file:
+        file.write(_step(activity) + dumps(activity).encode() + b"\n")
+
+
 def read_orphaned(folder: Path) -> Iterator[Activity]:
     """Yields the last activity of each process that died, or of each running process, ordered by name."""
     for path in sorted(folder.glob("running-*.txt")):

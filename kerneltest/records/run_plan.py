@@ -98,7 +98,8 @@ class FunctionSource:
 
     Attributes:
       file: relative to the folder that pytest ran in, if it lies below.
-      parts: first line and text of each function, in the file's order; none if Python has no source.
+      parts: first line and text of each function: its own, then the others in the file's order; none if Python has no
+        source.
     """
 
     file: str
@@ -238,10 +239,10 @@ def source_of(function: Callable[..., Any]) -> FunctionSource:
         return FunctionSource("", ())
     module = sys.modules.get(innermost.__module__)
     try:
-        parts = dict(_parts(innermost, vars(module) if module else {}, set()))
+        own, *others = dict(_parts(innermost, vars(module) if module else {}, set())).items()
     except (OSError, TypeError):  # defined at a prompt or by exec
-        parts = {}
-    return FunctionSource(relative_path(code.co_filename), tuple(sorted(parts.items())))
+        return FunctionSource(relative_path(code.co_filename), ())
+    return FunctionSource(relative_path(code.co_filename), (own, *sorted(others)))
 
 
 def _parts(function: Any, names: dict[str, Any], seen: set[str]) -> Iterator[tuple[int, str]]:

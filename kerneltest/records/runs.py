@@ -274,11 +274,27 @@ def _problems_of_end(run: RunRecords) -> Iterator[str]:
     elif end.records != len(run.records):
         yield f"there are {len(run.records)} records, but the run wrote {end.records}"
     else:
-        died = {record.item for record in run.records if record.verdict in (Verdict.CRASH, Verdict.HANG)}
-        found = {(record.item, record.case) for record in run.records if record.verdict.is_finding}
-        for doing in read_orphaned(run.folder):
-            if doing.item not in died and (doing.item, doing.case) not in found:
-                yield f"worker {doing.shard} crashed while {doing}; it did not crash again when that case ran alone"
+        yield from _unrepeated_crashes(run)
+
+
+# The crashes of processes that ran a case with others under way, and of which no finding tells.
+def _unrepeated_crashes(run: RunRecords) -> Iterator[str]:
+    died = {record.item for record in run.records if record.verdict in (Verdict.CRASH, Verdict.HANG)}
+    found = {(record.item, record.case) for record in run.records if record.verdict.is_finding}
+    unended = {run.reconciled.cells[cell].item for cell in run.reconciled.missing}
+    for doing in read_orphaned(run.folder):
+        if doing.item not in died | unended and (doing.item, doing.case) not in found:
+            yield f"worker {doing.shard} crashed while {doing}; it did not crash again when that case ran alone"
+
+
+def read_ended(folder: Path) -> RunRecords:
+    """Reads a run all of whose processes have ended, before it is marked as complete.
+
+    Raises:
+      RecordError: it cannot be read.
+    """
+    run = read_running(folder)
+    return _with_problems(run, list(_unrepeated_crashes(run)))
 
 
 def load_windows(runs: Sequence[RunRecords], findings: Sequence[Record]) -> Mapping[int, Evidence]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from statistics import median_low
 
+from kerneltest.core.details import Unavailable
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.records.evidence import format_budget
 from kerneltest.records.schema import Record
@@ -177,6 +178,7 @@ class Informativeness:
         self._by_pairing: dict[str, _Asked] = {}
         self._findings: Counter[Verdict] = Counter()
         self._compared = False
+        self._ran = False
         for record in records:
             self.add(record)
 
@@ -185,6 +187,7 @@ class Informativeness:
         self._by_pairing.setdefault(record.pairing, _Asked()).add(record)
         self._findings[record.verdict] += record.verdict.is_finding
         self._compared = self._compared or bool(record.compared)
+        self._ran = self._ran or not (isinstance(record.detail, Unavailable) and record.detail.skipped)
 
     def problems(self, *, elsewhere: Collection[str] = ()) -> list[str]:
         """Returns why nothing that was compared could have failed, in the whole run or in a pairing.
@@ -197,7 +200,8 @@ class Informativeness:
             for name, asked in self._by_pairing.items()
             if asked.problem and name not in elsewhere
         ]
-        if self._compared or elsewhere:
+        was_skipped = bool(self._by_pairing) and not self._ran  # as its author or another plugin wants it
+        if self._compared or elsewhere or was_skipped:
             return found
         endings = ", ".join(f"{count} {verdict}" for verdict, count in self._findings.most_common() if count)
         cause = f": its cases ended as {endings}" if endings else ""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from kerneltest.core.details import ISSUES, InternalError, NoPallasCall, Unavailable
+from kerneltest.core.details import ISSUES, Contradicted, InternalError, NoPallasCall, Unavailable
 from kerneltest.core.verdicts import Ending, Gap, GroupName, Verdict
 from kerneltest.records.run_plan import ANY, Plan
 from kerneltest.records.runs import RunRecords, absent_cells, superseded_backends
@@ -15,7 +15,8 @@ from kerneltest.triage.attribution import lowering_bugs
 INTERNAL_ERROR_CODE = 3  # pytest's own exit code for an error in itself
 
 _SLOW = 300.0  # seconds
-_REPORTED = ("jax", "jaxlib", "numpy", "python", "machine")  # of the environment
+# Of the environment, in reports of internal errors.
+_REPORTED = ("kerneltest", "jax", "jaxlib", "numpy", "ml_dtypes", "triton", "libtpu", "python", "machine")
 _MOST_REPORTS = 3  # distinct internal errors
 _MOST_SLOW = 3  # pairings
 _MOST_FAMILIES = 8  # families of a pairing
@@ -204,6 +205,15 @@ def unserved_remarks(run: RunRecords) -> list[str]:
     ]
 
 
+def skip_remarks(run: RunRecords) -> list[str]:
+    """States that pytest skipped everything, with the most frequent reason; nothing if anything was not skipped."""
+    details = (record.detail for record in run.records)
+    reasons = Counter(each.reason if isinstance(each, Unavailable) and each.skipped else "" for each in details)
+    if "" in reasons or not reasons:
+        return []
+    return [f"nothing was compared, since pytest skipped everything ({reasons.most_common(1)[0][0]})"]
+
+
 def reuse_remarks(run: RunRecords) -> list[str]:
     """States how many verdicts were reused from earlier runs, because nothing that they depend on has changed."""
     judged = [record.reused_from for record in run.records if record.case]
@@ -245,6 +255,15 @@ def undefined_remarks(records: Iterable[Record]) -> list[str]:
         for name, count in undefined.items()
         if count > defined[name]
     ]
+
+
+def contradiction_remarks(records: Iterable[Record]) -> list[str]:
+    """States in how many cases JAX's interpreter contradicted kerneltest's evaluation in NumPy, with the first."""
+    found = [record for record in records if isinstance(record.detail, Contradicted)]
+    if not found:
+        return []
+    count = f"{len(found):,} case{'s' * (len(found) > 1)}"
+    return [f"{count} {found[0].message} ({found[0].case} of {found[0].pairing}). Please report it at {ISSUES}"]
 
 
 def missing_call_remarks(records: Iterable[Record]) -> list[str]:

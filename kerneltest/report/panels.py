@@ -12,9 +12,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import jinja2
+from markupsafe import Markup
 
 from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
 from kerneltest.core.failures import UnusableInputError
+from kerneltest.core.media import printable
 
 if TYPE_CHECKING:
     from kerneltest.records.runs import Overlay
@@ -119,10 +121,19 @@ def _csp_digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+_LAYOUT = "\n\t\N{NO-BREAK SPACE}\N{THIN SPACE}"
+
+
+def _for_page(value: object) -> object:
+    # Text of kernels and records; that of the page itself is marked as safe.
+    return printable(value, kept=_LAYOUT) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 # The Jinja environment of all reports: undefined names raise, and all values are escaped.
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.PackageLoader("kerneltest.report"),
     autoescape=True,
+    finalize=_for_page,
     trim_blocks=True,
     lstrip_blocks=True,
     undefined=jinja2.StrictUndefined,

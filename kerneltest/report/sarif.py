@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 from kerneltest import __version__
 from kerneltest.core.ids import Place
+from kerneltest.core.media import for_terminal
 from kerneltest.records.files import dumps
 from kerneltest.records.run_plan import PairingSummary
 from kerneltest.records.runs import RunRecords
 from kerneltest.report.counts import gaps
-from kerneltest.report.text.lines import for_terminal
 from kerneltest.report.text.suspect_text import (
     MOST_SUSPECTS,
     describe_suspect,

@@ -4,13 +4,14 @@ Exits with 1 if the kernel still fails, with 0 if it does not, and with 2 if an 
 missing.
 """
 
+import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import ml_dtypes
@@ -39,13 +40,21 @@ SIGNED_ZEROS: bool = False
 HERE = Path(__file__).resolve().parent
 
 
+class MissingError(Exception):
+    """An import of the script failed."""
+
+
 def import_object(module: str, name: str) -> Any:
-    """Imports an object by name; ends the script if there is none."""
+    """Imports an object by name."""
     try:
         return attrgetter(name)(import_module(module))
-    except Exception as error:
-        print(f"cannot import {name} from {module}: {error}; this script needs {NEEDS}", file=sys.stderr)
-        sys.exit(2)
+    except (Exception, SystemExit) as error:
+        raise MissingError(f"cannot import {name} from {module}: {error}; this script needs {NEEDS}") from error
+
+
+def refuse_exit(status: int) -> NoReturn:
+    """Replaces `os._exit`, with which a kernel would end the script as if it were right."""
+    raise RuntimeError(f"os._exit({status}) was called")
 
 
 def value(description: tuple[Any, ...], arrays: Mapping[str, Any]) -> Any:
@@ -137,6 +146,7 @@ def main() -> int:
     sys.path += [str(HERE / folder) for folder in FOLDERS] + [str(Path.cwd())]
     jax.config.update("jax_enable_x64", X64)
     print(f"found: {FOUND}")
+    os._exit = refuse_exit
     try:
         arrays, device = load_inputs(), jax.devices(PLATFORM)[0]
     except Exception as error:
@@ -144,7 +154,10 @@ def main() -> int:
         return 2
     try:
         outputs = run(arrays, device)
-    except Exception as error:
+    except MissingError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (Exception, SystemExit) as error:
         print("now: the kernel raised", *traceback.format_exception_only(error))
         return 1
     if INDEX is None:

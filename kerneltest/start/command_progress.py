@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from kerneltest.core.media import for_terminal
+
 _EVERY = 10.0  # seconds between lines where there is no terminal
 _WIDTH = 100
 
@@ -36,10 +38,10 @@ class CommandProgress:
     def show(self, text: str) -> None:
         now = time.monotonic()
         if self._is_terminal:
-            self._stream.write(f"\r\033[K{text[:_WIDTH]}")
+            self._stream.write(f"\r\033[K{for_terminal(text)[:_WIDTH]}")
             self._stream.flush()
         elif now - self._shown >= _EVERY:
-            print(f"{now - self._started:.0f} s: {text}", file=self._stream, flush=True)
+            print(for_terminal(f"{now - self._started:.0f} s: {text}"), file=self._stream, flush=True)
             self._shown = now
 
     def clear(self) -> None:

@@ -21,6 +21,7 @@ from kerneltest.core.source_location import parse_source
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.kinds.base import DEFAULT_FLOATS
 from kerneltest.plan.signatures import boundary_lengths
+from kerneltest.records.run_plan import innermost_function
 from kerneltest.start.command_progress import TimeLimitError
 from kerneltest.start.example_calls import Example, KernelFunction, StartError
 from kerneltest.start.inference import InferredLengths, may_point, role_source
@@ -356,7 +357,7 @@ def name_dims(function: Callable[..., Any], dims: Sequence[Sequence[LengthSlot]]
 
 def _names_in_source(function: Callable[..., Any]) -> Iterator[tuple[LengthSlot, str]]:
     # From `m, n = x.shape` and `n = x.shape[1]`.
-    function = inspect.unwrap(getattr(function, "func", function))
+    function = innermost_function(function)
     try:
         tree = parse_source(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):

@@ -37,10 +37,22 @@ def jax_environment() -> dict[str, str]:
         "jax": jax.__version__,
         "jaxlib": metadata.version("jaxlib"),
         "numpy": np.__version__,
+        **{name: version for name in _LIBRARIES if (version := _installed(name))},
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "devices": "; ".join(devices) or device_problem(),
     }
+
+
+# Packages other than JAX's on which verdicts depend: compilers, and the numbers of narrow dtypes.
+_LIBRARIES = ("ml_dtypes", "triton", "libtpu")
+
+
+def _installed(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 # XLA compiler options for CPU code that runs only a few times: compiling it takes longer than running it.

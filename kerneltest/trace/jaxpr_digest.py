@@ -75,7 +75,7 @@ def _read_equation(equation: Equation, reader: Reader) -> None:
     primitive = primitive_of(equation)
     if primitive.kind is Kind.FOREIGN:
         raise NotReusableError(f"it runs code outside of JAX ({primitive.name})")
-    if foreign := foreign_code(equation.primitive):
+    if not reader.meets_again("rules", equation.primitive) and (foreign := foreign_code(equation.primitive)):
         raise NotReusableError(f"the primitive {primitive.name} has rules that are not JAX's ({foreign})")
     reader.note(f"do {primitive.name}")
     for key in sorted(equation.params):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
@@ -180,6 +181,11 @@ class Traced:
         """The dialects of its calls."""
         return frozenset(call.dialect for call in self.calls)
 
+    def calls_back(self) -> bool:
+        """Returns whether it computes results in Python, which may keep state, so that two runs may differ."""
+        names = (str(equation.primitive.name) for equation, _ in iter_equations(self.jaxpr.jaxpr))
+        return self.eager or any("callback" in name and name != "debug_callback" for name in names)
+
     def foreign_dialect(self, foreign: Container[str]) -> str:
         """The first dialect of a call that is in `foreign`, with the evidence for it; "" if there is none."""
         call = next((call for call in self.calls if call.dialect in foreign), None)
@@ -299,12 +305,39 @@ def trace_function(
     if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
         sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"
         raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"purpose": purpose}))
+    _check_values(closed)
     traced = analyze(closed, on_device, inputs)
     if device == platform:
         return traced
     dialect, evidence = LANGUAGES[device]
     calls = (replace(c, dialect=dialect, evidence=evidence) if c.dialect == "any" else c for c in traced.calls)
     return replace(traced, calls=tuple(calls))
+
+
+def _check_values(closed: ClosedJaxpr) -> None:
+    """Raises a `Failure` for what JAX traces although no backend could run it."""
+    for variable in closed.jaxpr.outvars:
+        kind = getattr(variable.aval, "dtype", None)
+        if kind is None or jnp.issubdtype(kind, jax.dtypes.extended):
+            sentence = (
+                "the kernel returns a value of type {type}, and not an array of numbers: leave it out, or return its "
+                "numbers, such as jax.random.key_data of a key"
+            )
+            raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"type": str(variable.aval)}))
+    if any(isinstance(const, jax.ShapeDtypeStruct) for const in closed.consts):
+        sentence = "the kernel uses a jax.ShapeDtypeStruct as an array, but it has no values"
+        raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {}))
+    for equation in iter_calls(closed.jaxpr):
+        call, mapping = call_of(equation), equation.params.get("grid_mapping")
+        if any(length < 0 for length in call.grid):
+            sentence = "{call}: the grid {grid} has a negative length: make every length at least 0"
+            raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"call": call.name, "grid": str(call.grid)}))
+        for block in getattr(mapping, "block_mappings", ()):
+            for axis, length in zip(block.block_shape, block.array_aval.shape, strict=True):
+                if (size := getattr(axis, "block_size", 1)) <= 0 < length:
+                    sentence = "{call}: a block has length {size} along an axis of {length}: make it at least 1"
+                    values: dict[str, int | str] = {"call": call.name, "size": size, "length": length}
+                    raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, values))
 
 
 def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeDtype, ...]) -> Traced:

@@ -2,13 +2,25 @@
 
 import functools
 from collections.abc import Callable
+from itertools import islice
 
 import numpy as np
 import pytest
 
 from kerneltest.core.details import InternalError
-from kerneltest.core.failures import DeclarationError, Failure, Guard, Origin, assign_blame, origin_of, raises_for_user
+from kerneltest.core.failures import (
+    DeclarationError,
+    Failure,
+    Guard,
+    Origin,
+    assign_blame,
+    iter_causes,
+    origin_of,
+    raises_for_user,
+    underlying_exception,
+)
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.source_lines import equations_being_lowered
 
 
 def code_of(module: str, body: str = "raise ValueError('wrong')") -> Callable[..., None]:
@@ -61,6 +73,27 @@ def test_numpy_called_with_wrong_values_is_its_callers_fault() -> None:
 
 def test_a_declaration_that_is_wrong_is_the_users_whoever_notices() -> None:
     assert origin_of(_raised([], code_of(OURS, "raise DeclarationError('no such dim')"))) is Origin.USER
+
+
+def _cycle(attribute: str, *errors: BaseException) -> BaseException:
+    for error, cause in zip(errors, (*errors[1:], errors[0]), strict=True):
+        setattr(error, attribute, cause)
+    return errors[0]
+
+
+@pytest.mark.parametrize("attribute", ["__cause__", "__context__"])
+@pytest.mark.parametrize("length", [2, 3])
+def test_each_exception_of_a_cycle_is_looked_at_once(attribute: str, length: int) -> None:
+    errors = [ValueError(str(i)) for i in range(length)]
+    first = _cycle(attribute, *errors)
+    assert list(islice(iter_causes(first, contexts=True), 99)) == errors
+    assert equations_being_lowered(first) == []
+
+
+def test_failures_that_cause_each_other_come_from_nothing_else() -> None:
+    one, other = Failure(Verdict.CRASH, "one"), Failure(Verdict.CRASH, "other")
+    assert underlying_exception(_cycle("__cause__", one, other)) is None
+    assert assign_blame(one, "running") is one
 
 
 def test_a_call_of_user_code_with_wrong_arguments_is_the_users() -> None:

@@ -119,6 +119,21 @@ def test_a_child_ends_with_its_parent(start: Literal["exec", "spawn"], do: str, 
     assert tmp_path.exists() == (start == "exec")
 
 
+def test_ctrl_c_spares_a_worker_that_is_starting() -> None:
+    child = Child(stubborn.serve, "the child", "spawn")
+    child.start()
+    try:
+        assert child._process is not None
+        first = child._process.pid
+        for _ in range(20):
+            os.kill(first, signal.SIGINT)
+            time.sleep(0.01)
+        assert child.ask({"do": "echo", "text": "a"}, 20)["pid"] == first  # it was not started again
+    finally:
+        child.kill()
+        child.close()
+
+
 def _wait_for_end(pid: int) -> None:
     try:
         process = psutil.Process(pid)

@@ -21,7 +21,7 @@ from tests.sample import double
 
 # Classes of the room that are not part of a declaration: what plans and error models are given.
 NOT_DECLARED = {"Measured", "Slot", "EdgeValues", "Unapplied", "Defined", "NamedOption"}
-UNCOUNTED = {"Pairing": {"kernel", "oracle", "origin"}}
+UNCOUNTED = {"Pairing": {"kernel", "oracle", "origin", "is_planned"}}
 
 
 def _declaration_classes() -> dict[str, type]:

@@ -2,8 +2,10 @@
 
 import os
 import platform
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -99,6 +101,20 @@ def test_a_pipe_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("pipe", ""):
         monkeypatch.setenv("LD_PRELOAD", str(tmp_path / name))
         assert _fingerprint() == _fingerprint()
+
+
+@pytest.mark.parametrize("name", ["sitecustomize", "usercustomize"])
+def test_a_module_that_python_imports_by_itself_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    seen = {_fingerprint()}
+    module = ModuleType(name)
+    module.__file__ = str(tmp_path / "code.py")
+    monkeypatch.setitem(sys.modules, name, module)
+    for text in ("", "1"):
+        (tmp_path / "code.py").write_text(text, encoding="utf-8")
+        seen.add(_fingerprint())
+    assert len(seen) == 3
 
 
 CPU = "processor\t: {number}\nmodel name\t: {model}\ncpu MHz\t\t: {speed}\nflags\t\t: {flags}\n\n"

@@ -13,10 +13,11 @@ from kerneltest.backends.tpu import errors, tiers
 from kerneltest.core import children
 from kerneltest.core.details import Crashed, DeviceLost, Hung, NotBuilt, Raised, Stage, Unavailable
 from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.media import lines_for_terminal
 from kerneltest.core.verdicts import Verdict
 from kerneltest.extensions.lowering_map.probe import cells
 from kerneltest.extensions.sanitizer import processes
-from kerneltest.report.text.lines import for_markdown, lines_for_terminal
+from kerneltest.report.text.lines import for_markdown
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter, tpu_interpreter
 
 LENGTH, SECONDS = 30_000, 0.15  # of processor time, for what takes a few milliseconds

@@ -6,6 +6,9 @@ import pytest
 
 from kerneltest.core.fingerprint import library_contents, module_contents
 
+PLUGIN = "[jax_plugins]\nx = some\n"
+EDITABLE = '{"url": "file:///checkout", "dir_info": {"editable": true}}'
+
 RECORD = "some/__init__.py,sha256=aaa,10\nsome-1.0.dist-info/INSTALLER,sha256=bbb,4\nsome/__pycache__/x.pyc,,\n"
 
 
@@ -59,3 +62,38 @@ def test_a_record_of_an_editable_installation_says_nothing(site: Path) -> None:
 def test_what_is_not_installed_has_none() -> None:
     assert module_contents("no_such_package") == ""
     assert library_contents() == library_contents()
+
+
+def _distribution(site: Path, name: str, **files: str) -> None:
+    texts = {"METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", "RECORD": "x.pth,sha256=aaa,10\n"}
+    for file, text in {**texts, **files}.items():
+        _write(site, f"{name.replace('-', '_')}-1.0.dist-info/{file}", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "changed", "changes"),
+    [
+        ("triton-nightly", {"direct_url.json": EDITABLE, "top_level.txt": "some\n"}, "some/deep/part.py", True),
+        ("some", {"direct_url.json": EDITABLE}, "some/deep/part.py", False),
+        ("some", {"entry_points.txt": PLUGIN}, "some-1.0.dist-info/RECORD", True),
+        ("some", {"entry_points.txt": "[other]\nx = some\n"}, "some-1.0.dist-info/RECORD", False),
+        (
+            "some",
+            {"entry_points.txt": PLUGIN, "direct_url.json": EDITABLE},
+            "some/native.so",
+            True,
+        ),
+        ("some", {}, "jax_plugins/mine/__init__.py", True),
+        ("some", {}, "other_plugins/mine/__init__.py", False),
+    ],
+)
+def test_compilers_and_plugins_of_jax_count(
+    site: Path, name: str, files: dict[str, str], changed: str, changes: bool
+) -> None:
+    """If a package is editable, its files count, since its RECORD has none of them."""
+    _distribution(site, name, **files)
+    library_contents.cache_clear()
+    before = library_contents()
+    _write(site, changed, "x.pth,sha256=bbb,10\n")
+    library_contents.cache_clear()
+    assert (library_contents() != before) is changes

@@ -14,7 +14,7 @@ import kerneltest as kt
 from kerneltest.api import Result
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.execute.value_groups import _check_repeated
+from kerneltest.execute.batching import check_repeated
 from kerneltest.records.run_plan import NotApplicable
 from kerneltest.records.runs import read_all, read_runs
 from kerneltest.records.schema import Record
@@ -106,9 +106,9 @@ def test_a_gradient_is_that_of_the_defined_elements(factor: float, found: set[st
 
 def test_undefined_elements_may_differ_from_run_to_run() -> None:
     one, other = np.array([1.0, 2.0]), np.array([1.0, 3.0])
-    _check_repeated([one], [other], [np.array([True, False])])
+    check_repeated([one], [other], [np.array([True, False])])
     with pytest.raises(kt.Failure, match="elements differ"):
-        _check_repeated([one], [other], [np.array([False, True])])
+        check_repeated([one], [other], [np.array([False, True])])
 
 
 def test_a_cell_without_defined_elements_is_neither_green_nor_wrong(tmp_path: Path) -> None:

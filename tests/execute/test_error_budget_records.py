@@ -10,6 +10,8 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
+from kerneltest.numerics.bounds import OracleCase
+from kerneltest.numerics.rounding_bounds import OracleSamples
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.spread import error_shares, sample_outputs
 from kerneltest.records.evidence import format_budget
@@ -48,6 +50,21 @@ def test_parts_add_up_to_the_whole_and_only_what_errs_has_one() -> None:
 
 def test_subnormal_inputs_that_a_backend_flushes_are_named() -> None:
     assert _shares(lambda x: x + 0.0, x=np.full(4, 1e-40)).keys() >= {"flushed subnormal inputs"}
+
+
+def _branching(x: Any) -> Any:
+    return np.exp(x) if x[0] > 1 else np.sin(x)
+
+
+def test_an_oracle_that_branches_where_only_inputs_are_perturbed_has_no_budget() -> None:
+    x = np.linspace(1.0, 2.0, 8)
+    values, formats = (np.sin(x),), {"x": FLOAT32}
+    case = OracleCase(
+        lambda given: values, {"x": x}, values, formats, lambda given: (_branching(given["x"]),), _branching
+    )
+    samples = OracleSamples(case, FLOAT32, exact_dots=False)
+    assert not samples.at(XLA_CPU).note
+    assert samples.shares(XLA_CPU, 0) == ()
 
 
 def _off(x: jax.Array) -> jax.Array:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Origin, origin_of
 from kerneltest.core.precision import FLOAT32, XLA_CPU
 from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.samples import KeptArrayError
 from kerneltest.numerics.spread import sample_outputs, spread_of
 from kerneltest.numerics.tracked import TrackedArray, instrument
 
@@ -97,6 +99,54 @@ def _check(oracle: Callable[..., Any], *, moves: bool) -> None:
     assert not found.lost.any()
     assert bool((found.deviation > 0).any()) == moves
     assert (found.deviation <= 4 * FLOAT32.unit_roundoff * np.maximum(np.abs(value), 10)).all()
+
+
+_KEPT: dict[Any, Any] = {}
+_BUFFERS: list[Any] = []
+
+
+def _keeping_in_a_dict(i: Any) -> Any:
+    kept = _KEPT.setdefault(i.shape, np.empty(i.shape))
+    kept[...] = i
+    return kept * 1.0
+
+
+def _keeping_in_a_default(i: Any, kept: dict[Any, Any] = {}) -> Any:  # noqa: B006
+    return kept.setdefault(i.shape, np.zeros(i.shape)) + i
+
+
+def _returning_the_first_one(i: Any) -> Any:
+    _BUFFERS.append(np.zeros(i.shape))
+    return _BUFFERS[0]
+
+
+class _Kept:
+    array: Any = None
+
+
+def _keeping_in_a_class(i: Any) -> Any:
+    if _Kept.array is None:
+        _Kept.array = np.zeros(i.shape)
+    _Kept.array[...] = i
+    return _Kept.array * 1.0
+
+
+@pytest.mark.parametrize("oracle", [_keeping_in_a_dict, _keeping_in_a_default, _returning_the_first_one])
+def test_a_container_that_an_oracle_keeps_holds_no_tracked_array_in_the_next_call(oracle: Callable[..., Any]) -> None:
+    for _ in range(2):
+        copied = instrument(oracle)
+        sample_outputs(lambda given, copied=copied: [copied(given["i"])], {"i": PIXELS}, {}, RoundingModel(XLA_CPU))
+        sample_outputs(lambda given, copied=copied: [copied(given["i"])], {"i": PIXELS}, {}, RoundingModel(XLA_CPU))
+        assert type(oracle(PIXELS)) is np.ndarray
+
+
+def test_an_array_that_an_oracle_keeps_elsewhere_is_the_oracles_mistake() -> None:
+    copied = instrument(_keeping_in_a_class)
+    sample_outputs(lambda given: [copied(given["i"])], {"i": PIXELS}, {}, RoundingModel(XLA_CPU))
+    for use in (lambda: _keeping_in_a_class(PIXELS), lambda: np.sin(_Kept.array), lambda: _Kept.array[0], bool):
+        with pytest.raises(KeptArrayError, match="earlier call: make arrays anew") as caught:
+            use() if use is not bool else bool(_Kept.array)
+        assert origin_of(caught.value) is Origin.USER
 
 
 def test_a_table_of_the_oracle_is_not_changed() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.report.text.lines import for_terminal, lines_for_terminal
+from kerneltest.core.media import for_terminal, lines_for_terminal
 from tests import forked
 from tests.pytest_plugin.test_plugin import _pytest
 

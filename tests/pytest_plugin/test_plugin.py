@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from kerneltest.records.record_files import read_plan, read_records
+from kerneltest.records.runs import read_runs
+from kerneltest.report.html.page import facts_of
 from tests import forked
 from tests.pages import Page
 from tests.plugins import PLUGINS
@@ -152,6 +154,23 @@ def test_a_backend_asked_for_by_name_and_absent_fails(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert "rocm was requested and is unavailable: JAX finds no rocm device" in run.stdout
     assert "nothing was compared in the whole run" in run.stdout
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_ids_follow_the_project_unless_a_report_elsewhere_moves_the_root_which_is_said(
+    tmp_path: Path, joined: bool
+) -> None:
+    project, out = tmp_path / "project", tmp_path / "out"
+    project.mkdir()
+    out.mkdir()
+    words = [f"--kt-report={out}"] if joined else ["--kt-report", str(out)]
+    run = _pytest(project, "--kt-backends", "interpret", "--kt-depth", "quick", *words)
+    warning = f"--kt-report {out} moved pytest's root folder to {tmp_path}, which changes the ids of pairings and cases"
+    assert (warning in run.stdout, f"write --kt-report={out}" in run.stdout) == (not joined, not joined), run.stdout
+    plan = read_plan(out)
+    assert {item.pairing for item in plan.items} == {"project/" * (not joined) + "test_suite.py::doubled"}
+    assert {"kerneltest", "ml_dtypes", "jax"} <= plan.environment.keys()
+    assert {"kerneltest", "ml_dtypes"} <= facts_of(read_runs(out)).keys()
 
 
 def test_options_can_stand_in_the_ini_file(tmp_path: Path) -> None:

@@ -45,6 +45,21 @@ def by_static(x, mode):
 def plain(x):
     return x * 2
 
+def interpreted(x):
+    return pl.pallas_call(
+        lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...] * 2),
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        interpret=True,
+    )(x)
+
+def interpreted_by_default(x, interpret=True):
+    return pl.pallas_call(
+        lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...] * 2), x, interpret=interpret)(x)
+
+def interpreted_here(x):
+    return pl.pallas_call(
+        lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...] * 2), x, interpret=jax.default_backend() == "cpu")(x)
+
 def too_large(x):
     return pl.pallas_call(lambda x_ref, o_ref: None, out_shape=jax.ShapeDtypeStruct((3,), x.dtype), grid=(2,))(y)
 """
@@ -147,6 +162,58 @@ def test_a_run_that_tested_less_than_it_seems_fails_and_says_why(tmp_path: Path,
     status, output = _run(tmp_path, PASSES + tests)
     assert status in (1, 2), output
     assert re.search(words, output), output
+
+
+IN_A_TEST = "def test_made():\n    @kt.oracle_for(double, x=X, dims=DIMS)\n    def made(x): return 3 * x\n"
+CHECKED = IN_A_TEST + "    assert not kt.check(made, depth='quick').ok\n"
+SKIPS_CALLS = """
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    pytest.skip("only benchmarks")
+    yield
+"""
+
+# Test files and conftests of runs that end with 0 and a remark; "" for none.
+REMARKED = {
+    "a pairing in a test": (IN_A_TEST, "", r"pairing 'made' \(test_a.py:\d+\) was made in test_made and never tested"),
+    "a checked pairing in a test": (CHECKED, "", ""),
+    "interpret=True": (
+        RIGHT.replace("double", "interpreted"), "",
+        r"interpret=True is written in the kernel \(kernels_here.py:39\).* remove it",
+    ),
+    "interpret=True by default": (
+        RIGHT.replace("double", "interpreted_by_default"), "",
+        r"interpret=True is written in the kernel \(kernels_here.py:42\)",
+    ),
+    "interpret on this machine": (RIGHT.replace("double", "interpreted_here"), "", ""),
+    "a lone skip": (
+        "@pytest.mark.skip(reason='later')\n" + RIGHT, "",
+        r"nothing was compared, since pytest skipped everything \(skipped: later\)",
+    ),
+    "a plugin that skips calls": (
+        RIGHT, "import pytest\n" + SKIPS_CALLS, r"since pytest skipped everything \(skipped: only benchmarks\)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("door", REMARKED)
+def test_a_run_that_tested_less_than_it_may_seem_says_so(tmp_path: Path, door: str) -> None:
+    tests, conftest, words = REMARKED[door]
+    status, output = _run(tmp_path, tests, conftest=conftest)
+    assert status == 0, output
+    if words:
+        assert re.search(words, output), output
+        assert main(["summary", str(tmp_path / "out")]) == 0 or "in a test" in door
+    else:
+        assert not re.search("never tested|interpret=True is written", output), output
+
+
+def test_where_warnings_are_errors_an_untested_pairing_fails_its_test(tmp_path: Path) -> None:
+    status, output = _run(tmp_path, IN_A_TEST, "-W", "error")
+    assert status == 1, output
+    assert "was made in test_made and never tested" in output
+    assert "1 failed" in output
+    assert "kerneltest/issues" not in output
 
 
 # Conftests that would have pytest pass what fails.

@@ -8,10 +8,10 @@ import pytest
 
 from kerneltest import cli
 from kerneltest.records.files import SCHEMA, RecordError
-from kerneltest.records.journal import Activity, Journal, Phase, read_orphaned
+from kerneltest.records.journal import Activity, Journal, Phase, read_orphaned, write_orphaned
 from kerneltest.records.record_files import RecordWriter, write_end
 from kerneltest.records.run_plan import End, digest_ids
-from kerneltest.records.runs import end_run, read_running, read_runs
+from kerneltest.records.runs import end_run, read_ended, read_running, read_runs
 from tests.written import PASS, case, write_run
 
 ONE, TWO = case(case="c1"), case(case="c2")
@@ -64,6 +64,24 @@ def test_a_green_run_is_incomplete_after(fault: str, tmp_path: Path, capsys: pyt
     assert words in run.reconciled.problems[0]
     assert cli.main(["summary", str(folder)]) == 1
     assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("doing", "words"),
+    [
+        (Activity(PASS.item, "c2", "normal", "n=1", shard="gw0"), "it did not crash again when that case ran alone"),
+        (Activity("another item", shard="gw0"), "it did not crash again"),
+        (None, ""),
+    ],
+)
+def test_a_session_sees_the_death_that_no_case_repeats(doing: Activity | None, words: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", ONE, TWO)
+    (folder / "end.json").unlink()
+    if doing is not None:
+        write_orphaned(folder, doing)
+    ended = read_ended(folder).reconciled
+    assert ended.complete is not bool(words)
+    assert all(words in problem for problem in ended.problems)
 
 
 @pytest.mark.parametrize(

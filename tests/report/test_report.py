@@ -31,6 +31,11 @@ def _page(*folders: Path) -> Page:
     return Page(render(overlay_runs(read_all(folders))))
 
 
+def test_notes_keep_the_case_of_the_paths_that_they_start_with(tmp_path: Path) -> None:
+    page = write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", made_record())]))
+    assert "text-transform" not in page.read_text(encoding="utf-8")
+
+
 def test_a_green_run(tmp_path: Path) -> None:
     page = _page(made_run(tmp_path / "run", GREEN, NO_CUDA, unavailable={"cuda": "no device"}))
     assert "✓ No finding" in page.words

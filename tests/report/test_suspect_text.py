@@ -1,15 +1,17 @@
 """Suspects as text: short numbers, wrapped lines, and the bug of a lowering that explains one."""
 
+import re
+
 import numpy as np
 import pytest
 
-from kerneltest.core.details import Mismatch
+from kerneltest.core.details import Mismatch, Stated
 from kerneltest.core.details.wrong_values import ErrorCause, MismatchCause
 from kerneltest.judge.mismatch_evidence import format_array
 from kerneltest.records.evidence import BudgetPart, Evidence
-from kerneltest.records.run_plan import FunctionSource, PairingSummary
+from kerneltest.records.run_plan import PairingSummary, source_of
 from kerneltest.report.text.lines import Line, LineKind
-from kerneltest.report.text.suspect_text import describe_suspect, format_pair, format_suspects, name_kernels
+from kerneltest.report.text.suspect_text import describe_suspect, format_pair, format_suspects, name_function
 from kerneltest.triage.suspects import Suspect, find_suspects
 from tests.written import PAIRING, case
 
@@ -132,11 +134,39 @@ def test_suspects_fit_the_terminal() -> None:
     assert narrow[:2] == ["1  wrong values", "   1 of 1 cases on interpret"]
 
 
-def test_two_pairings_of_a_kernel_are_told_apart() -> None:
-    source = FunctionSource("k.py", ((3, "def add(x):"),))
-    declared = {name: PairingSummary({}, source, source) for name in ("t.py::one", "t.py::other")}
-    assert name_kernels(["t.py::one"], declared) == {"t.py::one": "add (k.py:3)"}
-    assert name_kernels(declared, declared) == {name: f"add (k.py:3), pairing {name}" for name in declared}
+def _helper(x: int) -> int:
+    return x
+
+
+def _kernel(x: int) -> int:
+    return _helper(x)
+
+
+def _oracle(x: int) -> int:
+    return _helper(x)
+
+
+def test_a_head_names_the_function_that_is_paired_and_its_pairing() -> None:
+    declared = PairingSummary({}, source_of(_kernel), source_of(_oracle))
+    place = f"test_suspect_text.py:{_kernel.__code__.co_firstlineno}), pairing t.py::one"
+    assert re.fullmatch(rf"_kernel \(\S*{re.escape(place)}", name_function("t.py::one", declared))
+    assert name_function("t.py::one", declared, of_oracle=True).startswith("oracle _oracle (")
+    assert name_function("t.py::one", None) == "t.py::one"
+
+
+def test_suspects_are_numbered_through_the_run_and_an_oracle_s_error_is_under_its_name() -> None:
+    wrong, other, broken = (
+        case(verdict=verdict, pairing=f"t.py::{name}", item=f"t.py::{name}[x]", case=name, detail=Stated(name))
+        for name, verdict in (("one", "mismatch"), ("other", "mismatch"), ("broken", "oracle_error"))
+    )
+    summary = PairingSummary({}, source_of(_kernel), source_of(_oracle))
+    declared = dict.fromkeys(("t.py::one", "t.py::broken"), summary)
+    suspects = find_suspects([wrong, other, broken], {})
+    texts = [line.text for line in format_suspects(suspects, declared)]
+    numbers = [text[0] for text in texts if re.match(r"\d  ", text)]
+    assert numbers == ["1", "2", "3"]
+    assert sum(text.startswith("1 suspect in oracle _oracle (") for text in texts) == 1
+    assert sum(text.startswith("1 suspect in _kernel (") for text in texts) == 1
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import TF32, FloatFormat, float_format, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import NVIDIA
+from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import Traced, trace, version_problem
 from kerneltest.trace.walk import computes_outside_calls, lowering_differences
@@ -194,6 +195,39 @@ def test_a_kernel_that_raises_names_signature_and_line() -> None:
     assert "RuntimeError while traced for n=" in message
     assert "out of patience" in message
     assert f"(tests/trace/{Path(__file__).name}:" in message
+
+
+def _launched(grid: Any = (1,), block: int = 4) -> Callable[[jax.Array], jax.Array]:
+    def kernel(x: jax.Array) -> jax.Array:
+        spec = pl.BlockSpec((block,), lambda i: (i,))
+        return pl.pallas_call(lambda a, o: None, grid=grid, in_specs=[spec], out_specs=spec, out_shape=x)(x)
+
+    return kernel
+
+
+# what JAX traces although no backend could run it
+NOT_RUNNABLE: dict[str, tuple[Callable[[jax.Array], Any], str]] = {
+    "a typed key": (lambda x: jax.random.key(0), r"type key<fry>\[\], and not an array"),
+    "an array of keys": (lambda x: (x, jax.random.split(jax.random.key(0), 3)), r"type key<fry>\[3\]"),
+    "a token": (lambda x: jax.lax.create_token(), "type AbstractToken"),
+    "a shape": (lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), "has no values"),
+    "a negative grid": (_launched(grid=(-1,)), r"grid \(-1,\) has a negative length"),
+    "a negative integer as grid": (_launched(grid=-2), r"grid \(-2,\) has a negative length"),
+    "an empty block": (_launched(block=0), "a block has length 0 along an axis of"),
+    "a negative block": (_launched(block=-4), "a block has length -4"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_RUNNABLE)
+def test_what_no_backend_could_run_is_the_kernels_mistake(name: str) -> None:
+    kernel, why = NOT_RUNNABLE[name]
+    with pytest.raises(Failure, match=why) as caught:
+        _vector(kernel)
+    assert caught.value.verdict is Verdict.RUNTIME_ERROR
+
+
+def test_an_empty_grid_is_traced() -> None:
+    assert _vector(_launched(grid=(0,))).calls[0].grid == (0,)
 
 
 def test_a_kernel_of_an_installed_library_that_raises_names_its_line() -> None:

@@ -2,6 +2,7 @@
 
 from kerneltest.core.details.errors import (
     ISSUES,
+    Contradicted,
     Crashed,
     DeviceLost,
     Hung,
@@ -49,6 +50,7 @@ Detail = (
     | Stated
     | Unavailable
     | NoPallasCall
+    | Contradicted
     | Crashed
     | Hung
     | DeviceLost
@@ -58,6 +60,7 @@ __all__ = [
     "ISSUES",
     "SLIGHT",
     "Access",
+    "Contradicted",
     "Crashed",
     "Detail",
     "DeviceLost",

@@ -70,10 +70,12 @@ class Unavailable(BaseDetail):
     Attributes:
       reason: in words.
       left_out: whether it could be run and was left out to keep to a budget of time.
+      skipped: whether pytest skipped it, for a mark or for another plugin.
     """
 
     reason: str
     left_out: bool = False
+    skipped: bool = False
     kind: Literal["unavailable"] = "unavailable"
 
     @property
@@ -100,6 +102,21 @@ class NoPallasCall(BaseDetail):
 
 
 ISSUES = "https://github.com/kerneltest/kerneltest/issues"
+
+
+@dataclass(frozen=True, slots=True)
+class Contradicted(BaseDetail):
+    """A pass by JAX's interpreter, which contradicts what kerneltest itself made of the kernel in NumPy.
+
+    Attributes:
+      said: what the evaluation in NumPy did instead, as a predicate.
+    """
+
+    said: str
+    kind: Literal["contradicted"] = "contradicted"
+
+    def text(self) -> str:
+        return f"judged by JAX's interpreter, since kerneltest's evaluation of the kernel in NumPy {self.said}"
 
 
 @dataclass(frozen=True, slots=True)

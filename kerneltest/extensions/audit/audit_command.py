@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from kerneltest.cli.command_registry import Command, add_limit, refuse, register_command
+from kerneltest.core.media import lines_for_terminal
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def _audit(chosen: argparse.Namespace) -> int:
     progress.show("following the names in the files")
     found = audit_functions(program, pairings, chosen.path)
     progress.clear()
-    print("\n".join(format_audit(found, broken, program.unread, program.files_left)))
+    print(lines_for_terminal("\n".join(format_audit(found, broken, program.unread, program.files_left))))
     return int(bool(broken or program.unread or program.files_left) or any(each.is_unpaired for each in found))
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from kerneltest.core.media import for_terminal
 from kerneltest.core.source_location import SourceError, relative_path
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.audit.call_graph import Program, QualifiedName
 from kerneltest.pytest_plugin.pytest_run import RUN
-from kerneltest.report.text.lines import for_terminal
 from kerneltest.report.text.tables import terminal_table
 from kerneltest.start.command_progress import CommandProgress
 
@@ -130,7 +130,9 @@ def _is_public(place: QualifiedName) -> bool:
 def kernels_of(pairing: Pairing, program: Program) -> Iterator[QualifiedName]:
     """Yields the definitions of a pairing's kernel in the source: under all its names, and those that it wraps."""
     kernel: object = pairing.kernel
-    while kernel is not None:
+    seen: set[int] = set()
+    while kernel is not None and id(kernel) not in seen:
+        seen.add(id(kernel))
         yield from _names_of(kernel, program)
         code = getattr(kernel, "__code__", None)
         if code is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerneltest.cli.command_registry import UNUSABLE_INPUT, Command, refuse, register_command
+from kerneltest.core.media import for_terminal, lines_for_terminal
 
 if TYPE_CHECKING:
     from kerneltest.extensions.lowering_map.model import LoweringMap
@@ -70,7 +71,10 @@ def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[
                 lowering_map = read_map(source)
             else:
                 subject = f"JAX {source}" if source else "the installed JAX"
-                print(f"measuring {subject}" + "; all primitives take minutes" * (not primitives), flush=True)
+                print(
+                    for_terminal(f"measuring {subject}" + "; all primitives take minutes" * (not primitives)),
+                    flush=True,
+                )
                 lowering_map = measure(
                     targets=targets,
                     primitives=primitives,
@@ -81,7 +85,7 @@ def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[
         except MapError as error:
             problems.append(error)
             continue
-        print(f"{lowering_map.title}: {format_counts(lowering_map)}", flush=True)
+        print(for_terminal(f"{lowering_map.title}: {format_counts(lowering_map)}"), flush=True)
         yield lowering_map
 
 
@@ -103,9 +107,11 @@ def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "Lower
     print_table(maps)
     steps = [(old, maps[-1], compare_maps(old, maps[-1]))] if old else successive_changes(maps)
     for before, after, changes in steps:
-        print(f"\nJAX {before.jax} to {after.jax}: {len(changes) or 'no'} change{'s' * (len(changes) != 1)}")
+        count = f"{len(changes) or 'no'} change{'s' * (len(changes) != 1)}"
+        print(lines_for_terminal(f"\nJAX {before.jax} to {after.jax}: {count}"))
         for change in changes:
-            print(f"  {'- stopped' if change.stopped else '+ started'} {format_change(change, after.targets)}")
+            verb = "- stopped" if change.stopped else "+ started"
+            print(for_terminal(f"  {verb} {format_change(change, after.targets)}"))
     if chosen.markdown:
         write_text(chosen.markdown, format_markdown(maps))
     return old is not None and any(change.stopped for change in steps[0][2])

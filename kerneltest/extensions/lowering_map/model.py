@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 from tabulate import tabulate
 
+from kerneltest.core.files import read_regular_file
+from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.targets import TPUS
 
 _STRICT = ConfigDict(strict=True, extra="forbid")
@@ -177,7 +179,7 @@ def read_map(path: Path) -> LoweringMap:
       MapError: the file is missing, corrupt or of another schema.
     """
     try:
-        return parse_map(path.read_text(encoding="utf-8"), str(path))
+        return parse_map(read_regular_file(path).decode(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise MapError(f"{path} is not a readable map: {error}") from error
 
@@ -197,7 +199,7 @@ def parse_map(text: str, source: str) -> LoweringMap:
     except ValidationError as error:
         first = error.errors()[0]
         place = "".join(f"{part}: " for part in first["loc"])
-        raise MapError(f"{source} is not a readable map: {place}{first['msg']}") from error
+        raise MapError(for_terminal(f"{source} is not a readable map: {place}{first['msg']}")) from error
 
 
 def format_map(lowering_map: LoweringMap) -> str:
@@ -432,7 +434,7 @@ def print_table(maps: Sequence[LoweringMap]) -> None:
     for group, members in groupby(shown.rows, key=lambda row: row[0]):
         rows += [[], [group]] if rows else [[group]]
         rows += [[f"  {name}", *(f"{e.letter} {e.text}".strip() for e in entries)] for _, name, entries in members]
-    print(tabulate(rows, ("primitive", *shown.columns), tablefmt="simple", disable_numparse=True))
+    print(lines_for_terminal(tabulate(rows, ("primitive", *shown.columns), tablefmt="simple", disable_numparse=True)))
 
 
 def format_markdown(maps: Sequence[LoweringMap]) -> str:

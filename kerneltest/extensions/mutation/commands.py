@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.cli.command_registry import Command, add_setting, refuse, register_command
+from kerneltest.core.media import for_terminal, lines_for_terminal
 
 
 def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,6 +14,7 @@ def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
     add_setting(parser, "backends", "--backends", default=(), help="by default, those that run without a device")
     parser.add_argument("--operators", default="", metavar="NAMES", help="only these operators, separated by commas")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of processes (default: 1)")
+    add_setting(parser, "timeout", "--timeout", default=60)
     parser.add_argument("--all", action="store_true", help="list all mutants, not only those that survive")
     parser.add_argument("--no-advice", action="store_true", help="do not look for declarations that find survivors")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
@@ -28,7 +30,7 @@ def _mutate(chosen: argparse.Namespace) -> int:
 
     if chosen.list:
         for operator in OPERATORS.entries():
-            print(f"{operator.name:26} {operator.mistake}")
+            print(for_terminal(f"{operator.name:26} {operator.mistake}"))
         return 0
     if chosen.jobs < 1:
         return refuse("mutate", ValueError(f"--jobs must be at least 1, not {chosen.jobs}"))
@@ -44,9 +46,10 @@ def _mutate(chosen: argparse.Namespace) -> int:
         return refuse("mutate", ValueError(f"no operator is called {unknown[0]}; --list shows them"))
     backends, advises = ",".join(chosen.backends) or BACKENDS, not chosen.no_advice
     with MutationPool(chosen.jobs) as pool:
-        run = MutationRun(backends, chosen.depth, operators, pool, advises, chosen.all, chosen.json)
+        run = MutationRun(backends, chosen.depth, operators, chosen.timeout, pool, advises, chosen.all, chosen.json)
         shares = [run.judge_pairings(pairing) for pairing in pairings]
-    return int(any(share is not None and share < chosen.least for each in shares for share in each))
+    # A pairing of which no mutant was judged reaches no share but 0.
+    return int(any((share or 0.0) < chosen.least for each in shares for share in each))
 
 
 register_command(
@@ -66,6 +69,7 @@ register_command(
 def _add_coverage_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pairings", nargs="+", metavar="FILE[::NAME]", help="a test file, or one of its pairings")
     add_setting(parser, "depth", "--depth")
+    add_setting(parser, "timeout", "--timeout", default=60)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
 
 
@@ -77,6 +81,7 @@ def _cover(chosen: argparse.Namespace) -> int:
     from kerneltest.reproduce.rerun import SuiteImportError
 
     results: list[dict[str, Any]] = []
+    unmeasured = 0
     for place in chosen.pairings:
         try:
             found = find_pairings(place)
@@ -84,16 +89,17 @@ def _cover(chosen: argparse.Namespace) -> int:
             return refuse("coverage", error)
         for name, pairing in found.items():
             try:
-                coverage = measure_coverage(pairing, name, chosen.depth)
+                coverage = measure_coverage(pairing, name, chosen.depth, chosen.timeout)
                 lines = list(format_coverage(name, coverage))
                 results.append(coverage_as_data(name, coverage))
             except UnfitPairingError as error:
                 lines = [f"{name}: not measured: {error}"]
                 results.append({"pairing": name, "problem": str(error)})
-            print("\n".join(lines), flush=True)
+            unmeasured += not results[-1].get("cases")
+            print(lines_for_terminal("\n".join(lines)), flush=True)
     if chosen.json is not None:
         chosen.json.write_text(dumps(results) + "\n", encoding="utf-8")
-    return 0
+    return int(unmeasured > 0)
 
 
 register_command(

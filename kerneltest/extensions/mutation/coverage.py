@@ -14,10 +14,12 @@ from kerneltest.core.source_location import source_line
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
+from kerneltest.extensions.mutation.deadline import limit_time
 from kerneltest.extensions.mutation.judging import VALUES, plan_items
 from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
+from kerneltest.records.journal import Phase
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.source_lines import place_of
@@ -188,8 +190,13 @@ class PairingCoverage:
         return states - sum(map(len, self.unexercised.values())), states
 
 
-def measure_coverage(pairing: Pairing, pairing_id: str, depth: str) -> PairingCoverage:
+def measure_coverage(pairing: Pairing, pairing_id: str, depth: str, seconds: float = 0.0) -> PairingCoverage:
     """Evaluates the planned cases of values on a kernel, and records what they exercise.
+
+    Args:
+      pairing, pairing_id: whose cases are planned.
+      depth: of the plan.
+      seconds: that the cases of one signature may take; they are left out if they take longer. 0 for no limit.
 
     Raises:
       UnfitPairingError: interpret mode runs none of its cases.
@@ -199,13 +206,17 @@ def measure_coverage(pairing: Pairing, pairing_id: str, depth: str) -> PairingCo
     for item in plan_items(pairing, pairing_id, "interpret", depth):
         for case in item.cases() if item.group.name in VALUES else ():
             signatures.setdefault(case.signature, []).append((item, case))
-    with without_debugging():
+    journal = cache.process.journal
+    with without_debugging(), limit_time(journal, seconds):
         for signature, pairs in signatures.items():
-            item, _ = pairs[0]
+            item, case = pairs[0]
             try:
+                cache.process.begin_case(item.name, case)
                 kernel = recorder.kernel(cache.traces.tracer.trace(item.pairing, signature, item.backend.platform))
                 inputs = [cache.expectations.inputs(item.pairing, case) for item, case in pairs]
+                cache.process.enter_phase(Phase.RUNNING)
                 outputs = kernel([np.stack(column) for column in zip(*inputs, strict=True)])
+                journal.stop()
             except (Failure, UnknownError) as error:
                 coverage.left_out.add(str(error).partition("\n")[0])
                 continue

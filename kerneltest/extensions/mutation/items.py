@@ -79,15 +79,15 @@ class MutantItem(PairingItem):
         self._plugin = plugin
 
     def runtest(self) -> None:
-        from kerneltest.report.text.lines import lines_for_terminal
+        from kerneltest.core.media import lines_for_terminal
         from kerneltest.report.text.terminal_summary import mutant_lines
 
         score = self._plugin.judge(self)
         text = lines_for_terminal("\n".join(mutant_lines([score])))
-        if score.problem:
-            pytest.skip(text)
         least = self.config.stash[RUN].settings.get(LEAST)
-        if score.share is not None and score.share < least:
+        if score.problem and not least:
+            pytest.skip(text)
+        if (score.share or 0.0) < least:  # a pairing of which no mutant was judged reaches no share
             pytest.fail(f"{text}\n--kt-mutate-least asks for {least:.1%}", pytrace=False)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

@@ -5,6 +5,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -22,7 +23,7 @@ from kerneltest.execute.expectations import Expectations
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.process_state import ProcessState
-from kerneltest.execute.runner import run_case
+from kerneltest.execute.runner import run_case, underlying_hang
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.mutation.mutants import (
     EvaluatedInterpret,
@@ -34,6 +35,7 @@ from kerneltest.extensions.mutation.mutants import (
 from kerneltest.localize.operators import Operator
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature, order_by_variety
+from kerneltest.records.journal import Journal, Phase
 from kerneltest.trace.tracing import Traced, without_debugging
 
 # The trial of one mutant by the cases of a pairing.
@@ -101,6 +103,9 @@ class SignatureCases:
 
         Yields:
           A case with its item, and the largest difference relative to the largest result; None if that is unknown.
+
+        Raises:
+          Failure: the mutant takes too long.
         """
         if self._inputs is None:
             columns = zip(*(plain.expectations.inputs(item.pairing, case) for item, case in self.pairs), strict=True)
@@ -108,7 +113,9 @@ class SignatureCases:
         seen: set[int] = set()
         for rounds in (True, False)[: 1 + with_wide]:
             if rounds not in self._outputs:
-                self._outputs[rounds] = self._evaluate(rounds, plain, original, self._inputs)
+                self._outputs[rounds] = None
+                with suppress(Failure):  # the kernel itself takes too long
+                    self._outputs[rounds] = self._evaluate(rounds, plain, original, self._inputs)
             before = self._outputs[rounds]
             if before is None and seen:
                 continue
@@ -123,12 +130,16 @@ class SignatureCases:
 
     def _evaluate(self, rounds: bool, cache: Cache, traced: Traced, inputs: Sequence[Array]) -> _Outputs:
         item, case = self.pairs[0]
+        cache.process.begin_case(item.name, case)
+        cache.process.enter_phase(Phase.RUNNING)
         try:
             if rounds:
                 return _own(traced, inputs)
             trace_wide = functools.partial(cache.traces.wide, item.pairing, case.signature, item.backend, traced)
             return list(cache.formulas.kernel(traced, trace_wide)(inputs))
-        except Exception:  # a kernel that NumPy cannot evaluate, or told where the case is judged
+        except Exception as error:  # a kernel that NumPy cannot evaluate, or told where the case is judged
+            if (hang := underlying_hang(error)) is not None:
+                raise hang from error
             return None
 
 
@@ -188,6 +199,7 @@ class KernelCases:
         key = item.group.name, case.id
         if key not in self.findings:
             self.cache.batch.cases = {}
+            self.cache.process.begin_case(item.name, case)
             verdict = run_case(item, case, self.cache).record.verdict
             self.findings[key] = verdict.is_finding or verdict is Verdict.INTERNAL_ERROR
         return self.findings[key]
@@ -243,7 +255,13 @@ class RunningTrial:
             self.passed = True
             pairs: Sequence[tuple[Item, AnyCase]] = group.pairs
             if isinstance(part.backend, EvaluatedInterpret):
-                differing = list(group.differing(part.cache, tracer.changed[traced], cache, traced))
+                try:
+                    differing = list(group.differing(part.cache, tracer.changed[traced], cache, traced))
+                except Failure as hang:
+                    _, case = group.pairs[0]
+                    names = part.backend.id, part.dtype, item.group.name, case.family.name, str(signature)
+                    self.kill = Kill(*names, str(hang.verdict))
+                    return True
                 self.is_evaluated = True
                 for (_, case), size in differing:
                     if size is None:
@@ -280,6 +298,7 @@ class RunningTrial:
             self.disregarded.add(place)
             return False
         self.cases += 1
+        cache.process.begin_case(item.name, case)
         record = run_case(item, case, cache).record
         is_kill = record.verdict.kind in _KILLS or record.verdict in _ALSO_KILL
         is_problem = record.verdict.is_finding or record.verdict is Verdict.INTERNAL_ERROR
@@ -383,9 +402,11 @@ class MutationSession:
     Args:
       items: of the pairing, as `plan_items` returns them.
       judged: a cache with which they have been run; its oracle's results are used.
+      journal: in which evaluations are noted, for whoever limits their time.
     """
 
-    def __init__(self, items: Sequence[Item], judged: Cache | None = None) -> None:
+    def __init__(self, items: Sequence[Item], judged: Cache | None = None, journal: Journal | None = None) -> None:
+        self._journal = journal or (Journal() if judged is None else judged.process.journal)
         self.pairing = items[0].pairing.origin
         self._kills: Counter[tuple[Signature, str]] = Counter()
         self._parts: list[KernelCases] = []
@@ -409,7 +430,7 @@ class MutationSession:
         owner = id(item.pairing.kernel), id(item.pairing.oracle), item.dtype
         shared = next((p for p in self._parts if p.dtype == item.dtype), None)
         traces = shared.traces if shared is not None else LocatedTraces()
-        cache = Cache(owner=owner, tracer=traces)
+        cache = Cache(ProcessState(self._journal), owner=owner, tracer=traces)
         if shared is not None:
             known = shared.cache.expectations
             cache.expectations = Expectations(cache.process, known.cases, known.gradients)
@@ -458,10 +479,13 @@ class MutationSession:
     def judge(self, mutant: KernelMutant) -> Trial:
         """Runs cases on a mutant until one finds it; those that found earlier mutants come first."""
         trial = RunningTrial(mutant, self._kills)
-        with without_debugging():
-            self.run_cases(trial)
-            if trial.is_undistinguished:
-                self._look_deeper(trial)
+        try:
+            with without_debugging():
+                self.run_cases(trial)
+                if trial.is_undistinguished:
+                    self._look_deeper(trial)
+        finally:
+            self._journal.stop()
         return trial.end()
 
     def run_cases(self, trial: RunningTrial) -> None:
@@ -469,7 +493,7 @@ class MutationSession:
         for part in self._parts:
             tracer = MutantTracer(part.traces, trial.mutant)
             own = part.cache
-            cache = Cache(ProcessState(pool=own.process.pool), tracer=tracer, owner=own.owner)
+            cache = Cache(ProcessState(self._journal, pool=own.process.pool), tracer=tracer, owner=own.owner)
             cache.expectations = Expectations(cache.process, own.expectations.cases, own.expectations.gradients)
             cache.evidence.seconds = 0.0
             if trial.run_values(part, cache, tracer) or trial.run_others(part, cache, tracer):
@@ -482,7 +506,7 @@ class MutationSession:
         first: KernelCases | None = None  # that has float arguments
         for part in self._deeper:
             tracer = MutantTracer(part.traces, trial.mutant)
-            cache = Cache(tracer=tracer)
+            cache = Cache(ProcessState(self._journal), tracer=tracer)
             for signature, group in part.values.items():
                 item, _ = group.pairs[0]
                 try:
@@ -493,13 +517,17 @@ class MutationSession:
                 if traced in tracer.changed:
                     if first is None and any(is_float(leaf.dtype) for leaf in original.inputs):
                         first = part
-                    for (_, case), size in group.differing(
-                        part.cache, original, cache, traced, with_wide=first is None or first is part
-                    ):
-                        if size is not None:
-                            trial.deeper = f"by {size:.1e} of the largest one ({case.family.name}, {signature})"
-                            return
-                        trial.is_unknown = True
+                    with_wide = first is None or first is part
+                    differing = group.differing(part.cache, original, cache, traced, with_wide=with_wide)
+                    try:
+                        for (_, case), size in differing:
+                            if size is not None:
+                                trial.deeper = f"by {size:.1e} of the largest one ({case.family.name}, {signature})"
+                                return
+                            trial.is_unknown = True
+                    except Failure as hang:
+                        trial.deeper = f"{hang} ({signature})"
+                        return
 
     def _plan_deeper(self) -> list[KernelCases]:
         planned = self._planned
@@ -509,6 +537,6 @@ class MutationSession:
         for item in plan.items:
             if item.group.name in VALUES and not item.backend.unavailable():
                 traces = LocatedTraces()
-                made = KernelCases(item.dtype, item.backend, traces, Cache(tracer=traces))
+                made = KernelCases(item.dtype, item.backend, traces, Cache(ProcessState(self._journal), tracer=traces))
                 parts.setdefault(item.dtype, made).add(item)
         return list(parts.values())

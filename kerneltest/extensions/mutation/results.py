@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from kerneltest.core.files import read_regular_file
 from kerneltest.core.source_location import source_line
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import parse_domain
@@ -17,6 +18,7 @@ from kerneltest.declare.kinds.base import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.mutants import KernelMutant
+from kerneltest.records.files import first_problem
 from kerneltest.records.schema import MutantCounts, MutantTrial, MutationScore, ScoredMutant
 
 # The files that `kerneltest mutate --json` and `kerneltest coverage --json` write, read again.
@@ -53,9 +55,9 @@ def read_results(path: Path, kind: type[_Result]) -> list[_Result]:
       ValueError: the file cannot be read, or has other contents.
     """
     try:
-        found: list[_Result] = TypeAdapter(list[kind]).validate_json(path.read_bytes())  # type: ignore[valid-type]
+        found: list[_Result] = TypeAdapter(list[kind]).validate_json(read_regular_file(path))  # type: ignore[valid-type]
     except (OSError, ValidationError) as error:
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+        reason = first_problem(error) if isinstance(error, ValidationError) else error.strerror
         raise ValueError(f"{path}: {reason}") from error
     return found
 

@@ -11,13 +11,16 @@ from pydantic import TypeAdapter
 
 from kerneltest.core.children import Answer, Child, ChildEndedError, Children
 from kerneltest.core.ids import PairingId
+from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
+from kerneltest.extensions.mutation.deadline import limit_time
 from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.mutants import KernelMutant
 from kerneltest.extensions.mutation.operators import OPERATORS
 from kerneltest.extensions.mutation.results import advise, count_disregarded, count_ends, format_result, result_as_data
 from kerneltest.records.files import dumps
+from kerneltest.records.journal import Journal
 from kerneltest.reproduce.rerun import SuiteImportError, import_suite
 from kerneltest.start.command_progress import CommandProgress
 
@@ -37,6 +40,7 @@ class Task:
     backends: str
     depth: str
     operators: tuple[str, ...] = ()  # names of the operators; () for all
+    timeout: int = 0  # seconds that a step of a case may take; 0 for no limit
 
     @property
     def pairing_id(self) -> str:
@@ -72,13 +76,13 @@ def find_pairings(place: str) -> dict[str, Pairing]:
     return {str(replace(chosen, name=name)): pairings[name] for name in ([chosen.name] if chosen.name else pairings)}
 
 
-def open_session(task: Task, pairing: Pairing) -> tuple[MutationSession, list[KernelMutant]]:
-    """Returns the session of a task, and its mutants.
+def open_session(task: Task, pairing: Pairing, journal: Journal) -> tuple[MutationSession, list[KernelMutant]]:
+    """Returns the session of a task, whose evaluations are noted in a journal, and its mutants.
 
     Raises:
       UnfitPairingError: as `plan_items` does.
     """
-    session = MutationSession(plan_items(pairing, task.pairing_id, task.backends, task.depth))
+    session = MutationSession(plan_items(pairing, task.pairing_id, task.backends, task.depth), journal=journal)
     operators = [entry for entry in OPERATORS.entries() if not task.operators or entry.name in task.operators]
     return session, session.mutants(operators)
 
@@ -86,6 +90,7 @@ def open_session(task: Task, pairing: Pairing) -> tuple[MutationSession, list[Ke
 _TASK, _TRIALS = TypeAdapter(Task), TypeAdapter(list[Trial])
 _MUTANTS = TypeAdapter(list[KernelMutant])
 _SESSIONS: dict[Task, tuple[MutationSession, list[KernelMutant]]] = {}  # of a worker
+_JOURNAL = Journal()  # of a worker, too
 
 
 def _serve() -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -94,10 +99,15 @@ def _serve() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     task = _TASK.validate_python(request["task"])
+    with limit_time(_JOURNAL, task.timeout):
+        return _answer_for(task, request)
+
+
+def _answer_for(task: Task, request: dict[str, Any]) -> dict[str, Any]:
     if task not in _SESSIONS:
         _SESSIONS.clear()
         try:
-            _SESSIONS[task] = open_session(task, import_pairings(task.suite)[task.name])
+            _SESSIONS[task] = open_session(task, import_pairings(task.suite)[task.name], _JOURNAL)
         except UnfitPairingError as error:
             return {"unfit": str(error)}
     session, mutants = _SESSIONS[task]
@@ -116,6 +126,7 @@ class MutationPool:
         self._children = Children(lambda: Child(_serve, "the process", "spawn")) if jobs > 1 else None
         self._threads = ThreadPoolExecutor(jobs)
         self._session: MutationSession | None = None  # of this process
+        self._journal = Journal()  # of this process
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +143,8 @@ class MutationPool:
           UnfitPairingError: as `plan_items` does, or the kernel ends the process that makes them.
         """
         if self._children is None:
-            self._session, mutants = open_session(task, pairing)
+            with limit_time(self._journal, task.timeout):
+                self._session, mutants = open_session(task, pairing, self._journal)
             return mutants
         opened = [self._ask(task) for _ in range(self._jobs)]
         try:
@@ -152,7 +164,9 @@ class MutationPool:
         if self._children is None:
             assert self._session is not None
             for number, mutant in enumerate(mutants):
-                yield number, self._session.judge(mutant)
+                with limit_time(self._journal, task.timeout):
+                    trial = self._session.judge(mutant)
+                yield number, trial
             return
         numbers = range(len(mutants))
         chunks = [list(numbers[start : start + _CHUNK]) for start in numbers[::_CHUNK]]
@@ -186,10 +200,11 @@ class MutationPool:
 class MutationRun:
     """The options of a run, and its results so far."""
 
-    # backends, depth, operators: as for `Task`
+    # backends, depth, operators, timeout: as for `Task`
     backends: str
     depth: str
     operators: tuple[str, ...]
+    timeout: int
     pool: MutationPool  # the processes that judge
     with_advice: bool  # whether to look for declarations that find survivors
     lists_all: bool  # whether to list all mutants rather than survivors
@@ -205,7 +220,7 @@ class MutationRun:
         scores = []
         for pairing_id, pairing in pairings.items():
             suite = PairingId.parse(pairing_id)
-            task = Task(Path(suite.file), suite.name, self.backends, self.depth, self.operators)
+            task = Task(Path(suite.file), suite.name, self.backends, self.depth, self.operators, self.timeout)
             self.results.append(self._judge(task, pairing))
             scores.append(self.results[-1]["score"])
             if self.json is not None:
@@ -219,7 +234,7 @@ class MutationRun:
             mutants = self.pool.open(task, pairing)
         except UnfitPairingError as error:
             progress.clear()
-            print(f"{task.pairing_id}: no mutants: {error}")
+            print(lines_for_terminal(f"{task.pairing_id}: no mutants: {error}"))
             return {"pairing": task.pairing_id, "score": None, "problem": str(error)}
         found: dict[int, Trial] = {}
         for number, trial in self.pool.judge(task, mutants):
@@ -235,6 +250,8 @@ class MutationRun:
             advice = advise(pairing, task.pairing_id, task.depth, survivors, progress.show)
         progress.clear()
         if count := count_disregarded(trials):
-            print(f"{task.pairing_id}: {count} cases have a finding in the unchanged kernel; they judge no mutants")
-        print("\n".join(format_result(task.pairing_id, trials, advice, all_of_them=self.lists_all)), flush=True)
+            left_out = "cases have a finding in the unchanged kernel; they judge no mutants"
+            print(for_terminal(f"{task.pairing_id}: {count} {left_out}"))
+        lines = format_result(task.pairing_id, trials, advice, all_of_them=self.lists_all)
+        print(lines_for_terminal("\n".join(lines)), flush=True)
         return result_as_data(task.pairing_id, trials, advice)

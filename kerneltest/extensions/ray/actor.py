@@ -22,7 +22,7 @@ from kerneltest.pytest_plugin.executor import ItemResult
 from kerneltest.pytest_plugin.isolation import IsolatedWorker
 from kerneltest.pytest_plugin.run_folder import TemporaryFolder, remove_abandoned_folders
 from kerneltest.pytest_plugin.worker import ItemWorker
-from kerneltest.records.journal import Activity
+from kerneltest.records.journal import Activity, read_orphaned
 from kerneltest.records.record_files import RECORD_LINE, REPRODUCER_LINE
 from kerneltest.records.schema import Record
 
@@ -89,7 +89,8 @@ class NodeWorker:
                 pool.shutdown(wait=False)  # a cancelled job does not wait for its item
             yield from self._progress(name)
             text = "".join(f"{each.message}\n" for each in caught) + output.getvalue()
-            yield _done(name, future, text, time.monotonic() - started)
+            crashes = tuple(each for each in read_orphaned(self._folder) if each.item == name)
+            yield replace(_done(name, future, text, time.monotonic() - started), crashes=crashes)
 
     def close(self) -> None:
         """Ends the isolated process and deletes the folder."""

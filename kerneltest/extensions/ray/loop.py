@@ -18,6 +18,7 @@ import pytest
 from kerneltest.backends.device import RemoteBackend
 from kerneltest.core.details import Crashed
 from kerneltest.core.failures import Failure
+from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, worst
 from kerneltest.execute.item import Item
@@ -42,7 +43,6 @@ from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
 from kerneltest.pytest_plugin.kernel_item import KernelItem
 from kerneltest.pytest_plugin.sharding import balance, part_costs, part_of
 from kerneltest.records.journal import Activity
-from kerneltest.report.text.lines import for_terminal
 from kerneltest.trace.jax_environment import JAX_SETTINGS
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class JobTable:
     def _end_item(self, job: ClusterJob, done: ItemDone) -> None:
         job.requests.pop(done.item, None)
         job.running, job.activity = "", None
-        contradictions = self.log.end(done.item)
+        contradictions = self.log.end(done.item, done.crashes)
         if contradictions and done.result is not None:  # which the node cannot know
             verdict = worst([Verdict.NONDETERMINISTIC, *(each for each in Verdict if each == done.result.verdict)])
             message = "\n".join([*contradictions, *([done.result.message] if done.result.message else [])])
@@ -198,7 +198,7 @@ class RayLoop:
             assert self.ray_cluster
             assert self._run.dispatcher.backends  # asks the nodes about their devices
         except ClusterError as error:
-            raise pytest.UsageError(f"--kt-ray: {error}") from error
+            raise pytest.UsageError(lines_for_terminal(f"--kt-ray: {error}")) from error
 
     def wrap_backends(self, backends: Sequence[Backend]) -> tuple[Backend, ...]:
         """Returns backends whose devices are those of the nodes."""
@@ -378,7 +378,7 @@ class RayLoop:
             return
         terminalreporter.section("Ray")
         for location, count in sorted(self._jobs.served.items()):
-            terminalreporter.write_line(f"{location}: {count} item{'s' * (count != 1)}")
+            terminalreporter.write_line(for_terminal(f"{location}: {count} item{'s' * (count != 1)}"))
         for loss in self._jobs.losses:
             terminalreporter.write_line(for_terminal(loss), yellow=True)
 

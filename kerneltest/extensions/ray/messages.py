@@ -14,7 +14,8 @@ from kerneltest.core.files import open_inside
 from kerneltest.core.verdicts import Verdict
 from kerneltest.extensions.ray.code import ProjectCode
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
-from kerneltest.records.journal import Activity
+from kerneltest.records.files import first_problem
+from kerneltest.records.journal import Activity, write_orphaned
 from kerneltest.records.record_files import RECORD_LINE, REPRODUCER_LINE, line_of, read_records
 from kerneltest.records.schema import Record
 
@@ -100,6 +101,7 @@ class ItemDone:
     output: str = ""
     seconds: float = 0.0
     error: str = ""  # why it could not run
+    crashes: tuple[Activity, ...] = ()  # what its processes were doing that died
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +156,13 @@ class RecordLog:
         """Returns the number of judged cases of the items that have not ended."""
         return sum(bool(case) for lines in self._lines.values() for _, _, case in lines)
 
-    def end(self, item: str) -> list[str]:
-        """Drops the lines of an item that has ended. Returns messages about its nondeterministic cases."""
+    def end(self, item: str, crashes: Iterable[Activity] = ()) -> list[str]:
+        """Drops the lines of an item that has ended, and keeps what its processes were doing that died.
+
+        Returns messages about its nondeterministic cases.
+        """
+        for activity in crashes:
+            write_orphaned(self.folder, activity)
         self._lines.pop(item, None)
         return self._contradictions.pop(item, [])
 
@@ -168,8 +175,7 @@ class RecordLog:
         try:
             record = RECORD_LINE.validate_json(line).record
         except ValidationError as error:
-            reason = error.errors(include_url=False)[0]["msg"]
-            raise RecordLogError(f"a node sent an invalid record: {reason}") from error
+            raise RecordLogError(f"a node sent an invalid record: {first_problem(error)}") from error
         key = _key(record)
         known = self._verdicts.get(key)
         if known is None:

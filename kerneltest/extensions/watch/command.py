@@ -1,8 +1,11 @@
 """`kerneltest watch [FILES]`: runs changed items whenever a Python file is saved."""
 
 import argparse
+import signal
+import sys
 import tempfile
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kerneltest.cli.command_registry import Command, pass_to_pytest, refuse, register_command
@@ -20,7 +23,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _watch(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.watch import session as watching
 
-    files = [word for word in chosen.rest if Path(PairingId.parse(word).file).exists()]
+    files = list(_files(chosen.rest))
     try:
         watching.find_watchfiles()
         folders = watching.watched_folders(files)
@@ -32,15 +35,26 @@ def _watch(chosen: argparse.Namespace) -> int:
         pytest = watching.WarmPytest()
         session = watching.WatchSession(pytest, [*plugin, *chosen.rest], report)
         saves = (folders, report.resolve(), session.events)
-        threading.Thread(target=watching.watch_saves, args=saves, daemon=True).start()
-        threading.Thread(target=watching.read_keys, args=(session.events,), daemon=True).start()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))  # so that the run ends, too
         try:
+            threading.Thread(target=watching.watch_saves, args=saves, daemon=True).start()
+            threading.Thread(target=watching.read_keys, args=(session.events,), daemon=True).start()
             with watching.single_keys():
                 return session.run()
         except KeyboardInterrupt:
             return session.status
         finally:
             pytest.stop()
+
+
+def _files(words: Sequence[str]) -> Iterator[str]:
+    # Files and folders, and names of files that do not exist, unless they may be the value of an option.
+    for before, word in zip(["", *words], words, strict=False):
+        file = Path(PairingId.parse(word).file)
+        is_value = before.startswith("-") and "=" not in before
+        if file.exists() or (file.suffix == ".py" and not word.startswith("-") and not is_value):
+            yield word
 
 
 register_command(

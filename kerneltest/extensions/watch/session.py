@@ -17,11 +17,11 @@ from typing import Any
 
 from kerneltest.core.children import CONTEXTS, Child, ChildEndedError
 from kerneltest.core.ids import PairingId
-from kerneltest.report.text.lines import for_terminal
+from kerneltest.core.media import for_terminal
 
 KEYS = "a: run all, p: open the page, s: show the next suspect, q: quit"
-_STOPPED_BY_USER = 2  # pytest's exit status after Ctrl-C
 _MOST_NAMES = 3
+_NO_SOURCES = ("__pycache__", "node_modules", "site-packages")  # folders whose links are not followed
 _READ_BY_JAX = ("JAX_", "XLA_FLAGS")
 
 
@@ -101,7 +101,7 @@ def _serve() -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
         status = int(pytest.main(request["words"]))
         if changed := sorted(name for name, value in _variables().items() if before.get(name) != value):
             names = ", ".join(changed)
-            print(f"kerneltest watch: the run set {names} after JAX was imported; set it in the shell instead")
+            _say(f"the run set {names} after JAX was imported; set it in the shell instead")
         sys.stdout.flush()
         return {"status": status}
 
@@ -125,7 +125,11 @@ class WatchSession:
         self._next_suspect = 0
 
     def run(self) -> int:
-        """Runs everything once, then changed items, until `q` is pressed. Returns the last run's exit status."""
+        """Runs everything once, then changed items, until `q` is pressed. Returns the last run's exit status.
+
+        No status ends the session: Ctrl-C reaches this process too, and pytest's 2 also means that a file, as it was
+        saved, cannot be collected.
+        """
         self._start("", time.time(), only_changed=False)
         while True:
             match self.events.get():
@@ -137,8 +141,6 @@ class WatchSession:
                     self.status, self._is_running = status, False
                     seconds = time.time() - self._since
                     _say(f"{'green' if not status else 'not green'} after {seconds:.1f} s. {KEYS}")
-                    if status == _STOPPED_BY_USER:
-                        return status
                 case KeyPress("a"):
                     self._start("all", time.time(), only_changed=False)
                 case KeyPress("p"):
@@ -157,7 +159,7 @@ class WatchSession:
         number = self._number
         changed = ["--kt-changed"] if only_changed else []
         self._pytest.start(
-            [*changed, "--failed-first", "--no-header", "--kt-report", str(self._report), *self._words],
+            [*changed, "--failed-first", "--no-header", f"--kt-report={self._report}", *self._words],
             lambda status: self.events.put(RunEnd(number, status)),
         )
 
@@ -229,7 +231,7 @@ class WatchError(ValueError):
 
 
 def watched_folders(files: Sequence[str]) -> tuple[Path, ...]:
-    """Returns the current folder, and the folders of the given files and folders outside of it.
+    """Returns the current folder, and the folders outside of it that contain given files or what links point to.
 
     Args:
       files: as given to pytest, so `::` and the name of a test may follow.
@@ -242,10 +244,26 @@ def watched_folders(files: Sequence[str]) -> tuple[Path, ...]:
         path = Path(PairingId.parse(file).file).resolve()
         if not path.exists():
             raise WatchError(f"{path} does not exist")
-        folder = path if path.is_dir() else path.parent
-        if not any(folder.is_relative_to(known) for known in folders):
-            folders.append(folder)
+        _add_folder(path, folders)
+    for folder in tuple(folders):
+        for path in _linked(folder):
+            _add_folder(path, folders)
     return tuple(folders)
+
+
+def _add_folder(path: Path, folders: list[Path]) -> None:
+    folder = path if path.is_dir() else path.parent
+    if not any(folder.is_relative_to(known) for known in folders):
+        folders.append(folder)
+
+
+def _linked(folder: Path) -> Iterator[Path]:
+    """Yields the files and folders that links below a folder point to; a save of these does not change the link."""
+    for place, names, files in os.walk(folder):
+        names[:] = [name for name in names if not name.startswith(".") and name not in _NO_SOURCES]
+        for path in (Path(place, name) for name in (*names, *files)):
+            if path.is_symlink() and path.exists() and (path.is_dir() or path.suffix == ".py"):
+                yield path.resolve()
 
 
 def find_watchfiles() -> Any:

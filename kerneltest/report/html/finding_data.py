@@ -16,7 +16,7 @@ from kerneltest.records.runs import Overlay, OverlayRow, RunRecords, load_window
 from kerneltest.records.schema import Record, StaticValue
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
 from kerneltest.report.text.lines import truncate
-from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_kernels
+from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_function
 from kerneltest.triage.attribution import attributions
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import Level
@@ -189,8 +189,8 @@ class ShownSuspects:
             lines = tuple(replace(line, text=_truncate(line.text)) for line in text.lines)
             short = SuspectText(_truncate(text.title), _truncate(text.counts), lines)
             by_pairing.setdefault(suspect.pairing, []).append((i, short))
-        kernels = name_kernels(by_pairing, self.merged.pairings)
-        return [(name, _truncate(kernels[name]), of_kernel) for name, of_kernel in by_pairing.items()]
+        declared = self.merged.pairings
+        return [(name, _truncate(name_function(name, declared.get(name))), own) for name, own in by_pairing.items()]
 
     @functools.cached_property
     def number_of(self) -> Mapping[int, int]:

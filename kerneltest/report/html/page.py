@@ -13,10 +13,12 @@ from kerneltest.records.sharpness import Informativeness, measure_sharpness, sha
 from kerneltest.report.counts import (
     budget_remarks,
     clock_warning,
+    contradiction_remarks,
     gaps,
     lowering_remarks,
     missing_call_remarks,
     reuse_remarks,
+    skip_remarks,
     slow_remarks,
     undefined_remarks,
 )
@@ -33,8 +35,11 @@ def project_of(runs: Sequence[RunRecords]) -> str:
     return _distinct(run.plan.project.name for run in runs)
 
 
+_VERSIONS = ("kerneltest", "triton", "libtpu", "ml_dtypes")  # as a plan's environment names these
+
+
 def facts_of(runs: Sequence[RunRecords]) -> dict[str, str]:
-    """Returns the commit, the date, JAX and the devices of some runs, as far as they are known."""
+    """Returns the commit, the date, the versions and the devices of some runs, as far as they are known."""
     plans = [run.plan for run in runs]
     days = sorted({plan.started[:10] for plan in plans} - {""})
     facts = {
@@ -42,6 +47,7 @@ def facts_of(runs: Sequence[RunRecords]) -> dict[str, str]:
         "date": " to ".join(dict.fromkeys([*days[:1], *days[-1:]])),
         "JAX": _distinct(plan.environment.get("jax", "") for plan in plans),
         "devices": _distinct(plan.environment.get("devices", "") for plan in plans),
+        **{name: _distinct(plan.environment.get(name, "") for plan in plans) for name in _VERSIONS},
     }
     return {name: value for name, value in facts.items() if value}
 
@@ -174,13 +180,17 @@ class Page:
     def notes(self) -> list[str]:
         """Remarks on run times, reused verdicts, undefined elements and suspected lowering bugs."""
         records = [row.record for row in self.merged.rows]
-        of_runs = ((run, (*budget_remarks(run), *reuse_remarks(run), *slow_remarks(run))) for run in self.merged.runs)
+        of_runs = (
+            (run, (*skip_remarks(run), *budget_remarks(run), *reuse_remarks(run), *slow_remarks(run)))
+            for run in self.merged.runs
+        )
         return [
             *(f"{self._prefix(run)}{line}" for run, lines in of_runs for line in lines),
             *undefined_remarks(records),
             *Informativeness(records).remarks(),
             *sharpness_remarks(records),
             *missing_call_remarks(records),
+            *contradiction_remarks(records),
             *lowering_remarks(records),
         ]
 

@@ -192,7 +192,7 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record], first: int) 
             for part, source in (("kernel", declared.kernel), ("oracle", declared.oracle)):
                 pairing[part] = {
                     "file": source.file,
-                    "parts": [(first, _highlight(text)) for first, text in source.parts],
+                    "parts": [(first, _highlight(text)) for first, text in sorted(source.parts)],
                 }
             break
     pairing["lengths"] = _length_coverage(records)

@@ -4,15 +4,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kerneltest.core.media import for_terminal
 from kerneltest.records.run_plan import ANY, CellKey
 from kerneltest.records.runs import RunRecords
-from kerneltest.report.text.lines import for_markdown, for_terminal
+from kerneltest.report.text.lines import for_markdown, truncate
 from kerneltest.report.text.markdown_summary import suspect_points
-from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, kernel_with_location
+from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_function
 from kerneltest.report.text.tables import markdown_table
 from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, Change, RunComparison, SuspectFate
 
 _MOST_LINES = 20  # rows of one kind in a terminal; the pages show more
+_MOST_TEXT = 1000  # characters of a line
 MOST_ROWS = 200
 _MOST_SIGNATURES = 50
 
@@ -85,7 +87,7 @@ def suspect_rows(
     rows: dict[SuspectFate, list[SuspectRow]] = {}
     for change in comparison.suspects:
         suspect, text = change.suspect, describe_suspect(change.suspect)
-        kernel = kernel_with_location(suspect.pairing, declared.get(suspect.pairing))
+        kernel = name_function(suspect.pairing, declared.get(suspect.pairing))
         since = f"; since {change.since[:10]}" if change.since else ""
         text = text if change.fate is SuspectFate.NEW else replace(text, lines=())
         rows.setdefault(change.fate, []).append(SuspectRow(suspect.id, kernel, text, since))
@@ -137,7 +139,7 @@ def terminal_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Seq
         lines += [f"  ... and {len(changed) - _MOST_LINES} more cells"] * (len(changed) > _MOST_LINES)
     if comparison.problems:
         lines += ["", "incomplete", *(f"  {line}" for line in comparison.problems[:_MOST_LINES])]
-    return "\n".join(for_terminal(line) for line in [*lines, "", conclusion(comparison)])
+    return "\n".join(truncate(for_terminal(line), _MOST_TEXT) for line in [*lines, "", conclusion(comparison)])
 
 
 def markdown_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> str:

@@ -1,10 +1,12 @@
-"""Lines of reports as data, and the escaping of text for terminals and Markdown."""
+"""Lines of reports as data, and the escaping of text for Markdown."""
 
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from kerneltest.core.media import for_terminal
 
 MAX_TEXT = 300  # characters of one text on a Markdown page, since the page of a CI job may have 1 MiB in all
 _INDENT = 3  # columns before the lines of a suspect
@@ -54,16 +56,6 @@ def as_lines(kind: LineKind, texts: Iterable[str]) -> Iterator[Line]:
 def truncate(text: str, most: int) -> str:
     """Returns text, cut to a number of characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def for_terminal(text: str) -> str:
-    """Returns text as one line without control characters, so that records cannot inject escape sequences."""
-    return "".join(c if c.isprintable() else "�" for c in re.sub(r"[\r\n\t]+", " ", text))
-
-
-def lines_for_terminal(text: str) -> str:
-    """Returns text without control characters other than the ends of its lines."""
-    return "\n".join(map(for_terminal, text.split("\n")))
 
 
 def for_markdown(text: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerneltest.core.failures import UnusableInputError
+from kerneltest.core.media import for_terminal
 from kerneltest.records.files import write_text
 from kerneltest.records.runs import RunRecords, overlay_runs
 from kerneltest.records.schema import MutationScore
@@ -14,8 +15,8 @@ from kerneltest.report.counts import Counts
 from kerneltest.report.matrix import by_tier
 from kerneltest.report.panels import render
 from kerneltest.report.rerun_commands import pytest_command
-from kerneltest.report.text.lines import for_markdown, for_terminal
-from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_kernels
+from kerneltest.report.text.lines import for_markdown
+from kerneltest.report.text.suspect_text import SuspectText, describe_suspect, name_function
 from kerneltest.report.text.tables import field_words, markdown_table
 from kerneltest.report.text.terminal_summary import mutant_lines, remarks
 from kerneltest.triage.suspects import Suspect
@@ -105,10 +106,10 @@ def _page(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect
 
 def _suspects(runs: Sequence[RunRecords], suspects: Sequence[Suspect]) -> Iterator[str]:
     shown = suspects[:_MOST_SUSPECTS]
-    kernels = name_kernels(dict.fromkeys(each.pairing for each in shown), overlay_runs(runs).pairings)
-    for pairing, mine in itertools.groupby(shown, lambda each: each.pairing):
-        yield f"### {for_markdown(kernels[pairing])}\n"
-        for number, suspect in enumerate(mine, 1):
+    declared = overlay_runs(runs).pairings
+    for pairing, mine in itertools.groupby(enumerate(shown, 1), lambda numbered: numbered[1].pairing):
+        yield f"### {for_markdown(name_function(pairing, declared.get(pairing)))}\n"
+        for number, suspect in mine:
             first, *rest = suspect_points(describe_suspect(suspect), suspect.id)
             yield f"{number}. {first}"
             yield from (f"   - {line}" for line in rest)

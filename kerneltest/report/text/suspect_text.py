@@ -1,7 +1,6 @@
 """Suspects in words, from which terminals, Markdown, pages and notebooks are rendered; failed items and results."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,12 +13,13 @@ from kerneltest.core.details.base import first_line
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.ids import ItemId, PairingId, Place
+from kerneltest.core.media import for_terminal
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Element, Evidence, format_budget, instability_note
-from kerneltest.records.run_plan import PairingSummary, innermost_function
+from kerneltest.records.run_plan import FunctionSource, PairingSummary, innermost_function
 from kerneltest.records.schema import Record
 from kerneltest.report.rerun_commands import repro_command
-from kerneltest.report.text.lines import Line, LineKind, as_lines, for_terminal, truncate
+from kerneltest.report.text.lines import Line, LineKind, as_lines, truncate
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, cause_of
 
@@ -150,15 +150,19 @@ def format_suspects(
     width: int | None = None,
     rerun: Callable[[Record], str] | None = None,
 ) -> Iterator[Line]:
-    """Yields the lines of suspects by kernel, with commands if `folder` has the run, or else those of `rerun`."""
-    by_pairing: dict[str, list[Suspect]] = {}
-    for suspect in suspects[:MOST_SUSPECTS]:
-        by_pairing.setdefault(suspect.pairing, []).append(suspect)
-    kernels = name_kernels(by_pairing, declared)
+    """Yields the lines of suspects by pairing, with commands if `folder` has the run, or else those of `rerun`.
+
+    They are numbered through the run.
+    """
+    by_pairing: dict[str, list[tuple[int, Suspect]]] = {}
+    for number, suspect in enumerate(suspects[:MOST_SUSPECTS], 1):
+        by_pairing.setdefault(suspect.pairing, []).append((number, suspect))
     for pairing, mine in by_pairing.items():
         count = sum(suspect.pairing == pairing for suspect in suspects)
-        yield Line(LineKind.WRONG, f"{count} suspect{'s' * (count > 1)} in {kernels[pairing]}")
-        for number, suspect in enumerate(mine, 1):
+        of_oracle = all(suspect.example.verdict is Verdict.ORACLE_ERROR for _, suspect in mine)
+        head = name_function(pairing, declared.get(pairing), of_oracle=of_oracle)
+        yield Line(LineKind.WRONG, f"{count} suspect{'s' * (count > 1)} in {head}")
+        for number, suspect in mine:
             text = describe_suspect(suspect, folder)
             whole = Line(LineKind.TITLE, f"{number}  {text.texts[0]}")
             parts = [Line(LineKind.TITLE, f"{number}  {text.title}"), Line(LineKind.TITLE, text.counts).indented()]
@@ -172,26 +176,32 @@ def format_suspects(
         yield Line(LineKind.WRONG, f"and {len(suspects) - MOST_SUSPECTS} more suspects, which the report shows")
 
 
-def name_kernels(pairings: Iterable[str], declared: Mapping[str, PairingSummary]) -> dict[str, str]:
-    """Returns the kernel of each pairing with its location, and the pairing as well if several have the same kernel."""
-    kernels = {pairing: kernel_with_location(pairing, declared.get(pairing)) for pairing in pairings}
-    count = Counter(kernels.values())
-    return {name: f"{kernel}, pairing {name}" if count[kernel] > 1 else kernel for name, kernel in kernels.items()}
+def name_function(pairing: str, declared: PairingSummary | None, *, of_oracle: bool = False) -> str:
+    """Returns `softmax (softmax.py:9), pairing test_softmax.py::softmax_oracle`; the pairing if there is no source.
 
-
-def kernel_with_location(pairing: str, declared: PairingSummary | None) -> str:
-    """Returns `softmax (test_softmax.py:9)`; the pairing's name if the kernel has no source."""
-    definition = kernel_definition(declared)
-    return f"{definition[0]} ({definition[1]})" if definition is not None else pairing
+    Args:
+      pairing: its name.
+      declared: the pairing as the run's plan has it, or None.
+      of_oracle: name the oracle instead of the kernel.
+    """
+    source = None if declared is None else declared.oracle if of_oracle else declared.kernel
+    definition = _definition(source)
+    if definition is None:
+        return pairing
+    return f"{'oracle ' * of_oracle}{definition[0]} ({definition[1]}), pairing {pairing}"
 
 
 def kernel_definition(declared: PairingSummary | None) -> tuple[str, Place] | None:
     """Returns the name of a pairing's kernel and the line of its definition; None if it has no source."""
-    for line, text in declared.kernel.parts if declared is not None else ():
+    return _definition(declared.kernel if declared is not None else None)
+
+
+def _definition(source: FunctionSource | None) -> tuple[str, Place] | None:
+    for line, text in source.parts if source is not None else ():
         for offset, words in enumerate(text.splitlines()):
-            if declared is not None and words.lstrip().startswith("def "):
+            if source is not None and words.lstrip().startswith("def "):
                 name = words.lstrip().removeprefix("def ").partition("(")[0]
-                return name, Place(declared.kernel.file, line + offset)
+                return name, Place(source.file, line + offset)
     return None
 
 

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 
 from tabulate import tabulate
 
+from kerneltest.core.media import for_terminal
 from kerneltest.core.verdicts import Ending, Verdict
 from kerneltest.report.matrix import Field
-from kerneltest.report.text.lines import for_markdown, for_terminal
+from kerneltest.report.text.lines import for_markdown
 
 
 def terminal_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -16,6 +16,7 @@ from kerneltest.report.counts import (
     Counts,
     budget_remarks,
     clock_warning,
+    contradiction_remarks,
     count_cells,
     empty_shard_remarks,
     gaps,
@@ -24,6 +25,7 @@ from kerneltest.report.counts import (
     lowering_remarks,
     missing_call_remarks,
     reuse_remarks,
+    skip_remarks,
     slow_remarks,
     undefined_remarks,
     unserved_remarks,
@@ -112,6 +114,7 @@ def _brief_lines(run: RunRecords, counts: Counts, width: int | None, *, stopped:
     yield from _gap_lines(run, stopped=stopped)
     yield from _internal_error_lines(run)
     notes = [
+        *skip_remarks(run),
         *_environment_notes(run.plan),
         *empty_shard_remarks(run.plan),
         *_record_notes(run.records),
@@ -182,6 +185,7 @@ def _record_notes(records: Sequence[Record]) -> Iterator[str]:
     # What records show of kernels and declarations, the remarks that call for action first.
     return chain(
         missing_call_remarks(records),
+        contradiction_remarks(records),
         lowering_remarks(records),
         undefined_remarks(records),
         Informativeness(records).remarks(),
@@ -212,7 +216,7 @@ def remarks(run: RunRecords, *, stopped: bool = False) -> Iterator[Line]:
         yield from (Line(LineKind.WRONG, f"  {text}", True) for text in wrong[:_MOST])
     yield from _internal_error_lines(run)
     yield from as_lines(LineKind.WRONG, [] if stopped else _idle_cells(run)[:_MOST])
-    yield from as_lines(LineKind.NOTE, budget_remarks(run))
+    yield from as_lines(LineKind.NOTE, [*skip_remarks(run), *budget_remarks(run)])
     yield from as_lines(LineKind.PLAIN, [*reuse_remarks(run), *slow_remarks(run)])
     yield from as_lines(LineKind.NOTE, _record_notes(run.records))
 

@@ -12,7 +12,7 @@ import jax
 from jax._src import custom_batching, source_info_util
 from jax._src.lib import xla_client  # type: ignore[attr-defined, unused-ignore]
 
-from kerneltest.core.failures import Failure, Origin, exception_text, origin_of
+from kerneltest.core.failures import Failure, Origin, exception_text, iter_causes, origin_of
 from kerneltest.core.ids import Place
 from kerneltest.core.source_location import is_internal, location_in_package, location_of_exception, relative_path
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, SourceInfo
@@ -112,10 +112,9 @@ def refuses_custom_vmap(error: BaseException | None) -> bool:
 
 def equations_being_lowered(error: BaseException | None) -> list[Equation]:
     """The equations that JAX was lowering when it raised, outermost first, from the frames of its traceback."""
-    while error is not None:
-        if equations := [equation for equation, file in _equations_in_frames(error) if "lowering" in Path(file).stem]:
+    for cause in iter_causes(error, contexts=True) if error is not None else ():
+        if equations := [equation for equation, file in _equations_in_frames(cause) if "lowering" in Path(file).stem]:
             return equations
-        error = error.__cause__ or error.__context__
     return []
 
 

@@ -13,7 +13,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from kerneltest.backends.simulate.ir import Rule, Semantics, any_operand
+from kerneltest.backends.simulate.ir import Operation, Region, Rule, Semantics, Type, any_operand
 from kerneltest.backends.simulate.operations.operation_table import OPERATIONS
 from kerneltest.backends.simulate.operations.tensor_operations import tf32
 from kerneltest.core.dtypes import cast, float_format, is_float, parse_dtype
@@ -322,3 +322,99 @@ def test_an_unsupported_operation_is_named() -> None:
         simulated(_doubled_in_assembly, [np.ones(N, np.float32)], "simulate:sm_90")
     assert e.value.verdict == "unavailable"
     assert "simulate/test_ops.py:" in str(e.value)
+
+
+# Operations whose operands are all splats: (dtype, number of operands, attributes).
+
+_PLUS = Region((0, 1), (Operation("arith.addf", OPERATIONS["arith.addf"], (0, 1), (2,), (), (), {}, (), ""),), (2,))
+_SHAPE = (4, 4)  # of the operands; an operation that takes or returns another is in this table
+_RESULTS = {
+    "tt.reduce": (4,), "tt.expand_dims": (4, 1, 4), "tt.join": (4, 4, 2), "tt.cat": (8, 4), "tt.reshape": (2, 8),
+    "tt.split": (4,), "tt.splat": (4, 4),
+}  # fmt: skip
+_OPERANDS = {"tt.split": (4, 2), "tt.splat": ()}
+_ATTRIBUTES: dict[str, dict[str, Any]] = {
+    "arith.cmpi": {"predicate": 2}, "arith.cmpf": {"predicate": 2}, "tt.expand_dims": {"axis": 1}, "tt.dot": {},
+    "tt.reduce": {"axis": 0}, "tt.scan": {"axis": 0}, "tt.trans": {"order": (1, 0)},
+    "tt.extern_elementwise": {"symbol": "__nv_expf"},
+}  # fmt: skip
+_CASTS = {
+    "extf": "float64", "truncf": "float16", "extsi": "int64", "extui": "int64", "trunci": "int8", "sitofp": "float32",
+    "uitofp": "float32", "fptosi": "int32", "fptoui": "int32",
+}  # fmt: skip
+_TWO = "add sub mul div rem max min and or xor shl shr cmp join cat pow atan2 fmod copysign nextafter fpowi".split()
+_WITHOUT_OPERANDS = ("arith.constant", "tt.make_range")
+_BY_RULE = [n for n, s in OPERATIONS.items() if s.execute is None and n not in _WITHOUT_OPERANDS]
+
+
+def _operation(name: str) -> tuple[Operation, list[np.dtype]]:
+    last = name.partition(".")[2]
+    of_bits = any(last.startswith(word) for word in ("absi", "ct", "cl", "pop", "ll"))
+    is_integer = of_bits or (name.startswith("arith.") and not last.endswith("f"))
+    kind = np.dtype(np.int32 if is_integer else np.float32)
+    count = 3 if last in ("select", "fma", "dot") else 2 if any(last.startswith(word) for word in _TWO) else 1
+    if last in ("fptosi", "fptoui"):
+        kind = np.dtype(np.float32)
+    kinds = [np.dtype(np.bool_) if last == "select" and i == 0 else kind for i in range(count)]
+    out = _CASTS.get(last, kind.name)
+    operand = _OPERANDS.get(name, _SHAPE)
+    result = Type(_RESULTS.get(name, _SHAPE), np.dtype(out), pointer=False)
+    regions = (_PLUS,) if name in ("tt.reduce", "tt.scan") else ()
+    types = tuple(Type(operand, k, pointer=False) for k in kinds)
+    numbers = tuple(range(count))
+    attributes = _ATTRIBUTES.get(name, {})
+    return Operation(name, OPERATIONS[name], numbers, (9,), types, (result,), attributes, regions, ""), kinds
+
+
+@pytest.mark.parametrize("name", _BY_RULE)
+def test_splats_give_what_whole_tensors_give(name: str) -> None:
+    operation, kinds = _operation(name)
+    rule = OPERATIONS[name].rule(operation)
+    shape, programs = operation.operand_types[0].shape, 3
+    for first_is_whole in (False, True):
+        splats = [np.full((1,) * (len(shape) + 1), 2 + i).astype(kind) for i, kind in enumerate(kinds)]
+        whole = [np.ascontiguousarray(np.broadcast_to(x, (programs, *shape))) for x in splats]
+        if first_is_whole:
+            splats[0] = whole[0]
+        with np.errstate(all="ignore"):
+            got, expected = (rule.compute(*operands) for operands in (splats, whole))
+        for one, other in zip(*(r if isinstance(r, tuple) else (r,) for r in (got, expected)), strict=True):
+            assert one.ndim == other.ndim
+            np.testing.assert_array_equal(np.broadcast_to(one, other.shape), other)
+        masks = [np.ones((1,) * (len(shape) + 1), bool), *[None] * (len(kinds) - 1)]
+        undefined = rule.undefined(splats, masks)
+        first = expected[0] if isinstance(expected, tuple) else expected
+        wanted = rule.undefined(whole, [np.ones((programs, *shape), bool), *masks[1:]])
+        for one, other in zip(*(m if isinstance(m, tuple) else (m,) for m in (undefined, wanted)), strict=True):
+            assert (np.broadcast_to(one, first.shape) == np.broadcast_to(other, first.shape)).all()
+
+
+def _powers(x: jax.Array) -> jax.Array:
+    def body(x: Any, o: Any) -> None:
+        a = x[...]
+        step = lambda i, s: s + jnp.dot(a, s, precision="highest") + 1.0  # noqa: E731
+        o[...] = lax.fori_loop(0, 3, step, jnp.zeros((16, 16), jnp.float32))
+
+    return pl.pallas_call(body, out_shape=x, compiler_params=plgpu.CompilerParams())(x)
+
+
+def test_an_operand_of_a_product_may_begin_as_zeros_in_a_loop() -> None:
+    x = np.full((16, 16), 0.125, np.float32)
+    (got,) = simulated(_powers, [x], "simulate:sm_90")
+    assert (got == 1 + 3 + 9).all()
+
+
+def test_a_scan_of_several_operands_may_take_a_splat() -> None:
+    plus = OPERATIONS["arith.addf"]
+    steps = (Operation("arith.addf", plus, (0, 3), (4,), (), (), {}, (), ""),
+             Operation("arith.addf", plus, (4, 2), (5,), (), (), {}, (), ""))  # fmt: skip
+    kind = Type((2, 4), np.dtype(np.float32), pointer=False)
+    region = Region((0, 1, 2, 3), steps, (4, 5))
+    scan = Operation(
+        "tt.scan", OPERATIONS["tt.scan"], (0, 1), (2, 3), (kind,) * 2, (kind,) * 2, {"axis": 1}, (region,), ""
+    )
+    compute = OPERATIONS["tt.scan"].rule(scan).compute
+    splat, whole = np.ones((1, 1, 1), np.float32), np.arange(24, dtype=np.float32).reshape(3, 2, 4)
+    expected = compute(np.ones((3, 2, 4), np.float32), whole)
+    for one, other in zip(compute(splat, whole), expected, strict=True):
+        np.testing.assert_array_equal(np.broadcast_to(one, other.shape), other)

@@ -1,11 +1,17 @@
 """What planned cases never exercise in a kernel."""
 
+import os
 from pathlib import Path
+from typing import Any
 
+import jax
 import pytest
+from jax.experimental import pallas as pl
 
+import kerneltest as kt
 from kerneltest.__main__ import main
 from kerneltest.extensions.mutation.coverage import PairingCoverage, format_coverage, measure_coverage
+from kerneltest.extensions.mutation.results import StoredCoverage, read_results
 from tests.extensions.mutation import weak_suite
 
 
@@ -44,3 +50,32 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "the mask of the store is never off" in capsys.readouterr().out
     assert main(["coverage", f"{suite}::nothing"]) == 2
     assert "has no pairing nothing; it has weak, strong, scalar" in capsys.readouterr().err
+
+
+def _long(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = jax.lax.fori_loop(0, 2**31 - 1, lambda i, total: total * 0.5 + i, x_ref[...])
+
+    return pl.pallas_call(body, out_shape=x)(x)
+
+
+def test_a_kernel_that_takes_too_long_is_left_out() -> None:
+    pairing = kt.oracle_for(_long, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(4,))))(lambda x: x)
+    coverage = measure_coverage(pairing, "long", "quick", seconds=0.5)
+    assert coverage.cases == 0
+    assert all(reason.startswith("no answer within 0.5 s while ") for reason in coverage.left_out)
+    assert coverage.left_out
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "missing"])
+def test_results_are_read_from_regular_files_only(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    why = {"missing": "No such file", "folder": "directory"}.get(kind, "not a regular file")
+    with pytest.raises(ValueError, match=why):
+        read_results(path, StoredCoverage)

@@ -5,15 +5,19 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
+from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.__main__ import main
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.runner import run_item
+from kerneltest.extensions.mutation.deadline import limit_time
 from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.operators import OPERATORS
 from kerneltest.extensions.mutation.results import advise, count_disregarded, count_ends
+from kerneltest.records.journal import Journal
 from tests.extensions.mutation import weak_suite
 
 SUITES = Path(__file__).parents[3] / "suites"
@@ -209,3 +213,26 @@ def test_a_mutant_that_ends_its_process_is_found_unless_the_kernel_does_so(
     assert f"{end}: an exit (dies, column" in said
     assert why in said
     assert "killed: " in said
+
+
+def _halved(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        step = lambda state: (state[0] + 1, state[1] * 0.5)  # noqa: E731
+        o_ref[...] = jax.lax.while_loop(lambda state: state[0] < 2, step, (0, x_ref[...]))[1]
+
+    return pl.pallas_call(body, out_shape=x)(x)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "simulate:sm_90"])
+def test_a_mutant_whose_loop_never_ends_is_found(backend: str) -> None:
+    lengths = dict(n=kt.dim(values=(16,)))
+    pairing = kt.oracle_for(_halved, x=kt.array("n", "float32"), dims=lengths)(lambda x: x / 4)
+    journal = Journal()
+    session = MutationSession(plan_items(pairing, "halved", backend), journal=journal)
+    (backwards,) = (m for m in session.mutants(OPERATORS.entries()) if m.phrase == "`-` for `+`")
+    with limit_time(journal, 1.0):
+        trial = session.judge(backwards)
+    assert trial.end is TrialEnd.KILLED
+    assert trial.kill is not None
+    assert trial.kill.verdict == "hang"
+    assert journal.activity is None

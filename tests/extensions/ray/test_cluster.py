@@ -30,7 +30,7 @@ from kerneltest.extensions.ray.messages import (
 )
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
 from kerneltest.pytest_plugin.isolation import plan_differences
-from kerneltest.records.journal import Activity
+from kerneltest.records.journal import Activity, Phase, read_orphaned
 from kerneltest.records.record_files import line_of, read_records
 from kerneltest.records.schema import Record
 from tests.faults import double
@@ -147,6 +147,17 @@ def test_the_command_line_hands_pytest_its_arguments(monkeypatch: pytest.MonkeyP
     assert given[-8:] == ["--kt-ray", "auto", "--kt-depth", "quick", "-k", "softmax", "suites", "-x"]
     with pytest.raises(SystemExit):
         main(["doctor", "-x"])
+
+
+def test_a_process_that_died_on_a_node_is_known_to_the_session(tmp_path: Path) -> None:
+    died = Activity("i", "c", "ones", "n=3", Phase.RUNNING, 2, "ray-n-7.1")
+    desk = _Desk(tmp_path)
+    desk.take(ItemStarted("i", "n", "h"), ItemProgress("i", {}, (PASS,), ()), ItemDone("i", ItemResult("pass")))
+    assert [*read_orphaned(tmp_path)] == []
+    desk.take(ItemStarted("j", "n", "h"), ItemDone("j", ItemResult("pass"), crashes=(died,)))
+    assert [*read_orphaned(tmp_path)] == [died]  # `read_ended` makes a problem of it
+    with pytest.raises(OSError, match="leads out"):
+        desk.jobs.log.end("j", [replace(died, shard="../../x")])
 
 
 def test_an_item_whose_case_changed_its_verdict_fails(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`kerneltest watch`: a save starts a run in a fresh process, and keys act on the last one."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
+from kerneltest.extensions.watch import session as session_module
 from kerneltest.extensions.watch.session import (
     KEYS,
     Event,
@@ -84,8 +86,51 @@ def test_a_save_stops_the_run_that_is_out_of_date(tmp_path: Path, capfd: pytest.
     assert capfd.readouterr().out.count(" after ") == 1
 
 
+@pytest.mark.parametrize("status", [1, 2, 3, 4, 5, -9])  # 2: a file could not be imported, or Ctrl-C
+def test_no_status_of_a_run_ends_the_session(tmp_path: Path, status: int) -> None:
+    fake, last = _session(tmp_path, RunEnd(1, status), SAVE, RunEnd(2, 0), KeyPress("q"))
+    assert (len(fake.started), last) == (2, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_session_ends_its_run(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    pytest.importorskip("watchfiles", exc_type=ImportError)
+    fake = FakePytest()
+    monkeypatch.setattr(session_module, "WarmPytest", lambda: fake)
+    monkeypatch.setattr(session_module, "watch_saves", lambda *arguments: os.kill(os.getpid(), number))
+    monkeypatch.setattr(session_module, "read_keys", lambda events: None)
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main(["watch"])
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+    assert ended.value.code == 128 + number
+    assert fake.stopped == len(fake.started) + 1
+
+
+def test_saves_behind_links_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, other, third = (tmp_path / name for name in ("here", "other", "third"))
+    for folder in (here / "deep", other, third, here / ".venv"):
+        folder.mkdir(parents=True)
+    (other / "kernel.py").touch()
+    (here / "deep/kernel.py").symlink_to(other / "kernel.py")
+    (here / "package").symlink_to(third)
+    (here / "gone.py").symlink_to(tmp_path / "gone.py")
+    (here / ".venv/lib").symlink_to(tmp_path)
+    monkeypatch.chdir(here)
+    assert set(watched_folders([])) == {here, other, third}
+
+
+@pytest.mark.parametrize("words", [["nofile.py"], ["nofile.py::pairing"], ["--kt-depth", "quick", "nofile.py"]])
+def test_a_file_that_does_not_exist_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", *words]) == 2
+    assert "nofile.py does not exist" in capsys.readouterr().err
+
+
 def test_keys_say_what_is_not_there_yet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    _session(tmp_path, *map(KeyPress, "ps"), RunEnd(1, 2))  # 2: pytest was interrupted, which ends the session
+    _session(tmp_path, *map(KeyPress, "psq"))
     said = capfd.readouterr().out
     assert "no page yet" in said
     assert "not ended yet" in said

@@ -41,11 +41,16 @@ def split(op: Operation) -> Compute:
 def concatenate(op: Operation) -> Compute:
     """Concatenates two tensors along their first axis."""
     first, second = (operand.shape for operand in op.operand_types)
-    return lambda a, b: np.concatenate([_full(a, first), _full(b, second)], 1)
+
+    def joined(a: Array, b: Array) -> Array:
+        programs = max(len(a), len(b))
+        return np.concatenate([_full(a, first, programs), _full(b, second, programs)], 1)
+
+    return joined
 
 
-def _full(x: Array, shape: tuple[int, ...]) -> Array:
-    return np.broadcast_to(x, (x.shape[0], *shape))
+def _full(x: Array, shape: tuple[int, ...], programs: int = 0) -> Array:
+    return np.broadcast_to(x, (programs or x.shape[0], *shape))
 
 
 def constantly(value: Array) -> Compute:
@@ -77,9 +82,11 @@ def tf32(x: Array) -> Array:
 def dot(op: Operation) -> Rule:
     """Multiplies two matrices and adds a third one; floats are computed in float32 or wider."""
     dtype = op.types[0].dtype
+    left, right, _ = (operand.shape for operand in op.operand_types)
     reduced = op.attributes.get("inputPrecision", 2) == 0  # TF32, TF32x3, IEEE, ...
 
     def compute(a: Array, b: Array, c: Array) -> Array:
+        a, b = _full(a, left), _full(b, right)
         if a.dtype == np.float32 and reduced:
             a, b = tf32(a), tf32(b)
         product = multiply_matrices(a, b, dtype)
@@ -120,7 +127,7 @@ def scan(op: Operation) -> Rule:
     length = op.operand_types[0].shape[axis - 1]
 
     def compute(*operands: Array) -> tuple[Array, ...]:
-        parts = tuple(_along(x, axis, length) for x in operands)
+        parts = tuple(_along(x, axis, length) for x in np.broadcast_arrays(*operands))
         if is_reversed:
             parts = tuple(np.flip(x, axis) for x in parts)
         distance = 1
