@@ -38,24 +38,18 @@ def symmetric(values: Array) -> Array:
 def positive_definite(values: Array) -> Array:
     """Symmetric, with a diagonal that is greater than the sum of the other magnitudes in its row."""
     mirrored = symmetric(values)
-    diagonal = np.abs(np.diagonal(mirrored, axis1=-2, axis2=-1))
-    others = np.abs(mirrored).sum(axis=-1) - diagonal
-    least = np.where(others > 0, _DOMINANCE * others, 1.0)
-    return _with_diagonal(
-        mirrored, np.where(diagonal > np.where(others > 0, others * (1 + 2.0**-6), 0), diagonal, least)
-    )
+    return _dominated(mirrored, np.abs(np.diagonal(mirrored, axis1=-2, axis2=-1)))
 
 
 @_square
 def lower_triangular(values: Array) -> Array:
-    """Zeros above the diagonal, and no zero on it, so that it can be solved for."""
-    diagonal = np.diagonal(values, axis1=-2, axis2=-1)
-    return _with_diagonal(np.tril(values), np.where(diagonal == 0, 1.0, diagonal))
+    """Zeros above the diagonal, which is greater than the sum of the other magnitudes in its row."""
+    return _dominated(np.tril(values), np.diagonal(values, axis1=-2, axis2=-1))
 
 
 @_square
 def upper_triangular(values: Array) -> Array:
-    """Zeros below the diagonal, and no zero on it, so that it can be solved for."""
+    """Zeros below the diagonal, which is greater than the sum of the other magnitudes in its column."""
     return np.swapaxes(lower_triangular(np.swapaxes(values, -1, -2)), -1, -2)
 
 
@@ -63,6 +57,15 @@ def upper_triangular(values: Array) -> Array:
 def diagonal(values: Array) -> Array:
     """Zeros everywhere but on the diagonal."""
     return np.where(np.eye(values.shape[-1], dtype=bool), values, 0.0)
+
+
+# Matrices with a diagonal that keeps its signs and is greater than the sum of the other magnitudes in its row.
+def _dominated(values: Array, diagonal: Array) -> Array:
+    size = np.abs(diagonal)
+    others = np.abs(values).sum(axis=-1) - np.abs(np.diagonal(values, axis1=-2, axis2=-1))
+    least = np.where(others > 0, _DOMINANCE * others, 1.0)
+    enough = size > np.where(others > 0, others * (1 + 2.0**-6), 0)
+    return _with_diagonal(values, np.where(enough, diagonal, np.copysign(least, diagonal)))
 
 
 def _with_diagonal(values: Array, diagonal: Array) -> Array:

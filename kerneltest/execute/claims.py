@@ -26,10 +26,11 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.formula import Formula, Take, whole
 from kerneltest.execute.item import Item, Outcome
-from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong
+from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong, without_doubted
 from kerneltest.judge.formula import (
     OwnRounding,
     follows_formula,
+    formula_answer,
     formula_cause,
     formula_explains,
     is_lost,
@@ -56,6 +57,10 @@ _BY_BACKEND = MismatchCause(ErrorCause.BACKEND, None)
 _BY_OVERFLOW = MismatchCause(ErrorCause.OVERFLOW, None)
 
 Expect = Callable[[Outputs, Precision], ExpectedOutputs]
+
+
+def _with_doubt(tolerance: str, count: int) -> str:
+    return f"{tolerance}; {count} elements not compared, in which the oracle itself loses its digits in float64"
 
 
 class WrongOutputError(Exception):
@@ -194,6 +199,7 @@ class CaseContext:
             ]
             return replace(
                 expected,
+                own_error=lambda: part(chosen.own_error()) if chosen.own_error is not tuple else (),
                 values=part(chosen.values),
                 bounds=part(expected.bounds),
                 defined=part(chosen.defined),
@@ -375,7 +381,12 @@ class _Judge:
         before = self.record
         self.claimed.append(claim.outputs)
         self.context.cache.process.enter_phase(Phase.JUDGING)
-        comparisons: Sequence[Comparison] = claim.compare(self.noise)
+        comparisons, doubted = without_doubted(claim.compare(self.noise), claim.expected.own_error, self.noise)
+        if doubted:
+            bounds = tuple(each.bound for each in comparisons)
+            claim = replace(
+                claim, expected=replace(claim.expected, bounds=bounds), tolerance=_with_doubt(claim.tolerance, doubted)
+            )
         cause = None
         if is_wrong(comparisons):
             claim, comparisons, cause = self._explain(claim, comparisons)
@@ -386,6 +397,9 @@ class _Judge:
         if not claim.asks_formula:
             return None
         answer, found = claim.formula.ask()
+        found, doubted = without_doubted(found, claim.formula.oracle.own_error, self.noise)
+        if doubted and not is_wrong(found):
+            answer, found = formula_answer(found), []
         if found and not follows_formula(comparisons, found):
             claim.formula.check_repeated(found, claim.outputs)
             answer, found = FormulaAnswer(unanswered="its results are not those of its formula without rounding"), ()
@@ -404,11 +418,13 @@ class _Judge:
         states_cause = self.with_evidence and claim.evaluate_apart is not None  # the cause is evidence, too
         if claim.own_format is None and not states_cause:
             return claim, comparisons, None
-        formula, own = claim.formula.evidence(), None
+        formula, own = without_doubted(claim.formula.evidence(), claim.formula.oracle.own_error, self.noise)[0], None
         if claim.own_format is not None and formula and not is_wrong(formula):
             loose = claim.check.wanted(claim.outputs, claim.precision.never_exact()).bounds
             arithmetic = SampleArithmetic(claim.own_format, claim.precision)
-            own = own_rounding(claim.formula.own_samples, arithmetic, comparisons, loose)
+            own = own_rounding(
+                claim.formula.own_samples, arithmetic, comparisons, loose, sampled=claim.expected.sampled
+            )
         if own is not None:
             self.context.cache.process.enter_phase(Phase.JUDGING)
             expected = replace(claim.expected, bounds=own.admitted)

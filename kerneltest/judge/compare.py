@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -165,6 +165,40 @@ def compare_outputs(
         compare(actual, value, bound, signed_zeros=signed_zeros, noise=noise, alternatives=others)
         for actual, value, bound, others in zip(outputs, expected.values, expected.bounds, alternatives, strict=True)
     ]
+
+
+_DOUBTED = 100.0  # an error is believed if it is so many times that of the oracle itself
+
+
+def without_doubted(
+    found: Sequence[Comparison], own_error: Callable[[], Sequence[Array]], noise: float
+) -> tuple[Sequence[Comparison], int]:
+    """Leaves out wrong elements of which the oracle itself may be off by a hundredth of their error or of itself.
+
+    Args:
+      found: the comparison of each output.
+      own_error: returns how far the oracle is off, element by element; () if it is unknown.
+      noise: the error that the oracle may have where the result is zero: such an element has no digits to lose.
+
+    Returns:
+      The comparisons, and how many elements are no longer compared.
+    """
+    kept, errors, count = list(found), own_error() if is_wrong(found) else (), 0
+    for number, (each, own) in enumerate(zip(found, errors, strict=False)):
+        claimed = np.where(np.isfinite(each.error), each.error, magnitude(each.wanted))
+        size = magnitude(each.wanted)
+        lost = (_DOUBTED * own >= claimed) | ((_DOUBTED * own >= size) & (own > noise))
+        doubted = each.wrong & np.isfinite(each.wanted) & lost & (own > 0)
+        if number_lost := int(doubted.sum()):
+            count += number_lost
+            kept[number] = replace(
+                each,
+                bound=np.where(doubted, np.inf, each.bound),
+                wrong=each.wrong & ~doubted,
+                special=each.special & ~doubted,
+                compared=each.compared - number_lost,
+            )
+    return kept, count
 
 
 def is_wrong(comparisons: Iterable[Comparison]) -> bool:

@@ -196,6 +196,8 @@ def own_rounding(
     arithmetic: SampleArithmetic,
     outputs: Sequence[Comparison],
     loose: Sequence[Array],
+    *,
+    sampled: bool = True,
 ) -> OwnRounding | None:
     """Returns how far a kernel's own formula moves when each of its operations is rounded as a machine would.
 
@@ -204,6 +206,7 @@ def own_rounding(
       arithmetic: of the samples.
       outputs: the comparison of each output within the bounds of the oracle's rounding.
       loose: such bounds for a machine that rounds even representable results: an oracle may be exact by chance.
+      sampled: whether they are of samples of the oracle. Without these its formula is no measure of stability.
 
     Returns:
       None if there are no samples.
@@ -222,7 +225,7 @@ def own_rounding(
         own.append(np.maximum(output.bound, moved + float_format(output.actual.dtype).ulp(size + moved) / 2))
         most = np.maximum(output.bound, most)
         # Where the oracle itself keeps no digit, none can be lost.
-        unstable = (own[-1] > MOST_UNSTABLE * most) & (size > _DIGIT * most)
+        unstable = (own[-1] > MOST_UNSTABLE * most) & (size > _DIGIT * most) & sampled
         stable = _UNSTABLE_SLACK * most
         rounded_inputs = SampleArithmetic(_FLOAT64, inputs=fmt.unit_roundoff)
         if unstable.any() and (perturbed := sample(rounded_inputs)):

@@ -222,15 +222,6 @@ def _einsum(subscripts: Option, *operands: Operand, **kwargs: Option) -> Operand
     return products.einsum(subscripts, operands)
 
 
-@rule("linalg.norm")
-def _norm(x: Operand, ord: Option = None, axis: Option = None, keepdims: bool = False) -> Operand:  # noqa: A002
-    if ord in (None, "fro") or (ord == 2 and (isinstance(axis, int) or np.ndim(x) == 1)):
-        return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
-    if ord in (1, np.inf) and (isinstance(axis, int) or np.ndim(x) == 1):
-        return (np.sum if ord == 1 else np.max)(np.abs(x), axis=axis, keepdims=keepdims)
-    raise UntrackedError(f"np.linalg.norm(ord={ord})")
-
-
 # Functions that move, select, count, find or compare values: their results are not rounded.
 _MOVING = frozenset(
     "sort argsort take take_along_axis repeat tile roll flip fliplr flipud rot90 tril triu diag diagonal pad split "

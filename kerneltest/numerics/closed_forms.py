@@ -242,7 +242,13 @@ def _einsum(dims: Sequence[Sequence[str]], sizes: Sequence[Array], kept: Sequenc
 
 
 def conditioned_bounds(
-    case: OracleCase, *, factor: float = 8.0, terms: int = 0, fmt: FloatFormat = FLOAT32, samples: int = 4
+    case: OracleCase,
+    *,
+    factor: float = 8.0,
+    terms: int = 0,
+    fmt: FloatFormat = FLOAT32,
+    samples: int = 4,
+    normwise: bool = False,
 ) -> tuple[Bound, ...]:
     """Returns the bound of a backward-stable kernel, which is exact for inputs perturbed by a few roundings.
 
@@ -260,6 +266,8 @@ def conditioned_bounds(
       terms: n.
       fmt: the format of the kernel's arithmetic.
       samples: the number of random perturbations.
+      normwise: whether inputs are moved relative to the norm of their columns as well, as by algorithms of linear
+        algebra (sections 9.3 and 19.3 there).
 
     Returns:
       A bound for each output.
@@ -267,8 +275,9 @@ def conditioned_bounds(
     u = fmt.unit_roundoff
     rng = np.random.Generator(np.random.PCG64(0))
     largest = [np.zeros(value.shape) for value in case.values]
-    for _ in range(samples):
-        moved = {path: perturb_randomly(value, u, rng) for path, value in case.leaves.items()}
+    for number in range(2 * samples if normwise else samples):
+        move = perturb_randomly if number < samples else _perturb_columns
+        moved = {path: move(value, u, rng) for path, value in case.leaves.items()}
         for i, (near, value) in enumerate(zip(case.evaluate(moved), case.values, strict=True)):
             largest[i] = np.maximum(largest[i], distance(near, value))
     sizes = map(magnitude, case.values)
@@ -279,6 +288,14 @@ def conditioned_bounds(
 def perturb_randomly(value: Array, u: float, rng: np.random.Generator) -> Array:
     """Returns floats moved by one rounding each, up or down; any other array unchanged."""
     return value * (1 + u * rng.choice((-1.0, 1.0), value.shape)) if is_float(value.dtype) else value
+
+
+# The same relative to the norm of their columns, and to all elements of a vector.
+def _perturb_columns(value: Array, u: float, rng: np.random.Generator) -> Array:
+    if not is_float(value.dtype) or not value.ndim:
+        return perturb_randomly(value, u, rng)
+    size = np.sqrt(np.sum(magnitude(value) ** 2, axis=-min(value.ndim, 2), keepdims=True))
+    return np.asarray(value + u * size * rng.choice((-1.0, 1.0), value.shape))
 
 
 def reference_bounds(

@@ -29,6 +29,7 @@ from kerneltest.numerics.spread import (
     sample_row_by_row,
     spread_of,
 )
+from kerneltest.numerics.tracked import calls_linear_algebra
 
 SAMPLE_ROWS = 17  # the exact row and sixteen samples
 SPREAD_FACTOR = 7.0
@@ -115,6 +116,10 @@ class RoundingLimit:
     def note(self, precision: Precision) -> str:
         """Returns which operation of the oracle could not be tracked, or ""."""
         return self.samples.at(precision).note
+
+    def is_sampled(self, precision: Precision) -> bool:
+        """Returns whether the oracle's rounding could be sampled."""
+        return self.samples.at(precision).sampled
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of the bound, the largest first; () if the oracle is not sampled in one evaluation."""
@@ -248,11 +253,12 @@ class OracleSamples:
             return SampledOutputs(self._with_floor(spreads, precision), note, sources)
         none = [Spread.none(value) for value in case.values]
         why = f"conditioned() instead, because the oracle cannot be tracked ({why})"
-        return SampledOutputs(self._with_floor(none, precision), why)
+        return SampledOutputs(self._with_floor(none, precision), why, sampled=False)
 
     def _with_floor(self, spreads: Sequence[Spread], precision: Precision) -> list[Spread]:
         """Returns spreads whose bounds are at least those of `conditioned_bounds`."""
-        floors = [bound.at(precision) for bound in conditioned_bounds(self.case)]
+        normwise = calls_linear_algebra(self.case.oracle)
+        floors = [bound.at(precision) for bound in conditioned_bounds(self.case, normwise=normwise)]
         return [each.at_least(floor / SPREAD_FACTOR) for each, floor in zip(spreads, floors, strict=True)]
 
     def is_tracked(self, outputs: Sequence[Array]) -> bool:

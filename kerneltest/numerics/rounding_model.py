@@ -436,6 +436,17 @@ class RoundingModel:
             out[half] = down
         return self._flatten_cases(out)
 
+    def move_elements(self, values: Array, size: Array, fmt: FloatFormat, kind: str) -> Array:
+        """Returns operands moved by up to a rounding relative to `size`, (rows or 1, ...), whatever their elements are.
+
+        All rows but the exact one are moved, for algorithms whose errors are relative to norms.
+        """
+        out, rows, _ = self._prepare(values, kind)
+        if rows is not None:
+            amplitude = ROUNDING * fmt.unit_roundoff * select_rows(self._by_case(size), rows)
+            out[rows] += amplitude * noise(out[rows].shape, self._draw())
+        return self._flatten_cases(out)
+
     def round_stored(self, values: Array, fmt: FloatFormat) -> Array:
         """Returns outputs with the errors of storing them in a format and reading them again."""
         out, rows, noisy = self._prepare(values, STORED)

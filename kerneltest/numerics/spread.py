@@ -125,6 +125,7 @@ class SampledOutputs:
     Attributes:
       spreads: of each output.
       note: what could not be tracked, or "".
+      sampled: whether they are spreads of samples, if only up to where a value escaped.
       sources: the sources of error met in the case or its batch; none if the oracle is sampled row by row.
       answers: what the samples asked about the machine; None if other machines cannot share the spreads.
     """
@@ -133,6 +134,7 @@ class SampledOutputs:
     note: str = ""
     sources: tuple[ErrorSource, ...] = ()
     answers: Answers | None = None
+    sampled: bool = True
 
 
 def find_alike(found: Mapping[str, SampledOutputs], precision: Precision) -> SampledOutputs | None:

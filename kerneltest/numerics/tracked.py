@@ -4,7 +4,7 @@ import copy
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kerneltest.core.dtypes import Array, is_float
-from kerneltest.numerics import array_functions, products, ufuncs
+from kerneltest.numerics import array_functions, linear_algebra, products, ufuncs
 from kerneltest.numerics.rounding_model import RoundingModel, current_origin, fits
 from kerneltest.numerics.samples import (
     KeptArrayError,
@@ -237,6 +237,9 @@ def _tracking_version(create: Creator) -> Creator:
         machine = getattr(_thread, "machine", None)
         if machine is None:
             return create(*args, **kwargs)
+        if create is np.full and len(args) == 2 and not kwargs and isinstance(args[1], SampledArray):
+            number: Operand = args[1]
+            return np.copy(np.broadcast_to(number, args[0]))
         if create.__name__ not in _CONVERTERS:
             args, kwargs = array_functions.replace_tracked((args, kwargs), unwrap)
         elif args and isinstance(args[0], (list, tuple)) and [*array_functions.find_tracked(args[0])]:
@@ -339,6 +342,32 @@ def _is_table(value: object) -> bool:
 
 def _is_container(value: object) -> bool:
     return isinstance(value, (dict, list, set))
+
+
+def calls_linear_algebra(function: object) -> bool:
+    """Returns whether an oracle, or a function of the same user that it calls, names a module or function for it."""
+    seen: set[int] = set()
+
+    def calls(each: object) -> bool:
+        if _home(each).startswith(linear_algebra.MODULES):
+            return True
+        each = getattr(each, "func", each)
+        if not isinstance(each, FunctionType) or id(each) in seen or _home(each).startswith(_LIBRARIES):
+            return False
+        seen.add(id(each))
+        names = _global_names(each.__code__)
+        used = [value for name, value in each.__globals__.items() if name in names]
+        for cell in each.__closure__ or ():
+            with suppress(ValueError):  # an empty cell
+                used.append(cell.cell_contents)
+        return "linalg" in names or any(map(calls, used))
+
+    return calls(function)
+
+
+# The module of a function, or the name of a module.
+def _home(value: object) -> str:
+    return str(value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", ""))
 
 
 # What the copied oracle gets in place of a global or a closure variable.

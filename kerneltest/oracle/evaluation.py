@@ -1,5 +1,6 @@
 """Evaluation of an oracle in float64 and int64 on the arguments of a case."""
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,10 +17,11 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.error_models import Exact, Measured, Rounding
 from kerneltest.declare.outcomes import Defined, Ignored, split_defined, undefined_output
 from kerneltest.declare.pairing import Pairing
-from kerneltest.numerics.bounds import Evaluate, OracleCase
+from kerneltest.numerics.bounds import Evaluate, OracleCase, distance
+from kerneltest.numerics.closed_forms import perturb_randomly
 from kerneltest.numerics.rounding_bounds import formula_bounds
-from kerneltest.numerics.samples import Operand
-from kerneltest.numerics.tracked import instrument
+from kerneltest.numerics.samples import Operand, raise_own_mistake
+from kerneltest.numerics.tracked import calls_linear_algebra, instrument
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.tracing import named_outputs
@@ -63,7 +65,12 @@ def evaluate_oracle(
     values = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
     with _silence_warnings():
         with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
-            result = pairing.call_oracle(values)
+            try:
+                result = pairing.call_oracle(values)
+            except np.linalg.LinAlgError as error:
+                if not any(words in str(error) for words in _SINGULAR):
+                    raise
+                return tuple(_nothing(each) for each in like), tuple(np.zeros(each.shape, bool) for each in like)
             own_names, returned = named_outputs(result)
         _check_structure(pairing.name, result, own_names, like, names)
         for output in returned:
@@ -86,6 +93,14 @@ def evaluate_oracle(
                 argument=path,
             )
     return outputs
+
+
+# What NumPy says of matrices for which there is no result; what else it raises is a mistake of the oracle.
+_SINGULAR = ("Singular matrix", "positive definite", "did not converge")
+
+
+def _nothing(like: ShapeDtype) -> Array:
+    return np.zeros(like.shape, np.float64 if is_float(like.dtype) else np.int64)
 
 
 def tracking_evaluator(pairing: Pairing, signature: Signature, like: Sequence[ShapeDtype]) -> TrackedEvaluate:
@@ -151,8 +166,13 @@ def expect(
                 first=str(one[at]),
                 second=str(other[at]),
             )
+
+    @functools.cache
+    def own_error() -> tuple[Array, ...]:
+        return _own_error(evaluate, wide, values, ties=not calls_linear_algebra(pairing.oracle))
+
     if bitwise or isinstance(pairing.tolerance, Exact):
-        return Expectation(values, flushed, None, defined)
+        return Expectation(values, flushed, None, defined, own_error=own_error)
     formats = {path: float_format(value.dtype) for path, value in leaves.items() if is_float(value.dtype)}
 
     def in_kernel_dtypes(reference: Callable[..., object]) -> tuple[Array, ...]:
@@ -184,12 +204,49 @@ def expect(
     )
     try:
         bounds = pairing.tolerance.bounds(measured)
-        return Expectation(values, flushed, bounds, defined, formula=formula_bounds(measured))
+        return Expectation(values, flushed, bounds, defined, formula=formula_bounds(measured), own_error=own_error)
     except (KeyboardInterrupt, GeneratorExit, Failure):
         raise
     except BaseException as error:
         who = f"error model {pairing.tolerance} of oracle {pairing.name}"
         raise Failure(Verdict.ORACLE_ERROR, Raised(who, type(error).__name__, exception_text(error))) from error
+
+
+_SHORT = 12  # significant bits of numbers that stay: results of the others are hardly ever ties
+_ULP = 2.0**-52
+_HASHES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+
+
+# How far the outputs move, at most, when the inputs do by a rounding of float64; 0 if the oracle then raises. With
+# `ties` equal magnitudes move alike, and those of few digits stay, so that results that decide ties stay as well.
+def _own_error(
+    evaluate: Evaluate, wide: Mapping[str, Array], values: tuple[Array, ...], *, ties: bool
+) -> tuple[Array, ...]:
+    most, rng = [np.zeros(value.shape) for value in values], np.random.default_rng(0)
+    for number in _HASHES:
+        try:
+            near = evaluate(
+                {
+                    path: _nudged(value, number) if ties else perturb_randomly(value, _ULP, rng)
+                    for path, value in wide.items()
+                }
+            )
+        except Exception as error:  # such as one that checks its inputs
+            raise_own_mistake(error)
+            continue
+        for i, (one, value) in enumerate(zip(near, values, strict=True)):
+            if is_float(value.dtype):
+                most[i] = np.maximum(most[i], distance(one, value))
+    return tuple(most)
+
+
+def _nudged(values: Array, number: int) -> Array:
+    if values.dtype != np.float64:
+        return values
+    bits = np.abs(values).view(np.uint64)
+    long = np.isfinite(values) & ((bits & np.uint64(2 ** (53 - _SHORT) - 1)) != 0)
+    up = (bits * np.uint64(number)) >> np.uint64(63)
+    return np.where(long, values * (1 + _ULP * np.where(up, 1, -1)), values)
 
 
 def check_all_masked(pairing: Pairing, target: str, expectation: Expectation) -> None:

@@ -30,6 +30,8 @@ class ExpectedOutputs:
       defined: bool, True for the elements whose value the oracle defines; () if it defines all.
       shares: returns the error budget of the output of a number, the largest share first; () if it is unknown.
       note: effects that the bounds could not take into account, in words; "" if there are none.
+      sampled: whether the bounds are those of samples of the oracle, wherever they are of its rounding.
+      own_error: returns how far each output of the oracle itself is off in float64, about; () if it is unknown.
     """
 
     values: Outputs
@@ -39,6 +41,8 @@ class ExpectedOutputs:
     defined: Outputs = ()
     shares: Callable[[int], tuple[ErrorShare, ...]] = lambda output: ()
     note: str = ""
+    sampled: bool = True
+    own_error: Callable[[], Outputs] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class Expectation:
       formula: the limits of each output for a kernel that is evaluated in float64; None if the outputs are compared
         bit for bit.
       unfollowed: a note on how the bounds were computed if the oracle cannot be tracked on any backend; else "".
+      own_error: returns how far each output of the oracle itself is off in float64, about; () if it is unknown.
     """
 
     values: Outputs
@@ -61,6 +66,7 @@ class Expectation:
     defined: Outputs = ()
     unfollowed: str = ""
     formula: Sequence[Limit] | None = None
+    own_error: Callable[[], Outputs] = tuple
 
     def __post_init__(self) -> None:
         if not self.defined:
@@ -75,6 +81,9 @@ class Expectation:
             defined=self.defined,
             shares=lambda output: self.shares(output, precision),
             note=self.note(precision),
+            sampled=not self.unfollowed
+            and all(b.is_sampled(precision) for b in self.bounds or () if isinstance(b, RoundingLimit)),
+            own_error=self.own_error,
         )
 
     def bound(self, output: int, output_dtype: DType, precision: Precision) -> Array:

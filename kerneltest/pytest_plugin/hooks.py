@@ -244,10 +244,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if not isinstance(item, KernelItem):
         for pairing in pairings_of_process()[made:]:
             if not pairing.is_planned:
-                item.warn(UntestedPairingWarning(
+                warning = UntestedPairingWarning(
                     f"{describe(pairing)} was made in {item.name} and never tested. Make it at the top level of the "
                     "module, where pytest collects it, or give it to kt.check"
-                ))  # fmt: skip
+                )
+                try:
+                    item.warn(warning)
+                except UntestedPairingWarning:  # filters make errors of warnings
+                    pytest.fail(str(warning), pytrace=False)
     return result
 
 

@@ -40,14 +40,14 @@ ELEMENTS = [
 ]
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(("actual", "expected", "bound", "signed", "verdict"), ELEMENTS)
 def test_an_element(actual: float, expected: float, bound: float, signed: bool, verdict: str) -> None:
     found = compare(np.array([actual], np.float32), np.array([expected]), np.array([bound]), signed_zeros=signed)
     assert found.verdict == verdict
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_distance_of_more_ulps_than_float64_holds_is_counted() -> None:
     assert compare(np.full(1, 1e300), np.zeros(1), np.zeros(1), signed_zeros=False).ulps == (0,) * 15 + (1,)
 

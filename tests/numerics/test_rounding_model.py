@@ -36,7 +36,7 @@ FORMATS = [
 ]
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(("fmt", "dtype"), FORMATS, ids=["float32", "float16", "bfloat16", "float8_e5m2"])
 def test_nearest_is_what_a_cast_gives(fmt: FloatFormat, dtype: Any) -> None:
     rng = np.random.default_rng(0)

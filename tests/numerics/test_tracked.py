@@ -91,7 +91,8 @@ np.einsum('i...,i...->...', x, y); np.einsum('ij,k->ik', x, v); np.einsum('abc,a
 np.linalg.norm(x); np.linalg.norm(v); np.linalg.norm(x, axis=1); np.linalg.norm(x, axis=-1, keepdims=True)
 np.linalg.norm(x, ord=2, axis=1); np.linalg.norm(x, 1, axis=1); np.linalg.norm(x, np.inf, axis=1)
 np.linalg.norm(v, ord=1); np.linalg.norm(v, ord=np.inf); np.linalg.norm(x, 'fro'); np.linalg.norm(x, axis=(0, 1))
-np.linalg.norm(v, 2); np.trace(sq); np.trace(q); np.convolve(v, w); np.convolve(v, w, mode='same'); np.correlate(v, w)
+np.linalg.norm(v, 2); np.linalg.norm(x, 3, axis=1); np.linalg.norm(sq, 2)
+np.trace(sq); np.trace(q); np.convolve(v, w); np.convolve(v, w, mode='same'); np.correlate(v, w)
 np.convolve(v, w, 'valid'); np.vecdot(x, y); np.linalg.matmul(x, y.T); np.linalg.outer(v,w)
 np.linalg.trace(sq); np.linalg.vecdot(x, y); np.polyval([1.0, 2.0, 3.0], x); np.linalg.matrix_transpose(x)
 """
@@ -146,9 +147,9 @@ np.iscomplexobj(x) + x; np.allclose(x, x) + x; x.argsort(axis=0); x.argsort(); n
 # Not followed, and said so.
 UNFOLLOWED = """
 divmod(x, y); np.modf(x); np.frexp(x); np.quantile(x, 0.3); np.hypot.reduce(x)
-np.add.reduceat(x, [0, 2], axis=1); np.interp(x, [0.0, 1.0], [0.0, 5.0]); np.linalg.inv(sq); np.fft.fft(v); np.unique(x)
-np.sqrt(y, where=m); np.exp(x, casting="unsafe"); np.linalg.norm(x, 3, axis=1); np.bincount(k[0]); float(v[0])
-np.linalg.norm(sq, 2); np.where(x > 0); x.tolist(); np.asarray(x); max(v); np.einsum(x, [0, 1], [1])
+np.add.reduceat(x, [0, 2], axis=1); np.interp(x, [0.0, 1.0], [0.0, 5.0]); np.linalg.eig(sq); np.fft.fft(v); np.unique(x)
+np.sqrt(y, where=m); np.exp(x, casting="unsafe"); np.bincount(k[0]); float(v[0])
+np.where(x > 0); x.tolist(); np.asarray(x); max(v); np.einsum(x, [0, 1], [1])
 """
 
 # What newer versions of NumPy have.

@@ -208,6 +208,14 @@ def test_a_run_that_tested_less_than_it_may_seem_says_so(tmp_path: Path, door: s
         assert not re.search("never tested|interpret=True is written", output), output
 
 
+def test_where_warnings_are_errors_an_untested_pairing_fails_its_test(tmp_path: Path) -> None:
+    status, output = _run(tmp_path, IN_A_TEST, "-W", "error")
+    assert status == 1, output
+    assert "was made in test_made and never tested" in output
+    assert "1 failed" in output
+    assert "kerneltest/issues" not in output
+
+
 # Conftests that would have pytest pass what fails.
 SOFTENED = {
     "a mark": "def pytest_collection_modifyitems(items):\n    [i.add_marker(pytest.mark.xfail) for i in items]\n",
