@@ -405,9 +405,11 @@ def _fifo(name: str) -> Callable[[Path], None]:
     return lambda folder: os.mkfifo(folder / name)
 
 
-def _waits(name: str, status: tuple[int, ...] = (1, 2), command: tuple[str, ...] = (*PYTEST, "--kt-timeout", "2"),
-           says: str = "", **words: str) -> Command:  # fmt: skip
-    return Command("waiting", name, {_FILE: suite(**words)}, (command,), status, says, limit=40)
+_LIMITED = (*PYTEST, "--kt-timeout", "1", "--kt-budget", "5")
+
+
+def _waits(name: str, status: tuple[int, ...] = (1, 2), command: tuple[str, ...] = _LIMITED, **words: str) -> Command:
+    return Command("waiting", name, {_FILE: suite(**words)}, (command,), status, limit=80)
 
 
 _LOOP = "lax.while_loop(lambda v: v[0] > -9e9, lambda v: v, x_ref[...])"
@@ -435,8 +437,9 @@ WAITING = (
            head=f"def condition(n):\n    {_CYCLE}\n    raise e"),
     _waits("a group that holds itself", oracle="e = ExceptionGroup('g', [ValueError('x')]); e.__cause__ = e; raise e"),
     _waits("a grid of 2^31 programs", call=", grid=(2**31 - 1,)"),
-    _waits("mutants that never end", (0, 1), (*_MUTATE,), kernel=_DOWN),
-    _waits("coverage of a long loop", (0, 1, 2), ("kerneltest", "coverage", _FILE, "--depth", "quick"), kernel=_COUNT),
+    _waits("mutants that never end", (0, 1), (*_MUTATE, "--timeout", "1"), kernel=_DOWN),
+    _waits("coverage of a long loop", (0, 1, 2),
+           ("kerneltest", "coverage", _FILE, "--depth", "quick", "--timeout", "1"), kernel=_COUNT),
     _waits("watch of a missing file", (2, 4), ("kerneltest", "watch", "no.py")),
     Command("waiting", "a name of 200,000 characters", {_FILE: suite(head=f"LONG = {'x' * 200_000!r}", declared=
             ", rejects=[kt.rejects(LONG, raises=ValueError)]")}, (PYTEST,), (0, 1, 2)),
