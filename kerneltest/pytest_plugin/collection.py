@@ -102,8 +102,6 @@ class Collection:
 class UntestedPairingWarning(UserWarning):
     """A test function made a pairing that nothing tests."""
 
-    __module__ = "kerneltest"
-
 
 def pairings_of_process() -> Sequence[Pairing]:
     """Returns all pairings that this process has made, in order; none if it has not imported what makes them."""

@@ -208,6 +208,12 @@ def test_a_run_that_tested_less_than_it_may_seem_says_so(tmp_path: Path, door: s
         assert not re.search("never tested|interpret=True is written", output), output
 
 
+def test_a_worker_sends_the_warning_of_an_untested_pairing(tmp_path: Path) -> None:
+    status, output = _run(tmp_path, IN_A_TEST, "-n", "1")
+    assert status == 0, output
+    assert "was made in test_made and never tested" in output
+
+
 def test_where_warnings_are_errors_an_untested_pairing_fails_its_test(tmp_path: Path) -> None:
     status, output = _run(tmp_path, IN_A_TEST, "-W", "error")
     assert status == 1, output
