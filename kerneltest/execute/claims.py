@@ -381,7 +381,7 @@ class _Judge:
         before = self.record
         self.claimed.append(claim.outputs)
         self.context.cache.process.enter_phase(Phase.JUDGING)
-        comparisons, doubted = without_doubted(claim.compare(self.noise), claim.expected.own_error, self.noise)
+        comparisons, doubted = self._without_doubted(claim.compare(self.noise), claim.expected)
         if doubted:
             bounds = tuple(each.bound for each in comparisons)
             claim = replace(
@@ -397,7 +397,7 @@ class _Judge:
         if not claim.asks_formula:
             return None
         answer, found = claim.formula.ask()
-        found, doubted = without_doubted(found, claim.formula.oracle.own_error, self.noise)
+        found, doubted = self._without_doubted(found, claim.formula.oracle)
         if doubted and not is_wrong(found):
             answer, found = formula_answer(found), []
         if found and not follows_formula(comparisons, found):
@@ -410,6 +410,22 @@ class _Judge:
         label = f"{claim.check.label} {WITHOUT_ROUNDING}".lstrip()
         return self._finding(claim, found, label, formula_cause(found), lambda output: ()) if found else None
 
+    # The oracle is asked as in its own phase, so that what it raises is blamed on it.
+    def _without_doubted(
+        self, comparisons: Sequence[Comparison], oracle: ExpectedOutputs | Expectation
+    ) -> tuple[Sequence[Comparison], int]:
+        process = self.context.cache.process
+
+        def own_error() -> Sequence[Array]:
+            before = process.journal.phase
+            process.enter_phase(Phase.EXPECTING)
+            try:
+                return oracle.own_error()
+            finally:
+                process.enter_phase(before)
+
+        return without_doubted(comparisons, own_error, self.noise)
+
     # The claim with bounds that the kernel's own rounding explains, or the same claim with the cause of its wrong
     # outputs.
     def _explain(
@@ -418,7 +434,7 @@ class _Judge:
         states_cause = self.with_evidence and claim.evaluate_apart is not None  # the cause is evidence, too
         if claim.own_format is None and not states_cause:
             return claim, comparisons, None
-        formula, own = without_doubted(claim.formula.evidence(), claim.formula.oracle.own_error, self.noise)[0], None
+        formula, own = self._without_doubted(claim.formula.evidence(), claim.formula.oracle)[0], None
         if claim.own_format is not None and formula and not is_wrong(formula):
             loose = claim.check.wanted(claim.outputs, claim.precision.never_exact()).bounds
             arithmetic = SampleArithmetic(claim.own_format, claim.precision)

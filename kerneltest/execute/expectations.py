@@ -226,7 +226,10 @@ class Expectations:
             self._process.enter_phase(Phase.EXPECTING)
             wide = {path: widen(value) for path, value in arguments.items()}
             self._raise_known(case)
-            with self._remember(case), convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
+            with (
+                self._remember(case),
+                convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR, with_source=True),
+            ):
                 answer = evaluate_oracle(pairing, case.signature, wide, traced.outputs, traced.output_names)
             self.evaluations[case.id] = Evaluation(arguments, answer)
         return self.evaluations[case.id]

@@ -340,8 +340,12 @@ def _is_table(value: object) -> bool:
     return (isinstance(value, np.ndarray) and value.dtype.kind in "fiu") or _is_container(value)
 
 
+# Whether a value may keep arrays for later calls. One that holds something else stays the oracle's own, such as a list
+# that counts its calls: with a copy of it, an oracle that changes from call to call would seem not to.
 def _is_container(value: object) -> bool:
-    return isinstance(value, (dict, list, set))
+    if isinstance(value, dict):
+        return not value or any(isinstance(each, np.ndarray) for each in value.values())
+    return isinstance(value, list) and any(isinstance(each, np.ndarray) for each in value)
 
 
 def calls_linear_algebra(function: object) -> bool:

@@ -64,7 +64,7 @@ def evaluate_oracle(
     copies = {path: value.copy() for path, value in wide.items()}
     values = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
     with _silence_warnings():
-        with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
+        with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR, with_source=True):
             try:
                 result = pairing.call_oracle(values)
             except np.linalg.LinAlgError as error:

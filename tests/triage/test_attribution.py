@@ -27,7 +27,7 @@ def test_a_source_has_the_functions_that_it_names_and_their_lines() -> None:
     found = source_of(double)
     assert found.file == "tests/sample.py"
     lines = (ROOT / found.file).read_text(encoding="utf-8").splitlines()
-    names = ["def whole", "def elementwise", "def double"]
+    names = ["def double", "def whole", "def elementwise"]  # the function itself, then those that it names
     assert [text.splitlines()[0].split("(")[0] for _, text in found.parts] == names
     for first, text in found.parts:
         assert text.splitlines() == lines[first - 1 : first - 1 + len(text.splitlines())]
