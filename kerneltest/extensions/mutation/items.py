@@ -51,9 +51,11 @@ class MutantItems:
 
     def judge(self, item: MutantItem) -> MutationScore:
         """Judges the mutants of a pairing and records its score."""
+        from kerneltest.extensions.mutation.deadline import limit_time
         from kerneltest.extensions.mutation.judging import BACKENDS, MutationSession, fit_items
         from kerneltest.extensions.mutation.operators import OPERATORS
         from kerneltest.extensions.mutation.results import score_of
+        from kerneltest.records.journal import Journal
         from kerneltest.records.schema import MutationScore
 
         worker, pairing_id = self._run.dispatcher.worker, item.items[0].pairing_id
@@ -64,8 +66,11 @@ class MutantItems:
             score = MutationScore(pairing=pairing_id, problem=f"none of its items runs on {BACKENDS}")
         else:
             with worker.jax_settings():
-                session = MutationSession(fit, worker.cache)
-                score = score_of(pairing_id, [session.judge(mutant) for mutant in session.mutants(OPERATORS.entries())])
+                journal = Journal()  # the run's own would say that the items of the pairing run again
+                with limit_time(journal, self._run.settings.timeout):
+                    session = MutationSession(fit, worker.cache, journal)
+                    trials = [session.judge(mutant) for mutant in session.mutants(OPERATORS.entries())]
+                score = score_of(pairing_id, trials)
         worker.writer.write_score(score)
         return score
 
