@@ -203,14 +203,12 @@ def trace_oracle(pairing: Pairing, signature: Signature) -> list[Any] | None:
     """Returns the oracle's operations on ones, in order; None if it raises each time or a value escapes tracking.
 
     Raises:
-      Failure: `oracle_error`: the oracle raised the first time, and not the second.
+      Failure: `oracle_error`: the oracle raised the first time, and not the second; or it hangs.
     """
     try:
         return _trace_once(pairing, signature)
-    except (KeyboardInterrupt, GeneratorExit):
+    except (KeyboardInterrupt, GeneratorExit, Failure):  # the watchdog raises a Failure into an oracle that hangs
         raise
-    except Failure:  # such as a hang, which is reported once, when a case evaluates the oracle
-        return None
     except BaseException as error:
         try:
             _trace_once(pairing, signature)

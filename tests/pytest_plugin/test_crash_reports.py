@@ -103,7 +103,9 @@ def _verdicts(folder: Path) -> dict[str, Counter[tuple[Verdict, str]]]:
     for record in read_records(folder):
         bad = verdicts.setdefault(record.pairing.partition("::")[2], Counter())
         if record.verdict is not Verdict.PASS:
-            assert (record.family, bool(record.case)) == ("ones", True)
+            # The oracle is also followed once for each signature, before the first case that needs to know its sums.
+            assert record.family in ("ones", "small_integers")
+            assert record.case
             bad[record.verdict, record.message] += 1
     return verdicts
 
