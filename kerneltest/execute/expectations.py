@@ -160,7 +160,7 @@ class Expectations:
       evaluations: the oracle's values for cases whose expectation has not been needed yet.
       gradients: the oracle's gradients, by case and label of the check.
       filled: the arguments of cases that are to run in a batch.
-      failures: of the oracle or of a family, by case. They stay, since a second try may not fail.
+      failures: of a family or of the oracle, by phase and case. They stay, since a second try may not fail.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Expectations:
         self.gradients = BoundedStore(_MAX_GRADIENTS, _gradient_size) if gradients is None else gradients
         self.evaluations = BoundedStore[str, Evaluation](_MAX_EVALUATIONS, _evaluation_size)
         self.filled: dict[str, Mapping[str, Array]] = {}
-        self.failures: dict[str, Failure] = {}
+        self.failures: dict[tuple[Phase, str], Failure] = {}
 
     def of(self, pairing: Pairing, case: AnyCase, traced: Traced) -> tuple[Expectation, bool]:
         """Returns the expectation of a case, and whether it holds bit for bit.
@@ -192,7 +192,7 @@ class Expectations:
             evaluated = self.evaluations.pop(case.id, None)
             expectation: Expectation | Failure
             try:
-                self._raise_known(case)
+                self._raise_known(Phase.EXPECTING, case)
                 expectation = expect(
                     pairing,
                     case.signature,
@@ -206,7 +206,7 @@ class Expectations:
                 if case.family.name == "all_masked_array":
                     check_all_masked(pairing, case.target, expectation)
             except Failure as failure:
-                expectation = self.failures[case.id] = failure
+                expectation = self.failures[Phase.EXPECTING, case.id] = failure
             self.cases[case.id] = CachedExpectation(pairing, case.signature, arguments, expectation, bitwise)
         expected = self.cases[case.id]
         if isinstance(expected.expectation, Failure):
@@ -225,9 +225,9 @@ class Expectations:
         if case.id not in self.evaluations:
             self._process.enter_phase(Phase.EXPECTING)
             wide = {path: widen(value) for path, value in arguments.items()}
-            self._raise_known(case)
+            self._raise_known(Phase.EXPECTING, case)
             with (
-                self._remember(case),
+                self._remember(Phase.EXPECTING, case),
                 convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR, with_source=True),
             ):
                 answer = evaluate_oracle(pairing, case.signature, wide, traced.outputs, traced.output_names)
@@ -259,21 +259,21 @@ class Expectations:
         if (filled := self.filled.get(case.id)) is not None:
             return filled
         self._process.enter_phase(Phase.FILLING)
-        self._raise_known(case)
+        self._raise_known(Phase.FILLING, case)
         with (
-            self._remember(case),
+            self._remember(Phase.FILLING, case),
             convert_exceptions(f"family {case.family.name}", Verdict.ORACLE_ERROR, with_source=True),
         ):
             return case.fill(pairing)
 
-    def _raise_known(self, case: AnyCase) -> None:
-        if case.id in self.failures:
-            raise self.failures[case.id].with_traceback(None)
+    def _raise_known(self, phase: Phase, case: AnyCase) -> None:
+        if failure := self.failures.get((phase, case.id)):
+            raise failure.with_traceback(None)
 
     @contextmanager
-    def _remember(self, case: AnyCase) -> Iterator[None]:
+    def _remember(self, phase: Phase, case: AnyCase) -> Iterator[None]:
         try:
             yield
         except Failure as failure:
-            self.failures[case.id] = failure
+            self.failures[phase, case.id] = failure
             raise
