@@ -106,7 +106,7 @@ def _session(folder: Path, *options: str) -> str:
 
 
 def _is_red(file: str, said: str) -> bool:
-    """Whether pytest or kerneltest tells that a file failed."""
+    """Whether the output of pytest or kerneltest reports a file as failed."""
     name = re.escape(file)
     return bool(re.search(rf"^(FAILED|ERROR) {name}|^ .*\b{name}(::\w+|:\d+\)).*(nothing|never|no |only)", said, re.M))
 

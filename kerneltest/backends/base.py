@@ -125,7 +125,7 @@ class ContradictedError(Exception):
     """A fast path computes something else than JAX does, in words.
 
     Attributes:
-      outputs, wanted: what both computed; () if they are not at hand.
+      outputs, wanted: the results of the fast path and of JAX; () if they were not computed.
     """
 
     def __init__(self, said: str, outputs: Outputs = (), wanted: Outputs = ()) -> None:

@@ -24,7 +24,7 @@ from kerneltest.backends.jitted import compile_for, mesh_problem, running_failur
 from kerneltest.core.children import ask_nvidia_smi, ask_rocm_smi
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA, Precision
-from kerneltest.core.targets import Tier
+from kerneltest.core.targets import WHEELS, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.production_sizes import sample_positions
 from kerneltest.trace.tracing import Traced, device_problem, kernel_device
@@ -161,18 +161,18 @@ def device_responds(platform: str) -> bool:
         return False
 
 
-# For each platform: a file that its driver makes, JAX's plugins for it, and what installs one.
-_WHEELS = {
-    "cuda": (Path("/dev/nvidiactl"), ("jax_cuda13_plugin", "jax_cuda12_plugin"), "jax[cuda13]"),
-    "rocm": (Path("/dev/kfd"), ("jax_rocm7_plugin", "jax_rocm60_plugin"), "jax[rocm7-local]"),
+# For each platform: a file that its driver makes, and JAX's plugins for it.
+_DRIVERS = {
+    "cuda": (Path("/dev/nvidiactl"), ("jax_cuda13_plugin", "jax_cuda12_plugin")),
+    "rocm": (Path("/dev/kfd"), ("jax_rocm7_plugin", "jax_rocm60_plugin")),
 }
 
 
 def _missing_wheel(platform: str) -> str:
-    if platform not in _WHEELS:
+    if platform not in _DRIVERS:
         return ""
-    driver, plugins, wheel = _WHEELS[platform]
-    return wheel if driver.exists() and not any(map(find_spec, plugins)) else ""
+    driver, plugins = _DRIVERS[platform]
+    return WHEELS[platform] if driver.exists() and not any(map(find_spec, plugins)) else ""
 
 
 @functools.cache

@@ -25,6 +25,9 @@ class Tier(StrEnum):
         return self not in (Tier.LOWER, Tier.COMPILE)
 
 
+WHEELS = {"cuda": "jax[cuda13]", "rocm": "jax[rocm7-local]", "tpu": "jax[tpu]"}
+"""For each platform of devices, the requirement that lets JAX use it."""
+
 KIB = 1024
 
 

@@ -206,7 +206,7 @@ def own_rounding(
       arithmetic: of the samples.
       outputs: the comparison of each output within the bounds of the oracle's rounding.
       loose: such bounds for a machine that rounds even representable results: an oracle may be exact by chance.
-      sampled: whether they are of samples of the oracle. Without these its formula is no measure of stability.
+      sampled: whether the oracle's bounds come from samples. Other bounds do not show that the oracle is more stable.
 
     Returns:
       None if there are no samples.

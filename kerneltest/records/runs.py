@@ -277,7 +277,7 @@ def _problems_of_end(run: RunRecords) -> Iterator[str]:
         yield from _unrepeated_crashes(run)
 
 
-# The crashes of processes that ran a case with others under way, and of which no finding tells.
+# Crashes of processes that ran several cases at once, if no case crashed again when it ran alone.
 def _unrepeated_crashes(run: RunRecords) -> Iterator[str]:
     died = {record.item for record in run.records if record.verdict in (Verdict.CRASH, Verdict.HANG)}
     found = {(record.item, record.case) for record in run.records if record.verdict.is_finding}

@@ -13,7 +13,7 @@ from importlib import metadata
 from kerneltest.backends.registry import REGISTRY, generic_id
 from kerneltest.core.failures import format_exception
 from kerneltest.core.ids import BackendId
-from kerneltest.core.targets import skip_tpu_discovery
+from kerneltest.core.targets import WHEELS, skip_tpu_discovery
 from kerneltest.report.text.tables import terminal_table
 
 
@@ -34,9 +34,9 @@ Fact = tuple[str, str, str]
 _PACKAGES = {
     "jax": ("", "pip install jax"),
     "jaxlib": ("", "pip install jax"),
-    "jax-cuda13-plugin": ("cuda", "pip install 'jax[cuda13]'"),
+    "jax-cuda13-plugin": ("cuda", f"pip install '{WHEELS['cuda']}'"),
     "jax-cuda12-plugin": ("cuda", ""),
-    "jax-rocm7-plugin": ("rocm", "pip install 'jax[rocm7-local]'"),
+    "jax-rocm7-plugin": ("rocm", f"pip install '{WHEELS['rocm']}'"),
     "libtpu": ("compile:tpu-*, tpu", "pip install 'kerneltest[tpu]'"),
     "triton": ("compile:sm_*, compile:gfx*", "pip install 'kerneltest[compile]'"),
     "numpy": ("", "pip install numpy"),
@@ -49,9 +49,9 @@ _MISSING = {
     "compile:xla-sm_90": "pip install 'kerneltest[xla-cuda]'",
     "compile:tpu": "pip install 'kerneltest[tpu]'",
     "compile": "pip install 'kerneltest[compile]'",
-    "cuda": "an NVIDIA GPU, and pip install 'jax[cuda13]'",
-    "rocm": "an AMD GPU, and pip install 'jax[rocm7-local]'",
-    "tpu": "a TPU, and pip install 'jax[tpu]'",
+    "cuda": f"an NVIDIA GPU, and pip install '{WHEELS['cuda']}'",
+    "rocm": f"an AMD GPU, and pip install '{WHEELS['rocm']}'",
+    "tpu": f"a TPU, and pip install '{WHEELS['tpu']}'",
 }
 
 

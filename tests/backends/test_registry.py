@@ -255,6 +255,5 @@ def test_a_gpu_without_its_wheel_is_told_with_the_cure(
 ) -> None:
     place = tmp_path if driver else tmp_path / "none"
     monkeypatch.setattr(device, "device_problem", lambda name: f"JAX finds no {name} device here")
-    _, _, wheel = device._WHEELS[platform]
-    monkeypatch.setitem(device._WHEELS, platform, (place, ("numpy" if plugin else "no_such_plugin",), wheel))
+    monkeypatch.setitem(device._DRIVERS, platform, (place, ("numpy" if plugin else "no_such_plugin",)))
     assert REGISTRY[platform].make().unavailable() == f"JAX finds no {platform} device here{cure}"

@@ -48,7 +48,7 @@ def _mutate(chosen: argparse.Namespace) -> int:
     with MutationPool(chosen.jobs) as pool:
         run = MutationRun(backends, chosen.depth, operators, chosen.timeout, pool, advises, chosen.all, chosen.json)
         shares = [run.judge_pairings(pairing) for pairing in pairings]
-    # A pairing of which no mutant was judged reaches no share but 0.
+    # Without a judged mutant, the score of a pairing is 0.
     return int(any((share or 0.0) < chosen.least for each in shares for share in each))
 
 

@@ -92,7 +92,7 @@ class MutantItem(PairingItem):
         least = self.config.stash[RUN].settings.get(LEAST)
         if score.problem and not least:
             pytest.skip(text)
-        if (score.share or 0.0) < least:  # a pairing of which no mutant was judged reaches no share
+        if (score.share or 0.0) < least:  # without a judged mutant, the score is 0
             pytest.fail(f"{text}\n--kt-mutate-least asks for {least:.1%}", pytrace=False)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

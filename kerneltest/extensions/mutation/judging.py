@@ -406,7 +406,7 @@ class MutationSession:
     """
 
     def __init__(self, items: Sequence[Item], judged: Cache | None = None, journal: Journal | None = None) -> None:
-        self._journal = journal or (Journal() if judged is None else judged.process.journal)
+        self._journal = journal or Journal()
         self.pairing = items[0].pairing.origin
         self._kills: Counter[tuple[Signature, str]] = Counter()
         self._parts: list[KernelCases] = []
