@@ -40,7 +40,7 @@ FAULTS = {
     "leaves": (Verdict.CRASH, rf"{ORACLE}os\._exit\(0\) was called", ONES),
     "leaves_loudly": (Verdict.CRASH, rf"{ORACLE}os\._exit\(7\) was called", ONES),
     "leaves_in_c": (Verdict.CRASH, f"{ORACLE}it exited without a crash report", ONES),
-    "exits": (Verdict.ORACLE_ERROR, "oracle exits raised SystemExit: 0", ONES),
+    "exits": (Verdict.ORACLE_ERROR, r"oracle exits raised SystemExit: 0 \(tests/faults\.py:\d+\)", ONES),
     "loops": (Verdict.HANG, rf"{LATE}evaluating the oracle \(tests/faults\.py:\d+\)", ONES),
     "sleeps": (Verdict.HANG, rf"{LATE}evaluating the oracle \(tests/faults\.py:\d+\)", ONES),
     "sleeps_with_the_lock": (Verdict.HANG, "no answer within 0:00:12 while evaluating the oracle", ONES),
