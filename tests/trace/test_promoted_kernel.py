@@ -65,6 +65,28 @@ def test_floats_are_promoted_and_what_rounds_on_purpose_is_not(
     np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=1e-15, atol=1e-15)
 
 
+def test_python_is_called_with_float64_whatever_the_size() -> None:
+    wide = np.linspace(-3, 3, 2**17)  # so large that XLA calls back on a thread of its own now and then
+    shape = jax.ShapeDtypeStruct(wide.shape, np.float64)
+    with jax.enable_x64(True):
+        traced = trace_function(
+            lambda x: [jax.pure_callback(lambda v: np.exp(np.asarray(v)), shape, x)],
+            (ShapeDtype(wide.shape, wide.dtype),),
+            "",
+        )
+    for _ in range(40):
+        np.testing.assert_array_equal(PromotedKernel(traced)([wide[None]])[0][0], np.exp(wide))
+
+
+def test_a_callback_that_rounds_is_not_taken_for_a_formula() -> None:
+    shape = jax.ShapeDtypeStruct(X.shape, X.dtype)
+    own = trace_function(
+        lambda x: [jax.pure_callback(lambda v: np.asarray(v, np.float32), shape, x)], (ShapeDtype((8,), X.dtype),), ""
+    )
+    with pytest.raises(UnknownError, match="a callback that gives float32 for float64"):
+        PromotedKernel(own)([X[None]])
+
+
 def test_a_trace_in_float64_keeps_constants_that_float32_would_round() -> None:
     pairing = kt.oracle_for(_kernel(lambda x: x.astype(jnp.float32) * 0.1), x=kt.array("n", "bfloat16"))(lambda x: x)
     signature = next(each for each in signatures(pairing, "quick") if dict(each.dims)["n"] > 1)

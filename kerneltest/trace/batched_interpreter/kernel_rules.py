@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
@@ -112,10 +114,28 @@ def _bind_by_row(equation: Equation) -> EquationFunction:
     return evaluate
 
 
+# On this thread: XLA may call back on another, to which JAX's settings for a thread, such as 64 bits, do not reach.
+def _call_back_by_row(machine: Machine, equation: Equation) -> EquationFunction:
+    callback, dtypes = equation.params["callback"], [machine.rules.dtype_of(v.aval) for v in equation.outvars]
+
+    def evaluate(operands: Sequence[Array]) -> Sequence[Array]:
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            rows = [list(map(np.asarray, callback(*map(jnp.asarray, row)))) for row in by_row(operands)]
+        columns = [np.stack(column) for column in zip(*rows, strict=True)]
+        for column, dtype in zip(columns, dtypes, strict=True):
+            if column.dtype != dtype:
+                raise UnknownError(f"a callback that gives {column.dtype} for {dtype}")
+        return columns
+
+    return evaluate
+
+
 class KernelRules(RuleSet):
     """Numbers, as Pallas' interpreter computes them on a CPU. JAX evaluates operations that NumPy lacks."""
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        if primitive_name(equation) == "pure_callback":
+            return _call_back_by_row(machine, equation)
         try:
             return supported_rule(machine, equation)
         except UnknownError:
