@@ -22,8 +22,10 @@ from kerneltest.judge.compare import (
 )
 from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.records.evidence import Element, Evidence, Window
+from kerneltest.records.evidence import EXTREMES, Element, Evidence, Window
 from kerneltest.records.schema import Record
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules, NanDroppingRules
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import trace
 from kerneltest.trace.walk import lowering_differences
 
@@ -187,7 +189,10 @@ def mismatch_record(
         inputs=guard.collect("copying the inputs", lambda: input_windows(pairing, arguments, by_dim), ()),
         otherwise=guard.collect(
             "comparing the lowerings",
-            lambda: _lowering_differences(pairing, signature, models_operands=models_operands),
+            lambda: (
+                *_lowering_differences(pairing, signature, models_operands=models_operands),
+                *(() if call else _operation_that_drops_nan(pairing, signature, arguments, output, comparison)),
+            ),
             (),
         ),
     )
@@ -222,6 +227,28 @@ def _lowering_differences(pairing: Pairing, signature: Signature, *, models_oper
     except Failure:
         return ()
     return tuple(each for each in found if not (models_operands and each == "TF32"))
+
+
+# The operation that explains numbers in place of NaN: NumPy's evaluation of the kernel is NaN at every wrong element,
+# and a number once this operation alone drops NaN.
+def _operation_that_drops_nan(
+    pairing: Pairing, signature: Signature, arguments: Mapping[str, Array], output: int, comparison: Comparison
+) -> tuple[str, ...]:
+    actual, wrong = comparison.actual, comparison.wrong
+    if not is_float(actual.dtype) or np.isnan(actual[wrong]).any() or not np.isnan(comparison.expected[wrong]).all():
+        return ()
+    leaves = [arguments[path][None] for path, _ in signature.dtypes]
+    try:
+        traced = trace(pairing, signature)
+
+        def is_nan(rules: KernelRules) -> Array:
+            return np.asarray(np.isnan(BatchedKernel(traced, rules)(leaves)[output][0][wrong]))
+
+        if is_nan(KernelRules()).all():
+            return tuple(name for name in EXTREMES if not is_nan(NanDroppingRules(name)).any())[:1]
+    except (Failure, UnknownError):
+        pass
+    return ()
 
 
 def _to_element(value: np.generic) -> Element:

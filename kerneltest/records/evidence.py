@@ -216,6 +216,10 @@ class Pattern:
         return EVERY_ELEMENT if self.kind is PatternKind.EVERYWHERE else ""
 
 
+EXTREMES = ("maximum", "minimum")
+"""Operations of JAX that keep NaN, and that a lowering may replace by one that drops it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The evidence of a finding.
@@ -235,7 +239,8 @@ class Evidence:
       inputs: the arguments around it.
       errors: error / bound over the whole output, where there is a window.
       stderr: the last output of a compiler that died.
-      otherwise: operations whose lowered results may differ, as `trace.walk.lowering_differences` lists them.
+      otherwise: operations whose lowered results may differ, as `trace.walk.lowering_differences` lists them, and the
+        one of `EXTREMES` by which a NaN became a number.
     """
 
     output: Count = 0

@@ -15,7 +15,7 @@ from kerneltest.core.verdicts import GroupName
 from kerneltest.records.evidence import EVERY_ELEMENT
 from kerneltest.records.runs import Overlay, RunRecords
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
-from kerneltest.triage.attribution import DROPS_NAN, drops_nan
+from kerneltest.triage.attribution import dropped_nan
 from kerneltest.triage.clustering import (
     FindingCluster,
     cluster_by,
@@ -157,7 +157,8 @@ class Suspect:
     def known_bug(self) -> str:
         """The bug of JAX or of a compiler that explains the findings on lowered code, with a link; or ""."""
         shown = [record for record in self.findings if record.tier is not Tier.INTERPRET]
-        return DROPS_NAN if self.effect is Effect.NUMBER_FOR_NAN and shown and all(map(drops_nan, shown)) else ""
+        bugs = {dropped_nan(record) for record in shown} if self.effect is Effect.NUMBER_FOR_NAN else set()
+        return min(bugs, default="")
 
     @property
     def title(self) -> str:
