@@ -179,11 +179,11 @@ def test_a_finding_is_told_once_and_pytest_names_its_suspect(tmp_path: Path, wor
     again = f'pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-orders 1 --kt-backends interpret "{item}"'
     assert "= FAILURES =" not in shown
     explained = shown.partition("short test summary info")[0]
-    assert explained.count("wrong values: the oracle and every backend differ") == 1
+    assert explained.count("wrong values") == 1
     assert read_plan(tmp_path / "out").orders == 1  # reports made from the records repeat it
-    assert re.search(rf"^FAILED {re.escape(item)} - suspect 1: wrong values: ", shown, re.MULTILINE)
+    assert re.search(rf"^FAILED {re.escape(item)} - suspect 1: wrong values", shown, re.MULTILINE)
     summary = shown.partition("= kerneltest =")[2]
-    assert re.search(r"^1  wrong values: .*\d+ of \d+ cases on interpret$", summary, re.MULTILINE)
+    assert re.search(r"^1  wrong values.*\d+ of \d+ cases on interpret$", summary, re.MULTILINE)
     assert re.search(r"^   smallest: x = float32\[3\] ", summary, re.MULTILINE)
     assert re.search(r"^     got .+, expected ", summary, re.MULTILINE)
     assert re.search(r"^   kerneltest repro out \w{16} --backend interpret$", summary, re.MULTILINE)

@@ -21,7 +21,7 @@ from kerneltest.records.schema import Record
 from kerneltest.report.rerun_commands import repro_command
 from kerneltest.report.text.lines import Line, LineKind, as_lines, truncate
 from kerneltest.triage.suspects import Suspect
-from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, cause_of
+from kerneltest.triage.symptoms import OF_ROUNDING, Level, cause_of
 
 if TYPE_CHECKING:  # which would load JAX where a summary alone is written
     from kerneltest.execute.item import Item
@@ -84,8 +84,9 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
         yield from as_lines(LineKind.PLAIN, (line for text, line in told if text not in title))
     else:
         yield from as_lines(LineKind.PLAIN, _case_lines(suspect, record, evidence))
-    if suspect.everywhere and suspect.effect is Effect.WRONG:
-        yield Line(LineKind.PLAIN, "is the oracle right? Nearly no case agrees with it, on any backend")
+    if suspect.doubts_oracle:
+        counts = (f"{count:,} of {suspect.tried[name]:,} cases on {name}" for name, count in suspect.backends.items())
+        yield Line(LineKind.PLAIN, f"check the oracle, too: it differs from the kernel in {' and '.join(counts)}")
         if folder and evidence.script:
             yield Line(LineKind.COMMAND, f"in a notebook: %run {folder}/{evidence.script}")
     if fault is not None:
