@@ -109,21 +109,30 @@ def pairings_of_process() -> Sequence[Pairing]:
     return declared.ALL_PAIRINGS if declared is not None else ()
 
 
-def moved_root(config: pytest.Config) -> str:
-    """Returns which option moved pytest's root folder, which is a part of all ids, and what to write instead; or "".
+def restore_root(config: pytest.Config) -> str:
+    """Undoes that an option of kerneltest moved pytest's root folder, which all ids are relative to.
 
     Without an ini-file, pytest takes the folder above everything on its command line that exists. It reads that before
     it knows which words are values of a plugin's options.
+
+    Returns:
+      A remark on the option, since an ini-file of the project was not read either; "" if none moved the root.
     """
     here, words = config.invocation_params.dir, config.invocation_params.args
-    if config.inipath is None and here != config.rootpath and here.is_relative_to(config.rootpath):
-        for option, value in itertools.pairwise(map(str, words)):
-            if option.startswith("--kt-") and "=" not in option and not (here / value).resolve().is_relative_to(here):
-                return (
-                    f"{option} {value} moved pytest's root folder to {config.rootpath}, which changes the ids of "
-                    f"pairings and cases: write {option}={value}"
-                )
+    if config.inipath is not None or here == config.rootpath or config.getoption("rootdir", None):
+        return ""
+    for option, value in itertools.pairwise(map(str, words)):
+        path = (here / value).resolve()
+        if option.startswith("--kt-") and "=" not in option and path.exists() and not path.is_relative_to(here):
+            remark = f"{option} {value} made pytest look for its ini-file in {config.rootpath}: write {option}={value}"
+            folders = (here, *here.parents)
+            root = next((each for each in folders if any((each / name).exists() for name in _AT_ROOT)), here)
+            config._rootpath = root
+            return remark
     return ""
+
+
+_AT_ROOT = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "setup.py")
 
 
 def collects_whole_folders(config: pytest.Config) -> bool:

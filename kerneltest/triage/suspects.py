@@ -164,7 +164,7 @@ class Suspect:
 
     @property
     def doubts_oracle(self) -> bool:
-        """Whether the oracle may be wrong: nothing in the kernel explains why it differs everywhere."""
+        """True if nothing in the kernel explains why the oracle differs everywhere."""
         is_explained = self.diagnosis or self.fault is not None or self._slight_error()
         return self.everywhere and self.effect is Effect.WRONG and not is_explained
 
