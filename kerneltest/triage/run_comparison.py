@@ -33,6 +33,7 @@ MEANING = {
     "newly xfail": "a declared xfail covers it now",
     "newly passing": "no finding any more",
     "newly available": "the backend was not served before",
+    "not asked": "the run leaves the backend out",
     "applicability": "the backend became applicable to the kernel, or ceased to be",
     "new": "a case that was not there before, without a finding",
 }
@@ -325,6 +326,7 @@ class _Side:
         for each in run.plan.not_applicable if run else ():
             self.unserved[each.pairing, each.backend] = (NOT_APPLICABLE, each.reason)
         self.pairs = tuple(dict.fromkeys([*self._cells, *self.unserved]))
+        self.backends = {backend for _, backend in self.pairs}
 
     def cells(self, pair: _Pair) -> Mapping[CellKey, Sequence[Record]]:
         return self._cells.get(pair, {})
@@ -339,6 +341,10 @@ class _Side:
 
 def _pair_changes(run: str, pair: _Pair, old: _Side, new: _Side, factor: float) -> Iterator[Change]:
     cell, before, after = CellKey(*pair, ANY, ANY), old.state(pair), new.state(pair)
+    if pair not in new.pairs and old.cells(pair):
+        kind = "gone" if not new.pairs or pair[1] in new.backends else "not asked"
+        yield Change(kind, run, cell, "*", "", before, ABSENT)
+        return
     if pair in new.unserved:
         reason = new.unserved[pair][1]
         if old.cells(pair):
