@@ -193,6 +193,7 @@ def test_a_finding_is_run_again_from_where_it_was_found_if_a_report_moves_the_ro
     again = _pytest(project, *options, item, suite=WRONG)
     assert (run.returncode, again.returncode) == (1, 1), again.stdout
     assert not [record for record in read_records(out) if record.verdict == Verdict.INTERNAL_ERROR]
+    assert not [*out.glob("*.claim")]
 
 
 def test_options_can_stand_in_the_ini_file(tmp_path: Path) -> None:
