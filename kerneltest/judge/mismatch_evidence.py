@@ -37,6 +37,11 @@ def output_window(comparison: Comparison, index: tuple[int, ...], axes: Sequence
     """Returns the part of an output around an index: actual and expected values, bounds, and wrong elements."""
     actual = comparison.actual
     lengths, at = _part(actual.shape, index, _MAX_OUTPUT)
+    wrong = comparison.wrong[at].ravel()
+    for digits in (7, 9, 17):  # as many as show how wrong elements differ
+        values, expected = _to_elements(actual[at], digits), _to_elements(comparison.expected[at], digits)
+        if not any(each and one == other for each, one, other in zip(wrong, values, expected, strict=True)):
+            break
     return Window(
         name="",
         dtype=actual.dtype.name,
@@ -44,10 +49,10 @@ def output_window(comparison: Comparison, index: tuple[int, ...], axes: Sequence
         origin=_origin(at),
         extent=lengths,
         blocks=_last_two([axis.block or 0 for axis in axes], 0),
-        values=_to_elements(actual[at]),
-        expected=_to_elements(comparison.expected[at]),
+        values=values,
+        expected=expected,
         bound=_to_elements(comparison.bound[at]),
-        wrong="".join("1" if each else "0" for each in comparison.wrong[at].flat),
+        wrong="".join("1" if each else "0" for each in wrong),
     )
 
 
@@ -100,11 +105,11 @@ def _last_two(values: Sequence[int], missing: int) -> tuple[int, int]:
     return int(filled[-2]), int(filled[-1])
 
 
-def _to_elements(values: Array) -> tuple[Element, ...]:
+def _to_elements(values: Array, digits: int = 7) -> tuple[Element, ...]:
     if is_float(values.dtype):
         with np.errstate(all="ignore"):  # for signalling NaNs
             wide = values.astype(np.float64)
-        return tuple(float(f"{value:.7g}") for value in wide.ravel().tolist())
+        return tuple(float(f"{value:.{digits}g}") for value in wide.ravel().tolist())
     return tuple(values.astype(bool if values.dtype == bool else np.int64).ravel().tolist())
 
 

@@ -15,7 +15,7 @@ from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.ids import ItemId, PairingId, Place
 from kerneltest.core.media import for_terminal
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.evidence import Element, Evidence, format_budget, instability_note
+from kerneltest.records.evidence import Evidence, format_budget, format_pair, instability_note
 from kerneltest.records.run_plan import FunctionSource, PairingSummary, innermost_function
 from kerneltest.records.schema import Record
 from kerneltest.report.rerun_commands import repro_command
@@ -133,15 +133,6 @@ def _case_lines(suspect: Suspect, record: Record, evidence: Evidence) -> Iterato
             yield f"  {note}"
     elif cause is not None and cause.what in (ErrorCause.BACKEND, ErrorCause.OVERFLOW):
         yield f"  {cause.text()}"  # the title does not say so
-
-
-def format_pair(got: Element | None, expected: Element | None) -> tuple[str, str]:
-    """Formats two numbers with four digits, or as many as show how they differ; integers and booleans as they are."""
-    for digits in (4, 6, 9, 17):
-        one, other = (f"{value:.{digits}g}" if isinstance(value, float) else str(value) for value in (got, expected))
-        if one != other:
-            break
-    return one, other
 
 
 def format_suspects(
