@@ -183,7 +183,7 @@ class SuspectChange:
 
     fate: SuspectFate
     suspect: Suspect  # as the newer runs show it, or as the older ones do if the newer ones do not
-    since: str = ""  # the start of the older run, for a suspect that is still there; else ""
+    since: str = ""  # the day and the commit of the oldest run that shows a suspect that is still there; else ""
 
     @property
     def regression(self) -> bool:
@@ -195,9 +195,10 @@ def _suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
     # not: an id counts suspects with the same symptom, so it can shift.
     run_of = {id(row.record): row.run for row in old.rows}
 
-    def first_start(suspect: Suspect) -> str:
-        starts = {old.runs[run_of[id(record)]].plan.started for record in suspect.findings if id(record) in run_of}
-        return min(filter(None, starts), default="")
+    def first_seen(suspect: Suspect) -> str:
+        plans = (old.runs[run_of[id(record)]].plan for record in suspect.findings if id(record) in run_of)
+        started = {(plan.started[:10], plan.project.commit) for plan in plans if plan.started}
+        return " at ".join(filter(None, min(started, default=())))
 
     before, after = suspects_in_overlay(old), suspects_in_overlay(new)
     asked, asks = ([frozenset(map(_identity, each.findings)) for each in side] for side in (before, after))
@@ -215,7 +216,7 @@ def _suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
             earlier[j] = named[place]
     known = {*earlier.values(), *(i for (i, _), count in common.items() if count > _SAME * len(asked[i]))}
     changes = [
-        SuspectChange(SuspectFate.STILL_THERE, suspect, first_start(before[earlier[j]]))
+        SuspectChange(SuspectFate.STILL_THERE, suspect, first_seen(before[earlier[j]]))
         if j in earlier
         else SuspectChange(SuspectFate.NEW, suspect)
         for j, suspect in enumerate(after)

@@ -11,7 +11,7 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.run_plan import FunctionSource, NotApplicable, PairingSummary
+from kerneltest.records.run_plan import FunctionSource, NotApplicable, PairingSummary, Project
 from kerneltest.records.runs import RunRecords, read_runs
 from kerneltest.records.schema import Record
 from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, DiffError, compare_runs
@@ -205,12 +205,13 @@ FATES = [
 def test_what_becomes_of_suspects(
     tmp_path: Path, old: tuple[Record, ...], new: tuple[Record, ...], fates: list[str], regressed: bool
 ) -> None:
-    older = read_runs(write_run(tmp_path / "a", OTHER, *old, started="2026-01-05T00:00:00+00:00"))
+    since = {"started": "2026-01-05T00:00:00+00:00", "project": Project("p", "1a2b3c")}
+    older = read_runs(write_run(tmp_path / "a", OTHER, *old, **since))
     newer = read_runs(write_run(tmp_path / "b", OTHER, *new, started="2026-01-06T00:00:00+00:00"))
     comparison = compare_runs(older, newer)
     assert [f"{each.fate}: {each.suspect.headline}" for each in comparison.suspects] == fates
     assert all(each.regression is (each.fate == "new") for each in comparison.suspects)
-    assert {each.since for each in comparison.suspects if each.fate == "still there"} <= {"2026-01-05T00:00:00+00:00"}
+    assert {each.since for each in comparison.suspects if each.fate == "still there"} <= {"2026-01-05 at 1a2b3c"}
     assert comparison.regressed is regressed
 
 

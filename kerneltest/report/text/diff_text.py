@@ -108,7 +108,7 @@ def suspect_rows(
     for change in comparison.suspects:
         suspect, text = change.suspect, describe_suspect(change.suspect)
         kernel = name_function(suspect.pairing, declared.get(suspect.pairing))
-        since = f"; since {change.since[:10]}" if change.since else ""
+        since = f"; since {change.since}" if change.since else ""
         text = text if change.fate is SuspectFate.NEW else replace(text, lines=())
         rows.setdefault(change.fate, []).append(SuspectRow(suspect.id, kernel, text, since))
     return {fate: (_heading(fate, len(mine)), mine) for fate, mine in rows.items()}
