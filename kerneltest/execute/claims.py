@@ -28,6 +28,7 @@ from kerneltest.execute.formula import Formula, Take, whole
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong, without_doubted
 from kerneltest.judge.formula import (
+    BITS_UNSTABLE,
     OwnRounding,
     follows_formula,
     formula_answer,
@@ -442,6 +443,7 @@ class _Judge:
                 loose,
                 sampled=claim.expected.sampled,
                 normwise=calls_linear_algebra(self.context.pairing.oracle),
+                coarse=lambda: claim.check.wanted(claim.outputs, claim.precision.losing(BITS_UNSTABLE)).alternatives,
             )
         if own is not None:
             self.context.cache.process.enter_phase(Phase.JUDGING)
