@@ -387,7 +387,7 @@ _RULES: tuple[Rule, ...] = (
     _narrow_accumulator,
     _constant_factor,
     _mixed_up,
-    output_relation,
     _keeps_state,
+    output_relation,
 )
 _OF_OUTPUTS: tuple[Rule, ...] = (_repeated_blocks, _permuted_blocks, _constant_factor, output_relation)

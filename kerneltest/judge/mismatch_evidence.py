@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -243,7 +244,7 @@ def _operation_that_drops_nan(
     if not is_float(actual.dtype) or np.isnan(actual[wrong]).any() or not np.isnan(comparison.expected[wrong]).all():
         return ()
     leaves = [arguments[path][None] for path, _ in signature.dtypes]
-    try:
+    with suppress(Failure, UnknownError):
         traced = trace(pairing, signature)
 
         def is_nan(rules: KernelRules) -> Array:
@@ -251,8 +252,6 @@ def _operation_that_drops_nan(
 
         if is_nan(KernelRules()).all():
             return tuple(name for name in EXTREMES if not is_nan(NanDroppingRules(name)).any())[:1]
-    except (Failure, UnknownError):
-        pass
     return ()
 
 

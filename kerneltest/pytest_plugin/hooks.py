@@ -51,8 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    if remark := restore_root(early_config):
-        early_config.issue_config_time_warning(pytest.PytestWarning(remark), stacklevel=2)
+    restore_root(early_config)
 
 
 @pytest.hookimpl(trylast=True)  # once there is a terminal reporter

@@ -102,11 +102,6 @@ class RunFolder:
             if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
                 path.rmdir()
 
-    def remove_claims(self) -> None:
-        """Deletes what says which process searches for the smallest case of a suspect."""
-        for path in self.path.glob("suspect-*.claim"):
-            path.unlink(missing_ok=True)
-
     def release(self) -> None:
         if self._lock is not None:
             self._lock.release()

@@ -197,8 +197,8 @@ def _suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
 
     def first_seen(suspect: Suspect) -> str:
         plans = (old.runs[run_of[id(record)]].plan for record in suspect.findings if id(record) in run_of)
-        started = {(plan.started[:10], plan.project.commit) for plan in plans if plan.started}
-        return " at ".join(filter(None, min(started, default=())))
+        started, commit = min(((plan.started, plan.project.commit) for plan in plans if plan.started), default=("", ""))
+        return " at ".join(filter(None, (started[:10], commit)))
 
     before, after = suspects_in_overlay(old), suspects_in_overlay(new)
     asked, asks = ([frozenset(map(_identity, each.findings)) for each in side] for side in (before, after))

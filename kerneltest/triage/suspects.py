@@ -115,10 +115,7 @@ class Suspect:
             return smallest.shown.diagnosis  # an experiment showed it
         judged = [record.shown.diagnosis for record in self.findings if _has_value(record)]
         common = Counter(without_numbers(words) for words in judged).most_common(1)
-        alike = sum(
-            _has_value(record) and not record.shown.diagnosis and _is_uniform(record) for record in self.findings
-        )
-        if not common or not common[0][0] or common[0][1] < _EXPLAINED * (len(judged) - alike):
+        if not common or not common[0][0] or common[0][1] < _EXPLAINED * len(judged):
             return ""
         essence, count = common[0]
         own = self.example.shown.diagnosis
@@ -186,11 +183,6 @@ class Suspect:
 
 def _has_value(record: Record) -> bool:
     return record.shown.actual is not None
-
-
-def _is_uniform(record: Record) -> bool:
-    # All expected values are equal, so that no relation to the result's shows.
-    return record.expected is not None and record.expected.least == record.expected.greatest
 
 
 def _pattern(record: Record) -> str:

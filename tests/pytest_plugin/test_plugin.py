@@ -101,7 +101,7 @@ def test_artifacts_are_kept_on_request_and_linked(tmp_path: Path) -> None:
 def test_a_finding_fails_its_item_and_says_how_to_see_it_again(tmp_path: Path) -> None:
     run = _pytest(tmp_path, "--kt-report", "out", "--kt-seed", "3", "--kt-backends", "interpret", suite=WRONG)
     assert run.returncode == 1
-    assert re.search(r"1  wrong values: .* differ    \d+ of \d+ cases on interpret", run.stdout)
+    assert re.search(r"1  wrong values    \d+ of \d+ cases on interpret", run.stdout)
     assert "   smallest: x = " in run.stdout
     assert ", expected " in run.stdout
     assert re.search(r"^   kerneltest repro out \w+ --backend interpret$", run.stdout, re.MULTILINE)

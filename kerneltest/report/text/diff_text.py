@@ -1,7 +1,7 @@
 """A comparison of runs as text for a terminal, and as Markdown for the page of a CI job."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.media import for_terminal
@@ -40,11 +40,11 @@ class ChangeRow:
 
     @property
     def before(self) -> str:
-        return _values([change.before for change in self.changes])
+        return _values(change.before for change in self.changes)
 
     @property
     def after(self) -> str:
-        return _values([change.after for change in self.changes])
+        return _values(change.after for change in self.changes)
 
     @property
     def count(self) -> str:
@@ -68,10 +68,8 @@ class ChangeRow:
         return self.first.message.splitlines()[0] if self.first.message else ""
 
 
-def _values(values: Sequence[str]) -> str:
-    # All of a few verdicts, but only the first of many numbers.
-    first, *others = dict.fromkeys(values)
-    return f"{first} or {others[0]}" if len(others) == 1 else f"{first}, ..." if others else first
+def _values(values: Iterable[str]) -> str:
+    return " or ".join([*dict.fromkeys(values)][:2])
 
 
 def _case(change: Change) -> str:
