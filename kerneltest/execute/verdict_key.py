@@ -5,6 +5,7 @@ evaluated once on each case, and nothing is compiled or run. In addition, everyt
 and what all items of a run have in common: installed packages, settings, and the machine with its environment.
 """
 
+import itertools
 import re
 import sys
 import warnings
@@ -14,11 +15,12 @@ import jax
 
 from kerneltest.backends.base import Backend, DelegatingBackend
 from kerneltest.core.dtypes import ShapeDtype, widen
-from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.failures import Failure, exception_text, reraise_interrupt
 from kerneltest.core.fingerprint import Fingerprint, NotReusableError, library_contents
 from kerneltest.core.host import host_identity
 from kerneltest.core.precision import TPU
 from kerneltest.core.processes import blas_threads, throttle_gc
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.error_models import Conditioned, Dot, Each, Exact, Reduction, Rounding, Tolerance, Ulp
 from kerneltest.declare.pairing import Pairing
@@ -151,9 +153,8 @@ def _evaluation(pairing: Pairing, case: AnyCase, traced: Traced, cache: Cache) -
     inputs = list(arguments.values())
     try:
         return [inputs, *cache.expectations.evaluate(pairing, case, traced, arguments).outputs]
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException as error:
+        reraise_interrupt(error)
         if isinstance(error, Failure) and error.verdict is Verdict.HANG:
             raise
         return [inputs, type(error).__name__, exception_text(error)]
@@ -199,6 +200,21 @@ def pairing_fingerprints(items: Sequence[Item]) -> dict[str, str]:
     return {pairing: Fingerprint.of(known).text for pairing, known in parts.items()}
 
 
+@without_debugging()
+def item_fingerprint(parts: Sequence[Item]) -> str:
+    """Returns a fingerprint of the kernel and the oracle of an item, for its first case, that is equal on any machine.
+
+    It is "" for a device, of which a kernel may make its code depend.
+    """
+    if parts[0].backend.tier is Tier.DEVICE:
+        return ""
+    cache = Cache()
+    try:
+        return Fingerprint.of(*itertools.islice(_approximations(parts, cache), 2)).text
+    finally:
+        cache.process.pool.close()
+
+
 def _approximations(items: Sequence[Item], cache: Cache) -> Iterator[Fingerprint]:
     """Yields the fingerprints of the kernels and of the oracle's values in the items of a pairing and dtype."""
     seen: set[object] = set()
@@ -230,9 +246,8 @@ def _approximate_values(item: Item, case: AnyCase, traced: Traced, cache: Cache)
     try:
         wide = {path: widen(value) for path, value in cache.expectations.arguments(item.pairing, case).items()}
         values, _ = evaluate_oracle(item.pairing, case.signature, wide, traced.outputs)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException as error:  # reported when the case is judged
+        reraise_interrupt(error)
         return type(error).__name__
     return Fingerprint.of(*values, approximate=True)
 
@@ -241,7 +256,6 @@ def find_key(parts: Sequence[Item], cache: Cache) -> str:
     """Returns the key of an item; "" if its verdicts must not be reused."""
     try:
         return verdict_key(parts, cache)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException:  # a `NotReusableError`, or what the case itself reports when it runs
+    except BaseException as error:  # a `NotReusableError`, or what the case itself reports when it runs
+        reraise_interrupt(error)
         return ""

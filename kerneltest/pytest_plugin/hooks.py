@@ -14,7 +14,7 @@ import kerneltest
 from kerneltest.core.details import InternalError
 from kerneltest.core.exit_guard import ExitGuard, refuse_exit
 from kerneltest.core.extension_registry import load_extensions
-from kerneltest.core.failures import assign_blame
+from kerneltest.core.failures import assign_blame, reraise_interrupt
 from kerneltest.core.media import for_terminal
 from kerneltest.core.processes import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kerneltest.execute.item import Item
 
 _GUARD, _SESSION = pytest.StashKey[ExitGuard](), pytest.StashKey[pytest.Session]()
+_STATUS = pytest.StashKey[int | pytest.ExitCode]()  # of a session that is not green
 _SHARDING, _INCREMENTAL = pytest.StashKey[ShardPlugin](), pytest.StashKey[IncrementalPlugin]()
 _MAX_RESTARTS = "200"  # xdist's default of 4 restarts per worker can be used up by a single crashing item
 
@@ -89,6 +90,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[RUN].close()
     if _GUARD in config.stash:
         session = config.stash.get(_SESSION, None)  # none if its start failed
+        status = config.stash.get(_STATUS, 0)
+        if session is not None and status and not session.exitstatus:
+            config.stash[_GUARD].say("another plugin set the exit status of a failed session to 0", status)
+            session.exitstatus = status
         config.stash[_GUARD].end(int(session.exitstatus) if session is not None else 0)
 
 
@@ -150,10 +155,13 @@ def pytest_pycollect_makeitem(
                 with refuse_exit():
                     plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
                 problem = f"{describe(pairing)}: {plan.problem}" if plan.problem else ""
-            except Exception as error:
-                failure = assign_blame(error, f"planning {label}")
+            except BaseException as error:
+                reraise_interrupt(error)
+                failure = assign_blame(error, f"planning {label}", "its declaration")
                 if not isinstance(failure.detail, InternalError):
-                    raise
+                    if isinstance(error, Exception):
+                        raise
+                    raise pytest.Collector.CollectError(str(failure)) from error  # pytest ends at a SystemExit
                 run.collection.internal_errors.append(failure.detail)
                 failed = str(failure)
         run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan, problem))
@@ -301,6 +309,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
     elif not summary.green and session.exitstatus == pytest.ExitCode.OK:  # whatever marks and other plugins made of it
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if not summary.green:
+        session.config.stash[_STATUS] = session.exitstatus
 
 
 @pytest.hookimpl(tryfirst=True)

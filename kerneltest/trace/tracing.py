@@ -14,7 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised, Stated
 from kerneltest.core.dtypes import ShapeDtype, is_promotable, parse_dtype
-from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.failures import Failure, exception_text, reraise_interrupt
 from kerneltest.core.precision import Precision
 from kerneltest.core.source_location import source_line
 from kerneltest.core.verdicts import Verdict
@@ -54,6 +54,7 @@ from kerneltest.trace.walk import (
     iter_calls,
     iter_equations,
     rounds_explicitly,
+    uses_call,
 )
 
 # Exceptions that end the tracing of a kernel.
@@ -140,6 +141,7 @@ class Traced:
       inputs: shape and dtype of each leaf.
       outputs: shape and dtype of each output.
       calls: its Pallas calls, in order.
+      uses_call: whether the result of any of them is used.
       exact: whether its arithmetic is exact, in any order, on integers within the plan's limit: only sums, moves and
         at most one multiplication of floats.
       reduced_dots: whether it has a float32 matrix product whose precision it leaves to the backend.
@@ -159,6 +161,7 @@ class Traced:
     inputs: tuple[ShapeDtype, ...]
     outputs: tuple[ShapeDtype, ...]
     calls: tuple[Call, ...]
+    uses_call: bool
     exact: bool
     reduced_dots: bool
     named_dots: str = ""
@@ -298,9 +301,8 @@ def trace_function(
                 if not (device := required_device(error)):
                     raise
                 closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException as error:  # SystemExit and pytest's outcomes included
+        reraise_interrupt(error)
         raise _tracing_failure(error, purpose) from error
     if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
         sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"
@@ -358,6 +360,7 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
         inputs=inputs,
         outputs=tuple(ShapeDtype(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
         calls=tuple(map(call_of, unique.values())),
+        uses_call=bool(unique) and uses_call(closed.jaxpr),
         exact=is_exact(closed.jaxpr),
         reduced_dots=reduced_dots,
         named_dots=named_dots,
