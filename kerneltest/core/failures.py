@@ -110,6 +110,13 @@ def iter_causes(error: BaseException, *, contexts: bool = False) -> Iterator[Bas
         cause = cause.__cause__ or (cause.__context__ if contexts else None)
 
 
+# The watchdog raises a hang into a thread, and code on the way may convert it to a failure of the kernel.
+def underlying_hang(error: BaseException) -> Failure | None:
+    """Returns the hang that an exception was raised from, which may be itself; None if there is none."""
+    hangs = (cause for cause in iter_causes(error) if isinstance(cause, Failure) and cause.verdict is Verdict.HANG)
+    return next(hangs, None)
+
+
 @contextmanager
 def convert_exceptions(raiser: str, verdict: Verdict, *, with_source: bool = False) -> Iterator[None]:
     """Converts every exception that user code raises, including SystemExit and pytest's outcomes, to a `Failure`.
