@@ -90,7 +90,7 @@ def exception_text(error: BaseException) -> str:
     except KeyboardInterrupt:
         raise
     except BaseException as other:  # SystemExit and pytest's outcomes included
-        return f"(its text raised {type(other).__name__})"
+        return "(its text never ended)" if underlying_hang(other) else f"(its text raised {type(other).__name__})"
     more = len(text) - _LONGEST
     return text if more <= 0 else f"{text[:_LONGEST]}... and {more:,} more characters"
 

@@ -14,9 +14,13 @@ import pytest
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
+from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.reproduce.rerun import run_saved_case
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run_single_case
+from kerneltest.execute.settings import RunSettings
 
 SECONDS = 1
 
@@ -106,3 +110,35 @@ def test_a_pairing_that_hangs_while_it_is_planned_ends_as_a_hang(name: str) -> N
     assert re.fullmatch(rf"no answer within {SECONDS} s while {phase} \(.*{place}\)", found.message)
     assert not result.ok
     assert result.seconds < 10
+
+
+def test_a_case_that_is_judged_by_itself_ends_as_a_hang() -> None:
+    """Such as one that `kerneltest repro` or `kt.assert_conforms` judges."""
+    calls: list[None] = []
+
+    def oracle(x: np.ndarray) -> np.ndarray:
+        if calls:
+            _sleep()
+        return x * 2
+
+    pairing = _pairing(_double, oracle)
+    settings = RunSettings(depth="quick", timeout=SECONDS)
+    (item, *_) = plan_pairing(pairing, "t.py::p", resolve(["interpret"]), settings).items
+    calls.append(None)
+    record = run_single_case(item, next(item.cases()), Cache()).record
+    assert record.verdict is Verdict.HANG, record.message
+    assert "test_deadlines.py:" in record.message
+
+
+@pytest.mark.parametrize("drops", [1, 2])
+def test_a_hang_that_compiled_code_drops_is_raised_again(drops: int) -> None:
+    def dropping(x: jax.Array) -> jax.Array:
+        for _ in range(drops):
+            try:
+                _sleep()
+            except Exception:  # as the destructors and callbacks that compiled code calls
+                continue
+        return _double(x, _sleep)
+
+    (found,) = kt.check(_pairing(dropping), depth="quick", timeout=SECONDS).findings
+    assert found.verdict is Verdict.HANG
