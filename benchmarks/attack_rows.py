@@ -414,16 +414,30 @@ def _waits(name: str, status: tuple[int, ...] = (1, 2), command: tuple[str, ...]
 
 _LOOP = "lax.while_loop(lambda v: v[0] > -9e9, lambda v: v, x_ref[...])"
 _COUNT = "lax.fori_loop(0, 2**31 - 2, lambda i, v: v + 0, x_ref[...])"
+_ENDLESS = "class Endless:\n    def __str__(self):\n        while True: pass\n"
+_SLEEPS_LATER = "if os.path.exists('armed'): time.sleep(9999)\n    "
 _DOWN = "lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1] + x_ref[...]), (0, x_ref[...] * 0))[1]"
 WAITING = (
     _waits("a kernel loops in Python", before="while True: pass"),
     _waits("a kernel sleeps", before="time.sleep(9999)"),
+    _waits("a kernel computes in JAX for ever", before="while True: jnp.sin(1.0)"),
+    _waits("a kernel waits for an event", head="import threading", before="threading.Event().wait()"),
+    _waits("a kernel keeps the interpreter", before="sum(iter(int, 1))"),
+    _waits("a kernel keeps what ends it", (1, 2), before="while True:\n        try: time.sleep(1)\n        except "
+           "BaseException: pass"),
+    _waits("a kernel raises a text that never ends", head=f"{_ENDLESS}class E(Endless, Exception): pass",
+           before="raise E"),
+    _waits("the text of a static argument never ends", head=_ENDLESS, parameters=", mode", before="str(mode)",
+           declared=", mode=kt.static(end=Endless())"),
+    _waits("a condition never ends, once it is planned", head="asked = []\ndef condition(n):\n    asked.append(n)\n"
+           "    while len(asked) > 1: pass\n    return True", declared=", where=condition"),
     _waits("a while_loop never ends", kernel=_LOOP),
     _waits("a loop of 2^31 steps", kernel=_COUNT),
     _waits("an oracle loops", oracle="while True: pass"),
     _waits("an oracle sleeps", oracle="time.sleep(9999)"),
     _waits("an oracle waits for a lock", head="import threading\nlock = threading.Lock()", oracle="lock.acquire(); "
            "lock.acquire()\n    return x * 2"),
+    _waits("an oracle's generator never ends", oracle="return sum(x for _ in iter(int, 1))"),
     _waits("an oracle reads the terminal", (0, 1), oracle="try: input()\n    except (EOFError, OSError): pass\n    "
            "return x * 2"),
     _waits("a callback sleeps", result="jax.pure_callback(lambda v: time.sleep(9999), y, y)"),
@@ -440,6 +454,16 @@ WAITING = (
     _waits("mutants that never end", (0, 1), (*_MUTATE, "--timeout", "1"), kernel=_DOWN),
     _waits("coverage of a long loop", (0, 1, 2),
            ("kerneltest", "coverage", _FILE, "--depth", "quick", "--timeout", "1"), kernel=_COUNT),
+    *(_waits(f"{words[0]} of a kernel that sleeps", (0, 1, 2), ("kerneltest", words[0], *words[1:]),
+             before="time.sleep(9999)")
+      for words in (("mutate", _FILE, "--timeout", "1"), ("coverage", _FILE, "--timeout", "1"),
+                    ("audit", ".", "--limit", "5"))),
+    Command("waiting", "kt.check of a kernel that sleeps", {_FILE: suite(before="time.sleep(9999)"), "checked.py":
+            "import kerneltest as kt, test_it\nresult = kt.check(test_it.oracle, timeout=1)\nprint(result)\n"
+            "raise SystemExit(not result.ok)"}, (("checked",),), (1,), "hang on interpret: no answer", limit=80),
+    Command("waiting", "repro of an oracle that sleeps", {_FILE: suite(kernel="x_ref[...] * 3", oracle=
+            f"{_SLEEPS_LATER}return x * 2")}, ((*PYTEST, "--kt-report", "out"), ("kerneltest", "repro", "out",
+            "--timeout", "1", "CASE")), (1,), "hang on interpret", damage=_touch, limit=80),
     _waits("watch of a missing file", (2, 4), ("kerneltest", "watch", "no.py")),
     Command("waiting", "a name of 200,000 characters", {_FILE: suite(head=f"LONG = {'x' * 200_000!r}", declared=
             ", rejects=[kt.rejects(LONG, raises=ValueError)]")}, (PYTEST,), (0, 1, 2)),

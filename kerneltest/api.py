@@ -21,8 +21,9 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run_case, run_item
+from kerneltest.execute.runner import run_item, run_single_case
 from kerneltest.execute.settings import RunSettings
+from kerneltest.execute.watchdog import limit_time
 from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS, reduce_suspect
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.evidence import BudgetPart
@@ -127,9 +128,11 @@ class Result:
         asked = Informativeness(self.records)
         internal = [f"kerneltest itself failed: {error.message}" for error in self.internal_errors[:1]]
         unavailable = [f"{name} unavailable: {reason}" for name, reason in self.unavailable.items()]
+        whole = [f"{each.verdict} on {each.backend}: {each.message}" for each in self.findings if not each.record.case]
         others = [f"{name} not applicable: {reason}" for name, reason in self.not_applicable.items()]
         return [
             *internal,
+            *whole,
             *asked.problems(),
             *asked.remarks(),
             *contradiction_remarks(self.records),
@@ -148,6 +151,7 @@ def check(
     case: str = "",
     orders: int = 0,
     minimize: float = 0,
+    timeout: int = 600,
 ) -> Result:
     """Runs a pairing without pytest and writes no files.
 
@@ -163,6 +167,8 @@ def check(
         pairing's file, relative to the current folder.
       orders: number of random orders in which `simulate:*` also runs the programs of a grid, one after another.
       minimize: seconds to search for the smallest case of each suspect, and for the source of its wrong values.
+      timeout: seconds that one step of a case may take, such as tracing the kernel; the case is then a `hang`. Compiled
+        code that does not return ends the process. 0 for no limit.
 
     Returns:
       The findings with their inputs as NumPy arrays, the suspects, counts, and a record of each case.
@@ -177,16 +183,17 @@ def check(
         given = f"the function {name}" if name else f"a {type(pairing).__name__}"
         raise TypeError(f"kt.check takes a pairing, not {given}; decorate its oracle, as in @kt.oracle_for"
                         f"({name or 'kernel'}, x=kt.array(\"n\")), and check that")  # fmt: skip
-    settings, chosen = _settle(backends, orders, depth=depth, seed=seed, minimize=minimize)
+    settings, chosen = _settle(backends, orders, depth=depth, seed=seed, minimize=minimize, timeout=timeout)
     cache, started = Cache(), time.perf_counter()
-    planned = plan_pairing(pairing, pairing_id(pairing), chosen, settings)
-    cache.process.planned = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in planned.items)
-    outcomes = [outcome for item in planned.items for outcome in run_item(item, cache, case)]
-    records = tuple(outcome.record for outcome in outcomes)
-    guard = Guard(cache.process.internal_failures)
-    search = functools.partial(_find_suspects, records, planned.items, cache, minimize)
-    none: tuple[Suspect, ...] = ()
-    found = guard.collect("searching for suspects", search, none)
+    with limit_time(cache.process.journal, timeout):
+        planned = plan_pairing(pairing, pairing_id(pairing), chosen, settings, cache.process.journal)
+        cache.process.planned = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in planned.items)
+        outcomes = [outcome for item in planned.items for outcome in run_item(item, cache, case)]
+        records = tuple(outcome.record for outcome in outcomes)
+        guard = Guard(cache.process.internal_failures)
+        search = functools.partial(_find_suspects, records, planned.items, cache, minimize)
+        none: tuple[Suspect, ...] = ()
+        found = guard.collect("searching for suspects", search, none)
     beside = [planned.items[0].record(f.verdict, f.detail) for f in cache.process.take_internal_failures()]
     cache.process.pool.close()
     if case and not outcomes:
@@ -257,7 +264,7 @@ def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str
         item = Item(pairing.name, pairing, pairing.name, backend, dtype, FuzzGroup(), RunSettings())
         cache = _cache(pairing, dtype)
         reason = backend.unavailable()
-        record = run_case(item, case, cache).record if not reason else item.record(Verdict.UNAVAILABLE, reason)
+        record = run_single_case(item, case, cache).record if not reason else item.record(Verdict.UNAVAILABLE, reason)
         cache.expectations.cases.clear()  # there may be thousands of examples, and they rarely recur
         if record.verdict is Verdict.UNAVAILABLE:
             raise AssertionError(f"{backend.id} unavailable: {record.message}")

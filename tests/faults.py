@@ -21,7 +21,7 @@ import kerneltest as kt
 from kernels.vector_add import vector_add
 from kerneltest.backends.base import Executable
 from kerneltest.backends.interpret import Interpret
-from kerneltest.pytest_plugin import watchdog
+from kerneltest.execute import watchdog
 from kerneltest.trace.tracing import Traced
 
 SHORT, LONG = 5, 6

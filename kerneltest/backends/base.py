@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.trace.local_kernels import exchange_in
@@ -276,11 +277,15 @@ for _name in {"tier", *(name for name in vars(Backend) if not name.startswith("_
 
 
 class UnavailableBackend(DelegatingBackend):
-    """A backend that cannot run one kernel on this machine, for a reason."""
+    """A backend that cannot run one kernel on this machine, or for which that kernel could not be planned.
 
-    def __init__(self, wrapped: Backend, reason: str) -> None:
+    Attributes:
+      failure: the only outcome of the kernel on it.
+    """
+
+    def __init__(self, wrapped: Backend, failure: Failure) -> None:
         super().__init__(wrapped)
-        self._reason = reason
+        self.failure = failure
 
     def unavailable(self) -> str:
-        return self._reason
+        return str(self.failure)

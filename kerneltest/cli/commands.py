@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from kerneltest.cli.command_registry import Command, add_limit, pass_to_pytest, register_command
+from kerneltest.cli.command_registry import Command, add_limit, add_setting, pass_to_pytest, register_command
 from kerneltest.core.media import for_terminal, lines_for_terminal
 
 _Run = Callable[[argparse.Namespace], int]
@@ -187,6 +187,7 @@ def _add_repro_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="REPORT_FOLDER", help="the folder that --kt-report wrote")
     parser.add_argument("case", metavar="CASE_ID", help="as the finding and the names of the files in cases/ show it")
     parser.add_argument("--backend", default="", metavar="ID", help="by default the one that found it")
+    add_setting(parser, "timeout", "--timeout")
 
 
 @_command(90, "judge a finding's saved inputs again; in the folder that pytest ran in", _add_repro_arguments)
@@ -195,7 +196,7 @@ def _repro(chosen: argparse.Namespace) -> int:
     from kerneltest.report.counts import INTERNAL_ERROR_CODE
     from kerneltest.reproduce.rerun import judge_again
 
-    record = judge_again(chosen.folder, chosen.case, chosen.backend)
+    record = judge_again(chosen.folder, chosen.case, chosen.backend, chosen.timeout)
     text = f"{record.verdict} on {record.backend}: {record.family}, {record.signature}\n{record.message}".strip()
     print(lines_for_terminal(text))
     return INTERNAL_ERROR_CODE if record.verdict is Verdict.INTERNAL_ERROR else int(record.verdict.is_finding)

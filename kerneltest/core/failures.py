@@ -89,7 +89,7 @@ def exception_text(error: BaseException) -> str:
         text = str(error)
     except BaseException as other:  # SystemExit and pytest's outcomes included
         reraise_interrupt(other)
-        return f"(its text raised {type(other).__name__})"
+        return "(its text never ended)" if underlying_hang(other) else f"(its text raised {type(other).__name__})"
     more = len(text) - _LONGEST
     return text if more <= 0 else f"{text[:_LONGEST]}... and {more:,} more characters"
 
@@ -118,6 +118,13 @@ def iter_causes(error: BaseException, *, contexts: bool = False) -> Iterator[Bas
         yield cause
         seen.add(id(cause))
         cause = cause.__cause__ or (cause.__context__ if contexts else None)
+
+
+# The watchdog raises a hang into a thread, and code on the way may convert it to a failure of the kernel.
+def underlying_hang(error: BaseException) -> Failure | None:
+    """Returns the hang that an exception was raised from, which may be itself; None if there is none."""
+    hangs = (cause for cause in iter_causes(error) if isinstance(cause, Failure) and cause.verdict is Verdict.HANG)
+    return next(hangs, None)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from kerneltest.core.source_location import location_of_argument, relative_path,
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.records.journal import Journal, Phase
 from kerneltest.records.run_plan import innermost_function
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.tracing import Traced, trace
@@ -23,8 +24,8 @@ _MOST_FAILURES = 3  # signatures that fail one after another, before the rest is
 class Applicability:
     """The applicability of a pairing, signature by signature. Kernels are traced only as far as an answer needs it."""
 
-    def __init__(self, pairing: Pairing, depth: str) -> None:
-        self._pairing, self._depth = pairing, depth
+    def __init__(self, pairing: Pairing, depth: str, journal: Journal) -> None:
+        self._pairing, self._depth, self._journal = pairing, depth, journal
         self._traces: dict[tuple[Signature, str], Traced | Failure] = {}
 
     def judge(self, backend: Backend) -> tuple[str, Traced | Failure | None]:
@@ -97,11 +98,16 @@ class Applicability:
     def _trace(self, pairing: Pairing, signature: Signature, platform: str) -> Traced | Failure:
         key = signature, platform
         if key not in self._traces:
+            self._journal.enter_phase(Phase.TRACING)
             try:
                 self._traces[key] = trace(pairing, signature, platform)
             except BaseException as error:  # reported when a case is judged
                 reraise_interrupt(error)
-                self._traces[key] = assign_blame(error, "tracing the kernel")
+                self._traces[key] = failure = assign_blame(error, Phase.TRACING)
+                if failure.verdict is Verdict.HANG:  # and so may all cases
+                    raise failure from None
+            finally:
+                self._journal.enter_phase(Phase.PLANNING)
         return self._traces[key]
 
 

@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend, UnavailableBackend
 from kerneltest.core.details import InternalError
 from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
+from kerneltest.core.failures import Failure, underlying_hang
 from kerneltest.core.ids import ItemId
 from kerneltest.core.processes import show_warnings_once
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing, matches_backend
 from kerneltest.execute.applicability import Applicability, absence
 from kerneltest.execute.cache import Cache
@@ -25,6 +27,7 @@ from kerneltest.plan.cases import find_shortfalls
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import signature_dtypes
+from kerneltest.records.journal import Journal, Phase
 from kerneltest.records.run_plan import (
     ANY,
     UNKNOWN_PROJECT,
@@ -82,7 +85,7 @@ for _order, _group in (
 
 
 class UnavailableGroup(Group):
-    """The `count` cases of a backend that this machine cannot serve: one item, which ends as unavailable."""
+    """The `count` cases of a backend that this machine cannot serve, or for which none could be planned: one item."""
 
     name = ANY
 
@@ -124,34 +127,73 @@ def plan_pairing(
     pairing_id: str,
     backends: Sequence[Backend],
     settings: RunSettings,
+    journal: Journal | None = None,
 ) -> PairingPlan:
-    """Plans one pairing on the backends of a run; `pairing_id` is its node id."""
+    """Plans one pairing on the backends of a run.
+
+    If it hangs, each available backend has one item, which ends as a `hang`.
+
+    Args:
+      pairing: what to plan.
+      pairing_id: its node id.
+      backends, settings: of the run.
+      journal: notes the steps, so that `limit_time` can raise a hang into one.
+    """
     started = time.monotonic()
-    pairing.is_planned = True
+    pairing.is_planned, journal = True, journal or Journal()
     device_problem()  # JAX must find its devices before kernels are traced, which get other answers from them
-    applicability = Applicability(pairing, settings.depth)
+    journal.start(pairing_id)
+    journal.enter_phase(Phase.PLANNING)
+    try:
+        plan = _plan(pairing, pairing_id, backends, settings, journal)
+    except Exception as error:
+        if (hang := underlying_hang(error)) is None:
+            raise
+        reasons = {backend: _undeclared(pairing, backend) for backend in backends}
+        plan = PairingPlan(
+            tuple(_absent_item(pairing, pairing_id, each, hang, 1, settings) for each in backends if not reasons[each]),
+            tuple(NotApplicable(pairing_id, each.id, reason, 0) for each, reason in reasons.items() if reason),
+        )
+    finally:
+        journal.stop()
+    return replace(plan, seconds=time.monotonic() - started)
+
+
+def _undeclared(pairing: Pairing, backend: Backend) -> str:
+    declared = not pairing.backends or matches_backend(pairing.backends, backend.id)
+    return "" if declared else f"declared only for {', '.join(pairing.backends)}"
+
+
+def _absent_item(
+    pairing: Pairing, pairing_id: str, backend: Backend, failure: Failure, count: int, settings: RunSettings
+) -> Item:
+    missing = backend if backend.unavailable() else UnavailableBackend(backend, failure)
+    name, declared = str(ItemId.of(pairing_id, backend.id)), pairing.on(backend.id)
+    return Item(name, declared, pairing_id, missing, ANY, UnavailableGroup(count), settings)
+
+
+def _plan(
+    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings, journal: Journal
+) -> PairingPlan:
+    applicability = Applicability(pairing, settings.depth, journal)
     available: list[Backend] = []
     absent: list[Item] = []
     not_applicable: list[NotApplicable] = []
     for backend in backends:
-        declared = pairing.on(backend.id)
-        if pairing.backends and not matches_backend(pairing.backends, backend.id):
-            reason = f"declared only for {', '.join(pairing.backends)}"
-            kernel = None
-        else:
+        journal.enter_phase(Phase.PLANNING)
+        kernel = None
+        if not (reason := _undeclared(pairing, backend)):
             reason, kernel = applicability.judge(backend)
         count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], settings))
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
         elif reason := absence(backend, kernel):
-            name = str(ItemId.of(pairing_id, backend.id))
-            missing = backend if backend.unavailable() else UnavailableBackend(backend, reason)
-            absent.append(Item(name, declared, pairing_id, missing, ANY, UnavailableGroup(count), settings))
+            failure = Failure(Verdict.UNAVAILABLE, reason)
+            absent.append(_absent_item(pairing, pairing_id, backend, failure, count, settings))
         else:
             available.append(backend)
     items = (*_items(pairing, pairing_id, available, settings), *absent)
-    seconds = time.monotonic() - started
-    return PairingPlan(items, tuple(not_applicable), applicability.problem(), applicability.remark(), seconds)
+    return PairingPlan(items, tuple(not_applicable), applicability.problem(), applicability.remark())
 
 
 def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings) -> Iterator[Item]:
@@ -199,7 +241,10 @@ def build_plan(
     pairings = {item.pairing_id: item.pairing.origin for item in items}
     warnings = [version_problem(), *(group.problem(items) for group in registered_groups())]
     warnings += [f"{each.items[0].pairing_id}: {each.remark}" for each in plans if each.items and each.remark]
+    planned = {item.pairing_id for item in items if item.dtype != ANY}
     for name, pairing in pairings.items():
+        if name not in planned:  # where the pairing hung, so may its declaration
+            continue
         warnings += [f"{name} is asked little: {reason}" for reason in find_shortfalls(pairing, settings.depth)]
         if not pairing.xfail:
             continue

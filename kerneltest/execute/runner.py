@@ -4,14 +4,16 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kerneltest.backends.base import UnavailableBackend
 from kerneltest.core.details import Unavailable
-from kerneltest.core.failures import Failure, assign_blame, iter_causes, reraise_interrupt
+from kerneltest.core.failures import Failure, assign_blame, reraise_interrupt, underlying_hang
 from kerneltest.core.processes import blas_threads, retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.time_budget import breadth_first
+from kerneltest.execute.watchdog import limit_time
 from kerneltest.execute.xfails import apply_xfails, obsolete_xfails, quarantine_reason
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.evidence import Evidence
@@ -90,10 +92,13 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
 
 
 def _run(item: Item, cache: Cache, only: str, prior: PriorAttempts) -> Iterator[Outcome]:
-    if reason := item.backend.unavailable():
-        for family in item.families() if not only else ():
+    backend = item.backend
+    if reason := backend.unavailable():
+        known = backend.failure if isinstance(backend, UnavailableBackend) else None
+        absence = known or Failure(Verdict.UNAVAILABLE, reason)
+        for family in item.families() if not only or absence.verdict.is_finding else ():
             if family not in prior.unserved_families:
-                yield Outcome(item.record(Verdict.UNAVAILABLE, reason, family=family))
+                yield Outcome(item.record(absence.verdict, absence.detail, family=family))
         return
     cache.switch_to(item.pairing, item.dtype)
     budget = cache.process.budget
@@ -164,6 +169,16 @@ def _judge_group(
             yield Outcome(item.record(failure.verdict, failure.detail, case=case))
 
 
+def run_single_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
+    """Runs and judges a case outside of a run of its item, within the time limit of the item's settings."""
+    with limit_time(cache.process.journal, item.settings.timeout):
+        cache.process.begin_case(item.name, case)
+        try:
+            return run_case(item, case, cache)
+        finally:
+            cache.process.journal.stop()
+
+
 @without_debugging()
 @show_warnings_once()
 def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
@@ -191,13 +206,6 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     message = f"{record.message}\n{remark}".strip() if remark else record.message
     record = replace(record, verdict=verdict, message=message, seconds=time.perf_counter() - started)
     return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None)
-
-
-# The watchdog raises a hang into a thread, and code on the way may convert it to a failure of the kernel.
-def underlying_hang(error: BaseException) -> Failure | None:
-    """Returns the hang that an exception was raised from, which may be itself; None if there is none."""
-    hangs = (cause for cause in iter_causes(error) if isinstance(cause, Failure) and cause.verdict is Verdict.HANG)
-    return next(hangs, None)
 
 
 # The backend that reports in this run that the kernel does not lower; "" if this backend has to.

@@ -233,7 +233,9 @@ class RunSettings:
         planned=True,
         command="if set",
     )
-    timeout: int = _setting(600, SECONDS, "seconds that one step of a case may take, such as compiling; 0: no limit")
+    timeout: int = _setting(
+        600, SECONDS, "seconds that one step may take, such as tracing or compiling a kernel; 0: no limit"
+    )
     minimize: float = _setting(10, SECONDS, "seconds to search for the smallest case of each suspect; 0: no search")
     budget: int = _setting(
         0,

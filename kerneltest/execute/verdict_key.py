@@ -26,12 +26,14 @@ from kerneltest.declare.error_models import Conditioned, Dot, Each, Exact, Reduc
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
+from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.xfails import quarantine_reason
 from kerneltest.oracle.evaluation import evaluate_oracle
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import Signature
+from kerneltest.records.journal import Journal, Phase
 from kerneltest.trace.jax_compat.rules import replaced_function
 from kerneltest.trace.jax_environment import jax_environment
 from kerneltest.trace.jaxpr_digest import jaxpr_fingerprint
@@ -182,20 +184,21 @@ def _follows_from_oracle(tolerance: Tolerance) -> bool:
 
 
 @without_debugging()
-def pairing_fingerprints(items: Sequence[Item]) -> dict[str, str]:
+def pairing_fingerprints(items: Sequence[Item], journal: Journal) -> dict[str, str]:
     """Returns a fingerprint of each pairing's kernel and oracle, by pairing, from all groups of all items of a run.
 
     It has the kernel's jaxpr for each signature and platform, and the oracle's values on one case of each signature and
-    group, without the last bits in which machines differ.
+    group, without the last bits in which machines differ. A journal notes the steps.
     """
     by_dtype: dict[tuple[str, str], list[Item]] = {}
     for item in items:
         by_dtype.setdefault((item.pairing_id, item.dtype), []).append(item)
-    cache, parts = Cache(), dict[str, set[Fingerprint]]()
+    cache, parts = Cache(ProcessState(journal)), dict[str, set[Fingerprint]]()
     try:
         for (pairing, _), group in sorted(by_dtype.items()):
             parts.setdefault(pairing, set()).update(_approximations(group, cache))
     finally:
+        journal.stop()
         cache.process.pool.close()
     return {pairing: Fingerprint.of(known).text for pairing, known in parts.items()}
 
@@ -222,6 +225,7 @@ def _approximations(items: Sequence[Item], cache: Cache) -> Iterator[Fingerprint
         cache.switch_to(item.pairing, item.dtype)
         for case in item.cases():
             kernel, oracle = (case.signature, item.backend.platform), (case.signature, item.group.name)
+            cache.process.begin_case(item.name, case)
             try:
                 traced = cache.traces.of(item.pairing, case.signature, item.backend)
             except Failure as failure:
@@ -244,6 +248,7 @@ def _approximate_kernel(traced: Traced) -> object:
 
 def _approximate_values(item: Item, case: AnyCase, traced: Traced, cache: Cache) -> object:
     try:
+        cache.process.enter_phase(Phase.EXPECTING)
         wide = {path: widen(value) for path, value in cache.expectations.arguments(item.pairing, case).items()}
         values, _ = evaluate_oracle(item.pairing, case.signature, wide, traced.outputs)
     except BaseException as error:  # reported when the case is judged

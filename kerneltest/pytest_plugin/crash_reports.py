@@ -5,17 +5,16 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
 from kerneltest.core.details import Crashed, DeviceLost, Hung
-from kerneltest.core.details.base import format_place
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.execute.runner import PriorAttempts
+from kerneltest.execute.watchdog import CrashReason, ReasonSource
 from kerneltest.pytest_plugin.executor import ItemResult
 from kerneltest.records.evidence import Evidence
 from kerneltest.records.files import RecordError
@@ -29,24 +28,6 @@ from kerneltest.records.schema import Record
 # died as JSON lines, the stacks that Python's faulthandler wrote, and standard output and error.
 
 _MAX_OUTPUT = 2**20  # bytes
-
-
-class ReasonSource(StrEnum):
-    """The origin of a reason, the most trustworthy first."""
-
-    KILLER = "killer"  # ended the process for this reason; whatever else was written follows from that
-    PROCESS = "process"  # the process itself
-    OBSERVER = "observer"  # saw only how the process exited
-
-
-@dataclass(frozen=True, slots=True)
-class CrashReason:
-    """The reason why a process died."""
-
-    cause: str  # in words: "killed by SIGKILL"; of a hang, what did not answer in time
-    source: ReasonSource = ReasonSource.PROCESS
-    is_hang: bool = False  # whether the process was ended because a case did not answer in time
-    location: str = ""  # FILE:LINE of the user's source at which it was then, or ""
 
 
 class FileCrashLog:
@@ -64,23 +45,6 @@ class FileCrashLog:
         faulthandler.disable()  # it would still write to the closed file
         self.stacks.close()
         delete_crash_files(self._folder, self._shard, "stacks", "reasons")
-
-
-class ConsoleCrashLog:
-    """The log of an unsupervised process: a person reads it."""
-
-    def __init__(self, console: int) -> None:
-        self.stacks: TextIO = os.fdopen(os.dup(console), "w", encoding="utf-8")
-
-    def write(self, reason: CrashReason, activity: Activity | None) -> None:
-        self.stacks.write(f"\nkerneltest: {reason.cause}{format_place(reason.location)}. It was {activity}.\n")
-        self.stacks.flush()
-
-    def close(self) -> None:
-        self.stacks.close()
-
-
-CrashLog = FileCrashLog | ConsoleCrashLog
 
 
 _FILES = {"journal": "running-{}.txt", "reasons": "crash-{}.jsonl", "stacks": "died-{}.txt", "output": "said-{}.txt"}

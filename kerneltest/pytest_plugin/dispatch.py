@@ -92,7 +92,7 @@ class Dispatcher:
     @property
     def worker(self) -> ItemWorker:
         if self._worker is None:
-            from kerneltest.pytest_plugin.crash_reports import ConsoleCrashLog
+            from kerneltest.execute.watchdog import ConsoleCrashLog
             from kerneltest.pytest_plugin.worker import ItemWorker
 
             reporter, setup = self._reporter, self.setup(self._shard)

@@ -144,7 +144,10 @@ def pytest_pycollect_makeitem(
     if not pairings:
         return None
     from kerneltest.execute.planning import PairingPlan, plan_pairing
+    from kerneltest.execute.watchdog import limit_time
+    from kerneltest.records.journal import Journal
 
+    journal = Journal()
     if not run.collection.pairings:
         gc.freeze()  # imported modules are permanent; rescanning them costs about 10 % of a run
     run.dispatcher.prestart()
@@ -155,8 +158,9 @@ def pytest_pycollect_makeitem(
         failed = ""
         if not problem:
             try:
-                with refuse_exit():
-                    plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
+                with refuse_exit(), limit_time(journal, run.settings.timeout, run.reporter.console):
+                    pairing_id = f"{collector.nodeid}::{label}"
+                    plan = plan_pairing(pairing, pairing_id, run.dispatcher.backends, run.settings, journal)
                 problem = f"{describe(pairing)}: {plan.problem}" if plan.problem else ""
             except BaseException as error:
                 reraise_interrupt(error)
@@ -205,7 +209,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     from kerneltest.execute.planning import build_plan
     from kerneltest.execute.verdict_key import pairing_fingerprints
+    from kerneltest.execute.watchdog import limit_time
     from kerneltest.pytest_plugin.project import identify_project
+    from kerneltest.records.journal import Journal
     from kerneltest.records.record_files import write_plan
     from kerneltest.records.resume import part_of_plan
 
@@ -223,7 +229,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     )
     plan = replace(plan, environment={"kerneltest": kerneltest.__version__, **plan.environment})
     if sharding is not None:
-        fingerprints = pairing_fingerprints([item for item, _ in items])
+        with limit_time(journal := Journal(), run.settings.timeout, run.reporter.console):
+            fingerprints = pairing_fingerprints([item for item, _ in items], journal)
         pairings = {name: replace(each, digest=fingerprints[name]) for name, each in plan.pairings.items()}
         plan = replace(plan, pairings=pairings)
         plan = part_of_plan(plan, {item.nodeid for item in kernel_items}, str(sharding.shard))

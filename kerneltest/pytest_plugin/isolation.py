@@ -18,11 +18,13 @@ import pytest
 from kerneltest.core.children import CONTEXTS, Child, ChildEndedError, ChildRaisedError, End
 from kerneltest.core.ids import ItemId, PairingId
 from kerneltest.core.processes import free_memory
+from kerneltest.execute import watchdog
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_entry
 from kerneltest.execute.verdict_key import item_fingerprint
-from kerneltest.pytest_plugin import crash_reports, watchdog
-from kerneltest.pytest_plugin.crash_reports import CrashReason, ReasonSource, UncollectedError, captured_output
+from kerneltest.execute.watchdog import CrashReason, ReasonSource
+from kerneltest.pytest_plugin import crash_reports
+from kerneltest.pytest_plugin.crash_reports import UncollectedError, captured_output
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.journal import Activity, read_orphaned

@@ -20,10 +20,10 @@ from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import PriorAttempts, run_item
 from kerneltest.execute.time_budget import TimeBudget
 from kerneltest.execute.verdict_key import find_key
-from kerneltest.pytest_plugin.crash_reports import CrashLog, CrashReason, FileCrashLog, device_is_lost, prior_attempts
+from kerneltest.execute.watchdog import CrashLog, CrashReason, Watchdog
+from kerneltest.pytest_plugin.crash_reports import FileCrashLog, device_is_lost, prior_attempts
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, WorkerSetup
 from kerneltest.pytest_plugin.suspect_tracker import SuspectTracker
-from kerneltest.pytest_plugin.watchdog import Watchdog
 from kerneltest.records.files import slug
 from kerneltest.records.journal import Activity, Journal
 from kerneltest.records.record_files import RecordWriter, save_artifacts

@@ -25,6 +25,7 @@ class Phase(StrEnum):
     """A step of a case. Its value completes the sentence "the process died while"."""
 
     STARTING = "starting"
+    PLANNING = "planning the cases"
     FILLING = "filling the arguments"
     TRACING = "tracing the kernel"
     COMPILING = "compiling the kernel"
@@ -57,7 +58,8 @@ class Activity:
 
     def __str__(self) -> str:
         if not self.case:
-            return f"{self.item}, before its first case"
+            step = "" if self.phase is Phase.STARTING else f"{self.phase} of "
+            return f"{step}{self.item}, before its first case"
         beside = f", with {self.concurrent_compiles} other compilations under way," if self.concurrent_compiles else ""
         return f"{self.phase} for case {self.case} ({self.family}, {self.signature}){beside} of {self.item}"
 

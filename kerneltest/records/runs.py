@@ -112,7 +112,7 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
 
 
 # Verdicts of a cell as a whole, whose cases need no records.
-_WHOLE = (Verdict.UNAVAILABLE, Verdict.CRASH)
+_WHOLE = (Verdict.UNAVAILABLE, Verdict.CRASH, Verdict.HANG)
 
 
 def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> CellStatus:

@@ -184,19 +184,19 @@ def _is_left_out(record: Record) -> bool:
 
 
 def unserved_remarks(run: RunRecords) -> list[str]:
-    """Lists the pairings that a backend cannot run on this machine, though it runs others, with reasons; then cases."""
-    backends: dict[tuple[str, str], dict[str, None]] = {}
+    """Lists the pairings that hung while they were planned, or that a backend cannot run, with reasons; then cases."""
+    backends: dict[tuple[str, Verdict, str], dict[str, None]] = {}
     cases: dict[tuple[str, str], Counter[str]] = {}
     for record in run.records:
         if record.family == ANY and record.backend not in run.plan.unavailable:
-            backends.setdefault((record.pairing, record.message), {})[record.backend] = None
+            backends.setdefault((record.pairing, record.verdict, record.message), {})[record.backend] = None
         if record.case and record.verdict is Verdict.UNAVAILABLE and not _is_left_out(record):
             why, _, _ = record.message.partition("\n")
             cases.setdefault((record.pairing, why), Counter())[record.backend] += 1
     most = sorted(cases.items(), key=lambda each: -each[1].total())
     more = len(most) - _MOST_REASONS
     return [
-        *(f"{pairing} unavailable on {', '.join(each)}: {why}" for (pairing, why), each in backends.items()),
+        *(f"{pairing} {how} on {', '.join(each)}: {why}" for (pairing, how, why), each in backends.items()),
         *(
             f"{pairing}: {each.total():,} case{'s' * (each.total() > 1)} unavailable on {', '.join(each)}: {why}"
             for (pairing, why), each in most[:_MOST_REASONS]

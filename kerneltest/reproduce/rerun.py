@@ -27,7 +27,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import find_group
-from kerneltest.execute.runner import run_case
+from kerneltest.execute.runner import run_single_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.plan import DEPTHS
 from kerneltest.plan.explicit import DRAWN_FAMILY, ExplicitCase
@@ -125,10 +125,11 @@ class ReproductionError(UnusableInputError):
     """A finding cannot be judged again. The message says what is missing or does not fit."""
 
 
-def judge_again(folder: Path, case: str, backend: str = "") -> Record:
+def judge_again(folder: Path, case: str, backend: str = "", timeout: int = 0) -> Record:
     """Judges the saved inputs of a finding of a run again, on its own backend or another, and returns the new record.
 
-    The suite is searched for in the current folder and its parents, up to the root of the project.
+    A step of the case may take `timeout` seconds; 0 for no limit. The suite is searched for in the current folder and
+    its parents, up to the root of the project.
 
     Raises:
       ReproductionError: the finding does not exist, its inputs or suite do not fit, or the backend is unavailable.
@@ -157,7 +158,9 @@ def judge_again(folder: Path, case: str, backend: str = "") -> Record:
     pairing = import_pairing(record, folder).on(record.backend)
     if not pairing.reproducible:
         chosen = chosen.with_program_orders(0)
-    return run_saved_case(folder, record, pairing, chosen, RunSettings(depth=plan.depth, seed=plan.seed)).record
+    return run_saved_case(
+        folder, record, pairing, chosen, RunSettings(depth=plan.depth, seed=plan.seed, timeout=timeout)
+    ).record
 
 
 def run_saved_case(folder: Path, record: Record, pairing: Pairing, backend: Backend, settings: RunSettings) -> Outcome:
@@ -179,7 +182,7 @@ def run_saved_case(folder: Path, record: Record, pairing: Pairing, backend: Back
     cache = Cache()
     try:
         drawn = ExplicitCase(record.pairing, signature, arguments, family=family, target=record.target)
-        outcome = run_case(item, drawn, cache)
+        outcome = run_single_case(item, drawn, cache)
     finally:
         cache.process.pool.close()
     if outcome.record.verdict is Verdict.UNAVAILABLE:

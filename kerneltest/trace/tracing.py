@@ -14,7 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised, Stated
 from kerneltest.core.dtypes import ShapeDtype, is_promotable, parse_dtype
-from kerneltest.core.failures import Failure, exception_text, reraise_interrupt
+from kerneltest.core.failures import Failure, exception_text, reraise_interrupt, underlying_hang
 from kerneltest.core.precision import Precision
 from kerneltest.core.source_location import source_line
 from kerneltest.core.verdicts import Verdict
@@ -267,8 +267,8 @@ def trace_kernel(
 
     try:
         traced = traced_for(platform)
-    except Failure:
-        if platform or not queries_platform(kernel):
+    except Failure as failure:
+        if platform or failure.verdict is Verdict.HANG or not queries_platform(kernel):
             raise
         for each in PLATFORMS:  # a kernel may refuse every platform but its own
             with suppress(Failure):
@@ -303,6 +303,8 @@ def trace_function(
                 closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
     except BaseException as error:  # SystemExit and pytest's outcomes included
         reraise_interrupt(error)
+        if (hang := underlying_hang(error)) is not None:
+            raise hang from None
         raise _tracing_failure(error, purpose) from error
     if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
         sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"

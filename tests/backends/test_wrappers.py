@@ -13,6 +13,8 @@ from kerneltest.backends.base import Artifact, Backend, DelegatingBackend, Unava
 from kerneltest.backends.device import RemoteBackend
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.user_backend import UserBackend
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
 
 MEMBERS = sorted({name for name in (*vars(Backend), *inspect.get_annotations(Backend)) if not name.startswith("_")})
 
@@ -76,7 +78,9 @@ def test_every_member_is_forwarded_or_overridden_on_purpose(name: str, wrapper: 
 
 
 @pytest.mark.parametrize(
-    "make", [*MAKE.values(), lambda wrapped: UnavailableBackend(wrapped, "no licence")], ids=lambda make: make.__name__
+    "make",
+    [*MAKE.values(), lambda wrapped: UnavailableBackend(wrapped, Failure(Verdict.UNAVAILABLE, "no licence"))],
+    ids=lambda make: make.__name__,
 )
 def test_a_wrapper_stays_in_place_for_other_orders_of_programs(make: Callable[[Backend], Any]) -> None:
     (simulate,) = resolve(["simulate:sm_90"])

@@ -17,11 +17,12 @@ import pytest
 from kerneltest.core.details import Detail, DeviceLost, Raised, Stated
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.pytest_plugin import crash_reports, watchdog
-from kerneltest.pytest_plugin.crash_reports import CrashReason, crash_file, write_crash_reason
+from kerneltest.execute import watchdog
+from kerneltest.execute.watchdog import CrashReason, Watchdog
+from kerneltest.pytest_plugin import crash_reports
+from kerneltest.pytest_plugin.crash_reports import crash_file, write_crash_reason
 from kerneltest.pytest_plugin.hooks import pytest_handlecrashitem
 from kerneltest.pytest_plugin.pytest_run import RUN
-from kerneltest.pytest_plugin.watchdog import Watchdog
 from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
 from kerneltest.records.journal import Activity, Journal, Phase
 from kerneltest.records.record_files import RecordWriter, read_records
@@ -38,7 +39,7 @@ import ctypes, os, signal, threading, time
 import kerneltest as kt, numpy as np
 from kernels.vector_add import vector_add
 from kerneltest.backends.interpret import Interpret
-from kerneltest.pytest_plugin import watchdog
+from kerneltest.execute import watchdog
 
 watchdog.GRACE = 1.0
 

@@ -12,8 +12,9 @@ import pytest
 
 from kerneltest.core.processes import free_memory
 from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.watchdog import CrashReason, ReasonSource
 from kerneltest.pytest_plugin import crash_reports
-from kerneltest.pytest_plugin.crash_reports import CrashReason, ReasonSource, crash_file, write_crash_reason
+from kerneltest.pytest_plugin.crash_reports import crash_file, write_crash_reason
 from kerneltest.records.journal import Activity
 from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.records.runs import RunRecords, read_running, read_runs

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import io
+import math
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -223,6 +224,7 @@ def gather(
     """
     collector = _PairingCollector(wanted, progress)
     options = ["--collect-only", "-q", "-p", "kerneltest", "-p", "no:cacheprovider", "--kt-backends", "interpret"]
+    options.append(f"--kt-timeout={math.ceil(progress.seconds)}")  # pytest plans what it collects
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         pytest.main([*options, "--continue-on-collection-errors", *map(str, paths)], plugins=[collector])
     return collector.pairings, collector.errors

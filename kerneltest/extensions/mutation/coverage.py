@@ -14,7 +14,7 @@ from kerneltest.core.source_location import source_line
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
-from kerneltest.extensions.mutation.deadline import limit_time
+from kerneltest.execute.watchdog import limit_time
 from kerneltest.extensions.mutation.judging import VALUES, plan_items
 from kerneltest.localize.sites import locate_equations
 from kerneltest.plan.explicit import AnyCase
@@ -203,11 +203,11 @@ def measure_coverage(pairing: Pairing, pairing_id: str, depth: str, seconds: flo
     """
     coverage, recorder, cache = PairingCoverage(), CoverageRecorder(), Cache()
     signatures: dict[Signature, list[tuple[Item, AnyCase]]] = {}
-    for item in plan_items(pairing, pairing_id, "interpret", depth):
-        for case in item.cases() if item.group.name in VALUES else ():
-            signatures.setdefault(case.signature, []).append((item, case))
     journal = cache.process.journal
     with without_debugging(), limit_time(journal, seconds):
+        for item in plan_items(pairing, pairing_id, "interpret", depth, journal):
+            for case in item.cases() if item.group.name in VALUES else ():
+                signatures.setdefault(case.signature, []).append((item, case))
         for signature, pairs in signatures.items():
             item, case = pairs[0]
             try:

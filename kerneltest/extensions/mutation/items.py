@@ -51,7 +51,7 @@ class MutantItems:
 
     def judge(self, item: MutantItem) -> MutationScore:
         """Judges the mutants of a pairing and records its score."""
-        from kerneltest.extensions.mutation.deadline import limit_time
+        from kerneltest.execute.watchdog import limit_time
         from kerneltest.extensions.mutation.judging import BACKENDS, MutationSession, fit_items
         from kerneltest.extensions.mutation.operators import OPERATORS
         from kerneltest.extensions.mutation.results import score_of

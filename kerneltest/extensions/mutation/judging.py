@@ -15,7 +15,7 @@ from kerneltest.backends.base import Backend
 from kerneltest.backends.interpret import NumpyEvaluation, evaluate
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, is_float
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, underlying_hang
 from kerneltest.core.verdicts import GroupName, Verdict, VerdictKind
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
@@ -23,7 +23,7 @@ from kerneltest.execute.expectations import Expectations
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.process_state import ProcessState
-from kerneltest.execute.runner import run_case, underlying_hang
+from kerneltest.execute.runner import run_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.mutation.mutants import (
     EvaluatedInterpret,
@@ -364,7 +364,7 @@ class UnfitPairingError(Exception):
 
 
 def plan_items(
-    pairing: Pairing, pairing_id: str, backends: str = BACKENDS, depth: str = "quick", seed: int = 0
+    pairing: Pairing, pairing_id: str, backends: str = BACKENDS, depth: str = "quick", journal: Journal | None = None
 ) -> list[Item]:
     """Returns the items of a pairing that can judge mutants of its kernel, ordered by backend.
 
@@ -373,16 +373,17 @@ def plan_items(
       pairing_id: its node id.
       backends: ids or patterns of backends, separated by commas; those that do not apply or are missing are left out.
       depth: the depth of the plan.
-      seed: the seed of the plan.
+      journal: notes the steps, for whoever limits their time.
 
     Raises:
       UnfitPairingError: none of its cases runs on any of the backends.
     """
     chosen = resolve(backends.split(","))
-    plan = plan_pairing(pairing, pairing_id, chosen, RunSettings(depth=depth, seed=seed))
+    plan = plan_pairing(pairing, pairing_id, chosen, RunSettings(depth=depth), journal)
     if items := fit_items(plan.items, [backend.id for backend in chosen]):
         return items
-    reasons = "; ".join(dict.fromkeys(each.reason for each in plan.not_applicable))
+    absent = (item.backend.unavailable() for item in plan.items)
+    reasons = "; ".join(filter(None, dict.fromkeys([*(each.reason for each in plan.not_applicable), *absent])))
     raise UnfitPairingError(plan.problem or reasons or "none of its cases runs here")
 
 
@@ -532,7 +533,9 @@ class MutationSession:
     def _plan_deeper(self) -> list[KernelCases]:
         planned = self._planned
         settings = RunSettings(depth=_NEXT_DEPTH[planned.depth], seed=planned.seed)
-        plan = plan_pairing(self.pairing, planned.pairing_id, [EvaluatedInterpret("interpret")], settings)
+        plan = plan_pairing(
+            self.pairing, planned.pairing_id, [EvaluatedInterpret("interpret")], settings, self._journal
+        )
         parts: dict[str, KernelCases] = {}
         for item in plan.items:
             if item.group.name in VALUES and not item.backend.unavailable():

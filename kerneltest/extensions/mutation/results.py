@@ -19,6 +19,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.mutants import KernelMutant
 from kerneltest.records.files import first_problem
+from kerneltest.records.journal import Journal
 from kerneltest.records.schema import MutantCounts, MutantTrial, MutationScore, ScoredMutant
 
 # The files that `kerneltest mutate --json` and `kerneltest coverage --json` write, read again.
@@ -113,9 +114,14 @@ _DEEPER = {"quick": ("standard", "deep"), "standard": ("deep",), "deep": ()}
 
 
 def advise(
-    pairing: Pairing, pairing_id: str, depth: str, survivors: Sequence[KernelMutant], report: Callable[[str], None]
+    pairing: Pairing,
+    pairing_id: str,
+    depth: str,
+    survivors: Sequence[KernelMutant],
+    report: Callable[[str], None],
+    journal: Journal,
 ) -> list[Advice]:
-    """Tries changes of a declaration on mutants that survived, in interpret mode.
+    """Tries changes of a declaration on mutants that survived, in interpret mode. A journal notes the evaluations.
 
     Returns:
       The changes that find some, in the order in which they were tried. Each is tried on the mutants that are left.
@@ -126,7 +132,8 @@ def advise(
             break
         report(f"trying {text} on {len(left)} mutants")
         try:
-            session = MutationSession(plan_items(other, pairing_id, "interpret", its_depth))
+            items = plan_items(other, pairing_id, "interpret", its_depth, journal)
+            session = MutationSession(items, journal=journal)
         except UnfitPairingError:
             continue
         trials = [session.judge(mutant) for mutant in left]

@@ -14,7 +14,7 @@ from kerneltest.core.ids import PairingId
 from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.mutation.deadline import limit_time
+from kerneltest.execute.watchdog import limit_time
 from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.mutants import KernelMutant
 from kerneltest.extensions.mutation.operators import OPERATORS
@@ -82,7 +82,8 @@ def open_session(task: Task, pairing: Pairing, journal: Journal) -> tuple[Mutati
     Raises:
       UnfitPairingError: as `plan_items` does.
     """
-    session = MutationSession(plan_items(pairing, task.pairing_id, task.backends, task.depth), journal=journal)
+    items = plan_items(pairing, task.pairing_id, task.backends, task.depth, journal)
+    session = MutationSession(items, journal=journal)
     operators = [entry for entry in OPERATORS.entries() if not task.operators or entry.name in task.operators]
     return session, session.mutants(operators)
 
@@ -247,7 +248,8 @@ class MutationRun:
         survivors = [trial.mutant for trial in trials if trial.end in left]
         advice = []
         if self.with_advice and count_ends(trials).survived:
-            advice = advise(pairing, task.pairing_id, task.depth, survivors, progress.show)
+            with limit_time(journal := Journal(), self.timeout):
+                advice = advise(pairing, task.pairing_id, task.depth, survivors, progress.show, journal)
         progress.clear()
         if count := count_disregarded(trials):
             left_out = "cases have a finding in the unchanged kernel; they judge no mutants"

@@ -16,7 +16,7 @@ from kerneltest.core.ids import ItemId, PairingId, Place
 from kerneltest.core.media import for_terminal
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Evidence, format_budget, format_pair, instability_note
-from kerneltest.records.run_plan import FunctionSource, PairingSummary, innermost_function
+from kerneltest.records.run_plan import ANY, FunctionSource, PairingSummary, innermost_function
 from kerneltest.records.schema import Record
 from kerneltest.report.rerun_commands import repro_command
 from kerneltest.report.text.lines import Line, LineKind, as_lines, truncate
@@ -237,7 +237,8 @@ def headline(findings: Sequence[Record], suspects: Sequence[Suspect]) -> str:
 
 def _finding_line(record: Record) -> str:
     target = f" in {record.target}" if record.target else ""
-    return f"{record.verdict}: {record.family}{target}, {record.signature}: {record.message.partition(chr(10))[0]}"
+    place = "" if record.family == ANY else f"{record.family}{target}, {record.signature}: "
+    return f"{record.verdict}: {place}{record.message.partition(chr(10))[0]}"
 
 
 def format_failure(
@@ -270,7 +271,9 @@ def format_failure(
         lines += [f"{_MARK}  {_finding_line(record)}" for record in mine]
     if len(suspects) > _MOST:
         lines += ["", f"... and {len(suspects) - _MOST} more suspects"]
-    lines += [f"{_MARK}{record.verdict}: {record.family}: {record.message}" for record in others if not record.case]
+    for record in others:
+        family = "" if record.family == ANY else f"{record.family}: "
+        lines += [f"{_MARK}{record.verdict}: {family}{record.message}"] * (not record.case)
     for same in internal.values():
         count = sum(bool(record.case) for record in same)
         where = f" in {count} case{'s' * (count > 1)}" if count else ""

@@ -107,6 +107,30 @@ def test_a_least_score_without_mutants_is_refused(tmp_path: Path) -> None:
     assert "--kt-mutate-least needs --kt-mutate" in run.stderr
 
 
+LOOP = """
+import jax
+from jax import lax
+from jax.experimental import pallas as pl
+import kerneltest as kt
+
+def halve(x):
+    def body(x_ref, o_ref):
+        o_ref[...] = lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, s[1] * 0.5), (0, x_ref[...]))[1]
+    return pl.pallas_call(body, out_shape=x)(x)
+
+halved = kt.oracle_for(halve, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))))(lambda x: x / 4)
+"""
+
+
+def test_a_mutant_that_never_ends_is_found_within_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "test_suite.py").write_text(LOOP, encoding="utf-8")
+    options = ("--kt-mutate", "--kt-timeout", "3", "--kt-report", "out")
+    run = forked.start(tmp_path, "pytest", *PLUGINS, *OPTIONS, *options)
+    said = run.said(120)
+    assert run.returncode == 0, said
+    assert _scores(tmp_path / "out")["halved"].share == 1.0
+
+
 def test_shards_divide_the_mutants_and_merging_joins_the_scores(tmp_path: Path) -> None:
     asked = ("--kt-mutate", "-k", "strict")
     assert _pytest(tmp_path, *asked, "--kt-report", "whole").returncode == 0

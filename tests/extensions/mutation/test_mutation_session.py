@@ -13,7 +13,7 @@ import kerneltest as kt
 from kerneltest.__main__ import main
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.runner import run_item
-from kerneltest.extensions.mutation.deadline import limit_time
+from kerneltest.execute.watchdog import limit_time
 from kerneltest.extensions.mutation.judging import MutationSession, Trial, TrialEnd, UnfitPairingError, plan_items
 from kerneltest.extensions.mutation.operators import OPERATORS
 from kerneltest.extensions.mutation.results import advise, count_disregarded, count_ends

@@ -1,0 +1,144 @@
+"""Code that never ends, wherever it is called: while a pairing is planned, in a case, or in a case that runs again."""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+from kerneltest.backends.registry import resolve
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run_single_case
+from kerneltest.execute.settings import RunSettings
+
+SECONDS = 1
+
+
+def _loop() -> None:
+    while True:
+        pass
+
+
+def _sleep() -> None:
+    time.sleep(9999)
+
+
+def _wait() -> None:
+    threading.Event().wait()
+
+
+def _compute() -> None:
+    while True:
+        jnp.sin(1.0)
+
+
+def _generate() -> Iterator[int]:
+    while True:
+        yield 1
+
+
+def _sum() -> None:
+    sum(_generate())
+
+
+def _swallow() -> None:
+    try:
+        _sleep()
+    except Exception as error:
+        raise ValueError("a reason of its own") from error
+
+
+class _Endless:
+    def __str__(self) -> str:
+        _sleep()
+        return ""
+
+
+def _double(x: jax.Array, before: Callable[[], object] = int) -> jax.Array:
+    before()
+
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * 2
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+def _pairing(kernel: Callable[..., Any], oracle: Callable[..., Any] = lambda x: x * 2, **declared: Any) -> Pairing:
+    pair = kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3, 5))), **declared)
+    return pair(oracle)
+
+
+_DECLARED: list[bool] = []
+
+
+def _holds(n: int) -> bool:
+    if _DECLARED:  # the declaration itself is a part of the module's import
+        _sleep()
+    return True
+
+
+PLANNED = {
+    **{
+        each.__name__: (_pairing(lambda x, each=each: _double(x, each)), "tracing the kernel")
+        for each in (_loop, _sleep, _wait, _compute, _sum, _swallow)
+    },
+    "a static argument's text": (_pairing(lambda x, mode: _double(x, lambda: f"{mode}"),
+                                          lambda x, mode: x * 2, mode=kt.static(end=_Endless())), "tracing the kernel"),
+    "where=": (_pairing(_double, where=_holds), "planning the cases"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_a_pairing_that_hangs_while_it_is_planned_ends_as_a_hang(name: str) -> None:
+    pairing, phase = PLANNED[name]
+    _DECLARED[:] = [True]
+    result = kt.check(pairing, depth="quick", timeout=SECONDS)
+    (found,) = result.findings
+    assert (found.verdict, found.family) == (Verdict.HANG, "*")
+    place = rf"{re.escape(Path(__file__).name)}:\d+"
+    assert re.fullmatch(rf"no answer within {SECONDS} s while {phase} \(.*{place}\)", found.message)
+    assert not result.ok
+    assert result.seconds < 10
+
+
+def test_a_case_that_is_judged_by_itself_ends_as_a_hang() -> None:
+    """Such as one that `kerneltest repro` or `kt.assert_conforms` judges."""
+    calls: list[None] = []
+
+    def oracle(x: np.ndarray) -> np.ndarray:
+        if calls:
+            _sleep()
+        return x * 2
+
+    pairing = _pairing(_double, oracle)
+    settings = RunSettings(depth="quick", timeout=SECONDS)
+    (item, *_) = plan_pairing(pairing, "t.py::p", resolve(["interpret"]), settings).items
+    calls.append(None)
+    record = run_single_case(item, next(item.cases()), Cache()).record
+    assert record.verdict is Verdict.HANG, record.message
+    assert "test_deadlines.py:" in record.message
+
+
+@pytest.mark.parametrize("drops", [1, 2])
+def test_a_hang_that_compiled_code_drops_is_raised_again(drops: int) -> None:
+    def dropping(x: jax.Array) -> jax.Array:
+        for _ in range(drops):
+            try:
+                _sleep()
+            except Exception:  # as the destructors and callbacks that compiled code calls
+                continue
+        return _double(x, _sleep)
+
+    (found,) = kt.check(_pairing(dropping), depth="quick", timeout=SECONDS).findings
+    assert found.verdict is Verdict.HANG
