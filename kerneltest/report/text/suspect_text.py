@@ -243,7 +243,10 @@ def headline(findings: Sequence[Record], suspects: Sequence[Suspect]) -> str:
 
 def _finding_line(record: Record) -> str:
     target = f" in {record.target}" if record.target else ""
-    return f"{record.verdict}: {record.family}{target}, {record.signature}: {record.message.partition(chr(10))[0]}"
+    place, said = f"{record.family}{target}, {record.signature}", record.message.partition(chr(10))[0]
+    if record.verdict is Verdict.INTERNAL_ERROR:  # the reason first: pytest cuts the line
+        return f"{said} ({place})"
+    return f"{record.verdict}: {place}: {said}"
 
 
 def format_failure(
