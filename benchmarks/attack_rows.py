@@ -217,6 +217,10 @@ RETRIES = (
             "== 9: raise ValueError('once')\n    return x * 2"}, "oracle_error"),
     Pairing("retries", "the oracle changes in its fourth call", {"head": "N = [0]", "oracle": "N[0] += 1\n    return "
             "x * (2 if N[0] != 4 else 3)"}, "*"),
+    Pairing("retries", "the oracle is wrong in its twelfth call", {"head": "N = [0]", "oracle": "N[0] += 1\n    "
+            "return x * (2 if N[0] != 12 else 3)"}, "oracle_error"),
+    Pairing("retries", "the oracle raises once on tracked arrays", {"head": "N = [0]", "oracle": "N[0] += isinstance(x, "
+            "np.ndarray) is False\n    if N[0] == 2: N[0] += 1; raise ValueError('once')\n    return x * 2"}, "oracle_error"),
     Pairing("retries", "the tracing raises once", {"head": "N = [0]", "before": "N[0] += 1\n    if N[0] == 3: raise "
             "ValueError('once')"}, "*"),
 )  # fmt: skip
@@ -298,6 +302,9 @@ MISTAKES = (
     _mistake("an oracle asks for too much memory", "oracle_error", oracle="return np.zeros(2**60) + x[0]"),
     _mistake("a kernel raises", "runtime_error", before="raise ValueError('no')"),
     _mistake("a kernel raises GeneratorExit", "runtime_error", before="raise GeneratorExit"),
+    _mistake("a kernel raises CancelledError", "runtime_error", before="import asyncio; raise asyncio.CancelledError"),
+    _mistake("an oracle raises a BaseException", "oracle_error", oracle="raise BaseException('no')"),
+    _mistake("a condition exits", declared=", where=lambda n: 'oracle' not in globals() or sys.exit(0)"),
     _mistake("a kernel raises StopIteration", "runtime_error", before="raise StopIteration"),
     _mistake("a kernel recurses", "runtime_error", head="def f(x): return f(x)", before="f(x)"),
     _mistake("a kernel returns nothing", result="None"),
@@ -364,6 +371,10 @@ EXITS = (
     _exits("pytest.skip in an oracle", oracle="pytest.skip('later')", kernel="x_ref[...] * 3"),
     _exits("pytest.xfail in an oracle", oracle="pytest.xfail('later')", kernel="x_ref[...] * 3"),
     _exits("os.execv in a kernel", before="os.execv('/bin/true', ['true'])"),
+    _exits("os.execlp in an oracle", oracle="os.execlp('true', 'true')"),
+    _exits("posix._exit(0) in a kernel", head="import posix", before="posix._exit(0)"),
+    _exits("C code that exits (not promised)", head="import ctypes", before="ctypes.CDLL(None)._exit(0)",
+           status=(0, 1, 2, 3)),
     _exits("SIGTERM in a kernel", before="os.kill(os.getpid(), 15)", status=(1, 2, 3, -15, 143)),
     _exits("KeyboardInterrupt in an oracle", oracle="raise KeyboardInterrupt"),
     _conftest("a conftest passes each report", "@pytest.hookimpl(wrapper=True)\ndef pytest_runtest_makereport():\n"
@@ -589,6 +600,7 @@ _SPOKEN: dict[str, dict[str, str]] = {
     "the reason of an xfail": {"kernel": "x_ref[...] * 3", "declared": ", xfail=[kt.xfail(reason=SAID)]"},
     "the name of a rejection": {"declared": ", rejects=[kt.rejects(SAID, raises=ValueError)]"},
     "a declaration": {"declared": ", backends=(SAID,)"},
+    "a dim's block": {"declared": ", more=kt.array(kt.dim(block=type('B', (), {'__repr__': lambda s: SAID})()))"},
     "the options of a static": {"parameters": ", mode", "result": "y * 3", "declared": ", mode=kt.static(SAID, 'b')"},
 }  # fmt: skip
 _FIELDS = ("pairing", "item", "backend", "signature", "message", "family", "dtype", "tolerance", "case", "target")

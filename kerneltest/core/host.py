@@ -23,11 +23,13 @@ from kerneltest.core.processes import available_processors
 # Environment variables that compilers, JAX, NumPy, its BLAS and the loader of shared libraries read; what kernels and
 # oracles read shows in their traces and values.
 _VARIABLES = (
-    *("XLA_", "TF_XLA_", "JAX_", "LIBTPU_", "TPU_", "TRITON_", "PTXAS_", "MLIR_", "LLVM_", "MOSAIC_", "NVIDIA_TF32_"),
+    *("XLA_", "TF_XLA_", "JAX_", "LIBTPU_", "TPU_", "TRITON_", "PTXAS_", "MLIR_", "LLVM_", "MOSAIC_"),
+    *("CUDA_", "NVIDIA_TF32_", "HIP_", "HSA_", "ROCM_"),
     *("AMDGCN_", "NVPTX_", "DISABLE_", "ALLOW_", "LD_", "DYLD_", "GLIBC_"),
     *("NPY_", "NUMPY_", "OPENBLAS_", "GOTO_", "BLIS_", "MKL_", "OMP_", "VECLIB_"),
 )
 _UNCOUNTED = {
+    **dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), "it differs between the workers of a run"),
     "MOSAIC_GPU_CUDA_ROOT": "JAX sets it on first use of Mosaic GPU, whatever it was",
     "TPU_SKIP_MDS_QUERY": "kerneltest sets it before libtpu is loaded, and it changes no result",
 }
@@ -35,6 +37,7 @@ _WRITTEN = re.compile(
     "cache|dump|log|home|reproducer", re.IGNORECASE
 )  # in names of variables and flags: what runs write
 _LOADER = ("LD_", "DYLD_")  # finds libraries in the folders themselves, not below
+_TOOLKITS = ("CUDA_", "HIP_", "HSA_", "ROCM_")  # name folders with gigabytes of libraries
 _TOOLS = ("ptxas", "nvlink", "fatbinary", "ld.lld")  # that XLA and Mosaic GPU look for on the path
 
 _MOST_FILES = 20_000  # of a folder
@@ -69,6 +72,9 @@ def _named(variable: str, value: str) -> Iterator[tuple[str, str]]:
                 continue
             if path.is_file():
                 yield text, file_contents(path)
+            elif path.is_dir() and variable.startswith(_TOOLKITS):
+                tools = (path / "bin" / tool for tool in _TOOLS)
+                yield from ((str(tool), file_contents(tool)) for tool in tools if tool.is_file())
             elif path.is_dir():
                 yield text, _folder(str(path), not variable.startswith(_LOADER))
 

@@ -281,7 +281,8 @@ class Formula:
         if (found := store.samples.pop((self.traced, self.key), None)) is not None:
             return self._take_samples(found)
         leaves = self.read_leaves()
-        size = sum(leaf.size for leaf in leaves) + sum(math.prod(each.shape) for each in self.traced.outputs)
+        constants = sum(np.size(constant) for constant in self.traced.jaxpr.consts)
+        size = constants + sum(leaf.size for leaf in leaves) + sum(math.prod(o.shape) for o in self.traced.outputs)
         most = min(store.sampled[self.traced] - 1, _MOST_SAMPLED // (1 + FORMULA_ARITHMETIC.rows * size))
         known = store.right, store.samples
         coming = (each for each in self.coming() if not any((self.traced, each[0]) in answers for answers in known))

@@ -51,7 +51,7 @@ class ResultCache:
             line, _, lines = (self.store.read(_name(item)) or b"").partition(b"\n")
             head = json.loads(line)
             families = tuple(map(str, head["families"]))
-            is_complete = head["made"] == made and lines.endswith(b"\n")
+            is_complete = head["made"] == made and head["lines"] == Fingerprint.of(lines).text
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return CachedResult(lines, families) if is_complete else None
@@ -71,9 +71,9 @@ class ResultCache:
         if not any(record.verdict is not Verdict.UNAVAILABLE for record in records) or any(map(_has_files, records)):
             return
         families = dict.fromkeys(record.family for record in records)
-        head = json.dumps({"made": made, "families": list(families)}).encode()
-        lines = (line_of(replace(record, reused_from=record.reused_from or when)) for record in records)
-        self.store.write(_name(item), b"\n".join([head, *lines, b""]))
+        lines = b"".join(line_of(replace(r, reused_from=r.reused_from or when)) + b"\n" for r in records)
+        head = json.dumps({"made": made, "families": list(families), "lines": Fingerprint.of(lines).text}).encode()
+        self.store.write(_name(item), head + b"\n" + lines)
 
 
 def _name(item: str) -> str:

@@ -29,6 +29,10 @@ def _fingerprint() -> Fingerprint:
         ("LD_PRELOAD", "libother.so", True),
         ("DISABLE_PTXAS_OPT", "1", True),
         ("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2", True),
+        ("CUDA_FORCE_PTX_JIT", "1", True),
+        ("NVIDIA_TF32_OVERRIDE", "0", True),
+        ("HSA_OVERRIDE_GFX_VERSION", "11.0.0", True),
+        ("CUDA_VISIBLE_DEVICES", "1", False),
         ("TPU_SKIP_MDS_QUERY", "1", False),
         ("TERM", "other", False),
     ],
@@ -57,6 +61,8 @@ def test_variables_of_libraries_count(
         ("LD_PRELOAD", "{0}/other:{0}/tool", "tool", True),
         ("LD_LIBRARY_PATH", ":/none:{}", "tool", True),
         ("LD_LIBRARY_PATH", ":/none:{}", "deep/libdevice.bc", False),
+        ("CUDA_PATH", "{}", "bin/ptxas", True),
+        ("CUDA_PATH", "{}", "deep/libdevice.bc", False),
         ("PATH", "{}", "ptxas", True),
         ("PATH", "{}", "tool", False),
     ],
@@ -64,8 +70,9 @@ def test_variables_of_libraries_count(
 def test_files_that_variables_name_count_with_their_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, changed: str, changes: bool
 ) -> None:
-    (tmp_path / "deep").mkdir()
-    for name in ("tool", "other", "deep/libdevice.bc", "ptxas"):
+    for folder in ("deep", "bin"):
+        (tmp_path / folder).mkdir()
+    for name in ("tool", "other", "deep/libdevice.bc", "ptxas", "bin/ptxas"):
         (tmp_path / name).write_text("1", encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv(variable, value.format(tmp_path))

@@ -104,3 +104,12 @@ def test_what_the_isolated_process_lacks_is_said_without_a_traceback(ending: str
     assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout
     assert words in run.stdout
     assert "Traceback" not in run.stdout
+
+
+def test_the_line_of_a_failed_test_begins_with_the_reason(tmp_path: Path) -> None:
+    conftest = CONFTEST.format(module="kerneltest.execute.claims", name="compare_outputs")
+    (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
+    options = ("--kt-backends", "interpret", "--kt-depth", "quick", "-k", "right")
+    run = _pytest(tmp_path, *options, suite=SUITE)
+    assert run.returncode == pytest.ExitCode.INTERNAL_ERROR, run.stdout
+    assert "[interpret-float32] - kerneltest raised" in run.stdout

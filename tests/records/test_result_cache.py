@@ -69,6 +69,14 @@ def test_a_damaged_file_counts_as_missing(store: ResultCache, damage: bytes | No
     assert store.records("item", "1") is None
 
 
+def test_records_that_were_cut_out_of_a_file_are_missed(store: ResultCache) -> None:
+    store.keep("item", "1", [case(case="a"), case(case="b")], NOW)
+    (path,) = (store.store.folder / "green").glob("*.gz")
+    head, first, _ = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    path.write_bytes(gzip.compress(head + first))
+    assert store.records("item", "1") is None
+
+
 def test_what_was_used_longest_ago_is_dropped_first(store: ResultCache) -> None:
     for number, item in enumerate(("first", "second", "third")):
         store.keep(item, "1", [case(case="a")], NOW)

@@ -17,7 +17,8 @@ from kerneltest.core.dtypes import Array, ShapeDtype, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.rounding_bounds import FORMULA_FORMAT
 from kerneltest.plan.signatures import signatures
-from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
+from kerneltest.trace.batched_interpreter import promoted_kernel
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic, SamplingRules
 from kerneltest.trace.jax_compat.patches import widen_float_names
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import trace, trace_function, trace_in_float64
@@ -142,6 +143,29 @@ def test_samples_of_a_case_are_the_same_beside_other_cases() -> None:
     (together,) = promoted.sample_cases([cases], SampleArithmetic(FLOAT32, constants=True))
     for one, samples in zip(cases, together, strict=True):
         np.testing.assert_array_equal(promoted.sample([one], SampleArithmetic(FLOAT32, constants=True))[0], samples)
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+def test_a_long_constant_is_perturbed_once_for_all_cases_and_as_a_short_one(
+    times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = np.random.default_rng(0).random(2**13).astype(np.float32)
+    kernel = _kernel(lambda x: x * 3)
+
+    def function(x: jax.Array) -> list[jax.Array]:
+        return [kernel(x) + sum(jnp.exp(jnp.asarray(table)[number : number + 8]) for number in range(times))]
+
+    traced = trace_function(function, (ShapeDtype(X.shape, X.dtype),), "")
+    arithmetic = SampleArithmetic(FLOAT32, constants=True)
+    noise, drawn = SamplingRules._noise, list[int]()
+    monkeypatch.setattr(SamplingRules, "_noise", lambda self, x: (drawn.append(x.size), noise(self, x))[1])
+    promoted = PromotedKernel(traced)
+    found = [promoted.sample([case], arithmetic)[0] for case in (X, 2 * X, X)]
+    assert sum(size >= table.size for size in drawn) == times
+    monkeypatch.setattr(promoted_kernel, "_LONG", np.inf)
+    plain = PromotedKernel(traced)
+    for case, samples in zip((X, 2 * X, X), found, strict=True):
+        np.testing.assert_array_equal(plain.sample([case], arithmetic)[0], samples)
 
 
 def test_cases_that_take_different_branches_are_not_sampled_together() -> None:

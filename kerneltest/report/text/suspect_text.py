@@ -237,8 +237,11 @@ def headline(findings: Sequence[Record], suspects: Sequence[Suspect]) -> str:
 
 def _finding_line(record: Record) -> str:
     target = f" in {record.target}" if record.target else ""
-    place = "" if record.family == ANY else f"{record.family}{target}, {record.signature}: "
-    return f"{record.verdict}: {place}{record.message.partition(chr(10))[0]}"
+    place = "" if record.family == ANY else f"{record.family}{target}, {record.signature}"
+    said = record.message.partition(chr(10))[0]
+    if record.verdict is Verdict.INTERNAL_ERROR:  # the reason first: pytest cuts the line
+        return f"{said} ({place})" if place else said
+    return f"{record.verdict}: {f'{place}: ' if place else ''}{said}"
 
 
 def format_failure(

@@ -27,6 +27,10 @@ from kerneltest.trace.walk import iter_equations, primitive_name
 # Evaluation of a kernel's operations in samples, in each of which every operation is rounded at random.
 
 
+_LONG = 2**12  # elements of a constant that are worth keeping
+_MAX_KEPT = 2**29  # bytes of perturbed constants
+
+
 @dataclass(frozen=True, slots=True)
 class SampleArithmetic:
     """The arithmetic of samples."""
@@ -50,6 +54,7 @@ class SamplingRules(KernelRules):
         self._inputs = frozenset(leaf.dtype for leaf in traced.inputs)
         equations = (equation for equation, _ in iter_equations(traced.jaxpr.jaxpr))
         self._products = frozenset(each.outvars[0] for each in equations if _is_product(each))
+        self._room = _MAX_KEPT
         self._counters: WeakValueDictionary[int, Array] = WeakValueDictionary()  # made of counters, by their ids
         self.restart()
 
@@ -86,11 +91,12 @@ class SamplingRules(KernelRules):
             return evaluate
         round_operands, round_result = self._operand_rounding(equation), self._result_rounding(machine, equation)
         fused, narrower = self._fused_products(equation), _narrows_a_number(equation)
+        kept: dict[int, tuple[object, Array]] = {}  # long constants, as they were perturbed last
 
         def sample(operands: Sequence[Array]) -> Sequence[Array]:
             moved = list(operands)
             for number, unit in constants.items():
-                moved[number] = self._perturb(moved[number], unit)
+                moved[number] = self._perturb_constant(moved[number], unit, number, kept)
             for number in fused:
                 moved[number] = self._round(moved[number], self._arithmetic.fmt)
             if narrower is not None:
@@ -204,6 +210,23 @@ class SamplingRules(KernelRules):
             return values
         error = np.maximum(fmt.unit_roundoff * np.abs(values), fmt.smallest_subnormal / 2)
         return self._in_rows(values, values + np.where(inexact, ROUNDING * error, 0.0) * self._noise(values))
+
+    # Every case perturbs a constant alike, as far as it has the same noise.
+    def _perturb_constant(
+        self, values: Array, unit: float, number: int, kept: dict[int, tuple[object, Array]]
+    ) -> Array:
+        if values.size < _LONG:
+            return self._perturb(values, unit)
+        noise = self._cases, self._bits.state["state"]["state"]
+        known, moved = kept.get(number, (None, values))
+        if known == noise:
+            self._bits.advance(self._arithmetic.rows * math.prod(values.shape[1:]))  # as if the noise was drawn
+            return moved
+        moved = self._perturb(values, unit)
+        if number in kept or moved.nbytes <= self._room:
+            self._room -= 0 if number in kept else moved.nbytes
+            kept[number] = noise, moved
+        return moved
 
     def _perturb(self, values: Array, unit: float | Array) -> Array:
         return self._in_rows(values, values * (1 + unit * self._noise(values)))
