@@ -104,6 +104,8 @@ class _Asked:
       longest: the greatest length of any dim; None without dims.
       formulas: number of cases that were asked whether the formula is right.
       unasked: number of those that could not be, by the reason.
+      approximate: number of those whose formula is right only as an approximation.
+      ulps: the largest error of such a formula, in ulps of float32.
       narrow: the dtype below float64 in which the oracle returned an output undeclared; "" if it never did.
     """
 
@@ -117,6 +119,8 @@ class _Asked:
     longest: int | None = None
     formulas: int = 0
     unasked: Counter[str] = field(default_factory=Counter)
+    approximate: int = 0
+    ulps: float = 0.0
     narrow: str = ""
 
     def add(self, record: Record) -> None:
@@ -129,6 +133,8 @@ class _Asked:
             self.formulas += 1
             if record.formula.unanswered:
                 self.unasked[record.formula.unanswered] += 1
+            self.approximate += bool(record.formula.ulps)
+            self.ulps = max(self.ulps, record.formula.ulps)
         expected = record.expected
         if expected is None or not record.compared:
             return
@@ -162,6 +168,11 @@ class _Asked:
             found.append(
                 f"the oracle returns {self.narrow}, so the expected values are rounded: return float64, without the "
                 "cast, or declare the dtype with returns="
+            )
+        if self.approximate:
+            found.append(
+                f"the formula differs by up to {self.ulps:.1g} ulps of float32 in {self.approximate:,} of "
+                f"{self.formulas:,} cases: an approximation, or a constant of seven digits"
             )
         for reason, count in self.unasked.most_common(1):
             found.append(f"{count:,} of {self.formulas:,} cases were judged only by their rounding: {reason}")
