@@ -67,6 +67,7 @@ class Precision:
       aligns_subnormals: whether a product of a subnormal operand is added as if the operand were the smallest normal.
       sums_once: whether a sum is rounded once, as if its terms were added in a wider format.
       approximated: by function, the relative error of an approximation that a kernel computes on purpose.
+      bits_lost: by how many bits results are shorter than their format.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Precision:
     aligns_subnormals: bool = False
     sums_once: bool = False
     approximated: Mapping[str, float] = field(default_factory=dict, hash=False)
+    bits_lost: int = 0
 
     def operand_roundoff(self, dtype: str) -> float:
         """Returns the largest relative error of rounding an operand of a matrix product; 0 if it is not rounded."""
@@ -103,6 +105,10 @@ class Precision:
         """Returns the arithmetic of a machine that rounds even results that are representable."""
         inexact = {name: replace(ulps, relative=ulps.relative + 2.0**-20) for name, ulps in self.ulps.items()}
         return replace(self, name=f"{self.name}, never exact", ulps=inexact, exact_quotients=False)
+
+    def losing(self, bits: int) -> "Precision":
+        """Returns the arithmetic of a machine whose results are shorter by some bits."""
+        return replace(self, name=f"{self.name}, less {bits} bits", bits_lost=bits)
 
     def with_dots_in(self, dtype: str) -> "Precision":
         """Returns the arithmetic of a kernel that names the dtype to which operands of its products are rounded."""

@@ -107,6 +107,7 @@ class _Asked:
       approximate: number of those whose formula is right only as an approximation.
       ulps: the largest error of such a formula, in ulps of float32.
       narrow: the dtype below float64 in which the oracle returned an output undeclared; "" if it never did.
+      doubted: number of elements in which the oracle itself loses its digits, and number of the cases with some.
     """
 
     known: bool = False
@@ -122,12 +123,14 @@ class _Asked:
     approximate: int = 0
     ulps: float = 0.0
     narrow: str = ""
+    doubted: tuple[int, int] = 0, 0
 
     def add(self, record: Record) -> None:
         if record.case and record.dims:
             self.longest = max(self.longest or 0, *record.dims.values())
         self.red |= record.verdict.is_finding
         self.xfailed |= record.verdict is Verdict.XFAIL
+        self.doubted = self.doubted[0] + record.doubted, self.doubted[1] + bool(record.doubted)
         self.defined, self.undefined = self.defined + record.defined, self.undefined + record.undefined
         if record.formula is not None:
             self.formulas += 1
@@ -173,6 +176,12 @@ class _Asked:
             found.append(
                 f"the formula differs by up to {self.ulps:.1g} ulps of float32 in {self.approximate:,} of "
                 f"{self.formulas:,} cases: an approximation, or a constant of seven digits"
+            )
+        if self.doubted[0]:
+            elements, cases = self.doubted
+            found.append(
+                f"{elements:,} elements of {cases:,} cases are not compared: the oracle loses its digits there, in "
+                "float64"
             )
         for reason, count in self.unasked.most_common(1):
             found.append(f"{count:,} of {self.formulas:,} cases were judged only by their rounding: {reason}")
