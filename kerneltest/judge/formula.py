@@ -285,6 +285,9 @@ def own_rounding(
             by_inputs = _moved(perturbed[number][0], perturbed[number], fmt)
             stable = np.maximum(stable, _BACKWARD_STABLE * by_inputs)
         admitted.append(np.where(unstable, np.minimum(stable, own[-1]), own[-1]))
+        if unstable.any() and arithmetic.precision is not None:  # what operands of 16 bits lose is no formula's
+            kept = sample(replace(arithmetic, precision=arithmetic.precision.with_wide_products()))
+            own[-1] = np.where(unstable, np.maximum(output.bound, _moved(output.wanted, kept[number], fmt)), own[-1])
     return OwnRounding(tuple(own), tuple(admitted))
 
 

@@ -1,7 +1,7 @@
 """Walks over a jaxpr: its equations at any depth, those that run unconditionally, and properties of its arithmetic."""
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -231,18 +231,54 @@ def has_narrow_products(jaxpr: Jaxpr) -> bool:
     rounds = any(_is_used(inner, e, results) for inner in nested for e in inner.eqns if _is_narrowing(e))
     if not dots:
         return rounds
-    exact = frozenset(jaxpr.invars)
+    exact = _exact_variables(jaxpr, jaxpr.invars)
     return any(_is_narrow(inner, operand, exact, rounds) for inner, dot in dots for operand in dot.invars)
 
 
-def _is_narrow(jaxpr: Jaxpr, operand: Atom, exact: frozenset[Var], rounds: bool) -> bool:
-    """Returns whether an operand of a product in a jaxpr is of 16 bits, or a value that was rounded to 16 bits.
+def _exact_variables(jaxpr: Jaxpr, arguments: Iterable[Var]) -> set[Var]:
+    """Returns the variables, at any depth, whose values are those of arguments, moved or widened at most."""
+    exact = set(arguments)
+    for equation in jaxpr.eqns:
+        name, floats = primitive_name(equation), [v for v in equation.invars if _bytes_of_float(v)]
+        widens = name == "convert_element_type" and floats and not _is_narrowing(equation)
+        keeps = widens or kind_of(equation) in MOVES | {Kind.READ}
+        if keeps and all(isinstance(v, Literal) or v in exact for v in floats):
+            exact.update(equation.outvars)
+        for inner, pairs in _entered(equation):
+            given = [v for v, operand in pairs if not isinstance(operand, Literal) and operand in exact]
+            exact |= _exact_variables(inner, given)
+    return exact
 
-    The kernel's arguments are `exact`. Values that come from outside of the jaxpr are narrow if it `rounds` any value
-    that it does not just store.
+
+# The jaxprs in an equation, with pairs of a variable of theirs and the operand whose value it has throughout.
+def _entered(equation: Equation) -> Iterator[tuple[Jaxpr, Iterable[tuple[Var, Atom]]]]:
+    name, params, operands = primitive_name(equation), equation.params, equation.invars
+    inside = list(inner_jaxprs(equation))
+    if name == "pallas_call":
+        given = operands[params["grid_mapping"].num_dynamic_grid_bounds :]
+        written = {operand for operand, _ in params["input_output_aliases"]}
+        pairs = enumerate(zip(open_jaxpr(params["jaxpr"]).invars, given, strict=False))
+        yield open_jaxpr(params["jaxpr"]), [pair for number, pair in pairs if number not in written]
+    elif (called := called_jaxpr(equation)) is not None:
+        yield open_jaxpr(called), zip(open_jaxpr(called).invars, operands, strict=True)
+    elif name == "cond":
+        yield from ((branch, zip(branch.invars, operands[1:], strict=True)) for branch in inside)
+    elif name == "scan":
+        (consts, carried), whole = scan_counts(params), list(zip(inside[0].invars, operands, strict=True))
+        yield inside[0], [*whole[:consts], *whole[consts + carried :]]
+    elif name == "while":
+        body, first = open_jaxpr(params["body_jaxpr"]), params["cond_nconsts"]
+        yield body, zip(body.invars[: params["body_nconsts"]], operands[first:], strict=False)
+    elif name == "run_scoped":
+        yield inside[0], zip(inside[0].constvars, operands, strict=True)
+
+
+def _is_narrow(jaxpr: Jaxpr, operand: Atom, exact: Container[Var], rounds: bool) -> bool:
+    """Returns whether an operand of a product in a jaxpr is a value that was rounded to 16 bits.
+
+    Some variables are `exact`. Other values that come from outside of the jaxpr are narrow if they have 16 bits, or it
+    `rounds` any value that it does not just store.
     """
-    if _bytes_of_float(operand) in (1, 2):
-        return True
     made_by = {variable: equation for equation in jaxpr.eqns for variable in equation.outvars}
     todo, seen = [operand], set()
     while todo:
@@ -252,12 +288,14 @@ def _is_narrow(jaxpr: Jaxpr, operand: Atom, exact: frozenset[Var], rounds: bool)
         seen.add(atom)
         equation = made_by.get(atom)
         if equation is None or any(True for _ in inner_jaxprs(equation)):
-            if rounds and _bytes_of_float(atom):
+            if _bytes_of_float(atom) in (1, 2) or (rounds and _bytes_of_float(atom)):
                 return True
         elif _is_narrowing(equation):
             return True
         elif kind_of(equation) in MOVES or primitive_name(equation) == "convert_element_type":
             todo.extend(equation.invars)
+        elif _bytes_of_float(atom) in (1, 2):
+            return True
     return False
 
 

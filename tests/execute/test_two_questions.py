@@ -224,6 +224,39 @@ def test_a_finding_states_its_cause_and_a_right_kernel_has_none(case: Case) -> N
     assert _causes(result) == case.causes, [each.message for each in result.findings[:2]]
 
 
+def _scaled_blocks(dtype: Any) -> Callable[..., jax.Array]:
+    """Products of blocks, each of which has scales that are kept in a dtype."""
+
+    def kernel(x: jax.Array, y: jax.Array, scales: jax.Array) -> jax.Array:
+        def body(x_ref: Any, y_ref: Any, s_ref: Any, o_ref: Any) -> None:
+            def step(i: Any, total: jax.Array) -> jax.Array:
+                at = pl.ds(8 * i, 8)
+                product = jnp.dot(x_ref[:, at], y_ref[at], preferred_element_type=jnp.float32)
+                return total + product * s_ref[:, pl.ds(i, 1)].astype(dtype).astype(jnp.float32)
+
+            o_ref[...] = jax.lax.fori_loop(0, 4, step, jnp.zeros((8, 8)))
+
+        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((8, 8), jnp.float32))(x, y, scales)
+
+    return kernel
+
+
+def _scaled_first(x: Any, y: Any, scales: Any) -> Any:
+    return (x.reshape(8, 4, 8) * scales[:, :, None]).reshape(8, 32) @ y
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize(("kept", "causes"), [(jnp.float32, RIGHT), (jnp.bfloat16, ROUNDING)])
+def test_a_scale_in_16_bits_is_too_much_rounding_beside_narrow_operands_that_are_exact(
+    dtype: str, kept: Any, causes: frozenset[ErrorCause]
+) -> None:
+    declared = {"x": kt.array("8 32", dtype, domain=(-4, 4)), "y": kt.array("32 8", dtype, domain=(-4, 4))}
+    scales = kt.array("8 4", "float32", domain=(0.01, 4))
+    pairing = kt.oracle_for(_scaled_blocks(kept), **declared, scales=scales)(_scaled_first)
+    result = kt.check(pairing, backends=["interpret"], depth="quick", minimize=0)
+    assert _causes(result) == causes, [each.message for each in result.findings[:2]]
+
+
 def test_a_bug_below_rounding_is_told_with_its_size() -> None:
     result = _check(_rows(_in_float32(_softmax, less=1e-5)), _softmax, "bfloat16")
     detail = result.findings[0].record.detail

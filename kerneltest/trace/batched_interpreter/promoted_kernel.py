@@ -154,10 +154,10 @@ class SamplingRules(KernelRules):
 
     def _operand_format(self, dtype: DType, precision: Precision) -> FloatFormat | None:
         # The format to which a machine rounds an operand of a product that has a dtype in the kernel. One that no input
-        # has is the kernel's own choice, so that its rounding is no machine's.
-        if not is_float(dtype) or dtype.itemsize > 4:
+        # has is the kernel's own choice, so that its rounding is no machine's. Numbers of 8 bits are rounded already.
+        if not is_float(dtype) or dtype.itemsize not in (2, 4):
             return None
-        given = dtype != np.float32 and dtype in self._inputs
+        given = dtype != np.float32 and dtype in self._inputs and precision.narrow_products
         return float_format(dtype) if given else precision.dot_input.get("float32")
 
     def _result_rounding(self, machine: Machine, equation: Equation) -> Callable[[Sequence[Array], Array], Array]:
