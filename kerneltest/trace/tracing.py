@@ -289,15 +289,18 @@ def trace_function(
       Failure: the function raised; the detail names the user's line. `unavailable` if it needs more devices.
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
-    device, on_device = platform, functools.partial(call_on, platform, function)
+    devices, closed = [platform], None
     try:
         with keep_jax_frames():
-            try:
-                closed = jax.make_jaxpr(on_device)(*shapes)
-            except Exception as error:
-                if not (device := required_device(error)):
-                    raise
-                closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
+            while closed is None:
+                on_device = functools.partial(call_on, devices[-1], function)
+                try:
+                    closed = jax.make_jaxpr(on_device)(*shapes)
+                except Exception as error:
+                    device = required_device(error)
+                    if not device or device in devices:
+                        raise
+                    devices.append(device)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # SystemExit and pytest's outcomes included
@@ -307,9 +310,9 @@ def trace_function(
         raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"purpose": purpose}))
     _check_values(closed)
     traced = analyze(closed, on_device, inputs)
-    if device == platform:
+    if len(devices) == 1:
         return traced
-    dialect, evidence = LANGUAGES[device]
+    dialect, evidence = LANGUAGES[devices[-1]]
     calls = (replace(c, dialect=dialect, evidence=evidence) if c.dialect == "any" else c for c in traced.calls)
     return replace(traced, calls=tuple(calls))
 
