@@ -67,7 +67,7 @@ class InterpretMosaic(Backend):
 
     def unavailable_for(self, traced: Traced) -> str:
         if (count := max((sparse_cores(call.equation) for call in traced.calls), default=0)) > 1:
-            return f"JAX's interpreter of TPU kernels runs one of the {count} SparseCore subcores that the kernel runs on"
+            return f"JAX's interpreter of TPU kernels runs one of the {count} SparseCore subcores of the kernel"
         return Backend.unavailable_for(self, traced)
 
     def prepare(self, traced: Traced) -> "Interpreted":
