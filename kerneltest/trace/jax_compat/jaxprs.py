@@ -45,6 +45,12 @@ def consts_of(jaxpr: Jaxpr) -> Sequence[Any]:
     return jaxpr.consts if isinstance(jaxpr, ClosedJaxpr) else ()
 
 
+def with_constvars(jaxpr: Jaxpr, constvars: list[Var], **changed: Any) -> Jaxpr:
+    """An open jaxpr that gets the values of other `constvars` as arguments, with other fields `changed` as well."""
+    values = {"consts": [None] * len(constvars)} if isinstance(jaxpr, ClosedJaxpr) else {}  # or 0.12 drops `constvars`
+    return jaxpr.replace(constvars=constvars, **values, **changed)
+
+
 def parameter_names(jaxpr: Jaxpr) -> list[str]:
     """The names of the parameters of the function behind a jaxpr; "" where one is unknown."""
     names = list(getattr(jaxpr.debug_info, "arg_names", None) or ())
