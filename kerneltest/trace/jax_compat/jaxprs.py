@@ -10,7 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import dtypes
 from jax._src import core
 from jax._src.lax import parallel
 from jax._src.mesh import empty_concrete_mesh
@@ -43,6 +46,26 @@ def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
 def consts_of(jaxpr: Jaxpr) -> Sequence[Any]:
     """The values of the `constvars` of a jaxpr; none if it is open, and gets them as arguments."""
     return jaxpr.consts if isinstance(jaxpr, ClosedJaxpr) else ()
+
+
+def is_key(value: Any) -> bool:
+    """Returns whether a value, or its type, is one of random keys."""
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, dtypes.prng_key)
+
+
+def data_of(value: Any) -> Any:
+    """The data of random keys; any other value as it is."""
+    return jax.random.key_data(value) if is_key(value) else value
+
+
+def from_data(data: JaxArray, aval: AbstractValue) -> JaxArray:
+    """The value of a type whose `data_of` it is."""
+    return jax.random.wrap_key_data(data, impl=aval.dtype._impl) if is_key(aval) else data
+
+
+def transformed_shape(transform: Any, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of what a reference's transform, such as a reshape, makes of memory of a shape."""
+    return tuple(transform.transform_type(core.ShapedArray(tuple(shape), np.dtype(np.float32))).shape)
 
 
 def with_constvars(jaxpr: Jaxpr, constvars: list[Var], **changed: Any) -> Jaxpr:
