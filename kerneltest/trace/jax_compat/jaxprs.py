@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import dtypes
 from jax._src import core
+from jax._src.interpreters.partial_eval import dce_jaxpr
 from jax._src.lax import parallel
 from jax._src.mesh import empty_concrete_mesh
 from jax._src.pallas import core as pallas_core
@@ -72,6 +73,11 @@ def with_constvars(jaxpr: Jaxpr, constvars: list[Var], **changed: Any) -> Jaxpr:
     """An open jaxpr that gets the values of other `constvars` as arguments, with other fields `changed` as well."""
     values = {"consts": [None] * len(constvars)} if isinstance(jaxpr, ClosedJaxpr) else {}  # or 0.12 drops `constvars`
     return jaxpr.replace(constvars=constvars, **values, **changed)
+
+
+def without_dead_code(jaxpr: OpenJaxpr) -> OpenJaxpr:
+    """Returns a jaxpr without the equations that have no effects and whose results are not used, as JAX compiles it."""
+    return dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
 
 
 def parameter_names(jaxpr: Jaxpr) -> list[str]:
