@@ -15,6 +15,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, InterpreterRules
 from kerneltest.trace.index_maps import IndexMappedCall, calls_with_index_maps
+from kerneltest.trace.jax_compat.jaxprs import asks_for_core
 from kerneltest.trace.jax_environment import fast_compile_options
 from kerneltest.trace.jaxpr_digest import equation_kinds
 from kerneltest.trace.local_kernels import exchange_in
@@ -49,6 +50,8 @@ class Interpret(Backend):
                 f"the interpreter of JAX {jax.__version__} loses what {name} writes to references from outside "
                 "(pl.run_state): call it by pl.kernel, which takes arrays"
             )
+        if any(asks_for_core(call.equation) for call in traced.calls):
+            return "Pallas' general interpreter does not know the cores of a mesh, and the kernel asks which it is on"
         # Devices that exchange values around the calls can be interpreted together, on as many devices.
         calls = (call.equation for call in traced.calls)
         return traced.not_local and (exchange_in(calls) or mesh_problem(traced, "cpu"))

@@ -22,7 +22,7 @@ from kerneltest.trace.grid_rewrites import rewrite_for_interpreter
 from kerneltest.trace.jax_compat import mosaic_gpu_interpreter as gpu
 from kerneltest.trace.jax_compat import tpu_interpreter as tpu
 from kerneltest.trace.jax_compat.interpreter_threads import EvaluateThread, patch_interpreters
-from kerneltest.trace.jax_compat.jaxprs import Equation
+from kerneltest.trace.jax_compat.jaxprs import Equation, sparse_cores
 from kerneltest.trace.jax_compat.patches import disable_debugging_in_callbacks
 from kerneltest.trace.jax_compat.tpu_memory import ChooseFill as AnyFill
 from kerneltest.trace.jax_compat.tpu_memory import layout_of, overhanging_alias
@@ -64,6 +64,11 @@ class InterpretMosaic(Backend):
             needed = f"plgpu.kernel, or compiler_params=plgpu.CompilerParams() of {module},"
             return f"the kernel uses nothing of {module}; {needed} selects this interpreter"
         return f"the kernel is written for {foreign}, not for {self.dialect}" if foreign else ""
+
+    def unavailable_for(self, traced: Traced) -> str:
+        if (count := max((sparse_cores(call.equation) for call in traced.calls), default=0)) > 1:
+            return f"JAX's interpreter of TPU kernels runs one of the {count} SparseCore subcores of the kernel"
+        return Backend.unavailable_for(self, traced)
 
     def prepare(self, traced: Traced) -> "Interpreted":
         return Interpreted(traced, self._prepare_calls(traced, self._compile), traced.adapt_precision(XLA_CPU))

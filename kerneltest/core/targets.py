@@ -107,6 +107,7 @@ class Tpu:
       topology: the smallest topology that XLA's TPU compiler accepts.
       vmem: VMEM of a core, in bytes.
       smem: scalar memory of a core, in bytes.
+      sparse_cores: whether it has SparseCores that Pallas can use.
     """
 
     id: str
@@ -114,6 +115,7 @@ class Tpu:
     topology: str
     vmem: int
     smem: int = MIB
+    sparse_cores: bool = False
     platform = "tpu"
 
     def __str__(self) -> str:
@@ -126,9 +128,9 @@ TPUS = {
     for tpu in (
         Tpu("tpu-v4", "TPU v4", "v4:2x2x1", 16 * MIB),
         Tpu("tpu-v5e", "TPU v5 lite", "v5e:2x2", 128 * MIB),
-        Tpu("tpu-v5p", "TPU v5", "v5p:2x2x1", 64 * MIB),
-        Tpu("tpu-v6e", "TPU v6 lite", "v6e:2x2", 128 * MIB),
-        Tpu("tpu-7x", "TPU7x", "tpu7x:2x2x1", 64 * MIB),
+        Tpu("tpu-v5p", "TPU v5", "v5p:2x2x1", 64 * MIB, sparse_cores=True),
+        Tpu("tpu-v6e", "TPU v6 lite", "v6e:2x2", 128 * MIB, sparse_cores=True),
+        Tpu("tpu-7x", "TPU7x", "tpu7x:2x2x1", 64 * MIB, sparse_cores=True),
     )
 }
 

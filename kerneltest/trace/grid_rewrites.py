@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, Literal, Var, inner_jaxprs
+from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation, Jaxpr, Literal, Var, inner_jaxprs, with_constvars
 from kerneltest.trace.rewrite import Rule, inline_equations, is_plain_call, rewrite_jaxpr, rewrite_params
 from kerneltest.trace.tracing import Call
 from kerneltest.trace.walk import new_variable, primitive_name
@@ -75,7 +75,8 @@ def _from_last(number: Var, length: int, result: Var) -> list[Equation]:
 # The interpreter refuses a predicated copy from shared to global memory, and its wait for `n` counts copies where the
 # device counts groups of copies. Both are corrected in the jaxpr. A predicated copy becomes a copy in a `cond`. A wait
 # for `n` groups becomes one for the least number of copies that `n` groups contain, not counting predicated ones: the
-# interpreter may then wait for more than the device does, and miss a race, but it never reports a false one.
+# interpreter may then wait for more than the device does, and miss a race, but it never reports a false one. It also
+# refuses a scope with both registers and other memory, which becomes two.
 
 
 def rewrite_for_interpreter(call: Call, changed: Mapping[str, Any]) -> Equation:
@@ -85,12 +86,37 @@ def rewrite_for_interpreter(call: Call, changed: Mapping[str, Any]) -> Equation:
     def rule(equation: Equation) -> list[Equation] | None:
         if _is_copy_out(equation, predicated=True):
             return _conditional(equation)
+        if primitive_name(equation) == "run_scoped" and (mixed := _registers_apart(equation)) is not None:
+            return [mixed.replace(params=rewrite_params(mixed.params, rule))]
         # In JAX 0.10.2 `n` is an operand, and the interpreter does not wait.
         if primitive_name(equation) == "wait_smem_to_gmem" and "n" in equation.params:
             return [equation.replace(params={**equation.params, "n": equation.params["n"] * smallest})]
         return None
 
     return call.equation.replace(params={**rewrite_params(call.equation.params, rule), **changed})
+
+
+def _registers_apart(equation: Equation) -> Equation | None:
+    """The same `run_scoped` with its registers in a scope within that of the rest; None if it has not both."""
+    params, body = equation.params, equation.params["jaxpr"]
+    in_registers = [str(v.aval.memory_space).lower() == "regs" for v in body.invars]
+    if all(in_registers) or not any(in_registers):
+        return None
+
+    def chosen(values: Sequence[Any], wanted: bool) -> list[Any]:
+        return [value for value, own in zip(values, in_registers, strict=True) if own is wanted]
+
+    def scope(jaxpr: Jaxpr, wanted: bool) -> dict[str, Any]:
+        shared = {} if wanted else {"collective_axes": params["collective_axes"]}
+        transforms = tuple(chosen(params["ref_transforms"], wanted))
+        return {**params, "collective_axes": (), **shared, "jaxpr": jaxpr, "ref_transforms": transforms}
+
+    outer = list(map(new_variable, body.constvars)), list(map(new_variable, chosen(body.invars, False)))
+    results = list(map(new_variable, equation.outvars))
+    inner = with_constvars(body, [*body.constvars, *chosen(body.invars, False)], invars=chosen(body.invars, True))
+    registers = equation.replace(invars=[*outer[0], *outer[1]], outvars=results, params=scope(inner, True))
+    whole = with_constvars(body, outer[0], invars=outer[1], eqns=[registers], outvars=results)
+    return equation.replace(params=scope(whole, False))
 
 
 def _group_sizes(jaxpr: Jaxpr) -> Iterator[int]:

@@ -203,7 +203,7 @@ class _DeviceRules(RuleSet):
         kind, name = kind_of(equation), primitive_name(equation)
         if kind is Kind.MESH_CAST:
             return lambda values: values
-        if kind is Kind.KERNEL:
+        if kind in (Kind.KERNEL, Kind.REGION):
             raise NotLocalError(exchange_in([equation]))
         if kind is Kind.CALL:
             return control_rule(machine, equation)

@@ -11,11 +11,21 @@ import numpy as np
 from jax import dtypes
 
 from kerneltest.core.dtypes import Array, is_promotable
-from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Atom, ClosedJaxpr, DType, Equation, Jaxpr, Var
+from kerneltest.trace.jax_compat.jaxprs import (
+    AbstractValue,
+    Atom,
+    ClosedJaxpr,
+    DType,
+    Equation,
+    Jaxpr,
+    Var,
+    data_of,
+    is_key,
+)
 from kerneltest.trace.jax_compat.source_lines import call_back
 from kerneltest.trace.primitives import PRIMITIVES, Kind, called_jaxpr
 from kerneltest.trace.rewrite import Fill
-from kerneltest.trace.walk import scan_counts
+from kerneltest.trace.walk import iter_equations, scan_counts
 
 
 class UnknownError(Exception):
@@ -74,8 +84,8 @@ class RuleSet:
         return self.promoted(dtype)
 
     def constant(self, value: Any, dtype: Any = None) -> Value:
-        """A constant of a jaxpr as a value; `dtype` is that of a literal."""
-        array = np.asarray(value, dtype)
+        """A constant of a jaxpr as a value; `dtype` is that of a literal. A key's value is its data."""
+        array = np.asarray(data_of(value), dtype)
         return array[None].astype(self.promoted(array.dtype), copy=False)
 
     def decisions(self, value: Value) -> Array:
@@ -109,11 +119,17 @@ def pad_unwritten(array: Array, lengths: Sequence[int]) -> Array:
 def scoped_memory(rules: RuleSet, aval: AbstractValue) -> Callable[[int], BatchedRef]:
     """The function from a number of rows to unwritten memory of a type. The memory of a semaphore is never read."""
     shape = tuple(aval.shape)
-    extended = jnp.issubdtype(aval.dtype, dtypes.extended)
-    if extended and not jnp.issubdtype(aval.dtype, dtypes.prng_key):
+    if jnp.issubdtype(aval.dtype, dtypes.extended) and not is_key(aval):
         return lambda rows: BatchedRef(np.zeros((rows, *shape), bool))
     dtype = rules.dtype_of(aval)
+    if str(getattr(aval, "memory_space", "")).lower() == "regs":  # an accumulator
+        return lambda rows: BatchedRef(np.zeros((rows, *shape), dtype))
     return lambda rows: BatchedRef(unwritten_memory((rows, *shape), dtype))
+
+
+def copy_rows(array: Array, rows: int) -> Array:
+    """A copy of an array that has a number of rows, or one row for all."""
+    return np.repeat(array, rows, 0) if len(array) < rows else array.copy()
 
 
 def rows_of(values: Sequence[Value]) -> int:
@@ -169,7 +185,8 @@ def _select_rows(value: Value, rows: Array, count: int) -> Value:
 class Machine:
     """Evaluates jaxprs by a rule set. `substitutions` are variables that take the value of an earlier one.
 
-    While a Pallas call runs, `program` is the current program's number along each axis of the grid, (1,) each.
+    While a Pallas call runs, `program` is the current program's number along each axis of the grid, (1,) each, and
+    `axes` are its numbers along the named axes of the meshes on which it runs.
     """
 
     def __init__(self, rules: RuleSet, substitutions: Mapping[Var, Var] | None = None) -> None:
@@ -177,6 +194,7 @@ class Machine:
         self.substitutions = substitutions or {}
         self.program: Sequence[Array] = ()
         self.grid: Sequence[int] = ()
+        self.axes: Mapping[str, Array] = {}
         # By the jaxpr's id, with the jaxpr itself to keep that id in use.
         self._compiled: dict[int, tuple[Jaxpr, CompiledJaxpr]] = {}
 
@@ -316,12 +334,27 @@ def _run_scoped(machine: Machine, equation: Equation) -> EquationFunction:
     inner = equation.params["jaxpr"]
     body = machine.compile(inner, consts_as_arguments=True)
     fresh = [scoped_memory(machine.rules, v.aval) for v in inner.invars]
-    if equation.params.get("collective_axes"):
+    barriers = (each.primitive.name for each, _ in iter_equations(inner) if "barrier" in each.primitive.name)
+    if equation.params.get("collective_axes") and (not machine.rules.promotes or any(barriers)):
         raise UnknownError("memory that programs share")
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         rows = rows_of(operands)
         return body([*operands, *(make(rows) for make in fresh)])
+
+    return evaluate
+
+
+def _run_state(machine: Machine, equation: Equation) -> EquationFunction:
+    inner, is_given = equation.params["jaxpr"], equation.params["is_initialized"]
+    body, fresh = machine.compile(inner), [scoped_memory(machine.rules, v.aval) for v in inner.invars]
+
+    def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
+        rows, given = rows_of(operands), iter(operands)
+        choices = zip(is_given, fresh, strict=True)
+        memory = [BatchedRef(copy_rows(next(given), rows)) if known else make(rows) for known, make in choices]
+        body(memory)
+        return [reference.array for reference in memory]
 
     return evaluate
 
@@ -346,6 +379,7 @@ _CONTROL: Mapping[str, Rule] = {
     "while": _while,
     "scan": _scan,
     "run_scoped": _run_scoped,
+    "run_state": _run_state,
     **{primitive.name: _call for primitive in PRIMITIVES.values() if primitive.kind is Kind.CALL},
 }
 

@@ -95,11 +95,14 @@ def resolve_platform(jaxpr: Jaxpr, platform: str) -> Jaxpr:
 INTERPRETED_TPU = "tpu-v5e"
 """The TPU generation for which TPU kernels are interpreted."""
 
+_SPARSE_TPU = "tpu-v5p"  # the first that has SparseCores
+
 _SMALL_GPU = "a GPU of two multiprocessors"  # few enough for an interpreter to run in reasonable time
 _GPUS = {"cuda": ("NVIDIA H200", 132), "rocm": ("gfx942", 304), _SMALL_GPU: ("NVIDIA H200", 2)}
 # For a device that a kernel asks for: the kernel's language, and the evidence for it.
 LANGUAGES = {
     INTERPRETED_TPU: ("mosaic_tpu", "it asks for the properties of a TPU"),
+    _SPARSE_TPU: ("mosaic_tpu", "it asks for the SparseCores of a TPU"),
     _SMALL_GPU: ("triton", "it asks for the properties of a GPU"),
 }
 
@@ -136,6 +139,8 @@ _OWNERS = {"num_cores": INTERPRETED_TPU, "core_count": _SMALL_GPU, "compute_capa
 def required_device(error: Exception) -> str:
     """The device for which tracing would not have raised, or "". Libraries raise their own exceptions from JAX's."""
     for cause in iter_causes(error):
+        if isinstance(cause, RuntimeError) and "does not have SparseCores" in exception_text(cause):
+            return _SPARSE_TPU  # raised by `plsc.get_sparse_core_info`
         if isinstance(cause, ValueError) and "TPU device kind" in exception_text(cause):
             return INTERPRETED_TPU  # raised by `pltpu.emit_pipeline` and `pltpu.get_tpu_info`
         if isinstance(cause, AttributeError) and cause.name in _OWNERS:

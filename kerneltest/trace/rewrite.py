@@ -1,7 +1,7 @@
 """Rewrites of jaxprs, by which any kernel can be interpreted, padded with chosen values, or run in reverse order."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -24,7 +24,7 @@ from kerneltest.trace.jax_compat.jaxprs import (
     Var,
     dialect_of,
 )
-from kerneltest.trace.primitives import Kind, access_parts, kind_of
+from kerneltest.trace.primitives import Kind, access_parts, kind_of, with_access_parts
 from kerneltest.trace.walk import new_variable, primitive_name
 
 # From an equation to those that replace it; None to keep it and rewrite the jaxprs nested in it.
@@ -64,17 +64,42 @@ def map_jaxprs(params: Params, change: Callable[[Jaxpr], Jaxpr]) -> dict[str, An
 
 
 def interpret_calls(interpret: bool) -> Rule:
-    """Has every Pallas call interpreted, with poisoned `jax.lax.empty` arrays, or has every one compiled."""
+    """Has every Pallas call interpreted, with poisoned `jax.lax.empty` arrays, or has every one compiled.
+
+    In interpreted calls, the masked lanes of a store store nothing, as on a device.
+    """
     poison_empty = fill_empty(Fill(nan=True))
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
         if interpret and kind_of(equation) is Kind.EMPTY:
             return poison_empty(equation)
+        if interpret and primitive_name(equation) == "masked_swap":
+            return _skip_masked_lanes(equation)
         if kind_of(equation) is not Kind.KERNEL or "interpret" not in equation.params:
             return None
         return [equation.replace(params={**rewrite_params(equation.params, rule), "interpret": interpret})]
 
     return rule
+
+
+# Has the masked lanes of a store to positions in arrays store past the end, where nothing is stored. For these, Pallas'
+# interpreter stores the old value, also over what another lane stores to the same element.
+def _skip_masked_lanes(equation: Equation) -> Sequence[Equation] | None:
+    parts = access_parts(equation)
+    if parts is None or parts.mask is None or not hasattr(indexer := (parts.transforms or [None])[-1], "indices"):
+        return None
+    first, *others = indexer.indices or [None]
+    lanes = parts.value.aval.shape
+    if not lanes or any(not hasattr(index, "aval") for index in (first, *others)):
+        return None
+    positions = type(parts.value)(parts.value.aval.update(dtype=np.dtype(np.int32), weak_type=False))
+    define = inline_equations(
+        lambda mask, index: jnp.where(jnp.broadcast_to(mask, lanes), index, indexer.shape[0]).astype(np.int32),
+        [parts.mask, first],
+        [positions],
+    )
+    transforms = (*parts.transforms[:-1], replace(indexer, indices=(positions, *others)))
+    return [*define, with_access_parts(equation, parts._replace(transforms=transforms))]
 
 
 def fill_empty(fill: _ChooseFill) -> Rule:

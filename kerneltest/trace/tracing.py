@@ -293,15 +293,18 @@ def trace_function(
       Failure: the function raised; the detail names the user's line. `unavailable` if it needs more devices.
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
-    device, on_device = platform, functools.partial(call_on, platform, function)
+    devices, closed = [platform], None
     try:
         with keep_jax_frames():
-            try:
-                closed = jax.make_jaxpr(on_device)(*shapes)
-            except Exception as error:
-                if not (device := required_device(error)):
-                    raise
-                closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
+            while closed is None:
+                on_device = functools.partial(call_on, devices[-1], function)
+                try:
+                    closed = jax.make_jaxpr(on_device)(*shapes)
+                except Exception as error:
+                    device = required_device(error)
+                    if not device or device in devices:
+                        raise
+                    devices.append(device)
     except BaseException as error:  # SystemExit and pytest's outcomes included
         reraise_interrupt(error)
         if (hang := underlying_hang(error)) is not None:
@@ -312,9 +315,9 @@ def trace_function(
         raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, {"purpose": purpose}))
     _check_values(closed)
     traced = analyze(closed, on_device, inputs)
-    if device == platform:
+    if len(devices) == 1:
         return traced
-    dialect, evidence = LANGUAGES[device]
+    dialect, evidence = LANGUAGES[devices[-1]]
     calls = (replace(c, dialect=dialect, evidence=evidence) if c.dialect == "any" else c for c in traced.calls)
     return replace(traced, calls=tuple(calls))
 
@@ -428,10 +431,12 @@ def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platfo
     """Traces a kernel with float64 in place of its floats of 16 bits or more, arguments and constants included.
 
     Returns None if the kernel cannot be traced so, if it consists of other operations in float64, or if none of its
-    constants can have been rounded, so that its `own` trace is as good.
+    constants can have been rounded, so that its `own` trace is as good. In float64, JAX draws other random numbers.
     """
     jaxpr = own.jaxpr.jaxpr
-    if rounds_explicitly(jaxpr) or reads_bits_of_floats(jaxpr) or not any(map(_may_be_rounded, _constants(own.jaxpr))):
+    draws = any(primitive_of(equation).kind is Kind.RANDOM for equation, _ in iter_equations(jaxpr))
+    other = draws or rounds_explicitly(jaxpr) or reads_bits_of_floats(jaxpr)
+    if other or not any(map(_may_be_rounded, _constants(own.jaxpr))):
         return None
     dtypes = tuple((path, "float64" if is_promotable(parse_dtype(d)) else d) for path, d in signature.dtypes)
     with suppress(Failure), widen_float_names(), jax.enable_x64(True), _traced_in_float64(True):

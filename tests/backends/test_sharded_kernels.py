@@ -5,9 +5,11 @@ from importlib.util import find_spec
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
@@ -76,6 +78,38 @@ def _sent(x: jax.Array) -> jax.Array:
     )(x)  # fmt: skip
 
 
+def _by_warpgroup(body: Callable[[Any, Any], None]) -> Callable[[jax.Array], jax.Array]:
+    def kernel(x: jax.Array) -> jax.Array:
+        out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        doubled: jax.Array = plgpu.kernel(body, grid=(1,), grid_names=("program",), out_type=out)(x)
+        return doubled
+
+    return kernel
+
+
+def _doubled_by_program(x_ref: Any, o_ref: Any) -> None:
+    row = jax.lax.axis_index("program")
+    o_ref[row] = x_ref[row] * 2
+    for other in range(1, x_ref.shape[0]):
+        o_ref[other] = x_ref[other] * 2
+
+
+def _by_references(x: jax.Array) -> jax.Array:
+    def on_references(refs: Any) -> None:
+        @pl.core_map(plgpu.Mesh(grid=(1,), grid_names=("program",)))
+        def _() -> None:
+            refs[1][...] = refs[0][...] + jax.lax.axis_index("a").astype(x.dtype)
+
+    result: jax.Array = pl.run_state(on_references)((x, jnp.zeros_like(x)))[1]
+    return result
+
+
+@pytest.mark.parametrize("backend", ["interpret-mosaic-gpu", "lower:sm_90"])
+def test_the_programs_of_a_grid_are_no_devices(backend: str) -> None:
+    result = _checked(_over(_by_warpgroup(_doubled_by_program)), backend)
+    assert {record.verdict for record in result.records} == {"pass"}, result.records
+
+
 def _too_large() -> Any:
     return jax.make_mesh((64,), ("a",), axis_types=(AxisType.Auto,))
 
@@ -87,6 +121,7 @@ def _reshaped() -> Any:
 UNAVAILABLE = [
     (_over(_placed), ("interpret", "interpret-tpu", "lower:sm_90", "lower:tpu-v5e"), "asks for its place"),
     (_over(_sent), ("interpret", "interpret-tpu", "lower:tpu-v5e"), "sends to other devices of its mesh"),
+    (_over(_by_references), ("interpret-mosaic-gpu", "lower:sm_90"), "asks for its place"),
     (_over(loop), ("interpret",), "the kernel's mesh has 2 devices, and JAX finds 1 of cpu here; XLA_FLAGS="),
     (_over(loop), ("interpret-tpu", "simulate:sm_90"), "exchange values inside a while"),
     (_over(double, _too_large), ("interpret", "lower:sm_90"), "a mesh of more devices than JAX finds here, 1 of cpu"),

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from kerneltest.backends.lowering_errors import Excess, Rule, lacking, refused
 from kerneltest.core.source_location import in_order
 from kerneltest.core.targets import KIB, MIB, Tpu
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.jaxprs import Equation, inner_jaxprs, parameter_names
 from kerneltest.trace.runnable import call_arrays
 from kerneltest.trace.tracing import Call
 
@@ -55,32 +56,34 @@ def format_size(size: int) -> str:
 
 def windows(call: Call) -> tuple[VmemWindow, ...]:
     """Returns the arrays of a call that are in VMEM, the largest first."""
-    mapping = call.equation.params["grid_mapping"]
+    return tuple(sorted((*_blocks(call), *_scratch(call.equation)), key=lambda window: -window.size))
+
+
+# Yields the blocks of a `pallas_call`. Other calls have their arrays whole, in main memory.
+def _blocks(call: Call) -> Iterator[VmemWindow]:
+    if (mapping := call.equation.params.get("grid_mapping")) is None:
+        return
     inputs, outputs = call_arrays(call)
     blocked = inputs[mapping.num_dynamic_grid_bounds + mapping.num_index_operands :]
     names = [array.name for array in (*blocked, *outputs)]
     steps = math.prod(length if isinstance(length, int) else 2 for length in mapping.grid)
-    found = [
-        VmemWindow(
-            name,
-            tuple(_length(b) for b in block.block_shape),
-            np.dtype(block.array_aval.dtype),
-            tuple(block.array_aval.shape),
-            _buffers(block, steps),
-        )
-        for name, block in zip(names, mapping.block_mappings, strict=False)
-        if _in_vmem(block.transformed_block_aval)
-    ]
-    body = call.equation.params["jaxpr"]
-    arg_names = list(getattr(body.debug_info, "arg_names", ()) or ())
-    first = len(body.invars) - len(mapping.scratch_avals)
-    for number, variable in enumerate(body.invars[first:]):
-        inner = getattr(variable.aval, "inner_aval", None)
-        if _in_vmem(variable.aval) and np.issubdtype(getattr(inner, "dtype", object), np.generic):
-            name = arg_names[first + number] if first + number < len(arg_names) else ""
-            shape = tuple(variable.aval.shape)
-            found.append(VmemWindow(name or "scratch", shape, np.dtype(variable.aval.dtype), shape, 1))
-    return tuple(sorted(found, key=lambda window: -window.size))
+    for name, block in zip(names, mapping.block_mappings, strict=False):
+        if _in_vmem(block.transformed_block_aval):
+            shape, dtype = tuple(_length(b) for b in block.block_shape), np.dtype(block.array_aval.dtype)
+            yield VmemWindow(name, shape, dtype, tuple(block.array_aval.shape), _buffers(block, steps))
+
+
+# Yields the scratch of a call, whose references come after those of its arrays.
+def _scratch(equation: Equation) -> Iterator[VmemWindow]:
+    mapping = equation.params.get("grid_mapping")
+    bounds = mapping.num_dynamic_grid_bounds if mapping is not None else 0  # not parameters of the kernel
+    first = len(equation.invars) - bounds + len(equation.outvars)
+    for body in inner_jaxprs(equation):
+        for variable, name in list(zip(body.invars, parameter_names(body), strict=True))[first:]:
+            inner = getattr(variable.aval, "inner_aval", None)
+            if _in_vmem(variable.aval) and np.issubdtype(getattr(inner, "dtype", object), np.generic):
+                shape = tuple(variable.aval.shape)
+                yield VmemWindow(name or "scratch", shape, np.dtype(variable.aval.dtype), shape, 1)
 
 
 def vmem_limit(call: Call, tpu: Tpu) -> int:

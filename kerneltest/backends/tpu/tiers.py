@@ -22,6 +22,7 @@ from kerneltest.core.source_location import in_order
 from kerneltest.core.targets import Tpu
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.abstract_devices import TPU_CUSTOM_CALL, module_bytes, mosaic_module, mosaic_text
+from kerneltest.trace.jax_compat.jaxprs import sparse_cores
 from kerneltest.trace.jax_compat.mlir import custom_calls
 from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.platform_dispatch import abstract_platform
@@ -176,6 +177,11 @@ class LowerTpu(LowerTier):
     def unsupported_reason(self, traced: Traced) -> str:
         foreign = traced.foreign_dialect({"triton", "mosaic_gpu"})
         return f"a kernel written for {foreign} cannot be lowered for {self.target}" if foreign else ""
+
+    def unavailable_for(self, traced: Traced) -> str:
+        if not self.target.sparse_cores and any(sparse_cores(call.equation) for call in traced.calls):
+            return f"{self.target} has no SparseCores, on which the kernel runs"
+        return LowerTier.unavailable_for(self, traced)
 
     def lower(self, traced: Traced) -> tuple[MosaicModule, ...]:
         return tuple(lower_call(call, self.target) for call in traced.calls)

@@ -12,8 +12,9 @@ from kerneltest.core.dtypes import Array, is_float
 from kerneltest.numerics.device_operations import convert, in_float32, integer_power, round_away, select
 from kerneltest.trace.batched_interpreter.array_rules import ARRAY_RULES, TYPED_RULES
 from kerneltest.trace.batched_interpreter.memory_rules import MEMORY_RULES
+from kerneltest.trace.batched_interpreter.mosaic_rules import MOSAIC_RULES
 from kerneltest.trace.batched_interpreter.pallas_call import pallas_call
-from kerneltest.trace.jax_compat.jaxprs import Equation, JaxArray, Jaxpr, inner_jaxprs
+from kerneltest.trace.jax_compat.jaxprs import Equation, JaxArray, Jaxpr, data_of, from_data, inner_jaxprs, is_key
 from kerneltest.trace.jax_compat.patches import interpretation
 from kerneltest.trace.machine import (
     ArrayFunction,
@@ -71,6 +72,7 @@ def _convert(machine: Machine, equation: Equation) -> EquationFunction:
 _BY_MACHINE: Mapping[str, Rule] = {
     **TYPED_RULES,
     **MEMORY_RULES,
+    **MOSAIC_RULES,
     "convert_element_type": _convert,
     "optimization_barrier": lambda machine, equation: lambda operands: operands,
     "pallas_call": pallas_call,
@@ -107,10 +109,12 @@ def _elementwise(machine: Machine, equation: Equation, function: ArrayFunction) 
 def _bind_by_row(equation: Equation) -> EquationFunction:
     primitive, params = equation.primitive, equation.params
 
+    avals = [v.aval for v in equation.invars]
+
     def evaluate(operands: Sequence[Array]) -> Sequence[Array]:
-        rows = [primitive.bind(*row, **params) for row in by_row(operands)]
+        rows = [primitive.bind(*map(from_data, row, avals), **params) for row in by_row(operands)]
         columns = zip(*rows, strict=True) if primitive.multiple_results else [rows]
-        return [np.stack([np.asarray(result) for result in column]) for column in columns]
+        return [np.stack([np.asarray(data_of(result)) for result in column]) for column in columns]
 
     return evaluate
 
@@ -137,6 +141,10 @@ class KernelRules(RuleSet):
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         if primitive_name(equation) == "pure_callback":
             return _call_back_by_row(machine, equation)
+        if any(is_key(v.aval) for v in (*equation.invars, *equation.outvars)) and not any(
+            True for _ in inner_jaxprs(equation)
+        ):
+            return _bind_by_row(equation)
         try:
             return supported_rule(machine, equation)
         except UnknownError:

@@ -7,7 +7,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics.device_operations import UPDATES
-from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation, transformed_shape
 from kerneltest.trace.machine import (
     BatchedRef,
     EquationFunction,
@@ -58,34 +58,110 @@ def _value(index: Any, operands: Sequence[Value]) -> Any:
     return operands[index.number] if isinstance(index, OperandLeaf) else index
 
 
-def _locators(transforms: Any, shape: Sequence[int]) -> list[_Locate]:
-    # The functions to the regions that lead from a memory of a shape to what a reference of it refers to, in order.
-    # `ref.at[slot][...]` has two.
-    steps = []
+class _Relayout(NamedTuple):
+    """A reordering of all elements of a memory: its axes in another order, then reshaped."""
+
+    order: tuple[int, ...]
+    ordered: tuple[int, ...]  # the lengths in that order
+    shape: tuple[int, ...]
+
+    def apply(self, x: Array) -> Array:
+        return x.transpose(0, *(axis + 1 for axis in self.order)).reshape(len(x), *self.shape)
+
+    def undo(self, x: Array) -> Array:
+        return x.reshape(len(x), *self.ordered).transpose(0, *(np.argsort(self.order) + 1))
+
+
+# The order of axes by which a transform of references begins, from the transform and the rank of the memory.
+_ORDERS: Mapping[str, Callable[[Any, int], Sequence[int]]] = {
+    **dict.fromkeys(("ReshapeTransform", "UnswizzleRef", "MemorySpaceCastTransform"), lambda _, rank: range(rank)),
+    "TransposeTransform": lambda transform, rank: transform.permutation,
+    "UntilingTransform": lambda transform, rank: _untiled(len(transform.tiling), rank),
+}
+
+
+def _untiled(tiled: int, rank: int) -> list[int]:
+    blocks = range(rank - 2 * tiled, rank - tiled)
+    return [*range(rank - 2 * tiled), *(axis for block in blocks for axis in (block, block + tiled))]
+
+
+# From a memory to what a reference of it refers to.
+_Step = _Locate | _Relayout
+
+
+def _locators(transforms: Any, shape: Sequence[int]) -> list[_Step]:
+    # The steps that lead from a memory of a shape to what a reference of it refers to, in order; the last one is to a
+    # region. `ref.at[slot][...]` has two.
+    steps: list[_Step] = []
     for transform in transforms or ():
-        steps.append(_locator(transform, shape))
-        shape = tuple(transform.get_indexer_shape())
-    whole = _Region([0] * len(shape), tuple(shape), tuple(shape))
-    return steps or [lambda operands: whole]
+        if hasattr(transform, "indices"):
+            steps.append(_locator(transform, shape))
+            shape = tuple(transform.get_indexer_shape())
+        else:
+            relayout = _relayout(transform, shape)
+            steps.append(relayout)
+            shape = relayout.shape
+    if not steps or isinstance(steps[-1], _Relayout):
+        whole = _Region([0] * len(shape), tuple(shape), tuple(shape))
+        steps.append(lambda operands: whole)
+    return steps
+
+
+def _relayout(transform: Any, shape: Sequence[int]) -> _Relayout:
+    order = _ORDERS.get(type(transform).__name__)
+    if order is None:
+        raise UnknownError("a reference that is cast")
+    axes = tuple(order(transform, len(shape)))
+    return _Relayout(axes, tuple(shape[axis] for axis in axes), transformed_shape(transform, shape))
 
 
 def _locator(transform: Any, shape: Sequence[int]) -> _Locate:
-    if not hasattr(transform, "indices"):
-        raise UnknownError("a reference that is reshaped or cast")
     indices = transform.indices
     slices = [index for index in indices if is_slice(index)]
-    if not all(isinstance(index.size, int) for index in slices):
-        raise UnknownError("a slice of unknown length")
     if not any(getattr(index, "shape", ()) for index in indices if not is_slice(index)):
         if any(index.stride != 1 for index in slices):
-            raise UnknownError("a slice with a stride")
-        lengths = tuple(index.size if is_slice(index) else 1 for index in indices)
-        kept = tuple(index.size for index in slices)
+            return _strided_locator(indices)
         firsts = [index.start if is_slice(index) else index for index in indices]
-        return lambda operands: _Region([_value(first, operands) for first in firsts], lengths, kept)
+
+        def locate(operands: Sequence[Value]) -> _Region:
+            kept = tuple(_length(index.size, operands) for index in slices)
+            sizes = iter(kept)
+            lengths = tuple(next(sizes) if is_slice(index) else 1 for index in indices)
+            return _Region([_value(first, operands) for first in firsts], lengths, kept)
+
+        return locate
+    if not all(isinstance(index.size, int) for index in slices):
+        raise UnknownError("a slice of unknown length")
     if slices:
         return _mixed_locator(transform)
     return lambda operands: _Region(arrays=[_value(index, operands) for index in indices])
+
+
+def _length(size: Any, operands: Sequence[Value]) -> int:
+    if isinstance(size, int):
+        return size
+    if len(value := np.unique(_value(size, operands))) != 1:
+        raise UnknownError("a slice of different lengths")
+    return int(value[0])
+
+
+def _strided_locator(indices: Sequence[Any]) -> _Locate:
+    # Turns slices, and scalars along the other axes, into positions along all axes.
+    ndim = sum(map(is_slice, indices))
+
+    def locate(operands: Sequence[Value]) -> _Region:
+        arrays, kept = [], 0
+        for index in indices:
+            start = _value(index.start if is_slice(index) else index, operands)
+            at = np.asarray(start).astype(np.int64).reshape(-1, *(1,) * ndim)
+            if is_slice(index):
+                steps = np.arange(_length(index.size, operands)) * index.stride
+                at = at + steps.reshape(-1, *(1,) * (ndim - 1 - kept))
+                kept += 1
+            arrays.append(at)
+        return _Region(arrays=arrays)
+
+    return locate
 
 
 def _mixed_locator(indexer: Any) -> _Locate:
@@ -276,17 +352,25 @@ def _write(memory: BatchedRef, region: _Region, values: Array, *, padded: bool =
         _write_block(memory.array, _block(rows, at, region.lengths), own)
 
 
-def _read_through(memory: Array, steps: Sequence[_Locate], operands: Sequence[Value]) -> Array:
-    for locate in steps:
-        memory = _read(memory, locate(operands))
+def read_through(memory: Array, steps: Sequence[_Step], operands: Sequence[Value]) -> Array:
+    """Reads what a reference refers to, from the memory and the steps that lead there."""
+    for step in steps:
+        memory = step.apply(memory) if isinstance(step, _Relayout) else _read(memory, step(operands))
     return memory
 
 
-def _write_through(memory: BatchedRef, steps: Sequence[_Locate], operands: Sequence[Value], values: Array) -> None:
-    region = steps[0](operands)
-    if len(steps) > 1:
+def write_through(memory: BatchedRef, steps: Sequence[_Step], operands: Sequence[Value], values: Array) -> None:
+    """Writes to what a reference refers to."""
+    step, *others = steps
+    if isinstance(step, _Relayout):
+        part = BatchedRef(np.array(step.apply(memory.array)))
+        write_through(part, others, operands, values)
+        memory.array[...] = step.undo(part.array)
+        return
+    region = step(operands)
+    if others:
         part = BatchedRef(_read(memory.array, region))
-        _write_through(part, steps[1:], operands, values)
+        write_through(part, others, operands, values)
         values = part.array
     _write(memory, region, values)
 
@@ -294,7 +378,7 @@ def _write_through(memory: BatchedRef, steps: Sequence[_Locate], operands: Seque
 # Rules for accesses of references.
 
 
-def _steps(equation: Equation) -> list[_Locate]:
+def _steps(equation: Equation) -> list[_Step]:
     access: Any = access_parts(equation, operand_leaves(equation))
     return _locators(access.transforms, equation.invars[0].aval.shape)
 
@@ -302,14 +386,14 @@ def _steps(equation: Equation) -> list[_Locate]:
 def _step(equation: Equation) -> tuple[Any, _Locate]:
     access: Any = access_parts(equation, operand_leaves(equation))
     locate, *others = _locators(access.transforms, equation.invars[0].aval.shape)
-    if others:
+    if others or isinstance(locate, _Relayout):
         raise UnknownError("a reference that is indexed twice")
     return access, locate
 
 
 def _get(machine: Machine, equation: Equation) -> EquationFunction:
     steps = _steps(equation)
-    return lambda operands: (_read_through(operands[0].array, steps, operands),)
+    return lambda operands: (read_through(operands[0].array, steps, operands),)
 
 
 def _swap(machine: Machine, equation: Equation) -> EquationFunction:
@@ -317,8 +401,8 @@ def _swap(machine: Machine, equation: Equation) -> EquationFunction:
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         memory = operands[0]
-        before = _read_through(memory.array, steps, operands) if used else memory.array[:, :0]
-        _write_through(memory, steps, operands, operands[1])
+        before = read_through(memory.array, steps, operands) if used else memory.array[:, :0]
+        write_through(memory, steps, operands, operands[1])
         return (before,)
 
     return evaluate
@@ -326,11 +410,13 @@ def _swap(machine: Machine, equation: Equation) -> EquationFunction:
 
 def _addupdate(machine: Machine, equation: Equation) -> EquationFunction:
     steps = _steps(equation)
+    locate = steps[-1]
+    assert not isinstance(locate, _Relayout)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        memory, region = operands[0], steps[-1](operands)
+        memory, region = operands[0], locate(operands)
         if not region.arrays:
-            _write_through(memory, steps, operands, _read_through(memory.array, steps, operands) + operands[1])
+            write_through(memory, steps, operands, read_through(memory.array, steps, operands) + operands[1])
         elif len(steps) > 1:
             raise UnknownError("a sum into positions of a part, which may repeat")
         else:
@@ -444,16 +530,21 @@ def _dma_start(machine: Machine, equation: Equation) -> EquationFunction:
     (read, read_steps), (written, write_steps) = _memory(equation, source), _memory(equation, target)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        values = _read_through(operands[read].array, read_steps, operands)
-        _write_through(operands[written], write_steps, operands, values)
+        values = read_through(operands[read].array, read_steps, operands)
+        write_through(operands[written], write_steps, operands, values)
         return ()
 
     return evaluate
 
 
-def _memory(equation: Equation, reference: Any) -> tuple[int, list[_Locate]]:
+def _memory(equation: Equation, reference: Any) -> tuple[int, list[_Step]]:
     leaf: OperandLeaf = getattr(reference, "ref", reference)
-    return leaf.number, _locators(getattr(reference, "transforms", ()), tuple(equation.invars[leaf.number].aval.shape))
+    return leaf.number, memory_parts(equation, leaf.number, getattr(reference, "transforms", ()))
+
+
+def memory_parts(equation: Equation, number: int, transforms: Any) -> list[_Step]:
+    """The steps from the memory of an operand to what transforms of it refer to."""
+    return _locators(transforms, tuple(equation.invars[number].aval.shape))
 
 
 MEMORY_RULES: Mapping[str, Rule] = {

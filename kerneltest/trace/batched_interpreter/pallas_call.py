@@ -16,6 +16,7 @@ from kerneltest.trace.machine import (
     Machine,
     UnknownError,
     Value,
+    copy_rows,
     is_uniform,
     pad_unwritten,
     rows_of,
@@ -84,7 +85,8 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
     # JAX keeps its old value and a device may not. A kernel whose outputs do not follow its formula is not asked.
     if not machine.rules.promotes and any(body.invars[scalars + operand] in used for operand in aliases.values()):
         raise UnknownError("an aliased input that the body also uses as an input")
-    if any(scalars + inputs > i >= scalars for i in _written_references(body)):
+    written = {i - scalars for i in _written_references(body) if scalars + inputs > i >= scalars}
+    if written and not machine.rules.promotes:
         raise UnknownError("an input that is written")
     own = [axis for axis in range(len(mapping.grid)) if axis not in mapping.vmapped_dims]
 
@@ -100,10 +102,10 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
         prefetched = [BatchedRef(x) for x in shared[bounds:]]
         given = zip(layouts[:inputs], operands[bounds + scalars :], strict=True)
         arrays = [layout.pad(array) for layout, array in given]
+        arrays = [copy_rows(array, rows) if i in written else array for i, array in enumerate(arrays)]
         for number, layout in enumerate(layouts[inputs:]):
             if number in aliases:
-                old = arrays[aliases[number]]
-                arrays.append(np.repeat(old, rows, 0) if len(old) < rows else old.copy())
+                arrays.append(copy_rows(arrays[aliases[number]], rows))
             else:
                 arrays.append(unwritten_memory((rows, *layout.padded), layout.dtype))
         scoped = [make(rows) for make in scratch]

@@ -22,7 +22,7 @@ from kerneltest.trace.jax_compat.jaxprs import Equation, Var
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError, Value
 from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.walk import iter_equations, primitive_name
+from kerneltest.trace.walk import float_dtype, iter_equations, primitive_name
 
 # Evaluation of a kernel's operations in samples, in each of which every operation is rounded at random.
 
@@ -127,8 +127,8 @@ class SamplingRules(KernelRules):
             literal = hasattr(variable, "val")
             if not literal and variable not in self._arrays:
                 continue
-            dtype = np.dtype(variable.aval.dtype)
-            if is_float(dtype) and (error := _constant_error(variable.val if literal else None, dtype)):
+            dtype = float_dtype(getattr(variable.aval, "dtype", None))
+            if dtype is not None and (error := _constant_error(variable.val if literal else None, dtype)):
                 found[number] = error
         return found
 

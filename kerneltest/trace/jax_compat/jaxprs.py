@@ -6,11 +6,14 @@ therefore tell a reader what a value is, and leave its attributes unchecked.
 
 import functools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import dtypes
 from jax._src import core
 from jax._src.interpreters.partial_eval import dce_jaxpr
 from jax._src.lax import parallel
@@ -44,6 +47,32 @@ def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
 def consts_of(jaxpr: Jaxpr) -> Sequence[Any]:
     """The values of the `constvars` of a jaxpr; none if it is open, and gets them as arguments."""
     return jaxpr.consts if isinstance(jaxpr, ClosedJaxpr) else ()
+
+
+def is_key(value: Any) -> bool:
+    """Returns whether a value, or its type, is one of random keys."""
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, dtypes.prng_key)
+
+
+def data_of(value: Any) -> Any:
+    """The data of random keys; any other value as it is."""
+    return jax.random.key_data(value) if is_key(value) else value
+
+
+def from_data(data: JaxArray, aval: AbstractValue) -> JaxArray:
+    """The value of a type whose `data_of` it is."""
+    return jax.random.wrap_key_data(data, impl=aval.dtype._impl) if is_key(aval) else data
+
+
+def transformed_shape(transform: Any, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of what a reference's transform, such as a reshape, makes of memory of a shape."""
+    return tuple(transform.transform_type(core.ShapedArray(tuple(shape), np.dtype(np.float32))).shape)
+
+
+def with_constvars(jaxpr: Jaxpr, constvars: list[Var], **changed: Any) -> Jaxpr:
+    """An open jaxpr that gets the values of other `constvars` as arguments, with other fields `changed` as well."""
+    values = {"consts": [None] * len(constvars)} if isinstance(jaxpr, ClosedJaxpr) else {}  # or 0.12 drops `constvars`
+    return jaxpr.replace(constvars=constvars, **values, **changed)
 
 
 def without_dead_code(jaxpr: OpenJaxpr) -> OpenJaxpr:
@@ -100,14 +129,41 @@ _COLLECTIVES = frozenset(value for value in vars(parallel).values() if isinstanc
 _EXCHANGES = (core.NamedAxisEffect, pallas_core.CommsEffect)
 
 
-def communicates(equation: Equation) -> bool:
-    """Returns whether an equation, or one nested in it, asks for its place in a mesh or exchanges values there."""
-    own = getattr(equation.params.get("grid_mapping"), "grid_names", None) or ()
-    return (
-        equation.primitive in _COLLECTIVES
-        or any(isinstance(e, _EXCHANGES) and getattr(e, "name", None) not in own for e in equation.effects)
-        or any(communicates(inner) for jaxpr in inner_jaxprs(equation) for inner in jaxpr.eqns)
+def communicates(equation: Equation, own: frozenset[str] = frozenset()) -> bool:
+    """Returns whether an equation, or one nested in it, asks for its place in a mesh or exchanges values there.
+
+    The mesh is one of devices. The axes of grids, and of the cores and threads of a device, are the kernel's `own`.
+    """
+    own |= {name for names in _own_axes(equation) for name in names}
+    if equation.primitive in _COLLECTIVES:
+        named = equation.params.get("axes", equation.params.get("axis_name", ("",)))
+        return not own.issuperset(named if isinstance(named, tuple) else (named,))
+    return any(isinstance(e, _EXCHANGES) and getattr(e, "name", None) not in own for e in equation.effects) or any(
+        communicates(inner, own) for jaxpr in inner_jaxprs(equation) for inner in jaxpr.eqns
     )
+
+
+def _own_axes(equation: Equation) -> Iterator[Iterable[str]]:
+    yield getattr(equation.params.get("grid_mapping"), "grid_names", None) or ()
+    yield from (mesh.shape for mesh in core_meshes(equation))
+
+
+def core_meshes(equation: Equation) -> list[Any]:
+    """The meshes of cores or threads, within a device, on which a `pl.kernel` or `core_map` runs."""
+    found = equation.params.get("meshes", (equation.params.get("mesh"),))
+    return [mesh for mesh in found if is_of_pallas(type(mesh))]
+
+
+def asks_for_core(equation: Equation) -> bool:
+    """Returns whether a `pl.kernel` or `core_map` asks for its place among the cores or threads of its mesh."""
+    inside = (inner for jaxpr in inner_jaxprs(equation) for inner in jaxpr.eqns)
+    return bool(core_meshes(equation)) and any(map(communicates, inside))
+
+
+def sparse_cores(equation: Equation) -> int:
+    """The number of SparseCores, or of their subcores, on which a Pallas call runs; 0 if it runs on TensorCores."""
+    meshes = [m for m in core_meshes(equation) if str(getattr(m, "core_type", "")).startswith("sc_")]
+    return max((mesh.size for mesh in meshes), default=0)
 
 
 def parameter_jaxprs(equation: Equation) -> Iterator[Jaxpr]:
@@ -150,6 +206,7 @@ def without_mesh(jaxpr: Jaxpr) -> Jaxpr:
         return {"effects": set(map(rename, owner.effects)), **{k: list(map(plain, getattr(owner, k))) for k in lists}}
 
     return jaxpr.replace(
+        **({"consts": jaxpr.consts} if isinstance(jaxpr, ClosedJaxpr) else {}),  # which new `constvars` would lose
         eqns=[
             equation.replace(params=_plain_params(equation.params), **renamed(equation, "invars", "outvars"))
             for equation in jaxpr.eqns

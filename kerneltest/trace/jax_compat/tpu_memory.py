@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
+from jax._src.pallas.mosaic.interpret.utils import to_range
 
 from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, UndefinedSource, Visit
 from kerneltest.core.dtypes import Array
@@ -274,6 +275,8 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
 
     def append_semaphore_task(self, semaphore_id: int, global_core_id: int, task: Any) -> None:
         copy = task.__self__
+        if _is_empty(to_range(copy.src_transforms)):
+            return  # or it would be left over: a wait for 0 bytes does not run it
         self.copies[copy.id] = copy.src_local_core_id, copy.source_info
         super().append_semaphore_task(semaphore_id, global_core_id, task)
 
@@ -311,7 +314,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
     def get_buffer_content(  # type: ignore[override]
         self, key: BufferKey, rnge: IndexRanges, thread: ThreadKey, *args: Any, **kwargs: Any
     ) -> Any:
-        source = _source(kwargs)
+        source, rnge = _source(kwargs), _at_start(rnge)
         self._check(Access.LOAD, key, rnge, source)
         result = super().get_buffer_content(key, rnge, thread, *args, **kwargs)
         part = self._written[key][self._whole(key, rnge)] if result[0] is not None and key in self._written else None
@@ -356,6 +359,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
     def swap_buffer_content(
         self, key: BufferKey, rnge: IndexRanges, value: Array, mask: Array | None, *args: Any, **kwargs: Any
     ) -> Any:
+        rnge = _at_start(rnge)
         if mask is None:
             self._check(Access.STORE, key, rnge, _source(kwargs))
         result = super().swap_buffer_content(key, rnge, value, mask, *args, **kwargs)
@@ -406,6 +410,16 @@ _VERBS = {Access.LOAD: "read", Access.STORE: "written"}
 def place_of(line: str) -> str:
     """FILE:LINE of a line that messages show, or "" for `PIPELINE_CODE`."""
     return "" if line == PIPELINE_CODE else line
+
+
+def _is_empty(rnge: IndexRanges) -> bool:
+    slices = [index for index in rnge if isinstance(index, slice)]
+    return any(index.stop is not None and index.stop <= (index.start or 0) for index in slices)
+
+
+# Moves an access to no elements to the start of its buffer: JAX's interpreter refuses one that begins at the end.
+def _at_start(rnge: IndexRanges) -> IndexRanges:
+    return tuple(slice(0, 0, 1) if _is_empty((index,)) else index for index in rnge)
 
 
 def _within(index: slice | int, length: int) -> bool:

@@ -105,6 +105,7 @@ def test_a_libtpu_that_does_not_fit_is_unavailable_with_the_one_that_does(
     said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setattr(compilation, "_circumstances", lambda: "")  # of these libraries, which it looks for as well
     monkeypatch.setattr(compiler, "version", lambda: "0.0.1")
     monkeypatch.setattr(Children, "ask", lambda *_: {"verdict": "compile_error", "message": said, "stderr": ""})
     compiler.problem.cache_clear()

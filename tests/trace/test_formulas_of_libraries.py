@@ -1,0 +1,284 @@
+"""What kernels of libraries use is evaluated without rounding, so that a constant wrong in its fifth digit is seen."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas import triton as pltriton
+
+import kerneltest as kt
+from kerneltest.core.dtypes import Array, ShapeDtype
+from kerneltest.judge.formula import FORMULA_ARITHMETIC
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
+from kerneltest.trace.machine import UnknownError
+from kerneltest.trace.tracing import trace_function
+
+Kernel = Callable[..., Any]
+RIGHT, WRONG = 1.7071, 1.70712  # in the fifth digit
+SHAPE = (16, 128)
+ROWS = pl.BlockSpec((8, 128), lambda i: (i, 0))
+WHOLE = pl.BlockSpec(memory_space=pl.ANY)
+
+
+def _like(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def _cores(count: int) -> Any:
+    make: Any = pltpu.TensorCoreMesh if jax.__version_info__ >= (0, 11) else pltpu.create_tensorcore_mesh
+    return make(axis_name="core", num_cores=count)
+
+
+def _called(body: Callable[..., None], *arrays: Any, **options: Any) -> Kernel:
+    return lambda x: pl.pallas_call(body, out_shape=_like(x), **options)(*arrays, x)
+
+
+def _on_a_gpu(body: Callable[..., None], *scratch: Any, **options: Any) -> Kernel:
+    options = {"grid": (1,), "grid_names": ("program",), **options}
+    return lambda x: plgpu.kernel(body, out_type=_like(x), scratch_types=scratch, **options)(x)
+
+
+def on_two_cores(c: float) -> Kernel:
+    def body(x: Any, o: Any, buffer: Any) -> None:
+        half = pl.ds(lax.axis_index("core") * 8, 8)
+        pltpu.sync_copy(x.at[half], buffer)
+        buffer[...] = buffer[...] * c
+        pltpu.sync_copy(buffer, o.at[half])
+
+    scratch = [pltpu.VMEM((8, 128), jnp.float32)]
+    return lambda x: pl.kernel(body, out_type=_like(x), mesh=_cores(2), scratch_types=scratch)(x)
+
+
+def by_core_map(c: float) -> Kernel:
+    def kernel(x: Any) -> Any:
+        def on_references(refs: Any) -> None:
+            @pl.core_map(_cores(1))
+            def _() -> None:
+                refs[1][...] = refs[0][...] * c
+
+        return pl.run_state(on_references)((x, jnp.zeros_like(x)))[1]
+
+    return kernel
+
+
+def on_a_grid(c: float) -> Kernel:
+    def body(x: Any, o: Any) -> None:
+        half = pl.ds(lax.axis_index("program") * 8, 8)
+        o[half] = x[half] * c
+
+    return _on_a_gpu(body, grid=(2,))
+
+
+def in_threads(c: float) -> Kernel:
+    def body(x: Any, o: Any) -> None:
+        half = pl.ds(lax.axis_index("thread") * 8, 8)
+        o[half] = x[half] * c
+
+    return _on_a_gpu(body, num_threads=2, thread_name="thread")
+
+
+def by_copies(c: float) -> Kernel:
+    def body(x: Any, o: Any, before: Any, after: Any, loaded: Any) -> None:
+        plgpu.copy_gmem_to_smem(x, before, loaded)
+        plgpu.barrier_wait(loaded)
+        after[...] = before[...] * c
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(after, o)
+        plgpu.wait_smem_to_gmem(0)
+
+    return _on_a_gpu(body, plgpu.SMEM(SHAPE, jnp.float32), plgpu.SMEM(SHAPE, jnp.float32), plgpu.Barrier())
+
+
+def by_a_gpu_pipeline(c: float) -> Kernel:
+    def body(x: Any, o: Any) -> None:
+        def step(_: Any, x_block: Any, o_block: Any) -> None:
+            o_block[...] = x_block[...] * c
+
+        block = plgpu.BlockSpec((8, 128), lambda i: (i, 0))
+        plgpu.emit_pipeline(step, grid=(2,), in_specs=[block], out_specs=[block], max_concurrent_steps=2)(x, o)
+
+    return _on_a_gpu(body)
+
+
+def by_a_tpu_pipeline(c: float) -> Kernel:
+    def body(x: Any, o: Any) -> None:
+        def step(x_block: Any, o_block: Any) -> None:
+            o_block[...] = x_block[...] * c
+
+        pltpu.emit_pipeline(step, grid=(2,), in_specs=[ROWS], out_specs=[ROWS])(x, o)
+
+    return _called(body, in_specs=[WHOLE], out_specs=WHOLE)
+
+
+def rolled(c: float) -> Kernel:
+    def body(x: Any, o: Any) -> None:
+        o[...] = pltpu.roll(x[...], 3, 1) * c
+
+    return _called(body)
+
+
+def in_strides(c: float) -> Kernel:
+    def body(x: Any, o: Any) -> None:
+        for start in range(2):
+            rows = pl.ds(start, 8, stride=2)
+            o[rows, :] = x[rows, :] * c
+
+    return _called(body)
+
+
+def by_copies_of_dynamic_length(c: float) -> Kernel:
+    def body(count: Any, x: Any, o: Any, buffer: Any, done: Any) -> None:
+        for start, end in ((0, count[0]), (count[0], 16)):
+            rows = pl.ds(start, end - start)
+            copy = pltpu.make_async_copy(x.at[rows], buffer.at[rows], done)
+            copy.start()
+            copy.wait()
+        o[...] = buffer[...] * c
+
+    scratch = [pltpu.VMEM(SHAPE, jnp.float32), pltpu.SemaphoreType.DMA]
+    spec = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1, grid=(1,), in_specs=[WHOLE], out_specs=pl.BlockSpec(SHAPE), scratch_shapes=scratch
+    )
+    return _called(body, np.array([5], np.int32), grid_spec=spec)
+
+
+def with_a_barrier(c: float) -> Kernel:
+    def body(x: Any, o: Any) -> None:
+        value = x[...]
+        pltriton.debug_barrier()
+        o[...] = value * c
+
+    return _called(body)
+
+
+def with_a_semaphore(c: float) -> Kernel:
+    def body(x: Any, o: Any, ready: Any) -> None:
+        pl.semaphore_signal(ready, 1)
+        pl.semaphore_wait(ready, 1)
+        o[...] = x[...] * c
+
+    return _called(body, scratch_shapes=[pltpu.SemaphoreType.REGULAR])
+
+
+def writing_an_input(c: float) -> Kernel:
+    def body(x: Any, o: Any) -> None:
+        x[...] = x[...] * c
+        o[...] = x[...]
+
+    return _called(body)
+
+
+def with_keys(c: float) -> Kernel:
+    def body(seed: Any, x: Any, o: Any) -> None:
+        key = jax.random.wrap_key_data(seed[...], impl="threefry2x32")
+        o[...] = x[...] * c + 0 * jax.random.uniform(jax.random.split(key)[1], x.shape)
+
+    return lambda x: _called(body, jax.random.key_data(jax.random.key(3)))(x)
+
+
+def with_state(c: float) -> Kernel:
+    def body(x: Any, o: Any) -> None:
+        def on_reference(value: Any) -> None:
+            value[...] = value[...] * c
+
+        o[...] = pl.run_state(on_reference)(x[...])
+
+    return _called(body)
+
+
+def reshaped(c: float) -> Kernel:
+    def body(x: Any, o: Any) -> None:
+        o.reshape(2, 8, 128)[...] = x.reshape(2, 8, 128)[...] * c
+
+    return _called(body)
+
+
+def under_checkpoint(c: float) -> Kernel:
+    def body(x: Any, o: Any) -> None:
+        o[...] = jax.checkpoint(lambda value: value * c)(x[...])
+
+    return _called(body)
+
+
+def multiplied(c: float) -> Kernel:
+    tiled = plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128)
+
+    def body(x: Any, o: Any, operand: Any, loaded: Any) -> None:
+        plgpu.copy_gmem_to_smem(x, operand, loaded)
+        plgpu.barrier_wait(loaded)
+
+        def scope(total: Any) -> Any:
+            plgpu.wgmma(total, operand, operand)
+            return total[...]
+
+        o[...] = pl.run_scoped(scope, plgpu.ACC((64, 64), jnp.float32)) * c
+
+    scratch = plgpu.SMEM((64, 64), jnp.bfloat16, transforms=tiled), plgpu.Barrier()
+    out = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    return lambda x: plgpu.kernel(
+        body, out_type=out, scratch_types=scratch, grid=(1,), grid_names=("program",)
+    )(x)  # fmt: skip
+
+
+SCALED = [
+    on_two_cores, by_core_map, on_a_grid, in_threads, by_copies, by_a_gpu_pipeline, by_a_tpu_pipeline, in_strides,
+    by_copies_of_dynamic_length, with_a_barrier, with_a_semaphore, writing_an_input, with_keys, with_state, reshaped,
+    under_checkpoint,
+]  # fmt: skip
+CASES: list[tuple[Callable[[float], Kernel], Callable[[Array], Array]]] = [
+    *((make, lambda x: x) for make in SCALED),
+    (rolled, lambda x: np.roll(x, 3, 1)),
+    (multiplied, lambda x: x @ x),
+]
+
+
+@pytest.mark.parametrize(("make", "expected"), CASES, ids=[make.__name__ for make, _ in CASES])
+def test_the_formula_is_evaluated_and_a_wrong_constant_shows(
+    make: Callable[[float], Kernel], expected: Callable[[Array], Array]
+) -> None:
+    x = np.random.default_rng(0).normal(size=(64, 64) if make is multiplied else SHAPE)
+    x = x.astype(ml_dtypes.bfloat16 if make is multiplied else np.float32)
+    outputs = {}
+    for constant in (RIGHT, WRONG):
+        kernel = make(constant)
+        traced = trace_function(lambda x, kernel=kernel: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
+        promoted = PromotedKernel(traced)
+        (outputs[constant],) = promoted([x[None]])
+        (samples,) = promoted.sample([x], FORMULA_ARITHMETIC)
+        assert np.array_equal(samples[0], outputs[constant][0])
+    wanted = expected(x.astype(np.float64)) * RIGHT
+    assert np.allclose(outputs[RIGHT], wanted, rtol=1e-7, atol=1e-12)
+    assert not np.isclose(outputs[WRONG], wanted, rtol=1e-6, atol=0).any()
+
+
+def waiting_for_another_thread(x: jax.Array) -> Any:
+    def body(x: Any, o: Any, arrived: Any) -> None:
+        plgpu.barrier_arrive(arrived)
+        plgpu.barrier_wait(arrived)
+        o[...] = x[...]
+
+    barrier = plgpu.Barrier(num_arrivals=2)
+    return _on_a_gpu(body, barrier, num_threads=2, thread_name="thread")(x)
+
+
+def test_threads_that_wait_for_each_other_are_not_run_one_after_another() -> None:
+    traced = trace_function(lambda x: [waiting_for_another_thread(x)], (ShapeDtype(SHAPE, np.dtype(np.float32)),), "")
+    with pytest.raises(UnknownError, match="memory that programs share"):
+        PromotedKernel(traced)
+
+
+def test_a_wrong_constant_far_below_rounding_is_found_in_a_pipeline() -> None:
+    def doubled(constant: float) -> Any:
+        declared = kt.oracle_for(by_a_gpu_pipeline(constant), x=kt.array("16 128", "bfloat16"))(lambda x: RIGHT * x)
+        return kt.check(declared, backends=["interpret-mosaic-gpu"], depth="quick")
+
+    assert doubled(RIGHT).ok
+    assert any("without rounding" in finding.message for finding in doubled(WRONG).findings)
