@@ -38,6 +38,7 @@ from kerneltest.execute.time_budget import new_coverage
 from kerneltest.execute.verdict_key import function_fingerprint, kernel_fingerprint, value_fingerprint
 from kerneltest.judge.result_dtypes import check_result_dtypes, undeclared_narrow_dtype
 from kerneltest.oracle.expectation import Outputs
+from kerneltest.plan import DEPTHS
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
@@ -157,7 +158,10 @@ def _work_problem(pairing: Pairing, depth: str, case: AnyCase, cache: Cache) -> 
 
 @functools.lru_cache(maxsize=256)
 def affordable_long_signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
-    """Returns the long signatures of a pairing, those past a number format's limit, that run fast enough."""
+    """Returns the long signatures of a pairing, those past a number format's limit, that run fast enough.
+
+    Those of shallower plans come first.
+    """
 
     def affordable(signature: Signature) -> bool:
         if depth == "quick" and excessive_work(pairing, signature):
@@ -167,7 +171,9 @@ def affordable_long_signatures(pairing: Pairing, depth: str) -> tuple[Signature,
         except Failure:
             return True  # reported when the case is judged
 
-    return long_signatures(pairing, depth, affordable)
+    shallower = DEPTHS[: DEPTHS.index(depth)][-1:]
+    known = (signature for each in shallower for signature in affordable_long_signatures(pairing, each))
+    return tuple(dict.fromkeys([*known, *long_signatures(pairing, depth, affordable)]))
 
 
 def lowered_signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
