@@ -125,12 +125,12 @@ class ContradictedError(Exception):
     """A fast path computes something else than JAX does, in words.
 
     Attributes:
-      outputs, wanted: the results of the fast path and of JAX; () if they were not computed.
+      runs: what was compared, if that was two runs of one case: for each a way to repeat it, and its results.
     """
 
-    def __init__(self, said: str, outputs: Outputs = (), wanted: Outputs = ()) -> None:
+    def __init__(self, said: str, *runs: tuple[Callable[[Sequence[Array]], Outputs], Outputs]) -> None:
         super().__init__(said)
-        self.outputs, self.wanted = outputs, wanted
+        self.runs = runs
 
 
 Inputs = Callable[[], Sequence[Array]]

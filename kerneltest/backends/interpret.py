@@ -119,13 +119,10 @@ class NumpyEvaluation:
         outputs = self.rows([np.stack(column) for column in zip(*cases, strict=True)])
         return [tuple(output[row] for output in outputs) for row in range(len(cases))]
 
-    def is_faithful(self, leaves: Sequence[Array]) -> bool:
-        """Checks whether JAX's own interpreter, with its operations in NumPy as well, gives the same bits."""
-        if isinstance(self.rows.rules, InterpreterRules):
-            return True
-        whole = [leaf[None] for leaf in leaves]
-        pairs = zip(self.rows(whole), BatchedKernel(self.traced, InterpreterRules())(whole), strict=True)
-        return all(one.tobytes() == other.tobytes() for one, other in pairs)
+    def run_jax_interpreter(self, leaves: Sequence[Array]) -> Outputs:
+        """Returns the outputs of JAX's own interpreter, with its operations in NumPy as well."""
+        kernel = BatchedKernel(self.traced, InterpreterRules())
+        return tuple(output[0] for output in kernel([leaf[None] for leaf in leaves]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,8 +193,8 @@ class NumpyExecutable(Executable, Protocol):
         """The kinds of the kernel's equations, as `equation_kinds` returns them; none if JAX's interpreter runs."""
         ...
 
-    def is_faithful(self, leaves: Sequence[Array]) -> bool:
-        """Checks whether JAX's own interpreter gives the same bits for some inputs."""
+    def run_jax_interpreter(self, leaves: Sequence[Array]) -> Outputs:
+        """Returns the outputs of JAX's own interpreter, with its operations in NumPy as well."""
         ...
 
 
@@ -234,18 +234,23 @@ class NumpyPath:
             self._faithful[traced] = False  # stays so if the comparison raises
             leaves, kinds = inputs(), evaluation.kinds
             is_known = kinds <= self._known_kinds and not self._compares_all
-            self._faithful[traced] = is_known or evaluation.is_faithful(leaves)
-            if not self._faithful[traced]:
-                self._compares_all = True
-                raise ContradictedError("gives other bits than JAX's own interpreter does in NumPy")
+            if kinds and not is_known:
+                own, by_jax = evaluation.run(leaves), evaluation.run_jax_interpreter(leaves)
+                if any(one.tobytes() != other.tobytes() for one, other in zip(own, by_jax, strict=True)):
+                    self._compares_all = True
+                    runs = (evaluation.run, own), (evaluation.run_jax_interpreter, by_jax)
+                    raise ContradictedError("gives other bits than JAX's own interpreter does in NumPy", *runs)
+            self._faithful[traced] = True
             self._known_kinds |= kinds
             if self._agrees_with_compiled is None:
                 self._agrees_with_compiled = False
-                wanted, outputs = self._compiled(traced).run(leaves), evaluation.run(leaves)
+                compiled = self._compiled(traced)
+                wanted, outputs = compiled.run(leaves), evaluation.run(leaves)
                 self._agrees_with_compiled = agree(outputs, wanted, evaluation.precision)
                 self._contradicted = not self._agrees_with_compiled
                 if self._contradicted:
-                    raise ContradictedError("is not within the oracle's bounds of compiled code", outputs, wanted)
+                    runs = (evaluation.run, outputs), (compiled.run, wanted)
+                    raise ContradictedError("is not within the oracle's bounds of compiled code", *runs)
         return evaluation if self.is_trusted(traced) else None
 
     def is_trusted(self, traced: Traced) -> bool:

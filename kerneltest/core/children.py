@@ -444,7 +444,8 @@ def _answer_lines(
     def end_with_parent() -> None:
         hangup = select.poll()
         hangup.register(requests, 0)
-        hangup.poll()
+        if any(event & select.POLLNVAL for _, event in hangup.poll()):
+            return  # tested code closed it before this thread could wait for it
         if is_busy or is_worker:  # a worker is spared the exit handlers of tested code
             if temporary is not None:
                 rmtree(temporary, ignore_errors=True)

@@ -87,12 +87,22 @@ def exception_text(error: BaseException) -> str:
     """Returns the text of an exception up to a length that a record can hold, even if its `__str__` raises."""
     try:
         text = str(error)
-    except KeyboardInterrupt:
-        raise
     except BaseException as other:  # SystemExit and pytest's outcomes included
+        reraise_interrupt(other)
         return f"(its text raised {type(other).__name__})"
     more = len(text) - _LONGEST
     return text if more <= 0 else f"{text[:_LONGEST]}... and {more:,} more characters"
+
+
+def reraise_interrupt(error: BaseException) -> None:
+    """Raises an exception again that ends kerneltest itself: Ctrl-C, or the exit of a generator that is closed.
+
+    A `GeneratorExit` that tested code raises is an exception like any other.
+    """
+    if isinstance(error, KeyboardInterrupt) or (
+        isinstance(error, GeneratorExit) and origin_of(error) is Origin.KERNELTEST
+    ):
+        raise error
 
 
 def iter_causes(error: BaseException, *, contexts: bool = False) -> Iterator[BaseException]:
@@ -120,15 +130,38 @@ def convert_exceptions(raiser: str, verdict: Verdict, *, with_source: bool = Fal
       with_source: whether the failure names the source line that raised.
 
     Raises:
-      Failure: an exception was raised. KeyboardInterrupt, GeneratorExit and failures pass unchanged.
+      Failure: an exception was raised. Failures, and what `reraise_interrupt` raises, pass unchanged.
     """
     try:
         yield
-    except (KeyboardInterrupt, GeneratorExit, Failure):
+    except Failure:
         raise
     except BaseException as error:
+        reraise_interrupt(error)
         source = location_of_exception(error).strip(" ()") if with_source else ""
         raise Failure(verdict, Raised(raiser, type(error).__name__, exception_text(error), source=source)) from error
+
+
+def check_raises_again(error: BaseException, raiser: str, again: Callable[[], object]) -> None:
+    """Repeats a call of an oracle that raised an exception, where kerneltest goes on without its results.
+
+    Args:
+      error: the exception.
+      raiser: the oracle, for the message: `oracle NAME`.
+      again: calls it in the same way.
+
+    Raises:
+      Failure: `oracle_error`: it raises nothing now; or a failure of the second call, such as a hang.
+    """
+    try:
+        again()
+    except Failure:
+        raise
+    except BaseException as other:
+        reraise_interrupt(other)
+        return
+    detail = Raised(raiser, type(error).__name__, exception_text(error), "the first time only")
+    raise Failure(Verdict.ORACLE_ERROR, detail) from error
 
 
 # The one place that decides who raised an exception: user code, JAX or kerneltest.
@@ -321,7 +354,8 @@ class Guard:
         try:
             return make()
         except BaseException as error:
-            if isinstance(error, (KeyboardInterrupt, GeneratorExit, *reraised)):
+            reraise_interrupt(error)
+            if isinstance(error, reraised):
                 raise
             cause = error.__cause__ if isinstance(error, Failure) else error
             if cause is not None and origin_of(cause) is Origin.KERNELTEST:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Raised
-from kerneltest.core.failures import Failure, assign_blame
+from kerneltest.core.failures import Failure, assign_blame, reraise_interrupt
 from kerneltest.core.source_location import location_of_argument, relative_path, source_line
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -93,9 +93,8 @@ class Applicability:
         if key not in self._traces:
             try:
                 self._traces[key] = trace(pairing, signature, platform)
-            except (KeyboardInterrupt, GeneratorExit):
-                raise
             except BaseException as error:  # reported when a case is judged
+                reraise_interrupt(error)
                 self._traces[key] = assign_blame(error, "tracing the kernel")
         return self._traces[key]
 

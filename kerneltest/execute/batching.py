@@ -218,14 +218,9 @@ def _contradiction(
             raise Failure(Verdict.NONDETERMINISTIC, detail)
         return f"gave {detail.first} for {detail.second} in {seen.array}{format_index(seen.index)}"
     if isinstance(seen, ContradictedError):
-        if calls_back and seen.outputs and context.pairing.reproducible:
-            path, defined = context.cache.executables.fast_path(context.backend), context.expectation.defined
-            compiled = context.cache.executables.ready(context.backend, context.traced)
-            for executable, outputs in (
-                (unchecked_executable(path, context.traced), seen.outputs),
-                (compiled, seen.wanted),
-            ):
-                check_repeated(outputs, executable.run(context.leaves), defined)
+        if calls_back and context.pairing.reproducible:
+            for run, outputs in seen.runs:
+                check_repeated(outputs, run(context.leaves), context.expectation.defined)
         return str(seen)
     if not calls_back or isinstance(seen, _EXPECTED) or not comes_from(seen, Origin.USER, Origin.JAX):
         return ""  # JAX passes on what callbacks raise

@@ -13,7 +13,7 @@ import numpy as np
 
 from kerneltest.core.details import Nondeterministic, Stated
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure, Origin, comes_from, exception_text, warn_of_recovery
+from kerneltest.core.failures import Failure, Origin, comes_from, format_exception, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.expectations import BoundedStore
 from kerneltest.execute.process_state import ProcessState
@@ -327,4 +327,4 @@ def _explained(evaluate: Callable[[], _T]) -> _T:
         if isinstance(error, Failure) and error.verdict is Verdict.HANG:
             raise
         warn_of_recovery(error, "evaluating a kernel without rounding", UnknownError)
-        raise NotPromotedError(f"it cannot be evaluated in NumPy: {exception_text(error)}") from error
+        raise NotPromotedError(f"it cannot be evaluated in NumPy: {format_exception(error)}") from error

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.details import Unavailable
-from kerneltest.core.failures import Failure, assign_blame, iter_causes
+from kerneltest.core.failures import Failure, assign_blame, iter_causes, reraise_interrupt
 from kerneltest.core.processes import blas_threads, retain_freed_memory, show_warnings_once, throttle_gc
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import GroupName, Verdict
@@ -80,9 +80,8 @@ def run_item(item: Item, cache: Cache, only: str = "", prior: PriorAttempts | No
         retain_freed_memory()
         with without_debugging(), show_warnings_once(), throttle_gc(), blas_threads():
             yield from _run(item, cache, only, prior or PriorAttempts())
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException as error:
+        reraise_interrupt(error)
         cache.process.internal_failures.append(assign_blame(error, f"running {item.name}"))
     finally:
         cache.process.journal.stop()
@@ -158,9 +157,8 @@ def _judge_group(
             for outcome in group.outcomes(item, planned[first:], cache, judge):
                 ended += 1
                 yield outcome
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException as error:
+        reraise_interrupt(error)
         failure = underlying_hang(error) or assign_blame(error, f"preparing the cases of {item.name}")
         for case in planned[ended:]:
             yield Outcome(item.record(failure.verdict, failure.detail, case=case))
@@ -178,9 +176,8 @@ def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         try:
             cache.process.enter_phase(Phase.RUNNING)
             outcome = item.group.judge(item, case, cache)
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:  # SystemExit and pytest's own included
+            reraise_interrupt(error)
             who = case.family.name if item.group.name == GroupName.INVARIANTS else "the kernel"
             failure = underlying_hang(error) or assign_blame(error, cache.process.journal.phase, who)
             reporter = _lowering_reporter(item, case, cache, failure)
@@ -222,8 +219,6 @@ def _failure_outcome(item: Item, case: AnyCase, cache: Cache, failure: Failure, 
         return Outcome(record)
     try:
         arguments = item.group.arguments(item, case, cache)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException:  # the case itself reports it
-        pass
+    except BaseException as error:  # the case itself reports it
+        reraise_interrupt(error)
     return Outcome(replace(record, evidence=Evidence(stderr=failure.stderr)), arguments)

@@ -14,7 +14,7 @@ import jax
 
 from kerneltest.backends.base import Backend, DelegatingBackend
 from kerneltest.core.dtypes import ShapeDtype, widen
-from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.failures import Failure, exception_text, reraise_interrupt
 from kerneltest.core.fingerprint import Fingerprint, NotReusableError, library_contents
 from kerneltest.core.host import host_identity
 from kerneltest.core.precision import TPU
@@ -151,9 +151,8 @@ def _evaluation(pairing: Pairing, case: AnyCase, traced: Traced, cache: Cache) -
     inputs = list(arguments.values())
     try:
         return [inputs, *cache.expectations.evaluate(pairing, case, traced, arguments).outputs]
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException as error:
+        reraise_interrupt(error)
         if isinstance(error, Failure) and error.verdict is Verdict.HANG:
             raise
         return [inputs, type(error).__name__, exception_text(error)]
@@ -230,9 +229,8 @@ def _approximate_values(item: Item, case: AnyCase, traced: Traced, cache: Cache)
     try:
         wide = {path: widen(value) for path, value in cache.expectations.arguments(item.pairing, case).items()}
         values, _ = evaluate_oracle(item.pairing, case.signature, wide, traced.outputs)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException as error:  # reported when the case is judged
+        reraise_interrupt(error)
         return type(error).__name__
     return Fingerprint.of(*values, approximate=True)
 
@@ -241,7 +239,6 @@ def find_key(parts: Sequence[Item], cache: Cache) -> str:
     """Returns the key of an item; "" if its verdicts must not be reused."""
     try:
         return verdict_key(parts, cache)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException:  # a `NotReusableError`, or what the case itself reports when it runs
+    except BaseException as error:  # a `NotReusableError`, or what the case itself reports when it runs
+        reraise_interrupt(error)
         return ""

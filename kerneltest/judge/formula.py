@@ -9,7 +9,7 @@ in float32 or wider throughout.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -198,6 +198,7 @@ def own_rounding(
     loose: Sequence[Array],
     *,
     sampled: bool = True,
+    normwise: bool = False,
 ) -> OwnRounding | None:
     """Returns how far a kernel's own formula moves when each of its operations is rounded as a machine would.
 
@@ -207,6 +208,7 @@ def own_rounding(
       outputs: the comparison of each output within the bounds of the oracle's rounding.
       loose: such bounds for a machine that rounds even representable results: an oracle may be exact by chance.
       sampled: whether the oracle's bounds come from samples. Other bounds do not show that the oracle is more stable.
+      normwise: whether the oracle calls linear algebra, whose algorithms are stable in the norm of a matrix's columns.
 
     Returns:
       None if there are no samples.
@@ -224,10 +226,15 @@ def own_rounding(
         size = magnitude(output.expected)
         own.append(np.maximum(output.bound, moved + float_format(output.actual.dtype).ulp(size + moved) / 2))
         most = np.maximum(output.bound, most)
+
         # Where the oracle itself keeps no digit, none can be lost.
-        unstable = (own[-1] > MOST_UNSTABLE * most) & (size > _DIGIT * most) & sampled
-        stable = _UNSTABLE_SLACK * most
-        rounded_inputs = SampleArithmetic(_FLOAT64, inputs=fmt.unit_roundoff)
+        def is_unstable(most: Array, own: Array = own[-1], size: Array = size) -> Array:
+            return (own > MOST_UNSTABLE * most) & (size > _DIGIT * most) & sampled
+
+        if is_unstable(most).any() and (counted := sample(replace(arithmetic, counters=True))):
+            most = np.maximum(most, _moved(counted[number][0], counted[number], fmt))
+        unstable, stable = is_unstable(most), _UNSTABLE_SLACK * most
+        rounded_inputs = SampleArithmetic(_FLOAT64, inputs=fmt.unit_roundoff, normwise=normwise)
         if unstable.any() and (perturbed := sample(rounded_inputs)):
             by_inputs = _moved(perturbed[number][0], perturbed[number], fmt)
             stable = np.maximum(stable, _BACKWARD_STABLE * by_inputs)

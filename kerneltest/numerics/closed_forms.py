@@ -294,8 +294,12 @@ def perturb_randomly(value: Array, u: float, rng: np.random.Generator) -> Array:
 def _perturb_columns(value: Array, u: float, rng: np.random.Generator) -> Array:
     if not is_float(value.dtype) or not value.ndim:
         return perturb_randomly(value, u, rng)
-    size = np.sqrt(np.sum(magnitude(value) ** 2, axis=-min(value.ndim, 2), keepdims=True))
-    return np.asarray(value + u * size * rng.choice((-1.0, 1.0), value.shape))
+    return np.asarray(value + u * column_norms(value, value.ndim) * rng.choice((-1.0, 1.0), value.shape))
+
+
+def column_norms(values: Array, ndim: int) -> Array:
+    """Returns the norm of each column of matrices, or of a vector, of `ndim` axes after those of a batch."""
+    return np.asarray(np.sqrt(np.sum(magnitude(values) ** 2, axis=-min(ndim, 2), keepdims=True)))
 
 
 def reference_bounds(

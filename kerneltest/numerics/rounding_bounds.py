@@ -9,7 +9,7 @@ import numpy as np
 
 from kerneltest.core.details import Stated
 from kerneltest.core.dtypes import Array, FloatFormat
-from kerneltest.core.failures import Failure, format_exception
+from kerneltest.core.failures import Failure, check_raises_again, format_exception
 from kerneltest.core.precision import FLOAT32, Precision, Ulps
 from kerneltest.core.verdicts import Verdict
 from kerneltest.numerics.bounds import Limit, OracleCase, magnitude
@@ -212,6 +212,9 @@ class OracleSamples:
                 found = sample_cases(case.watched, leaves, case.formats, machine, integers=way == 0)
             except Exception as error:  # such as those of an oracle that branches on values
                 raise_own_mistake(error)
+                again = RoundingModel(precision, self.compute, SAMPLE_ROWS)
+                sample = functools.partial(sample_cases, case.watched, leaves, case.formats, again, integers=way == 0)
+                _check_raises_again(case, error, sample)
                 why = error
                 continue
             if way > first:
@@ -231,7 +234,7 @@ class OracleSamples:
         case = self.case
         way, why = _first_way.get(case.oracle, (0, ""))
         while way < len(_WAYS):
-            machine = RoundingModel(precision, self.compute, SAMPLE_ROWS)
+            machine, outputs = RoundingModel(precision, self.compute, SAMPLE_ROWS), None
             try:
                 outputs = _WAYS[way](case.watched, case.leaves, case.formats, machine)
                 case.check_float64(machine.in_jax)
@@ -240,6 +243,10 @@ class OracleSamples:
             except Exception as error:  # oracles may raise anything when given arrays other than NumPy's
                 raise_own_mistake(error)
                 case.check_float64(machine.in_jax)
+                if outputs is None:
+                    again = RoundingModel(precision, self.compute, SAMPLE_ROWS)
+                    sample = functools.partial(_WAYS[way], case.watched, case.leaves, case.formats, again)
+                    _check_raises_again(case, error, sample)
                 way, why = way + 1, format_exception(error).splitlines()[0]
                 if isinstance(error, (TypeError, AttributeError)):  # from its code, whatever the values are
                     _first_way[case.oracle] = way, why
@@ -264,6 +271,10 @@ class OracleSamples:
     def is_tracked(self, outputs: Sequence[Array]) -> bool:
         """Returns whether the exact row of each output's samples equals the oracle's value, so that nothing escaped."""
         return len(outputs) == len(self.case.values) and all(map(has_exact_row, outputs, self.case.values))
+
+
+def _check_raises_again(case: OracleCase, error: Exception, again: Callable[[], object]) -> None:
+    check_raises_again(error, f"oracle {getattr(case.oracle, '__name__', repr(case.oracle))}", again)
 
 
 def rounding_bounds(case: OracleCase, compute: FloatFormat | None, exact_dots: bool) -> tuple[RoundingLimit, ...]:

@@ -361,6 +361,7 @@ def calls_linear_algebra(function: object) -> bool:
         seen.add(id(each))
         names = _global_names(each.__code__)
         used = [value for name, value in each.__globals__.items() if name in names]
+        used += each.__defaults__ or ()
         for cell in each.__closure__ or ():
             with suppress(ValueError):  # an empty cell
                 used.append(cell.cell_contents)

@@ -12,7 +12,7 @@ from jax.tree_util import tree_leaves
 
 from kerneltest.core.details import Raised, Stated
 from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnormals, is_float, is_integer, widen
-from kerneltest.core.failures import Failure, convert_exceptions, exception_text
+from kerneltest.core.failures import Failure, convert_exceptions, exception_text, reraise_interrupt
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.error_models import Exact, Measured, Rounding
 from kerneltest.declare.outcomes import Defined, Ignored, split_defined, undefined_output
@@ -155,20 +155,20 @@ def expect(
         has_subnormals = any(flat[path] is not value for path, value in leaves.items())
         flushed = evaluate({path: widen(value) for path, value in flat.items()}) if has_subnormals else None
     _check_outputs(pairing.name, values, outputs)
-    for one, other in zip(values, again, strict=True):
-        # Random numbers in an oracle would widen its spread, and so every bound.
-        if one is not other and not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
-            at = tuple(np.argwhere(np.asarray(one != other))[0])
-            raise _oracle_error(
-                "oracle {oracle} returned {first} and then {second} for the same inputs: it must compute the same each "
-                "time",
-                oracle=pairing.name,
-                first=str(one[at]),
-                second=str(other[at]),
-            )
+    _check_repeated(pairing.name, values, again)
+
+    @functools.cache
+    def check_again() -> None:
+        _check_repeated(pairing.name, values, evaluate(wide))
+
+    # Evaluates the oracle on other inputs, to see how far it moves; one that was wrong once would seem to move far.
+    def evaluate_near(near: Mapping[str, Array]) -> tuple[Array, ...]:
+        check_again()
+        return evaluate(near)
 
     @functools.cache
     def own_error() -> tuple[Array, ...]:
+        check_again()
         return _own_error(evaluate, wide, values, ties=not calls_linear_algebra(pairing.oracle))
 
     if bitwise or isinstance(pairing.tolerance, Exact):
@@ -189,7 +189,7 @@ def expect(
         return replace(measured, evaluate=of_form, values=of_form(wide), watched=tracked, oracle=function)
 
     measured = Measured(
-        evaluate=evaluate,
+        evaluate=evaluate_near,
         leaves=wide,
         values=values,
         declared=signature.leaves(pairing),
@@ -205,11 +205,26 @@ def expect(
     try:
         bounds = pairing.tolerance.bounds(measured)
         return Expectation(values, flushed, bounds, defined, formula=formula_bounds(measured), own_error=own_error)
-    except (KeyboardInterrupt, GeneratorExit, Failure):
+    except Failure:
         raise
     except BaseException as error:
+        reraise_interrupt(error)
         who = f"error model {pairing.tolerance} of oracle {pairing.name}"
         raise Failure(Verdict.ORACLE_ERROR, Raised(who, type(error).__name__, exception_text(error))) from error
+
+
+# Random numbers in an oracle would widen its spread, and so every bound.
+def _check_repeated(oracle: str, values: tuple[Array, ...], again: tuple[Array, ...]) -> None:
+    for one, other in zip(values, again, strict=True):
+        if one is not other and not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
+            at = tuple(np.argwhere(np.asarray(one != other))[0])
+            raise _oracle_error(
+                "oracle {oracle} returned {first} and then {second} for the same inputs: it must compute the same each "
+                "time",
+                oracle=oracle,
+                first=str(one[at]),
+                second=str(other[at]),
+            )
 
 
 _SHORT = 12  # significant bits of numbers that stay: results of the others are hardly ever ties

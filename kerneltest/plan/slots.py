@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.details import Raised
 from kerneltest.core.dtypes import TF32, Array, float_format, is_float, parse_dtype, widen
-from kerneltest.core.failures import DeclarationError, Failure, exception_text
+from kerneltest.core.failures import DeclarationError, Failure, check_raises_again, reraise_interrupt
 from kerneltest.core.precision import SIMULATED
-from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import Axis, AxisExpression, dims_in, length_of
 from kerneltest.declare.kinds.base import Slot as Slot
 from kerneltest.declare.pairing import Pairing
@@ -211,17 +209,12 @@ def trace_oracle(pairing: Pairing, signature: Signature) -> list[Any] | None:
     """
     try:
         return _trace_once(pairing, signature)
-    except (KeyboardInterrupt, GeneratorExit, Failure):  # the watchdog raises a Failure into an oracle that hangs
+    except Failure:  # the watchdog raises a Failure into an oracle that hangs
         raise
     except BaseException as error:
-        try:
-            _trace_once(pairing, signature)
-        except (KeyboardInterrupt, GeneratorExit, Failure):
-            raise
-        except BaseException:  # it cannot be tracked, or it will be reported when a case evaluates the oracle
-            return None
-        detail = Raised(f"oracle {pairing.name}", type(error).__name__, exception_text(error), "the first time only")
-        raise Failure(Verdict.ORACLE_ERROR, detail) from error
+        reraise_interrupt(error)
+        check_raises_again(error, f"oracle {pairing.name}", lambda: _trace_once(pairing, signature))
+        return None  # it cannot be tracked, or it will be reported when a case evaluates the oracle
 
 
 def _trace_once(pairing: Pairing, signature: Signature) -> list[Any] | None:

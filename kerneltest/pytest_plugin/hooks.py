@@ -14,7 +14,7 @@ import kerneltest
 from kerneltest.core.details import InternalError
 from kerneltest.core.exit_guard import ExitGuard, refuse_exit
 from kerneltest.core.extension_registry import load_extensions
-from kerneltest.core.failures import assign_blame
+from kerneltest.core.failures import assign_blame, reraise_interrupt
 from kerneltest.core.media import for_terminal
 from kerneltest.core.processes import throttle_gc
 from kerneltest.core.targets import skip_tpu_discovery
@@ -150,10 +150,13 @@ def pytest_pycollect_makeitem(
                 with refuse_exit():
                     plan = plan_pairing(pairing, f"{collector.nodeid}::{label}", run.dispatcher.backends, run.settings)
                 problem = f"{describe(pairing)}: {plan.problem}" if plan.problem else ""
-            except Exception as error:
-                failure = assign_blame(error, f"planning {label}")
+            except BaseException as error:
+                reraise_interrupt(error)
+                failure = assign_blame(error, f"planning {label}", "its declaration")
                 if not isinstance(failure.detail, InternalError):
-                    raise
+                    if isinstance(error, Exception):
+                        raise
+                    raise pytest.Collector.CollectError(str(failure)) from error  # pytest ends at a SystemExit
                 run.collection.internal_errors.append(failure.detail)
                 failed = str(failure)
         run.collection.pairings.append(CollectedPairing(pairing, module_name, label, plan, problem))

@@ -14,7 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised, Stated
 from kerneltest.core.dtypes import ShapeDtype, is_promotable, parse_dtype
-from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.failures import Failure, exception_text, reraise_interrupt
 from kerneltest.core.precision import Precision
 from kerneltest.core.source_location import source_line
 from kerneltest.core.verdicts import Verdict
@@ -298,9 +298,8 @@ def trace_function(
                 if not (device := required_device(error)):
                     raise
                 closed = jax.make_jaxpr(on_device := functools.partial(call_on, device, function))(*shapes)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException as error:  # SystemExit and pytest's outcomes included
+        reraise_interrupt(error)
         raise _tracing_failure(error, purpose) from error
     if any(isinstance(const, jax.core.Tracer) for const in closed.consts):
         sentence = "the kernel used a value of an earlier trace while traced {purpose}: it keeps results between calls"

@@ -27,8 +27,8 @@ class Evaluated:
     def run(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(leaves)
 
-    def is_faithful(self, leaves: Sequence[Any]) -> bool:
-        return self.faithful
+    def run_jax_interpreter(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(leaves) if self.faithful else tuple(leaf + 1 for leaf in leaves)
 
 
 class Compiler:
@@ -85,9 +85,9 @@ def test_jax_is_asked_only_where_equations_are_of_a_new_kind() -> None:
     asked = []
 
     class Asked(Evaluated):
-        def is_faithful(self, leaves: Sequence[Any]) -> bool:
+        def run_jax_interpreter(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
             asked.append(self.kinds)
-            return self.faithful
+            return super().run_jax_interpreter(leaves)
 
     kinds = {"one": {"add"}, "two": {"add"}, "more": {"add", "mul"}, "wrong": {"exp"}, "known": {"add"}}
     compiler = Compiler()

@@ -1,5 +1,6 @@
 """Exceptions of the kernel, the oracle, JAX and kerneltest in each phase: the verdict, and the cases that it ends."""
 
+from asyncio import CancelledError
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -176,7 +177,10 @@ def test_a_fast_path_that_raises_costs_no_verdict_and_is_told_once(
     assert "LookupError while" in str(warned.message)
 
 
-@pytest.mark.parametrize("outcome", [SystemExit(0), pytest.skip.Exception("no"), pytest.exit.Exception("no", 0)])
+@pytest.mark.parametrize(
+    "outcome",
+    [SystemExit(0), GeneratorExit(), CancelledError(), pytest.skip.Exception("no"), pytest.exit.Exception("no", 0)],
+)
 def test_a_kernel_that_leaves_while_it_is_traced_is_a_finding(outcome: BaseException) -> None:
     def leaves(x: jax.Array) -> jax.Array:
         raise outcome

@@ -37,6 +37,7 @@ def _checked(oracle: Callable[..., Any], length: int = 3) -> kt.Pairing:
     ("error", "said"),
     [
         (SystemExit(3), "SystemExit: 3"),
+        (GeneratorExit("over"), "GeneratorExit: over"),
         (_NoTextError(), "_NoTextError: (its text raised RuntimeError)"),
         (MemoryError("no room"), "MemoryError: no room"),
         (pytest.skip.Exception("not today"), "Skipped: not today"),

@@ -75,7 +75,10 @@ def calling(host: Callable[..., Any], kind: str, **declared: Any) -> kt.Pairing:
         ("pure", "run_on_fast_path", 7),
         ("pure", "run_on_fast_path", 30),
         ("pure", "judge_unchecked", 1),  # an invariant
+        ("pure", "prepare_checked", 1),  # in NumPy
+        ("pure", "run_jax_interpreter", 1),
         ("pure", "prepare_checked", 4),  # compared with compiled code
+        ("pure", "_outputs", 2),  # the formula
         ("io", "judge_prepared", 3),
         ("io", "judge_prepared", 20),
     ],
@@ -141,6 +144,27 @@ def test_what_an_oracle_or_a_family_raises_once_is_seen(of: str, with_key: bool,
     found = [record for record in records if record.verdict.is_finding]
     assert {record.verdict for record in found} == {Verdict.ORACLE_ERROR}
     assert all("ValueError" in record.message and "it happened" in record.message for record in found)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        *((number, "it must compute the same each time") for number in (2, 4, 12, 22)),
+        *((-number, "raised ValueError the first time only: it happened") for number in (26, 40)),  # on tracked arrays
+    ],
+)
+def test_an_oracle_that_errs_once_is_seen(number: int, said: str) -> None:
+    calls = [0]
+
+    def oracle(x: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == -number:
+            raise ValueError("it happened")
+        return x * (3 if calls[0] == number else 2)
+
+    result = kt.check(kt.oracle_for(double, x=kt.array("n", "float32"), dims=DIMS)(oracle), depth="quick")
+    assert {finding.verdict for finding in result.findings} == {Verdict.ORACLE_ERROR}
+    assert said in result.findings[0].message
 
 
 def test_where_only_numpy_s_evaluation_is_wrong_the_run_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,23 @@ def _sigmoid(x: Any) -> Any:
     return np.where(x < 0, small, 1.0) / (1 + small)
 
 
+_TURNS = np.cos(0.7 * 250 * np.arange(COLUMNS))
+
+
+def _turned(x: Any) -> Any:
+    return x * _TURNS
+
+
+def _turned_by_position(dtype: Any) -> Callable[[jax.Array], jax.Array]:
+    """Positions are counted, and kept in a dtype, as of rotary embeddings."""
+
+    def turn(x: jax.Array) -> jax.Array:
+        position = (250 * jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)).astype(dtype)
+        return x * jnp.cos(position.astype(x.dtype) * 0.7)
+
+    return turn
+
+
 @dataclass(frozen=True)
 class Case:
     """A kernel with its oracle, and the causes that its findings state: none for a right one."""
@@ -194,6 +211,8 @@ CASES = (
     Case("a variance by Welford", _by_welford, _variance, RIGHT, "float32", 1000),
     Case("a variance by squares", _by_squares, _variance, UNSTABLE, "float32", 1000),
     Case("layer norm", _in_float32(_centred), _centred, RIGHT, "float32", 1000),
+    Case("angles of counted positions", _turned_by_position(jnp.float32), _turned, RIGHT, "float32"),
+    Case("positions in 16 bits", _turned_by_position(jnp.bfloat16), _turned, ROUNDING, "float32"),
     Case("layer norm by moments", _in_float32(_by_moments), _centred, UNSTABLE, "float32", 1000),
 )
 

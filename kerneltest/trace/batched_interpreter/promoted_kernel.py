@@ -8,16 +8,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import jax
 import numpy as np
 
 from kerneltest.core.dtypes import Array, DType, FloatFormat, float_format, is_float, is_promotable
 from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.numerics.closed_forms import column_norms
 from kerneltest.numerics.rounding_model import ROUNDING, fits, is_short, round_to_nearest
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
 from kerneltest.trace.jax_compat.jaxprs import Equation, Var
-from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
+from kerneltest.trace.machine import EquationFunction, Machine, UnknownError, Value
 from kerneltest.trace.primitives import Kind, primitive_of
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import iter_equations, primitive_name
@@ -33,6 +35,8 @@ class SampleArithmetic:
     precision: Precision | None = None  # how functions and the operands of products are rounded in addition, if at all
     constants: bool = False  # whether constants in narrower floats are known to half an ulp of their dtype only
     inputs: float = 0.0  # the largest relative change of float inputs
+    normwise: bool = False  # whether it is relative to the norm of a column, instead of to each element
+    counters: bool = False  # whether only what is made of counters and constants is rounded
     rows: int = 17  # the number of samples; none is rounded in row 0
 
 
@@ -46,6 +50,7 @@ class SamplingRules(KernelRules):
         self._inputs = frozenset(leaf.dtype for leaf in traced.inputs)
         equations = (equation for equation, _ in iter_equations(traced.jaxpr.jaxpr))
         self._products = frozenset(each.outvars[0] for each in equations if _is_product(each))
+        self._counters: WeakValueDictionary[int, Array] = WeakValueDictionary()  # made of counters, by their ids
         self.restart()
 
     def restart(self, cases: int = 1) -> None:
@@ -55,7 +60,26 @@ class SamplingRules(KernelRules):
         self._random = np.random.Generator(self._bits)
 
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
-        evaluate, primitive = super().rule(machine, equation), primitive_of(equation)
+        exact = super().rule(machine, equation)
+        rounded = self._rounded_rule(machine, equation, exact)
+        if not self._arithmetic.counters:
+            return rounded
+
+        def sample(operands: Sequence[Value]) -> Sequence[Value]:
+            if not all(map(self._is_counter, operands)):
+                return exact(operands)
+            results = rounded(operands)
+            self._counters.update((id(each), each) for each in results if isinstance(each, np.ndarray))
+            return results
+
+        return sample
+
+    # An array that has no rows yet does not depend on inputs.
+    def _is_counter(self, value: Value) -> bool:
+        return isinstance(value, np.ndarray) and (len(value) == 1 or self._counters.get(id(value)) is value)
+
+    def _rounded_rule(self, machine: Machine, equation: Equation, evaluate: EquationFunction) -> EquationFunction:
+        primitive = primitive_of(equation)
         constants = self._constants(equation)
         rounds = primitive.rounds or primitive.sums or primitive.name == "convert_element_type"
         if not constants and not (rounds and is_float(np.dtype(equation.outvars[0].aval.dtype))):
@@ -80,7 +104,15 @@ class SamplingRules(KernelRules):
     def perturb_inputs(self, leaves: Sequence[Array]) -> list[Array]:
         """Changes float inputs by up to `inputs` of the arithmetic, except in row 0 of each case."""
         unit = self._arithmetic.inputs
-        return [self._perturb(leaf, unit) if unit and is_float(leaf.dtype) else leaf for leaf in leaves]
+
+        def perturb(leaf: Array) -> Array:
+            if not (unit and is_float(leaf.dtype)):
+                return leaf
+            if not (self._arithmetic.normwise and leaf.ndim > 1):
+                return self._perturb(leaf, unit)
+            return self._in_rows(leaf, leaf + unit * column_norms(leaf, leaf.ndim - 1) * self._noise(leaf))
+
+        return [*map(perturb, leaves)]
 
     def _constants(self, equation: Equation) -> dict[int, float]:
         # The operands that are rounded constants, with the largest relative error of each.
