@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from kerneltest.core.extension_registry import suggest
 from kerneltest.core.failures import DeclarationError
+from kerneltest.core.media import lines_for_terminal
 
 Problem = tuple[str, str]  # where a declaration is wrong, and how
 Problems = Iterator[Problem]
@@ -49,12 +50,19 @@ def explain_misuse(function: Callable[_P, _R]) -> Callable[_P, _R]:
         __tracebackhide__ = True
         try:
             return function(*args, **kwargs)
-        except TypeError:
+        except TypeError as error:
             if not (misuse := _find_misuse(function, args, kwargs)):
+                _check_printable(error)
                 raise
         raise DeclarationError(misuse)
 
     return declare
+
+
+# Raises an error whose text has control characters, as from the name of a type, once more without them.
+def _check_printable(error: TypeError) -> None:
+    if (said := lines_for_terminal(str(error))) != str(error):
+        raise TypeError(said).with_traceback(error.__traceback__) from None
 
 
 def _find_misuse(function: Callable[..., object], given: Sequence[object], keywords: Iterable[str]) -> str:
@@ -100,9 +108,11 @@ def hide_frames(function: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return function(*args, **kwargs)
         except ValueError as error:
-            raise error.with_traceback(None) from None
-        except TypeError:
+            plain = DeclarationError(str(error)) if type(error) is ValueError else error
+            raise plain.with_traceback(None) from None
+        except TypeError as error:
             if not (misuse := _find_misuse(function, args, kwargs)):
+                _check_printable(error)
                 raise
         raise DeclarationError(misuse)
 

@@ -43,7 +43,7 @@ class Applicability:
             if isinstance(traced, Failure):
                 reason = _refusal(traced) if traced is not general else ""
             else:
-                reason = backend.unsupported_reason(traced) if traced.calls else NO_CALL
+                reason = backend.unsupported_reason(traced) if traced.uses_call else NO_CALL
             if reason:
                 reasons.append(reason)
             elif isinstance(traced, Traced):
@@ -59,14 +59,20 @@ class Applicability:
         return next((reason for reason in reasons if reason != NO_CALL), NO_CALL), None
 
     def problem(self) -> str:
-        """Returns a sentence if the kernel reaches no Pallas call for any signature and platform; "" if it may."""
-        planned = signatures(self._pairing, self._depth)
+        """Returns a sentence if no signature has a Pallas call and an output to test; "" if one has, or may have."""
+        planned, is_kernel, calls = signatures(self._pairing, self._depth), False, False
         for signature in planned:
             traced = self._trace(self._pairing, signature, "")
-            if isinstance(traced, Failure) or traced.calls:
+            if isinstance(traced, Failure) or (
+                traced.uses_call and any(0 not in each.shape for each in traced.outputs)
+            ):
                 return ""
+            is_kernel, calls = is_kernel or traced.uses_call, calls or bool(traced.calls)
+        if is_kernel:
+            return "every output is empty for all planned lengths, so there is nothing to compare"
         count = f"none of its {len(planned)} signatures reaches" if len(planned) > 1 else "it never reaches"
-        return f"{count} a Pallas call, so there is no kernel to test"
+        used = " whose result is used" if calls else ""
+        return f"{count} a Pallas call{used}, so there is no kernel to test"
 
     def remark(self) -> str:
         """Returns a sentence if `interpret=True` is written in the kernel; "" if not, as far as it was traced."""
@@ -101,7 +107,7 @@ class Applicability:
 
 def reaches_kernel(traced: Traced) -> bool:
     """Returns whether a call makes a Pallas call, or has an empty array, for which it needs none."""
-    return bool(traced.calls) or any(0 in each.shape for each in (*traced.inputs, *traced.outputs))
+    return traced.uses_call or any(0 in each.shape for each in (*traced.inputs, *traced.outputs))
 
 
 _INTERPRETS = re.compile(r"\binterpret\s*=\s*(?:True\b|[\w.]*InterpretParams)")

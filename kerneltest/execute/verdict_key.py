@@ -5,6 +5,7 @@ evaluated once on each case, and nothing is compiled or run. In addition, everyt
 and what all items of a run have in common: installed packages, settings, and the machine with its environment.
 """
 
+import itertools
 import re
 import sys
 import warnings
@@ -19,6 +20,7 @@ from kerneltest.core.fingerprint import Fingerprint, NotReusableError, library_c
 from kerneltest.core.host import host_identity
 from kerneltest.core.precision import TPU
 from kerneltest.core.processes import blas_threads, throttle_gc
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.error_models import Conditioned, Dot, Each, Exact, Reduction, Rounding, Tolerance, Ulp
 from kerneltest.declare.pairing import Pairing
@@ -196,6 +198,21 @@ def pairing_fingerprints(items: Sequence[Item]) -> dict[str, str]:
     finally:
         cache.process.pool.close()
     return {pairing: Fingerprint.of(known).text for pairing, known in parts.items()}
+
+
+@without_debugging()
+def item_fingerprint(parts: Sequence[Item]) -> str:
+    """Returns a fingerprint of the kernel and the oracle of an item, for its first case, that is equal on any machine.
+
+    It is "" for a device, of which a kernel may make its code depend.
+    """
+    if parts[0].backend.tier is Tier.DEVICE:
+        return ""
+    cache = Cache()
+    try:
+        return Fingerprint.of(*itertools.islice(_approximations(parts, cache), 2)).text
+    finally:
+        cache.process.pool.close()
 
 
 def _approximations(items: Sequence[Item], cache: Cache) -> Iterator[Fingerprint]:

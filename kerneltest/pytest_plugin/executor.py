@@ -51,6 +51,7 @@ class ItemRequest:
     command: str  # reruns it; its failure shows that
     budget: float = 0.0  # seconds that it may take; 0 for no limit
     is_retry: bool = False  # whether it was begun before, so that some of its cases may have a record
+    fingerprint: str = ""  # the `item_fingerprint` that another machine must find, too; "" for any
     stops_at_finding: bool = False  # whether it ends with its first finding, as the run then does
 
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 import pytest
 
-from kerneltest.core.failures import Failure, Origin, describe_internal_error, origin_of
+from kerneltest.core.failures import Failure, Origin, describe_internal_error, exception_text, origin_of
 from kerneltest.core.media import lines_for_terminal
 
 # Hooks before and after a session, where pytest does not expect `pytest.exit`.
@@ -73,12 +73,20 @@ def _guard_generator(hook: Callable[..., Generator[Any, Any, Any]], doing: str) 
 
 
 def _raise_in_words(error: Exception, doing: str, name: str) -> NoReturn:
-    passes = (pytest.UsageError, pytest.exit.Exception, pytest.Collector.CollectError, OSError, Failure)
+    passes = (pytest.UsageError, pytest.exit.Exception, pytest.Collector.CollectError, Failure)
     if isinstance(error, passes) or origin_of(error) is not Origin.KERNELTEST:
         raise error
-    detail = describe_internal_error(error, doing)
-    text = lines_for_terminal(f"{detail.text()}\n{detail.report_text()}")
+    if isinstance(error, OSError):  # such as that of a full disk
+        text, status = describe_os_error(error), pytest.ExitCode.TESTS_FAILED
+    else:
+        detail = describe_internal_error(error, doing)
+        text, status = lines_for_terminal(f"{detail.text()}\n{detail.report_text()}"), pytest.ExitCode.INTERNAL_ERROR
     if name in _OUTSIDE_OF_SESSION:
         print(text, file=sys.stderr)
-        raise SystemExit(int(pytest.ExitCode.INTERNAL_ERROR)) from error
-    pytest.exit(text, returncode=pytest.ExitCode.INTERNAL_ERROR)
+        raise SystemExit(int(status)) from error
+    pytest.exit(text, returncode=status)
+
+
+def describe_os_error(error: OSError) -> str:
+    """Returns an error of the operating system that keeps kerneltest from reading or writing a file, in words."""
+    return lines_for_terminal(f"kerneltest cannot use its files: {exception_text(error)}")

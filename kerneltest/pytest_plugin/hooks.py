@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kerneltest.execute.item import Item
 
 _GUARD, _SESSION = pytest.StashKey[ExitGuard](), pytest.StashKey[pytest.Session]()
+_STATUS = pytest.StashKey[int | pytest.ExitCode]()  # of a session that is not green
 _SHARDING, _INCREMENTAL = pytest.StashKey[ShardPlugin](), pytest.StashKey[IncrementalPlugin]()
 _MAX_RESTARTS = "200"  # xdist's default of 4 restarts per worker can be used up by a single crashing item
 
@@ -89,6 +90,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[RUN].close()
     if _GUARD in config.stash:
         session = config.stash.get(_SESSION, None)  # none if its start failed
+        status = config.stash.get(_STATUS, 0)
+        if session is not None and status and not session.exitstatus:
+            config.stash[_GUARD].say("another plugin set the exit status of a failed session to 0", status)
+            session.exitstatus = status
         config.stash[_GUARD].end(int(session.exitstatus) if session is not None else 0)
 
 
@@ -304,6 +309,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
     elif not summary.green and session.exitstatus == pytest.ExitCode.OK:  # whatever marks and other plugins made of it
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if not summary.green:
+        session.config.stash[_STATUS] = session.exitstatus
 
 
 @pytest.hookimpl(tryfirst=True)

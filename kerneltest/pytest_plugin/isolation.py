@@ -20,6 +20,7 @@ from kerneltest.core.ids import ItemId, PairingId
 from kerneltest.core.processes import free_memory
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_entry
+from kerneltest.execute.verdict_key import item_fingerprint
 from kerneltest.pytest_plugin import crash_reports, watchdog
 from kerneltest.pytest_plugin.crash_reports import CrashReason, ReasonSource, UncollectedError, captured_output
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
@@ -120,7 +121,7 @@ class IsolatedProcess:
             self._worker = ItemWorker(replace(self._setup, planned=planned), lambda activity, failure: None)
         item = ItemRequest(**request["item"])
         try:
-            return {"result": asdict(self._worker.run(self._parts(item.name), item, self._count_case))}
+            return {"result": asdict(self._worker.run(self._parts(item), item, self._count_case))}
         except UncollectedError as error:
             return {"uncollected": str(error)}
         finally:
@@ -136,7 +137,8 @@ class IsolatedProcess:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
 
-    def _parts(self, name: str) -> tuple[Item, ...]:
+    def _parts(self, request: ItemRequest) -> tuple[Item, ...]:
+        name = request.name
         file = self._setup.root / PairingId.parse(name).file
         if name in self._ahead:
             self._items[file] = self._ahead
@@ -145,7 +147,8 @@ class IsolatedProcess:
         if name not in self._items[file]:
             raise UncollectedError(_absence(name, self._items[file]))
         parts = self._items[file][name]
-        if self._arguments.is_remote and (unlike := list(plan_differences(read_plan(self._setup.folder), parts, name))):
+        plan = read_plan(self._setup.folder) if self._arguments.is_remote else None
+        if plan is not None and (unlike := list(plan_differences(plan, parts, name, request.fingerprint))):
             raise UncollectedError(
                 f"{name} differs on {socket.gethostname()}: {'; '.join(unlike)}. All machines of a cluster need the "
                 "same packages, settings, devices and sources"
@@ -165,8 +168,8 @@ def _absence(name: str, collected: ItemsByName) -> str:
     )
 
 
-def plan_differences(plan: Plan, parts: Sequence[Item], name: str) -> Iterator[str]:
-    """Yields how an item that was collected on this machine differs from the plan of its run."""
+def plan_differences(plan: Plan, parts: Sequence[Item], name: str, fingerprint: str = "") -> Iterator[str]:
+    """Yields how an item that was collected on this machine differs from the plan of its run, and its fingerprint."""
     here = {
         **{key: value for key, value in jax_environment().items() if key in _SAME_ON_ALL_MACHINES},
         **jax_settings(),
@@ -184,6 +187,8 @@ def plan_differences(plan: Plan, parts: Sequence[Item], name: str) -> Iterator[s
         yield f"the source or the declaration of {pairing_id} differs"
     elif [plan_entry(part, name) for part in parts] != [item for item in plan.items if item.item == name]:
         yield f"{name} has other cases"
+    elif fingerprint and fingerprint != item_fingerprint(parts):
+        yield f"code or data outside of the project differs: the kernel or the oracle of {pairing_id} is another one"
 
 
 _IN_TRANSIT = 3  # seconds for a result to arrive

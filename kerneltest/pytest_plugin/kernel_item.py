@@ -13,7 +13,7 @@ import pytest
 
 from kerneltest.core.verdicts import Gap
 from kerneltest.pytest_plugin.collection import junit_properties, marks_of
-from kerneltest.pytest_plugin.hook_guard import guard_members
+from kerneltest.pytest_plugin.hook_guard import describe_os_error, guard_members
 from kerneltest.pytest_plugin.pytest_run import RUN
 
 if TYPE_CHECKING:
@@ -153,6 +153,8 @@ class KernelItem(PairingItem):
 
         if isinstance(excinfo.value, UncollectedError):
             return str(excinfo.value)
+        if isinstance(excinfo.value, OSError):  # what tested code raises is in the records
+            return describe_os_error(excinfo.value)
         if not isinstance(excinfo.value, FindingsError):
             return super().repr_failure(excinfo, style)
         # pytest's own form is what its summary line, JUnit XML and xdist expect.

@@ -97,11 +97,11 @@ class ItemWorker:
             self._watchdog.start()
 
     # Reports the case that called `os._exit`, which never has the status of a success.
-    def _report_exit(self, status: int) -> int:
+    def _report_exit(self, status: int, call: str) -> int:
         assert self._log is not None
         if (activity := self.cache.process.journal.activity) is None:
             return status
-        self._log.write(CrashReason(f"os._exit({status}) was called"), activity)
+        self._log.write(CrashReason(f"{call} was called"), activity)
         return status or 1
 
     @contextmanager

@@ -52,9 +52,9 @@ def import_object(module: str, name: str) -> Any:
         raise MissingError(f"cannot import {name} from {module}: {error}; this script needs {NEEDS}") from error
 
 
-def refuse_exit(status: int) -> NoReturn:
-    """Replaces `os._exit`, with which a kernel would end the script as if it were right."""
-    raise RuntimeError(f"os._exit({status}) was called")
+def refuse_exit(*arguments: Any) -> NoReturn:
+    """Replaces `os._exit` and `os.execv`, with which a kernel would end the script as if it were right."""
+    raise RuntimeError(f"os._exit or os.execv was called with {arguments}")
 
 
 def value(description: tuple[Any, ...], arrays: Mapping[str, Any]) -> Any:
@@ -146,7 +146,7 @@ def main() -> int:
     sys.path += [str(HERE / folder) for folder in FOLDERS] + [str(Path.cwd())]
     jax.config.update("jax_enable_x64", X64)
     print(f"found: {FOUND}")
-    os._exit = refuse_exit
+    vars(os).update(_exit=refuse_exit, execv=refuse_exit, execve=refuse_exit)
     try:
         arrays, device = load_inputs(), jax.devices(PLATFORM)[0]
     except Exception as error:

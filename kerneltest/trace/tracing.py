@@ -54,6 +54,7 @@ from kerneltest.trace.walk import (
     iter_calls,
     iter_equations,
     rounds_explicitly,
+    uses_call,
 )
 
 # Exceptions that end the tracing of a kernel.
@@ -140,6 +141,7 @@ class Traced:
       inputs: shape and dtype of each leaf.
       outputs: shape and dtype of each output.
       calls: its Pallas calls, in order.
+      uses_call: whether the result of any of them is used.
       exact: whether its arithmetic is exact, in any order, on integers within the plan's limit: only sums, moves and
         at most one multiplication of floats.
       reduced_dots: whether it has a float32 matrix product whose precision it leaves to the backend.
@@ -159,6 +161,7 @@ class Traced:
     inputs: tuple[ShapeDtype, ...]
     outputs: tuple[ShapeDtype, ...]
     calls: tuple[Call, ...]
+    uses_call: bool
     exact: bool
     reduced_dots: bool
     named_dots: str = ""
@@ -357,6 +360,7 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
         inputs=inputs,
         outputs=tuple(ShapeDtype(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
         calls=tuple(map(call_of, unique.values())),
+        uses_call=bool(unique) and uses_call(closed.jaxpr),
         exact=is_exact(closed),
         reduced_dots=reduced_dots,
         named_dots=named_dots,

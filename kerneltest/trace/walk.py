@@ -21,6 +21,7 @@ from kerneltest.trace.jax_compat.jaxprs import (
     inner_jaxprs,
     open_jaxpr,
     parameter_jaxprs,
+    without_dead_code,
 )
 from kerneltest.trace.primitives import MOVES, Kind, called_jaxpr, kind_of, primitive_of
 
@@ -60,6 +61,22 @@ def iter_calls(jaxpr: Jaxpr) -> Iterator[Equation]:
         else:
             for inner in inner_jaxprs(equation):
                 yield from iter_calls(inner)
+
+
+def uses_call(jaxpr: Jaxpr) -> bool:
+    """Returns whether the result of a Pallas call is used, or the call has effects."""
+
+    def is_live(jaxpr: Jaxpr) -> bool:
+        alive = open_jaxpr(jaxpr)
+        used = {id(atom) for atoms in (alive.outvars, *(e.invars for e in alive.eqns)) for atom in atoms}
+        return any(
+            bool(equation.effects) or any(id(output) in used for output in equation.outvars)
+            if kind_of(equation) is Kind.KERNEL  # JAX 0.10 keeps those that are dead
+            else any(map(is_live, inner_jaxprs(equation)))
+            for equation in alive.eqns
+        )
+
+    return is_live(without_dead_code(open_jaxpr(jaxpr)))
 
 
 def scan_counts(params: Params) -> tuple[int, int]:

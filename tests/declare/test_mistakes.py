@@ -220,3 +220,34 @@ def test_a_command_in_another_folder_says_so(words: list[str], told: str, capsys
     shown = capsys.readouterr().err
     assert told in shown
     assert len(shown.splitlines()) <= 6
+
+
+HOSTILE = "\x1b[31m\x9b2J\u202e\n::error ::taken\r\n::add-mask::a\x08"
+
+
+class Hostile:
+    def __repr__(self) -> str:
+        return HOSTILE
+
+
+Named = type(HOSTILE, (), {})
+SPOKEN: dict[str, Callable[[], Any]] = {
+    "an option of a static": lambda: LOOSE.static(HOSTILE, "b"),
+    "an object in a static": lambda: kt.static(Hostile(), 1),
+    "the values of a dim": lambda: LOOSE.dim(values=HOSTILE),
+    "a dim's block": lambda: LOOSE.dim(block=Hostile()),
+    "a name": lambda: LOOSE.named(Hostile(), 1),
+    "an end": lambda: LOOSE.interval(Hostile(), 1),
+    "a pairing": lambda: LOOSE.check(Named()),
+    "an argument": lambda: _pair(x=N, **{HOSTILE: N}),
+    "an exception": lambda: LOOSE.rejects("name", raises=Hostile(), match="m"),
+}
+
+
+@pytest.mark.parametrize("place", SPOKEN)
+def test_no_message_about_a_declaration_has_control_characters_or_commands(place: str) -> None:
+    with pytest.raises((ValueError, TypeError)) as raised:
+        SPOKEN[place]()
+    said = str(raised.value)
+    assert all(line.isprintable() for line in said.splitlines()), said
+    assert "\n::" not in said

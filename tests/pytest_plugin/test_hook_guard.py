@@ -9,6 +9,7 @@ import pytest
 from kerneltest.pytest_plugin.hook_guard import guard_hooks, guard_members
 from tests import forked
 from tests.plugins import PLUGINS
+from tests.pytest_plugin.test_collect import KERNEL, OPTIONS
 
 # Frames that count as kerneltest's.
 SOURCE = """
@@ -92,13 +93,14 @@ from importlib import import_module
 namespace = {{"__name__": "kerneltest.injected"}}
 exec('''
 def raises(*args, **options):
-    raise LookupError("injected")
+    raise {error}
 ''', namespace)
 owner = import_module({module!r})
 for name in {names!r}.split(".")[:-1]:
     owner = getattr(owner, name)
 setattr(owner, {names!r}.rpartition(".")[2], namespace["raises"])
 """
+INTERNAL, FULL = "LookupError('injected')", "OSError(28, 'No space left on device')"
 OUTSIDE = [
     ("kerneltest.execute.settings", "register_setting"),  # by an extension that registers
     ("kerneltest.pytest_plugin.options", "known_settings"),
@@ -110,9 +112,22 @@ OUTSIDE = [
 def test_outside_of_a_session_the_command_ends_with_3_and_the_message_alone(
     module: str, names: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "injecting.py").write_text(PLUGIN.format(module=module, names=names), encoding="utf-8")
+    (tmp_path / "injecting.py").write_text(PLUGIN.format(module=module, names=names, error=INTERNAL), encoding="utf-8")
     (tmp_path / "test_green.py").write_text("def test_green(): pass", encoding="utf-8")
     run = forked.run(tmp_path, "pytest", "-p", "injecting", *PLUGINS, "-p", "no:cacheprovider")
     assert run.returncode == pytest.ExitCode.INTERNAL_ERROR, run.stderr
     assert run.stderr.startswith("kerneltest raised LookupError while in pytest's hook ")
     assert "Traceback" not in run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("names", ["write_plan", "RecordWriter.write", "RecordWriter.close"])
+def test_a_full_disk_ends_a_session_in_words(names: str, tmp_path: Path) -> None:
+    plugin = PLUGIN.format(module="kerneltest.records.record_files", names=names, error=FULL)
+    (tmp_path / "injecting.py").write_text(plugin, encoding="utf-8")
+    (tmp_path / "test_a.py").write_text(KERNEL + "right = PAIR(lambda x: 2 * x)\n", encoding="utf-8")
+    run = forked.run(tmp_path, "pytest", "-p", "injecting", *PLUGINS, "-p", "no:cacheprovider", *OPTIONS)
+    said = run.stdout + run.stderr
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED, said
+    assert "kerneltest cannot use its files: [Errno 28] No space left on device" in said
+    assert "Traceback" not in said
+    assert "INTERNALERROR" not in said

@@ -62,9 +62,13 @@ def interpreted_here(x):
 
 def too_large(x):
     return pl.pallas_call(lambda x_ref, o_ref: None, out_shape=jax.ShapeDtypeStruct((3,), x.dtype), grid=(2,))(y)
+
+def unused(x):
+    double(x, 3)
+    return x * 2
 """
 HEAD = """
-import atexit, os
+import atexit, os, sys
 import numpy as np
 import pytest
 import kerneltest as kt
@@ -134,6 +138,26 @@ DOORS = {
     ),
     "a kernel that exits": (RIGHT.replace("double", "exits"), r"os._exit\(0\) was called.*test_a.py::right"),
     "a module that exits": ("os._exit(0)\n", r"os._exit\(0\) was called before the session ended .*test_a.py:\d+"),
+    "an oracle that becomes another program": (
+        RIGHT.replace("return", "os.execvp('true', ['true']); return"),
+        r"os\.execv was called. .* for case .* of test_a.py::right",
+    ),
+    "a module that becomes another program": (
+        "import posix\nposix.execv('/bin/true', ['true'])\n",
+        r"os.execv was called before the session ended .*test_a.py:\d+",
+    ),
+    "a kernel whose result is not used": (
+        RIGHT + RIGHT.replace("double", "unused").replace("right", "idle"),
+        "pairing 'idle' .*none of its 2 signatures reaches a Pallas call whose result is used",
+    ),
+    "lengths of zero": (
+        RIGHT + RIGHT.replace("DIMS", "dict(n=kt.dim(values=(0,)))").replace("right", "idle"),
+        "pairing 'idle' .*every output is empty",
+    ),
+    "a condition that exits": (
+        "ready = []\n" + RIGHT.replace("DIMS", "DIMS, where=lambda n: not ready or sys.exit(0)") + "ready.append(1)\n",
+        "its declaration raised SystemExit while planning right: 0",
+    ),
     "a kernel that never gets to a value": (
         RIGHT.replace("double", "too_large"),
         r"INCOMPLETE:\n  nothing was compared in the whole run: its cases ended as \d+ runtime_error",
@@ -225,6 +249,7 @@ def test_where_warnings_are_errors_an_untested_pairing_fails_its_test(tmp_path: 
 # Conftests that would have pytest pass what fails.
 SOFTENED = {
     "a mark": "def pytest_collection_modifyitems(items):\n    [i.add_marker(pytest.mark.xfail) for i in items]\n",
+    "the status": "@pytest.hookimpl(trylast=True)\ndef pytest_sessionfinish(session): session.exitstatus = 0\n",
     "the report": "@pytest.hookimpl(wrapper=True)\ndef pytest_runtest_makereport():\n    report = yield\n"
     "    report.outcome = 'passed'\n    return report\n",
 }

@@ -22,6 +22,7 @@ from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, worst
 from kerneltest.execute.item import Item
+from kerneltest.execute.verdict_key import item_fingerprint
 from kerneltest.extensions.ray import ACCELERATOR, GPUS, RAY
 from kerneltest.extensions.ray.client import ClusterError, RayCluster
 from kerneltest.extensions.ray.code import ArchiveError, pack, project_code
@@ -288,7 +289,8 @@ class RayLoop:
             for item in group:
                 job = by_number.setdefault(job_of[part_of(item)], ClusterJob({}, needs))
                 first = item.items[0]
-                job.requests[first.name] = self._run.dispatcher.request(first, item.nodeid, is_retry=False)
+                request = self._run.dispatcher.request(first, item.nodeid, is_retry=False)
+                job.requests[first.name] = replace(request, fingerprint=item_fingerprint(item.items))
             for part, number in job_of.items():
                 totals[number] += math.ceil(parts[part])
             jobs += [(needs == Resources(), -totals[number], job) for number, job in by_number.items()]

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from jax._src import core
+from jax._src.interpreters.partial_eval import dce_jaxpr
 from jax._src.lax import parallel
 from jax._src.mesh import empty_concrete_mesh
 from jax._src.pallas import core as pallas_core
@@ -43,6 +44,11 @@ def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
 def consts_of(jaxpr: Jaxpr) -> Sequence[Any]:
     """The values of the `constvars` of a jaxpr; none if it is open, and gets them as arguments."""
     return jaxpr.consts if isinstance(jaxpr, ClosedJaxpr) else ()
+
+
+def without_dead_code(jaxpr: OpenJaxpr) -> OpenJaxpr:
+    """Returns a jaxpr without the equations that have no effects and whose results are not used, as JAX compiles it."""
+    return dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
 
 
 def parameter_names(jaxpr: Jaxpr) -> list[str]:

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 import kerneltest as kt
+from kerneltest.backends.base import Backend
 from kerneltest.backends.device import Device, RemoteBackend
+from kerneltest.backends.registry import REGISTRY
 from kerneltest.cli import main
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.planning import build_plan, plan_pairing
 from kerneltest.execute.settings import RunSettings
+from kerneltest.execute.verdict_key import item_fingerprint
 from kerneltest.extensions.ray.code import ArchiveError, code_differences, format_reasons, pack, project_code, unpack
 from kerneltest.extensions.ray.loop import MAX_LOSSES, ClusterJob, JobTable
 from kerneltest.extensions.ray.messages import (
@@ -225,7 +228,11 @@ def _doubled(x: Any) -> Any:
     return 2 * x
 
 
-def _planned(backend: RemoteBackend) -> Any:
+def _tripled(x: Any) -> Any:
+    return double(x) * 1.5
+
+
+def _planned(backend: Backend) -> Any:
     x = kt.array("n", ("float32", "float16"))
     pairing = kt.oracle_for(double, x=x, dims=dict(n=kt.dim(values=(3,))))(_doubled)
     settings = RunSettings(depth="quick")
@@ -256,5 +263,11 @@ def test_a_node_refuses_what_it_would_run_otherwise() -> None:
     assert list(
         plan_differences(plan, [replace(each, settings=RunSettings(depth="quick", seed=1)) for each in mine], name)
     ) == [f"{name} has other cases"]
+    on_interpret, simple = _planned(REGISTRY["interpret"].make())
+    parts = [item for item in on_interpret if item.name == on_interpret[0].name]
+    there = [replace(part, pairing=replace(part.pairing, kernel=_tripled)) for part in parts]
+    assert not list(plan_differences(simple, parts, parts[0].name, item_fingerprint(parts)))
+    (word,) = plan_differences(simple, parts, parts[0].name, item_fingerprint(there))
+    assert word.startswith("code or data outside of the project differs")
     elsewhere = replace(plan, environment={**plan.environment, "jax": "0.1", "jax_enable_x64": "maybe"})
     assert [each.partition(" is ")[0] for each in plan_differences(elsewhere, mine, name)] == ["jax", "jax_enable_x64"]
