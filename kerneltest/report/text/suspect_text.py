@@ -112,11 +112,13 @@ def _case_lines(suspect: Suspect, record: Record, evidence: Evidence) -> Iterato
     first, *rest = shown or [record.signature]
     yield f"{'smallest' if suspect.reproducer is not None else 'for example'}: {first}"
     yield from (f"  {line}" for line in rest[:4])
-    message = [line for line in record.message.splitlines() if line]
+    message, detail = [line for line in record.message.splitlines() if line], record.detail
+    if isinstance(detail, Mismatch) and detail.call:
+        yield f"  {detail.call}"
     if evidence.actual is not None:
         place = f" at {list(evidence.index)}" if evidence.index and any(evidence.index) else ""
         got, expected = format_pair(evidence.actual, evidence.expected)
-        which = record.detail.which if isinstance(record.detail, Mismatch) else ""
+        which = detail.which if isinstance(detail, Mismatch) else ""
         yield f"  {which}got {got}, expected {expected}{place}"
     elif message and message[0] not in suspect.title:
         yield f"  {message[0]}"
