@@ -4,6 +4,7 @@ A function's name is its family in ids and records, and its docstring is shown i
 from here, so that users' invariants always come after the built-in ones.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,7 +31,8 @@ from kerneltest.records.journal import Phase
 from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax, refuses_custom_vmap
 from kerneltest.trace.rewrite import Fill, Rule, fill_outputs, fill_padding, rewrite_jaxpr
-from kerneltest.trace.tracing import Traced, analyze, trace_function
+from kerneltest.trace.tracing import Traced, analyze, trace, trace_function
+from kerneltest.trace.walk import iter_equations, primitive_name
 
 # The cotangents with which gradients are asked: weights of a kernel's outputs, each kind for a fault of its own.
 
@@ -95,17 +97,25 @@ def vmapped(context: CaseContext) -> Iterator[Variation]:
     yield _batch(context, [True] * len(context.leaves), *_other_values(context))
 
 
-def _has_several_arrays(pairing: Pairing, signature: Signature) -> bool:
-    return len(signature.dtypes) > 1 and not any(leaf.derivation for leaf in pairing.leaves.values())
+# Whether the kernel says itself how a batch of several arrays is computed. JAX makes the batch of others.
+@functools.lru_cache(maxsize=256)
+def _has_own_batches(pairing: Pairing, signature: Signature) -> bool:
+    if len(signature.dtypes) < 2 or any(leaf.derivation for leaf in pairing.leaves.values()):
+        return False
+    try:
+        equations = iter_equations(trace(pairing, signature).jaxpr.jaxpr)
+    except Failure:
+        return False
+    return any(primitive_name(equation) == "custom_vmap_call" for equation, _ in equations)
 
 
-@invariant(applies=_has_several_arrays, follows=True)
+@invariant(applies=_has_own_batches)
 def vmapped_first(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis of the first array alone, the outputs are those of each by itself."""
     yield _batch_some(context, [number == 0 for number in range(len(context.leaves))])
 
 
-@invariant(applies=_has_several_arrays, follows=True)
+@invariant(applies=_has_own_batches)
 def vmapped_others(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis of all arrays but the first, they are those of each by itself."""
     yield _batch_some(context, [number > 0 for number in range(len(context.leaves))])
