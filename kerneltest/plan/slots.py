@@ -51,6 +51,7 @@ def build_slots(pairing: Pairing, signature: Signature, limit: Callable[[], int]
                 end_block=block(leaf.bound) or end,
                 sentinel=leaf.sentinel,
                 structure=leaf.structure,
+                owner=(pairing, signature),
             )
     return found
 
