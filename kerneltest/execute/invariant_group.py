@@ -106,10 +106,25 @@ def invariant(
     return register
 
 
-# The signatures of a depth to which an invariant applies, without empty dims.
-def _signatures(item: Item, depth: str, applies: Condition) -> list[Signature]:
-    own = (s for s in signatures(item.pairing, depth) if s.dtype == item.dtype and all(n for _, n in s.dims))
-    return [signature for signature in own if applies(item.pairing, signature)]
+# The signatures of an invariant, the most telling ones first: those of a shallower plan, and more.
+def _chosen_signatures(item: Item, known: Invariant) -> list[Signature]:
+    def added(depth: str) -> list[Signature]:  # by a depth, without empty dims
+        shallower = {s for each in DEPTHS[: DEPTHS.index(depth)] for s in signatures(item.pairing, each)}
+        own = (s for s in signatures(item.pairing, depth) if s.dtype == item.dtype and all(n for _, n in s.dims))
+        return [s for s in own if s not in shallower and known.applies(item.pairing, s)]
+
+    count = 1 if known.once else _SIGNATURES[item.depth]
+    telling, others = order_by_variety(item.pairing, added("quick"))
+    deeper = DEPTHS[1:] if known.every_order and telling else DEPTHS[1 : DEPTHS.index(item.depth) + 1]
+    if known.every_order:
+        others += (signature for depth in deeper for signature in added(depth))
+    again, rest = order_by_variety(item.pairing, others)
+    chosen = [*telling, *again, *rest]
+    if known.every_order:
+        count = max(count, len(telling) + len(again))
+    else:
+        chosen += (s for depth in deeper for part in order_by_variety(item.pairing, added(depth)) for s in part)
+    return chosen[:count]
 
 
 class InvariantGroup(Group):
@@ -122,17 +137,7 @@ class InvariantGroup(Group):
         for known in INVARIANTS.values():
             if not known.applies_to(item.backend):
                 continue
-            telling, others = order_by_variety(item.pairing, _signatures(item, item.depth, known.applies))
-            count = 1 if known.once else _SIGNATURES[item.depth]
-            if known.every_order and telling:  # without, no deeper signatures are computed
-                planned = {*telling, *others}
-                for depth in DEPTHS[DEPTHS.index(item.depth) + 1 :]:
-                    deeper = _signatures(item, depth, known.applies)
-                    others += (signature for signature in deeper if signature not in planned)
-            again, rest = order_by_variety(item.pairing, others)
-            if known.every_order:
-                count = max(count, len(telling) + len(again))
-            for signature in [*telling, *again, *rest][:count]:
+            for signature in _chosen_signatures(item, known):
                 yield item.case(signature, known.family)
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:

@@ -4,6 +4,7 @@ A function's name is its family in ids and records, and its docstring is shown i
 from here, so that users' invariants always come after the built-in ones.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,13 +25,15 @@ from kerneltest.oracle.expectation import Expectation, Outputs
 from kerneltest.oracle.gradient import expect_gradients
 from kerneltest.oracle.unread import poisoned_arguments
 from kerneltest.plan.cases import Case
+from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Phase
 from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax, refuses_custom_vmap
 from kerneltest.trace.rewrite import Fill, Rule, fill_outputs, fill_padding, rewrite_jaxpr
-from kerneltest.trace.tracing import Traced, analyze, trace_function
+from kerneltest.trace.tracing import Traced, analyze, trace, trace_function
+from kerneltest.trace.walk import iter_equations, primitive_name
 
 # The cotangents with which gradients are asked: weights of a kernel's outputs, each kind for a fault of its own.
 
@@ -92,28 +95,70 @@ def _other_values(context: CaseContext) -> tuple[tuple[Array, ...], Expectation]
 @invariant(applies=_has_arrays, follows=True)
 def vmapped(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch gives the same outputs as by itself."""
-    leaves, expectation = _other_values(context)
-    inputs = tuple(ShapeDtype((2, *i.shape), i.dtype) for i in context.traced.inputs)
+    yield _batch(context, [True] * len(context.leaves), *_other_values(context))
+
+
+# Whether the kernel says itself how a batch of several arrays is computed. JAX makes the batch of others.
+@functools.lru_cache(maxsize=256)
+def _has_own_batches(pairing: Pairing, signature: Signature) -> bool:
+    if len(signature.dtypes) < 2 or any(leaf.derivation for leaf in pairing.leaves.values()):
+        return False
     try:
-        batched = jax.vmap(context.traced.function)
-        how = "under jax.vmap over a new leading axis"
-        traced = context.once("vmapped", lambda: trace_function(batched, inputs, how))
+        equations = iter_equations(trace(pairing, signature).jaxpr.jaxpr)
+    except Failure:
+        return False
+    return any(primitive_name(equation) == "custom_vmap_call" for equation, _ in equations)
+
+
+@invariant(applies=_has_own_batches)
+def vmapped_first(context: CaseContext) -> Iterator[Variation]:
+    """Under `jax.vmap` over a new leading axis of the first array alone, the outputs are those of each by itself."""
+    yield _batch_some(context, [number == 0 for number in range(len(context.leaves))])
+
+
+@invariant(applies=_has_own_batches)
+def vmapped_others(context: CaseContext) -> Iterator[Variation]:
+    """Under `jax.vmap` over a new leading axis of all arrays but the first, they are those of each by itself."""
+    yield _batch_some(context, [number > 0 for number in range(len(context.leaves))])
+
+
+# A batch of arrays of the case and, in the place of some of them, those of other values.
+def _batch_some(context: CaseContext, batched: Sequence[bool]) -> Variation:
+    pairing, case = context.pairing, context.case
+    leaves, _ = _other_values(context)
+    chosen = tuple(new if is_new else old for new, old, is_new in zip(leaves, context.leaves, batched, strict=True))
+    mixed = dict(zip(context.arguments, chosen, strict=True))
+    other = ExplicitCase(case.pairing_id, case.signature, mixed, family=case.family)
+    expectation, _ = context.cache.expectations.of(pairing, other, context.traced)
+    return _batch(context, batched, chosen, expectation)
+
+
+# The case and another one, as a batch under `jax.vmap`, over the arrays that are `batched`.
+def _batch(
+    context: CaseContext, batched: Sequence[bool], leaves: Sequence[Array], expectation: Expectation
+) -> Variation:
+    axes = tuple(0 if each else None for each in batched)
+    pairs = zip(context.traced.inputs, batched, strict=True)
+    inputs = tuple(ShapeDtype((2, *i.shape), i.dtype) if each else i for i, each in pairs)
+    how = f"under jax.vmap{'' if all(batched) else f' with in_axes={axes}'}"
+    try:
+        function = jax.vmap(context.traced.function, in_axes=axes)
+        traced = context.once(how, lambda: trace_function(function, inputs, f"{how} over a new leading axis"))
     except Failure as failure:
         error = failure.__cause__
         if error is None or not raised_in_jax(error) or refuses_custom_vmap(error):
             raise
-        raise Failure(Verdict.UNAVAILABLE, describe_limitation(error, "cannot batch this under jax.vmap")) from failure
+        raise Failure(Verdict.UNAVAILABLE, describe_limitation(error, f"cannot batch this {how}")) from failure
     _check_batched(traced.outputs, context.traced.outputs)
     first = OutputCheck(
-        "first in a batch of two under jax.vmap", context.by_oracle(), lambda outputs: tuple(o[0] for o in outputs)
+        f"first in a batch of two {how}", context.by_oracle(), lambda outputs: tuple(o[0] for o in outputs)
     )
     second = OutputCheck(
-        "second in a batch of two under jax.vmap",
-        context.by_oracle(expectation),
-        lambda outputs: tuple(o[1] for o in outputs),
+        f"second in a batch of two {how}", context.by_oracle(expectation), lambda outputs: tuple(o[1] for o in outputs)
     )
-    pairs = tuple(np.stack(pair) for pair in zip(context.leaves, leaves, strict=True))
-    yield Variation(traced, pairs, (first, second), transformation="jax.vmap")
+    both = zip(context.leaves, leaves, batched, strict=True)
+    stacked = tuple(np.stack((old, new)) if each else old for old, new, each in both)
+    return Variation(traced, stacked, (first, second), transformation="jax.vmap")
 
 
 # The kernel's own `custom_vmap` rule may give other outputs than those of one call with a new leading axis.

@@ -1,7 +1,7 @@
 """The groups of ordinary cases: values that are compared with the oracle, and signatures that are only compiled."""
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -34,14 +34,16 @@ from kerneltest.execute.claims import Claim, case_context, judge_claims, plain_c
 from kerneltest.execute.compile_ahead import prepare_ahead, prepare_next
 from kerneltest.execute.expectations import REPEATED
 from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.kernel_numbers import sum_formats
 from kerneltest.execute.time_budget import new_coverage
 from kerneltest.execute.verdict_key import function_fingerprint, kernel_fingerprint, value_fingerprint
 from kerneltest.judge.result_dtypes import check_result_dtypes, undeclared_narrow_dtype
 from kerneltest.oracle.expectation import Outputs
+from kerneltest.plan import DEPTHS
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import marker_family
-from kerneltest.plan.format_limits import excessive_work, long_signatures
+from kerneltest.plan.format_limits import excessive_work, long_signatures, sum_signatures
 from kerneltest.plan.signatures import Signature, signature_dtypes, signatures
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import ExpectedValues
@@ -157,17 +159,39 @@ def _work_problem(pairing: Pairing, depth: str, case: AnyCase, cache: Cache) -> 
 
 @functools.lru_cache(maxsize=256)
 def affordable_long_signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
-    """Returns the long signatures of a pairing, those past a number format's limit, that run fast enough."""
+    """Returns the long signatures of a pairing, those past a number format's limit, that run fast enough.
+
+    Those of shallower plans come first.
+    """
 
     def affordable(signature: Signature) -> bool:
         if depth == "quick" and excessive_work(pairing, signature):
             return False  # one signature is planned, so a shorter one is better than none
-        try:
-            return estimate_work(trace(pairing, signature)).seconds <= _SECONDS[depth]
-        except Failure:
-            return True  # reported when the case is judged
+        return _runs_in_time(pairing, depth, signature)
 
-    return long_signatures(pairing, depth, affordable)
+    shallower = DEPTHS[: DEPTHS.index(depth)][-1:]
+    known = (signature for each in shallower for signature in affordable_long_signatures(pairing, each))
+    return tuple(dict.fromkeys([*known, *long_signatures(pairing, depth, affordable)]))
+
+
+def _runs_in_time(pairing: Pairing, depth: str, signature: Signature) -> bool:
+    try:
+        return estimate_work(trace(pairing, signature)).seconds <= _SECONDS[depth]
+    except Failure:
+        return True  # reported when the case is judged
+
+
+@functools.lru_cache(maxsize=256)
+def _affordable_sums(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
+    in_time = functools.partial(_runs_in_time, pairing, depth)
+    return sum_signatures(pairing, depth, functools.partial(sum_formats, pairing), in_time)
+
+
+# By group, the signatures of a pairing that only some of its families fill.
+_LONG: dict[str, Callable[[Pairing, str], tuple[Signature, ...]]] = {
+    GroupName.STRUCTURAL: affordable_long_signatures,
+    GroupName.SPECIAL: _affordable_sums,
+}
 
 
 def lowered_signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
@@ -184,8 +208,7 @@ class ValueGroup(Group):
     def cases(self, item: Item) -> Iterator[AnyCase]:
         """Returns the planned cases. A costly backend gets only those that add a family, a target or a signature."""
         costly = item.backend.costly
-        has_long = not costly and self.name == GroupName.STRUCTURAL
-        long = affordable_long_signatures(item.pairing, item.depth) if has_long else ()
+        long = _LONG[self.name](item.pairing, item.depth) if self.name in _LONG and not costly else ()
         planned = _value_cases(item.pairing, item.pairing_id, item.dtype, self.name, item.seed, item.depth, long)
         return _skip_covered(planned) if costly else iter(planned)
 

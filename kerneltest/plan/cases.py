@@ -59,7 +59,7 @@ class Case:
             digest = hashlib.sha256(f"{entropy}|{path}".encode()).digest()
             rng = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "big")))
             values[path] = self.family.fill(slot, rng, targeted=self.target in ("", path))
-        return fill_derived(pairing, self.signature, values)
+        return fill_derived(pairing, self.signature, values, entropy)
 
 
 def value_cases(
@@ -111,12 +111,12 @@ def _single_target(family: Family, applicable: Sequence[str], turn: int, depth: 
     """Returns the single argument that a numeric family also perturbs by itself, as a list; [] for none.
 
     Perturbing all arguments at once can mask the effect of one. Signatures take different arguments in turn; at `quick`
-    only every third one takes any.
+    only every third one takes any, the same one as in a deeper plan.
     """
-    every = 3 if depth == "quick" else 1
-    if family.group != GroupName.NUMERIC or family.name == "normal" or len(applicable) < 2 or turn % every:
+    is_numeric = family.group == GroupName.NUMERIC and family.name != "normal"
+    if not is_numeric or len(applicable) < 2 or (depth == "quick" and turn % 3):
         return []
-    return [applicable[turn // every % len(applicable)]]
+    return [applicable[(turn if turn % 3 else turn // 3) % len(applicable)]]
 
 
 @functools.lru_cache(maxsize=256)  # all cases of a signature use them

@@ -31,6 +31,7 @@ class ExplicitCase:
       arguments: the array arguments by leaf path (`x`, `tree.w`).
       number: distinguishes draws that have the same values.
       family, target: under which it is recorded.
+      draw: the entropy of the random numbers from which derived arguments follow.
     """
 
     pairing_id: str
@@ -39,6 +40,7 @@ class ExplicitCase:
     number: int = 0
     family: Family = DRAWN_FAMILY
     target: str = ""
+    draw: str = ""
 
     @property
     def entropy(self) -> str:
@@ -106,7 +108,8 @@ def explicit_case(
     filled = {
         path: recipes[path].fill(slot) for path, slot in signature_slots(pairing, signature).items() if path in recipes
     }
-    return ExplicitCase(pairing_id, signature, fill_derived(pairing, signature, filled))
+    draw = str(sorted((path, recipe.seed) for path, recipe in recipes.items()))
+    return ExplicitCase(pairing_id, signature, fill_derived(pairing, signature, filled, draw), draw=draw)
 
 
 def signature_pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]:

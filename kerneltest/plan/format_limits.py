@@ -1,11 +1,16 @@
 """Long signatures: one dim just past a limit of a number format, all other dims as short as possible."""
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kerneltest.declare.dims import Dim
+import ml_dtypes
+
+from kerneltest.core.dtypes import float_format, is_float, is_integer, parse_dtype
+from kerneltest.declare.dims import Dim, dims_in_axes
+from kerneltest.declare.domains import DType
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature, boundary_lengths, dtype_groups
 from kerneltest.plan.slots import trace_oracle
@@ -19,8 +24,12 @@ _PROBED = (64, 128)  # lengths at which the work is measured
 _STEP = 2**10  # the fixed cost of an operation, in elements
 _UNKNOWN = (2.0, 1.0)  # assumed growth of elements and operations, as powers of a length, if tracing fails
 
-# Families with exact arithmetic that fill long signatures.
-FAMILIES = {"quick": ("position_coded", "ones"), "standard": ("position_coded", "ones", "small_integers")}
+_PAST_SUMS = ("greatest_integers", "nearly_greatest_integers")  # which sums of narrow integers are the largest for
+# Families that fill long signatures: those with exact arithmetic, and those that lead sums out of their format.
+FAMILIES = {
+    "quick": ("position_coded", "ones", *_PAST_SUMS),
+    "standard": ("position_coded", "ones", "small_integers", *_PAST_SUMS),
+}
 FAMILIES["deep"] = FAMILIES["standard"]
 
 
@@ -36,19 +45,12 @@ def long_signatures(
 
     A signature is `affordable` if the kernel can be run for it.
     """
-    groups, options = dtype_groups(pairing), pairing.options()
+    groups = dtype_groups(pairing)
     dtypes = groups[0] if groups else ("static",)
-
-    def signature(lengths: Mapping[str, int], number: int) -> Signature | None:
-        statics = {name: each[number % len(each)] for name, each in options.items()}
-        admitted = pairing.fit_lengths({**_shortest_lengths(pairing), **lengths}, statics, list(lengths))
-        chosen = {group: group[number % len(group)] for group in groups}
-        return Signature.from_choices(pairing, admitted, statics, chosen) if admitted else None
-
     affordable_dims: set[frozenset[str]] = set()  # the longest come first, and shorter ones cost less
 
     def fits(lengths: Mapping[str, int]) -> bool:
-        candidate, dims = signature(lengths, 0), frozenset(lengths)
+        candidate, dims = _signature(pairing, lengths, 0), frozenset(lengths)
         if candidate is None or not (dims in affordable_dims or affordable(candidate)):
             return False
         affordable_dims.add(dims)
@@ -56,8 +58,67 @@ def long_signatures(
 
     rows = list(_long_dims(pairing, depth, fits))
     count = len(dtypes) if depth == "quick" else max(len(rows), len(dtypes))
-    planned = (signature(rows[number % len(rows)], number) for number in range(count if rows else 0))
+    planned = (_signature(pairing, rows[number % len(rows)], number) for number in range(count if rows else 0))
     return tuple(dict.fromkeys(each for each in planned if each))
+
+
+def sum_signatures(
+    pairing: Pairing,
+    depth: str,
+    formats: Callable[[Signature], Iterable[DType]],
+    affordable: Callable[[Signature], bool],
+) -> tuple[Signature, ...]:
+    """Returns signatures in which one dim has one element more than a sum of narrow integers may have terms.
+
+    These are arguments of at most 16 bits: 259 products of two bytes exceed 2^24, up to which float32 has every
+    integer. At `quick` a dim gets the least such length, at other depths all of them.
+
+    Args:
+      formats: returns the dtypes in which the kernel adds up.
+      affordable: as for `long_signatures`.
+    """
+    groups, planned = dtype_groups(pairing), []
+    for number in range(max(map(len, groups), default=0)):
+        first = _signature(pairing, {}, number)
+        sizes = _integer_sizes(pairing, first) if first else {}
+        if first is None or not sizes:
+            continue
+        terms = {*sizes.values(), *(a * b for a, b in itertools.combinations_with_replacement(sizes.values(), 2))}
+        limits = sorted({limit // term + 1 for limit in map(_exact_range, formats(first)) for term in terms if term})
+        for name in {axis: None for path in sizes for axis in dims_in_axes(pairing.leaves[path].shape)}:
+            dim, longest = pairing.dims[name], max(boundary_lengths(pairing.dims[name], depth))
+            lengths = [dim.fit(n) for n in limits if longest < dim.fit(n) <= _longest(dim) and dim.admits(dim.fit(n))]
+            for length in () if dim.values else lengths[:1] if depth == "quick" else lengths:
+                signature = _signature(pairing, {name: length}, number)
+                if signature and affordable(signature) and not excessive_work(pairing, signature):
+                    planned.append(signature)
+    return tuple(dict.fromkeys(planned))
+
+
+def _integer_sizes(pairing: Pairing, signature: Signature) -> dict[str, int]:
+    """Returns the largest magnitude of each argument of integers of at most 16 bits, by path."""
+    dtypes = {path: parse_dtype(name) for path, name in signature.dtypes}
+    narrow = [
+        path for path, d in dtypes.items() if is_integer(d) and d.itemsize <= 2 and pairing.leaves[path].kind.is_data
+    ]
+    ends = {path: pairing.leaves[path].interval(dtypes[path].name).finite_range(dtypes[path]) for path in narrow}
+    return {path: max(map(abs, map(int, each))) for path, each in ends.items()}
+
+
+def _exact_range(dtype: DType) -> int:
+    """Returns the number up to which a dtype has every integer."""
+    return 2 ** float_format(dtype).precision if is_float(dtype) else int(ml_dtypes.iinfo(dtype).max)
+
+
+def _signature(pairing: Pairing, lengths: Mapping[str, int], number: int) -> Signature | None:
+    """Returns a signature with some lengths, the others as short as possible; None if `where` excludes these lengths.
+
+    Dtypes and static options take turns with its number.
+    """
+    statics = {name: each[number % len(each)] for name, each in pairing.options().items()}
+    admitted = pairing.fit_lengths({**_shortest_lengths(pairing), **lengths}, statics, list(lengths))
+    chosen = {group: group[number % len(group)] for group in dtype_groups(pairing)}
+    return Signature.from_choices(pairing, admitted, statics, chosen) if admitted else None
 
 
 def excessive_work(pairing: Pairing, signature: Signature) -> str:
@@ -93,14 +154,17 @@ def _long_dims(pairing: Pairing, depth: str, fits: Callable[[Mapping[str, int]],
 
 def _limit_lengths(dim: Dim, depth: str) -> Iterator[int]:
     """Yields, ascending, lengths just past the limits of formats that no boundary length covers."""
-    boundary = boundary_lengths(dim, depth)
-    longer = max(dim.maximum or 0, dim.production or 0)
-    most = _LONGEST_BLOCK if dim.block is None and not longer else _RUNGS[-1]
+    boundary, most = boundary_lengths(dim, depth), _longest(dim)
     for rung, following in zip(_RUNGS, (*_RUNGS[1:], math.inf), strict=True):
         length = dim.fit(rung + 1)
         covered = any(rung < other <= following for other in boundary)
         if not dim.values and rung <= most and dim.admits(length) and length > rung and not covered:
             yield length
+
+
+def _longest(dim: Dim) -> int:
+    is_whole = dim.block is None and not (dim.maximum or dim.production)
+    return _LONGEST_BLOCK if is_whole else _RUNGS[-1]
 
 
 def _lengths_past_total(pairing: Pairing) -> dict[str, int]:

@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,51 +13,89 @@ from allpairspy import AllPairs
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import Dim, StaticValue, length_of
 from kerneltest.declare.pairing import ABSENT, Pairing
+from kerneltest.plan import DEPTHS
 
 # The boundary lengths at which kernels tend to fail.
 
+_DEFAULT_BLOCK = 16  # of a dim without a block
+_FEW = 8  # lengths of a dim that are all planned
+
 
 def boundary_lengths(dim: Dim, depth: str = "standard") -> tuple[int, ...]:
-    """Returns lengths (in elements) at which kernels tend to fail.
+    """Returns lengths (in elements) at which kernels tend to fail, those of shallower plans first.
 
-    They are 1, lengths around one block and two blocks, odd lengths past these, and 0 if allowed. They are rounded up
-    to the dim's multiple and limited to its bounds. `Dim.values` replaces them.
+    They are the least length, lengths around one block and two blocks, an odd one past these or a greatest length that
+    is near, and 0 if allowed; among them are an odd and an even multiple of `multiple_of`, which is also the block of a
+    dim without one. They are limited to the dim's bounds, of which the least counts from the last whole block before
+    it. A dim that admits at most eight lengths has all of them, and `Dim.values` replaces them.
     """
     if dim.values:
         return dim.values
-    block = dim.block or 16
+    unit = dim.multiple_of
+    block = dim.block or max(_DEFAULT_BLOCK, unit)
     past = 2 * block + max(block // 2, 1) - (1 if block % 4 == 0 else 0)
-    wanted = {
-        "quick": [block + 1, block, 1, past],
-        "standard": [block + 1, 1, block - 1, block, 2 * block, past, 4 * block + 3],
-        "deep": [
-            block + 1, 1, block - 1, block, 2 * block - 1, 2 * block, 2 * block + 1, past, 2, 3 * block, 4 * block + 3
-        ],
-    }[depth]  # fmt: skip
-    if dim.minimum == 0:
-        wanted.append(0)
-    lengths: list[int] = []
-    for length in wanted:
-        fitting = dim.fit(length)
-        if dim.admits(fitting) and fitting not in lengths:
-            lengths.append(fitting)
-    return tuple(lengths)
+    far = 4 * block + 3
+    start = max(dim.minimum - 1, 0) // block * block  # of the blocks that every length contains
+    is_near = dim.maximum is not None and start + past < dim.maximum <= start + far
+    offsets = [block + 1, block, 1, far if is_near else past]
+    if depth != "quick":
+        offsets += [block - 1, 2 * block, past, far]
+    if depth == "deep":
+        offsets += [2 * block - 1, 2 * block + 1, 2, 3 * block]
+    fitting = (dim.fit(start + offset) for offset in offsets)
+    lengths = [length for length in fitting if dim.admits(length)]
+    least, end = dim.fit(dim.minimum), max(lengths[:4])
+    if dim.maximum is not None and dim.maximum - least < _FEW * unit:
+        lengths += range(least, dim.maximum + 1, unit)
+    if len({length // unit % 2 for length in lengths[:4] if length > unit}) < 2:
+        lengths += [n for n in (end - unit, end + unit) if n > least and dim.admits(n)][:1]
+    return tuple(dict.fromkeys([*lengths, *[0] * dim.admits(0)]))
 
 
 Option = Any  # of a factor: a length, a dtype or the name of a static option
 Scalar = bool | int | float | str | None
 
 
-def covering_array(factors: list[tuple[Option, ...]], strength: int) -> list[list[Option]]:
-    """Returns rows of one option for each factor that contain every combination of options of `strength` factors."""
+def covering_array(
+    factors: list[tuple[Option, ...]], strength: int, known: Sequence[list[Option]] = ()
+) -> list[list[Option]]:
+    """Returns rows of one option for each factor that contain every combination of options of `strength` factors.
+
+    Combinations in `known` rows are left out.
+    """
     if len(factors) < 2:
-        return [[value] for value in factors[0]] if factors else [[]]
+        rows = [[value] for value in factors[0]] if factors else [[]]
+        return [row for row in rows if row not in known]
     strength = min(strength, len(factors))
-    rows = [list(row) for row in AllPairs([list(f) for f in factors], n=strength)]
-    return _balance(rows, factors, strength)
+    tested = [row for row in known if all(option in f for option, f in zip(row, factors, strict=True))]
+    rows = [list(row) for row in AllPairs([list(f) for f in factors], n=strength, previously_tested=tested)]
+    return _balance([*rows, *_complete([*tested, *rows], factors, strength)], factors, strength, tested)
 
 
-def _balance(rows: list[list[Option]], factors: list[tuple[Option, ...]], strength: int) -> list[list[Option]]:
+def _complete(rows: list[list[Option]], factors: list[tuple[Option, ...]], strength: int) -> Iterator[list[Option]]:
+    """Yields rows for the combinations that are in none: AllPairs may stop early, above all at a strength of 3."""
+    wanted = {
+        combination: None
+        for columns in itertools.combinations(enumerate(factors), strength)
+        for combination in itertools.product(*([(column, option) for option in options] for column, options in columns))
+    }
+    for row in rows:
+        for combination in itertools.combinations(enumerate(row), strength):
+            wanted.pop(combination, None)
+    while wanted:
+        chosen: dict[int, Option] = {}
+        for combination in wanted:
+            if all(chosen.get(column, option) == option for column, option in combination):
+                chosen.update(combination)
+        row = [chosen.get(column, options[0]) for column, options in enumerate(factors)]
+        for combination in itertools.combinations(enumerate(row), strength):
+            wanted.pop(combination, None)
+        yield row
+
+
+def _balance(
+    rows: list[list[Option]], factors: list[tuple[Option, ...]], strength: int, known: Sequence[list[Option]]
+) -> list[list[Option]]:
     """Spreads entries that coverage does not need evenly over the options of their factor."""
 
     def tuples(row: list[Option], column: int, value: Option) -> list[tuple[tuple[int, Option], ...]]:
@@ -65,7 +103,7 @@ def _balance(rows: list[list[Option]], factors: list[tuple[Option, ...]], streng
         rest = itertools.combinations(others, strength - 1)
         return [tuple(sorted((*entries, (column, value)), key=lambda entry: entry[0])) for entries in rest]
 
-    covered = Counter(t for row in rows for t in itertools.combinations(enumerate(row), strength))
+    covered = Counter(t for row in [*known, *rows] for t in itertools.combinations(enumerate(row), strength))
     for row in rows:
         for column, options in enumerate(factors):
             old = tuples(row, column, row[column])
@@ -162,30 +200,38 @@ def _scalar(value: StaticValue, option: str) -> Scalar:
 
 @functools.lru_cache(maxsize=256)
 def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
-    """Returns a covering array over dims, dtypes and static arguments.
+    """Returns a covering array over dims, dtypes and static arguments, with those of shallower plans first.
 
-    Every pair of values occurs, and every triple at depth `deep`, unless `where` excludes it for all lengths of the
-    other dims that were tried.
+    Every pair of values occurs, and at depth `deep` every triple of those of `quick`, unless `where` excludes it for
+    all lengths of the other dims that were tried.
     """
-    groups = dtype_groups(pairing)
-    factors: dict[str, tuple[Option, ...]] = {f"dtype {i}": group for i, group in enumerate(groups)}
-    factors |= {f"dim {name}": boundary_lengths(axis, depth) for name, axis in pairing.dims.items()}
-    factors |= {f"static {name}": options for name, options in pairing.options().items()}
-    strength = 3 if depth == "deep" else 2
-    rows = covering_array(list(factors.values()), strength)
-    planned = []
-    for chosen in _admit_rows(pairing, [dict(zip(factors, row, strict=True)) for row in rows], strength):
+    groups, planned = dtype_groups(pairing), []
+    for chosen in _rows(pairing, depth):
         lengths = {name: chosen[f"dim {name}"] for name in pairing.dims}
         dtypes = {group: chosen[f"dtype {i}"] for i, group in enumerate(groups)}
         planned.append(Signature.from_choices(pairing, lengths, _statics(chosen), dtypes))
     return tuple(dict.fromkeys(planned))  # balancing may produce equal rows
 
 
+@functools.lru_cache(maxsize=256)
+def _rows(pairing: Pairing, depth: str) -> tuple["_Row", ...]:
+    """Returns the option of each factor in each signature of a plan."""
+    shallower = DEPTHS[: DEPTHS.index(depth)]
+    known = _rows(pairing, shallower[-1]) if shallower else ()
+    for lengths_of, strength in ((depth, 2), *([("quick", 3)] if depth == "deep" else [])):
+        factors: dict[str, tuple[Option, ...]] = {f"dtype {i}": group for i, group in enumerate(dtype_groups(pairing))}
+        factors |= {f"dim {name}": boundary_lengths(axis, lengths_of) for name, axis in pairing.dims.items()}
+        factors |= {f"static {name}": options for name, options in pairing.options().items()}
+        rows = covering_array(list(factors.values()), strength, [list(row.values()) for row in known])
+        known += tuple(_admit_rows(pairing, [dict(zip(factors, row, strict=True)) for row in rows], known, strength))
+    return known
+
+
 def order_by_variety(pairing: Pairing, planned: Sequence[Signature]) -> tuple[list[Signature], list[Signature]]:
     """Returns a few signatures that differ in all that matters, the most telling one first, and then the others.
 
-    Of any two dims, each is once the longer one; each dim once has several blocks; each static option occurs; as far as
-    `planned` allows.
+    Of any two dims, each is once the longer one; each dim once has several blocks, whole blocks and a partial one; each
+    static option occurs; as far as `planned` allows.
     """
     left = {signature: _traits(pairing, signature) for signature in planned}
     chosen: list[Signature] = []
@@ -199,8 +245,10 @@ def order_by_variety(pairing: Pairing, planned: Sequence[Signature]) -> tuple[li
 def _traits(pairing: Pairing, signature: Signature) -> set[tuple[str, str]]:
     lengths = dict(signature.dims)
     longer = {(one, other) for one, other in itertools.permutations(lengths, 2) if lengths[one] > lengths[other]}
-    several = {(name, "blocks") for name, length in lengths.items() if length > (pairing.dims[name].block or length)}
-    return {*longer, *several, *signature.statics}
+    blocks = {name: pairing.dims[name].block for name in lengths}
+    several = {(name, "blocks") for name, block in blocks.items() if block and lengths[name] > block}
+    filled = {(name, "whole" if lengths[name] % block == 0 else "part") for name, block in blocks.items() if block}
+    return {*longer, *several, *filled, *signature.statics}
 
 
 _Row = dict[str, Option]  # an option for each factor, by its name
@@ -210,8 +258,11 @@ def _statics(row: _Row) -> dict[str, str]:
     return {factor[7:]: option for factor, option in row.items() if factor.startswith("static ")}
 
 
-def _admit_rows(pairing: Pairing, rows: list[_Row], strength: int) -> list[_Row]:
-    """Returns the rows with lengths that the pairing admits, and more if a combination of options would be lost."""
+def _admit_rows(pairing: Pairing, rows: list[_Row], known: Sequence[_Row], strength: int) -> list[_Row]:
+    """Returns the rows with lengths that the pairing admits, and more if a combination of options would be lost.
+
+    Combinations in `known` rows are not.
+    """
     if pairing.where is None:
         return rows
 
@@ -221,7 +272,7 @@ def _admit_rows(pairing: Pairing, rows: list[_Row], strength: int) -> list[_Row]
         return {**row, **{f"dim {name}": n for name, n in admitted.items()}} if admitted else None
 
     found = [each for row in rows if (each := fit(row, []))]
-    covered = {t for row in found for t in itertools.combinations(row.items(), strength)}
+    covered = {t for row in [*known, *found] for t in itertools.combinations(row.items(), strength)}
     for row in rows:
         for options in itertools.combinations(row.items(), strength):
             if options not in covered:

@@ -51,6 +51,7 @@ def build_slots(pairing: Pairing, signature: Signature, limit: Callable[[], int]
                 end_block=block(leaf.bound) or end,
                 sentinel=leaf.sentinel,
                 structure=leaf.structure,
+                owner=(pairing, signature),
             )
     return found
 
@@ -80,8 +81,12 @@ def data_paths(pairing: Pairing) -> frozenset[str]:
     return frozenset(path for path, leaf in pairing.leaves.items() if leaf.kind.is_data)
 
 
-def fill_derived(pairing: Pairing, signature: Signature, values: Mapping[str, Array]) -> dict[str, Array]:
+def fill_derived(
+    pairing: Pairing, signature: Signature, values: Mapping[str, Array], entropy: str = ""
+) -> dict[str, Array]:
     """Returns all array arguments by path, with those that follow from others computed from these.
+
+    Their random numbers depend on the arrays that they follow from, and on `entropy`.
 
     Raises:
       ValueError: a derived argument does not have the declared shape.
@@ -94,7 +99,7 @@ def fill_derived(pairing: Pairing, signature: Signature, values: Mapping[str, Ar
         arrays = {name: values.get(name) for name in leaf.derivation.parameters if name in pairing.leaves}
         taken = {name: known[name] for name in leaf.derivation.parameters if name in known} | arrays
         if "rng" in leaf.derivation.parameters:
-            digest = hashlib.sha256(path.encode())
+            digest = hashlib.sha256(f"{entropy}|{path}".encode())
             for array in arrays.values():
                 digest.update(b"|" if array is None else np.ascontiguousarray(array).tobytes())
             taken["rng"] = np.random.Generator(np.random.PCG64(int.from_bytes(digest.digest()[:8], "big")))

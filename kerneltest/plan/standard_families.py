@@ -399,6 +399,13 @@ def greatest_integers(slot: Slot, rng: Rng) -> Array:
     return np.full(slot.shape, slot.domain.finite_range(slot.dtype)[1], slot.dtype)
 
 
+@family(group=GroupName.SPECIAL, applies=lambda slot: _holds_integers(slot) and slot.dtype.itemsize <= 2)
+def nearly_greatest_integers(slot: Slot, rng: Rng) -> Array:
+    """The greatest integer of the domain and the next one below: large sums, odd and even ones."""
+    low, high = slot.domain.finite_range(slot.dtype)
+    return slot.cast(np.maximum(high - rng.integers(0, 2, slot.shape), low))
+
+
 @family(group=GroupName.SPECIAL, applies=_holds_integers)
 def least_integers(slot: Slot, rng: Rng) -> Array:
     """Every element is the least integer of the domain."""

@@ -148,7 +148,10 @@ class _Search:
         self.seconds = seconds  # until when the next step may go on, since the search began
         self._seen: set[str] = set()
         self._failing: list[tuple[ExplicitCase, Outcome]] = []
-        self._template = ExplicitCase(item.pairing_id, case.signature, {}, family=case.family, target=case.target)
+        draw = case.draw if isinstance(case, ExplicitCase) else case.entropy
+        self._template = ExplicitCase(
+            item.pairing_id, case.signature, {}, family=case.family, target=case.target, draw=draw
+        )
         self.attempts = 0
 
     @property

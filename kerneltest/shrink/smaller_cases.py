@@ -124,7 +124,7 @@ def simplify(pairing: Pairing, case: ExplicitCase, simplifier: Simplifier, chunk
             flat[inside] = _apply(slots[path], simplifier, values).reshape(-1)[inside]
             values = flat.reshape(values.shape)
         arguments[path] = values
-    return fill_derived(pairing, case.signature, arguments)
+    return fill_derived(pairing, case.signature, arguments, case.draw)
 
 
 def _apply(slot: Slot, simplifier: Simplifier, values: Array) -> Array:
@@ -254,7 +254,7 @@ def _part(pairing: Pairing, case: ExplicitCase, signature: Signature, positions:
         elif leaf.kind.is_data:
             values = _convert(values, slot, exact=case.family.structural)
         parts[path] = slot.repair(values) if slot.shape == values.shape else slot.canonical()
-    return fill_derived(pairing, signature, parts) if parts else parts
+    return fill_derived(pairing, signature, parts, case.draw) if parts else parts
 
 
 def _convert(values: Array, slot: Slot, *, exact: bool) -> Array:

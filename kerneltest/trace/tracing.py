@@ -367,7 +367,7 @@ def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Sha
         outputs=tuple(ShapeDtype(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
         calls=tuple(map(call_of, unique.values())),
         uses_call=bool(unique) and uses_call(closed.jaxpr),
-        exact=is_exact(closed.jaxpr),
+        exact=is_exact(closed),
         reduced_dots=reduced_dots,
         named_dots=named_dots,
         narrow_products=has_narrow_products(closed.jaxpr),

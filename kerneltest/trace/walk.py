@@ -4,6 +4,7 @@ import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from kerneltest.core.dtypes import float_format, is_float
@@ -16,8 +17,10 @@ from kerneltest.trace.jax_compat.jaxprs import (
     Literal,
     Params,
     Var,
+    consts_of,
     inner_jaxprs,
     open_jaxpr,
+    parameter_jaxprs,
     without_dead_code,
 )
 from kerneltest.trace.primitives import MOVES, Kind, called_jaxpr, kind_of, primitive_of
@@ -113,6 +116,9 @@ _LARGEST_MOVED = 2.0**24  # larger constants that are only moved are fills, such
 
 def is_exact(jaxpr: Jaxpr) -> bool:
     """Returns whether it is exact on small integers in any order: sums, moves and at most one product of floats."""
+    nested = (inner for equation, _ in iter_equations(jaxpr) for inner in parameter_jaxprs(equation))
+    if not all(_is_whole(constant) for each in (jaxpr, *nested) for constant in consts_of(each)):
+        return False
     multiplications = 0
     for equation, within in iter_equations(jaxpr):
         if not any(map(_bytes_of_float, equation.outvars)):
@@ -126,6 +132,14 @@ def is_exact(jaxpr: Jaxpr) -> bool:
         elif primitive.kind is Kind.PRODUCT:  # only feeds a sum
             multiplications += 1
     return multiplications <= 1
+
+
+def _is_whole(constant: Any) -> bool:
+    """Returns whether the floats in an array that a kernel captured are integers or infinities."""
+    if float_dtype(getattr(constant, "dtype", None)) is None or isinstance(constant, jax.core.Tracer):
+        return True  # a tracer is a constant of a jaxpr around it
+    values = np.asarray(constant, np.float64)
+    return bool(np.all(~np.isfinite(values) | (values == np.rint(values))))
 
 
 def _is_rounded(operand: Atom, limit: float) -> bool:

@@ -9,17 +9,32 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
+from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import parse_dtype
 from kerneltest.declare.dims import Dim
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.settings import RunSettings
+from kerneltest.plan import DEPTHS
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import boundary_lengths, signature_dtypes, signatures
-from suites import test_matmul, test_vector_add
+from suites import test_matmul, test_softmax, test_vector_add
+from tests.sample import double
 
 
 @pytest.mark.parametrize(
     ("dim", "lengths"),
     [
+        # few lengths, all of them; more, the ends, and an odd and an even one
+        (kt.dim(minimum=2, maximum=8), {2, 3, 4, 5, 6, 7, 8}),
+        (kt.dim(multiple_of=8, maximum=64), set(range(8, 72, 8))),
+        (kt.dim(minimum=2, maximum=16), {2, 15, 16}),
+        (kt.dim(maximum=9), {1, 8, 9}),
+        (kt.dim(block=64, maximum=200), {1, 63, 64, 65, 128, 159, 200}),
+        # multiples without a block, and lengths that all exceed two blocks
+        (kt.dim(multiple_of=128), {128, 256, 384, 640}),
+        (kt.dim(block=32, multiple_of=64), {64, 128, 192}),
+        (kt.dim(minimum=100), {100, 111, 112, 113, 128, 135, 163}),
         (kt.dim(block=64), {1, 63, 64, 65, 128, 159, 259}),
         (kt.dim(block=64, minimum=0), {0, 1, 63, 64, 65, 128, 159, 259}),
         (kt.dim(block=64, minimum=2, maximum=100), {2, 63, 64, 65, 100}),
@@ -30,6 +45,11 @@ from suites import test_matmul, test_vector_add
 )
 def test_lengths_lie_around_the_block_and_within_the_bounds(dim: Dim, lengths: set[int]) -> None:
     assert set(boundary_lengths(dim)) == lengths
+
+
+def test_at_quick_a_dim_whose_lengths_are_multiples_has_an_odd_and_an_even_one() -> None:
+    assert boundary_lengths(kt.dim(multiple_of=128), "quick") == (256, 128, 384)
+    assert boundary_lengths(kt.dim(block=64), "quick") == (65, 64, 1, 159)
 
 
 def test_past_the_second_block_there_is_an_odd_length() -> None:
@@ -49,10 +69,48 @@ def test_every_pair_of_values_occurs(depth: str) -> None:
 
 
 def test_signatures_are_few_and_dtypes_have_a_fair_share() -> None:
+    assert len(signatures(test_matmul.tiled, "quick")) <= 32
     found = signatures(test_matmul.tiled, "standard")
-    assert len(found) <= 64
+    assert len(found) <= 84
     shares = [sum(s.dtype == name for s in found) for name in signature_dtypes(test_matmul.tiled, "standard")]
     assert min(shares) * 2 >= len(found) / len(shares)
+
+
+def _related() -> kt.Pairing:
+    return kt.oracle_for(
+        lambda a, b, mode: double(a),
+        a=kt.array("m n"), b=kt.array("n", "float32"), mode=kt.static(0, 1), where=lambda m, n: m <= n,
+        dims=dict(m=kt.dim(minimum=0), n=kt.dim(block=16)), grad=True,
+    )(lambda a, b, mode: 2 * a)  # fmt: skip
+
+
+@pytest.mark.parametrize("pairing", [test_matmul.tiled, test_softmax.fused, _related()])
+def test_a_deeper_plan_contains_the_shallower(pairing: kt.Pairing) -> None:
+    backends = resolve(["interpret"])
+    plans = [plan_pairing(pairing, "p", backends, RunSettings(depth=depth)) for depth in DEPTHS]
+    ids = [{case.id for item in plan.items for case in item.cases()} for plan in plans]
+    assert ids[0] < ids[1] < ids[2]
+
+
+def test_at_deep_every_pair_and_every_triple_of_quick_occurs() -> None:
+    rows = [(*dict(s.dims).values(), s.dtype) for s in signatures(test_matmul.tiled, "deep")]
+    deep, quick = (boundary_lengths(test_matmul.tiled.dims["m"], depth) for depth in ("deep", "quick"))
+    assert len({row[:2] for row in rows} & {*itertools.product(deep, deep)}) == len(deep) ** 2
+    assert {*itertools.product(quick, ("float32", "bfloat16", "float16"))} <= {(row[0], row[3]) for row in rows}
+    assert {*itertools.product(quick, quick, quick)} <= {row[:3] for row in rows}
+
+
+def test_derived_numbers_depend_on_the_case_and_the_seed() -> None:
+    drawn = kt.derived("n", lambda rng, n: rng.uniform(size=n), dtypes="float32")
+    pairing = kt.oracle_for(lambda x: x, x=drawn, dims=dict(n=kt.dim(values=(4,))))(lambda x: x)
+    (name,) = signature_dtypes(pairing, "quick")
+    cases = [
+        next(value_cases(pairing, "p", name, group, seed, "quick"))
+        for group in ("structural", "numeric")
+        for seed in (0, 1)
+    ]
+    assert len({case.fill(pairing)["x"].tobytes() for case in cases}) == 4
+    assert len({cases[0].fill(pairing)["x"].tobytes() for _ in range(2)}) == 1
 
 
 def planned(pairing: kt.Pairing, dtype_name: str, group: str, *, depth: str = "quick", seed: int = 0) -> list[Case]:

@@ -53,11 +53,17 @@ def test_calls_hold_one_jaxpr_of_their_operands(wrap):
     assert len(open_jaxpr(inner).invars) == len(call.invars)
 
 
+# Constants that a kernel captures, by whether its arithmetic on them is exact.
+TABLES = {True: np.array([1.0, -2.0, -np.inf], np.float32), False: np.array([1.0, 0.5, 3.0], np.float32)}
+
+
 @pytest.mark.parametrize("wrap", [jax.jit, jax.checkpoint, _with_custom_jvp, _with_custom_vjp])
 def test_a_call_changes_no_property_of_a_kernel(wrap):
     jaxpr = jax.make_jaxpr(wrap(lambda x: (x + 1).astype(jnp.bfloat16)))(jnp.ones(3)).jaxpr
     assert is_exact(jaxpr)
     assert not is_exact(jax.make_jaxpr(wrap(jnp.exp))(jnp.ones(3)).jaxpr)
+    tables = {exact: jax.make_jaxpr(wrap(lambda x, t=t: x * t))(jnp.ones(3)) for exact, t in TABLES.items()}
+    assert {exact: is_exact(closed) for exact, closed in tables.items()} == {True: True, False: False}
     assert lowering_differences(jaxpr) == ("bfloat16",)
     names = [(e.primitive.name, operands[0]) for e, operands in unconditional_equations(jaxpr, {jaxpr.invars[0]: 7})]
     assert names[-2:] == [("add", 7), ("convert_element_type", None)]

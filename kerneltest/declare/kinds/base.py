@@ -95,6 +95,7 @@ class Slot:
       limit: computes `exact_limit`, for which it evaluates the oracle once a signature.
       globally_unique: all indices of a permutation differ, rather than those of each row.
       end_block: the kernel's block length along the axis whose length is `end`, in elements, or all of it.
+      owner: the pairing and the signature whose argument it is; None in a slot that stands alone.
       exhaustive, mask_values, sentinel, structure: as in `ArrayArgument`.
     """
 
@@ -112,6 +113,7 @@ class Slot:
     end_block: int = 1
     sentinel: int | None = None
     structure: Callable[[Array], Array] | None = None
+    owner: tuple[Any, Any] | None = None
 
     @property
     def kind(self) -> "ArgumentKind":

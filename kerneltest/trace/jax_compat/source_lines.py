@@ -104,10 +104,14 @@ def raised_in_jax(error: BaseException | None) -> bool:
 
 
 def refuses_custom_vmap(error: BaseException | None) -> bool:
-    """Returns whether JAX could not use what a user's `custom_vmap` rule returned. Reliable as `raised_in_jax` is."""
+    """Returns whether JAX could not use what a user's `custom_vmap` rule returned, or its arrays did not fit in it.
+
+    Reliable as `raised_in_jax` is.
+    """
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
     applies = [i for i, f in enumerate(frames) if f.filename == _CUSTOM_BATCHING and f.name == "custom_vmap_batching"]
-    return bool(applies) and all(frame.filename.startswith(_JAX) for frame in frames[applies[-1] :])
+    by_jax = bool(applies) and all(frame.filename.startswith(_JAX) for frame in frames[applies[-1] :])
+    return by_jax or (bool(applies) and isinstance(error, TypeError))
 
 
 def equations_being_lowered(error: BaseException | None) -> list[Equation]:

@@ -1,0 +1,113 @@
+"""The numbers in a kernel: a family of values around those that it compares with, and lengths at which its sums round.
+
+Importing this module registers the family.
+"""
+
+import functools
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import GroupName
+from kerneltest.declare.domains import SCALE, DType
+from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.families import Rng, Slot, family, is_data
+from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.trace.inlined_jaxpr import inline_jaxpr, is_literal, iter_steps
+from kerneltest.trace.jax_compat.jaxprs import Atom, Jaxpr, Var, inner_jaxprs
+from kerneltest.trace.primitives import Kind, primitive_of
+from kerneltest.trace.tracing import trace
+from kerneltest.trace.walk import iter_equations, primitive_name
+
+_USES = frozenset(("sub", "div", "rem", "max", "min", "clamp"))  # besides comparisons
+_COPIES = frozenset(("broadcast_in_dim", "convert_element_type", "reshape"))
+_MOST = 32  # numbers of a kernel
+_SHARE = 0.75  # of the elements; the others are ordinary
+Number = np.generic  # in the dtype in which the kernel has it
+
+
+@functools.lru_cache(maxsize=256)
+def kernel_numbers(pairing: Pairing, signature: Signature) -> tuple[Number, ...]:
+    """Returns the finite numbers that a kernel compares with, clips to, subtracts or divides by, in order.
+
+    It returns none if the kernel cannot be traced, which is reported where it is run.
+    """
+    try:
+        jaxpr = trace(pairing, signature).jaxpr
+    except Failure:
+        return ()
+    return tuple(itertools.islice(dict.fromkeys(n for n in _numbers(jaxpr) if np.isfinite(n)), _MOST))
+
+
+def _numbers(jaxpr: Jaxpr) -> Iterator[Number]:
+    known: dict[Var, Number] = {}
+    for step in iter_steps(inline_jaxpr(jaxpr).steps):
+        values = (_literal(atom) if is_literal(atom) else known.get(atom) for atom in step.operands)
+        numbers = [value for value in values if value is not None]
+        primitive = primitive_of(step.equation)
+        if step.name in _COPIES and numbers and step.results[0] is not None:
+            known[step.results[0]] = numbers[0]
+        elif step.name in _USES or primitive.kind is Kind.COMPARISON:
+            yield from numbers
+        if primitive.kind in (Kind.KERNEL, Kind.REGION):
+            for inner in inner_jaxprs(step.equation):
+                yield from _numbers(inner)
+
+
+def _literal(atom: Atom) -> Number | None:
+    is_number = np.ndim(atom.val) == 0 and isinstance(atom.aval.dtype, np.dtype)
+    return atom.aval.dtype.type(atom.val) if is_number else None
+
+
+def sum_formats(pairing: Pairing, signature: Signature) -> frozenset[DType]:
+    """Returns the dtypes of at most 32 bits in which a kernel adds up, but for int32; none if it cannot be traced."""
+    try:
+        jaxpr = trace(pairing, signature).jaxpr.jaxpr
+    except Failure:
+        return frozenset()
+    adding = (e for e, _ in iter_equations(jaxpr) if primitive_of(e).sums or primitive_name(e) in ("add", "addupdate"))
+    dtypes = {np.dtype(v.aval.dtype) for e in adding for v in e.outvars if isinstance(v.aval.dtype, np.dtype)}
+    return frozenset(d for d in dtypes if (is_float(d) and d.itemsize <= 4) or (is_integer(d) and d.itemsize <= 2))
+
+
+def _holds_numbers(slot: Slot) -> bool:
+    is_number = is_float(slot.dtype) or is_integer(slot.dtype)
+    return is_data(slot) and slot.size > 0 and is_number and slot.dtype.name != SCALE
+
+
+def _near(slot: Slot, numbers: tuple[Number, ...]) -> Array:
+    """Returns the numbers that an argument may hold, their neighbours and multiples, and zeros of both signs."""
+    low, high = slot.domain.finite_range(slot.dtype)
+    if is_float(slot.dtype):
+        with np.errstate(all="ignore"):
+            wide = (n for n in numbers if is_float(n.dtype) and n.dtype.itemsize >= slot.dtype.itemsize)
+            written = np.array([float(str(n)) for n in wide])
+            chosen = written.astype(slot.dtype)
+            ends = [np.nextafter(chosen, np.asarray(end).astype(slot.dtype)) for end in (low, high)]
+            exact = written[written == chosen.astype(np.float64)]  # kernel and oracle compare with one number
+            near = np.concatenate([exact, *ends, -exact, 2 * exact, np.zeros(1)]).astype(np.float64)
+    else:
+        whole = [int(n) for n in numbers if n == int(n)]
+        near = np.array([0, *(m + step for n in whole for m in (n, -n, 2 * n) for step in (-1, 0, 1))], np.float64)
+    near = np.unique(near[(near >= low) & (near <= high)])
+    return np.append(near, -0.0) if is_float(slot.dtype) and low < 0 and 0 in near else near
+
+
+def _numbers_for(pairing: Pairing, signature: Signature) -> tuple[Number, ...]:
+    """Returns the numbers of a kernel for the lengths of the first signature with these dtypes and static arguments."""
+    alike = (s for s in signatures(pairing, "quick") if (s.dtypes, s.statics) == (signature.dtypes, signature.statics))
+    return kernel_numbers(pairing, next(alike, signature))
+
+
+@family(group=GroupName.SPECIAL, applies=_holds_numbers)
+def kernel_constants(slot: Slot, rng: Rng) -> Array:
+    """Numbers that the kernel compares with, clips to, subtracts or divides by, their neighbours, and signed zeros."""
+    near = rng.permutation(_near(slot, _numbers_for(*slot.owner) if slot.owner else ()))
+    values = np.asarray(slot.sample(rng)).reshape(-1)
+    if near.size:
+        chosen = rng.random(values.size) < _SHARE
+        values[chosen] = np.resize(near, values.size)[chosen].astype(slot.dtype)
+    return values.reshape(slot.shape)
