@@ -148,7 +148,8 @@ class InvariantGroup(Group):
             variations = tuple(invariant.vary(case_context(item, case, cache)))
         except Failure as failure:
             return Fingerprint.of(plain, failure_fingerprint(failure))
-        return Fingerprint.of(plain, *(function_fingerprint(variation.traced, cache) for variation in variations))
+        called = ((function_fingerprint(variation.traced, cache), variation.leaves) for variation in variations)
+        return Fingerprint.of(plain, *called)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         context, vary = case_context(item, case, cache), INVARIANTS[case.family.name].vary

@@ -22,6 +22,7 @@ from kerneltest.execute.invariant_group import invariant as invariant
 from kerneltest.oracle.evaluation import evaluator, tracking_evaluator
 from kerneltest.oracle.expectation import Expectation, Outputs
 from kerneltest.oracle.gradient import expect_gradients
+from kerneltest.oracle.unread import poisoned_arguments
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
@@ -138,6 +139,27 @@ def poisoned_padding(context: CaseContext) -> Iterator[Variation]:
     """The values past an array's end in its last block, and in masked lanes of a load, do not matter."""
     yield _rewrite(context, fill_padding(Fill(nan=True)), "with NaN and the least integers as padding")
     yield _rewrite(context, fill_padding(Fill(nan=False)), "with the largest numbers as padding")
+
+
+def _selects(pairing: Pairing, signature: Signature) -> bool:
+    selecting = (
+        leaf.kind.is_mask or leaf.kind.includes_end or leaf.globally_unique or leaf.sentinel is not None
+        for leaf in signature.leaves(pairing).values()
+    )
+    return any(selecting)
+
+
+@invariant(applies=_selects)
+def unread_values(context: CaseContext) -> Iterator[Variation]:
+    """The data that the oracle does not read do not matter, such as those under a mask or past a length."""
+    context.cache.process.enter_phase(Phase.EXPECTING)
+    poisoned = poisoned_arguments(context.pairing, context.case, context.traced.outputs)
+    if not poisoned:
+        raise Failure(Verdict.UNAVAILABLE, "the oracle reads all of the data, or they must be finite")
+    for words, changed in poisoned.items():
+        label = f"with {words} in elements of {', '.join(changed)} that the oracle does not read"
+        leaves = tuple({**context.arguments, **changed}[path] for path, _ in context.case.signature.dtypes)
+        yield Variation(context.traced, leaves, (OutputCheck(label, context.by_oracle()),))
 
 
 @invariant(rewrites=True)

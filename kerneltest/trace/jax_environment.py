@@ -58,8 +58,10 @@ def _installed(package: str) -> str:
 # XLA compiler options for CPU code that runs only a few times: compiling it takes longer than running it.
 
 # An interpreter's loops gain nothing from LLVM's optimiser, and compiling them takes most of the time.
+# XLA's algebraic simplifier, which GPU kernels never meet, makes a select of `x * mask`, and hides 0 * NaN.
+_AS_WRITTEN = {"xla_disable_hlo_passes": "algsimp"}
 PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
-    {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True, **_AS_WRITTEN}
 )
 """Options that every supported version of JAX has."""
 
@@ -78,6 +80,6 @@ def fast_compile_options(jaxpr: Jaxpr) -> dict[str, Any]:
     equations = [equation for equation, _ in iter_equations(jaxpr)]
     grids = [e.params["grid_mapping"].grid for e in equations if primitive_name(e) == "pallas_call"]
     if any(math.prod(grid) > _MANY for grid in grids if all(isinstance(length, int) for length in grid)):
-        return {}
+        return dict(_AS_WRITTEN)
     inaccurate = any(primitive_of(equation).fused_only for equation in equations)
     return {**PORTABLE_OPTIONS, **({} if inaccurate else _PLAIN_LOOPS)}

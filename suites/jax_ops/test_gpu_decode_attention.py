@@ -10,10 +10,10 @@ GROUPED = DIMS | dict(h=kt.dim(values=(2,)))
 OPTIONS = dict(k_splits=kt.static(2), block_k=kt.static(16), tolerance=kt.tolerance.rounding(compute="input"))
 
 
-def bug(verdict, reason, line, dtype="*"):
+def bug(verdict, reason, line, dtype="*", family="*"):
     url = "https://github.com/jax-ml/jax/blob/jax-v0.10.2/jax/experimental/pallas/ops/gpu/decode_attention.py"
     return [
-        kt.xfail(verdict, backend=backend, dtype=dtype, reason=reason, url=f"{url}#L{line}")
+        kt.xfail(verdict, backend=backend, dtype=dtype, family=family, reason=reason, url=f"{url}#L{line}")
         for backend in ("interpret", "simulate:*", "cuda")
     ]
 
@@ -35,6 +35,9 @@ def attention(q, k, v, seen=True):
     kv_seq_len=kt.lengths("b", up_to="t"),
     **OPTIONS,
     dims=DIMS,
+    xfail=bug(
+        "special_mismatch", "a NaN past the length spreads: scores are masked by a sum", 78, family="unread_values"
+    ),
 )
 def one_head_of_keys(q, k, v, start_idx, kv_seq_len):
     at = np.arange(k.shape[1])
