@@ -47,7 +47,7 @@ def expect_batch(item: str, pairing: Pairing, case: AnyCase, cache: Cache, trace
     """
     if case.id in cache.expectations.cases or cache.process.budget is not None:
         return
-    limits, room = [], _MAX_SAMPLED
+    limits, formulas, room = [], [], _MAX_SAMPLED
     for other in (case, *cache.batch.later(case)):
         if other is not case:
             cache.process.begin_case(item, other)
@@ -58,6 +58,7 @@ def expect_batch(item: str, pairing: Pairing, case: AnyCase, cache: Cache, trace
                 raise
             continue
         limits.append(expectation.bounds)
+        formulas.append(expectation.formula)
         arrays = (*cache.expectations.arguments(pairing, other).values(), *expectation.values)
         room -= SAMPLE_ROWS * sum(array.size for array in arrays)
         if room < 0:
@@ -66,6 +67,7 @@ def expect_batch(item: str, pairing: Pairing, case: AnyCase, cache: Cache, trace
         cache.process.begin_case(item, case)
         cache.process.journal.counts["cases sampled together"] += len(limits)
         sample_together(limits)
+        sample_together(formulas)
 
 
 def run_batched(item: str, context: CaseContext, executable: BatchExecutable) -> Outputs:
