@@ -61,7 +61,7 @@ def test_a_pairing_that_is_asked_little_is_told_what_would_find_more(weak: list[
     assert score.share < 0.8
     left = [trial.mutant for trial in weak if trial.end in (TrialEnd.SURVIVED, TrialEnd.EQUIVALENT)]
     said: list[str] = []
-    found = advise(weak_suite.weak, "weak", "quick", left, said.append)
+    found = advise(weak_suite.weak, "weak", "quick", left, said.append, Journal())
     texts = [each.text for each in found]
     assert texts[0] == "leave out tolerance="
     assert "without values=(16,)" in texts[1]
