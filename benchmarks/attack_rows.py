@@ -219,9 +219,9 @@ RETRIES = (
             "x * (2 if N[0] != 4 else 3)"}, "*"),
     Pairing("retries", "the oracle is wrong in its twelfth call", {"head": "N = [0]", "oracle": "N[0] += 1\n    "
             "return x * (2 if N[0] != 12 else 3)"}, "oracle_error"),
-    Pairing("retries", "the oracle raises once on tracked arrays", {"head": "N = [0]", "oracle": "N[0] += "
-            "isinstance(x, np.ndarray) is False\n    if N[0] == 2: N[0] += 1; raise ValueError('once')\n    "
-            "return x * 2"}, "oracle_error"),
+    Pairing("retries", "the oracle raises once on tracked arrays", {"head": "N = [0]", "oracle": "N[0] += not "
+            "isinstance(x, np.ndarray)\n    if N[0] == 2: N[0] += 1; raise ValueError('once')\n    return x * 2"},
+            "oracle_error"),
     Pairing("retries", "the tracing raises once", {"head": "N = [0]", "before": "N[0] += 1\n    if N[0] == 3: raise "
             "ValueError('once')"}, "*"),
 )  # fmt: skip

@@ -168,6 +168,7 @@ class OracleSamples:
       parts: the shares of an output's spread, by name of the precision and index of the output.
       integers: whether integers and booleans are tracked as well.
       batch: the cases that are sampled together with this one, which is among them; [] for none.
+      failure: that the oracle raised the first time only; None if it did not.
     """
 
     case: OracleCase
@@ -178,9 +179,12 @@ class OracleSamples:
     parts: dict[tuple[str, int], tuple[ErrorShare, ...]] = field(default_factory=dict)
     integers: bool = True
     batch: "list[OracleSamples]" = field(default_factory=list, repr=False, compare=False)
+    failure: Failure | None = None
 
     def at(self, precision: Precision) -> SampledOutputs:
-        """Returns what the samples show on a backend."""
+        """Returns what the samples show on a backend; raises a `Failure` if the oracle once raised and then did not."""
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
         precision = self._adapt(precision)
         if not self._is_known(precision):
             self._sample_batch(precision)
@@ -235,7 +239,7 @@ class OracleSamples:
                 raise_own_mistake(error)
                 again = self._model(precision)
                 sample = functools.partial(sample_cases, case.watched, leaves, case.formats, again, integers=way == 0)
-                _check_raises_again(case, error, sample)
+                self._check_raises_again(error, sample)
                 why = error
                 continue
             if way > first:
@@ -273,7 +277,7 @@ class OracleSamples:
                 if outputs is None:
                     again = self._model(precision)
                     sample = functools.partial(_WAYS[way], case.watched, case.leaves, case.formats, again)
-                    _check_raises_again(case, error, sample)
+                    self._check_raises_again(error, sample)
                 way, why = way + 1, format_exception(error).splitlines()[0]
                 if isinstance(error, (TypeError, AttributeError)):  # from its code, whatever the values are
                     _first_way[case.oracle] = way, why
@@ -289,6 +293,13 @@ class OracleSamples:
         why = f"conditioned() instead, because the oracle cannot be tracked ({why})"
         return SampledOutputs(self._with_floor(none, precision), why, sampled=False)
 
+    def _check_raises_again(self, error: Exception, again: Callable[[], object]) -> None:
+        try:
+            check_raises_again(error, f"oracle {getattr(self.case.oracle, '__name__', repr(self.case.oracle))}", again)
+        except Failure as failure:
+            self.failure = failure  # what asks first may go on without the samples
+            raise
+
     def _with_floor(self, spreads: Sequence[Spread], precision: Precision) -> list[Spread]:
         """Returns spreads whose bounds are at least those of `conditioned_bounds`."""
         normwise = calls_linear_algebra(self.case.oracle)
@@ -299,10 +310,6 @@ class OracleSamples:
     def is_tracked(self, outputs: Sequence[Array]) -> bool:
         """Returns whether the exact row of each output's samples equals the oracle's value, so that nothing escaped."""
         return len(outputs) == len(self.case.values) and all(map(has_exact_row, outputs, self.case.values))
-
-
-def _check_raises_again(case: OracleCase, error: Exception, again: Callable[[], object]) -> None:
-    check_raises_again(error, f"oracle {getattr(case.oracle, '__name__', repr(case.oracle))}", again)
 
 
 def rounding_bounds(

@@ -158,8 +158,16 @@ def expect(
     _check_repeated(pairing.name, values, again)
 
     @functools.cache
+    def change() -> Failure | None:
+        try:
+            _check_repeated(pairing.name, values, evaluate(wide))
+        except Failure as failure:
+            return failure
+        return None
+
     def check_again() -> None:
-        _check_repeated(pairing.name, values, evaluate(wide))
+        if (failure := change()) is not None:
+            raise failure.with_traceback(None)
 
     # Evaluates the oracle on other inputs, to see how far it moves; one that was wrong once would seem to move far.
     def evaluate_near(near: Mapping[str, Array]) -> tuple[Array, ...]:
