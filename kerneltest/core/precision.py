@@ -65,6 +65,7 @@ class Precision:
       exact_quotients: whether a quotient is exact if it is representable, and so is the product with the reciprocal.
       accumulate: by operand dtype, the format in which a matrix product is summed; float32 for other dtypes.
       aligns_subnormals: whether a product of a subnormal operand is added as if the operand were the smallest normal.
+      bits_lost: by how many bits results are shorter than their format.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Precision:
     exact_quotients: bool = False
     accumulate: Mapping[str, FloatFormat] = field(default_factory=dict, hash=False)
     aligns_subnormals: bool = False
+    bits_lost: int = 0
 
     def operand_roundoff(self, dtype: str) -> float:
         """Returns the largest relative error of rounding an operand of a matrix product; 0 if it is not rounded."""
@@ -94,6 +96,10 @@ class Precision:
         """Returns the arithmetic of a machine that rounds even results that are representable."""
         inexact = {name: replace(ulps, relative=ulps.relative + 2.0**-20) for name, ulps in self.ulps.items()}
         return replace(self, name=f"{self.name}, never exact", ulps=inexact, exact_quotients=False)
+
+    def losing(self, bits: int) -> "Precision":
+        """Returns the arithmetic of a machine whose results are shorter by some bits."""
+        return replace(self, name=f"{self.name}, less {bits} bits", bits_lost=bits)
 
     def with_dots_in(self, dtype: str) -> "Precision":
         """Returns the arithmetic of a kernel that names the dtype to which operands of its products are rounded."""

@@ -28,6 +28,7 @@ from kerneltest.execute.formula import Formula, Take, whole
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong, without_doubted
 from kerneltest.judge.formula import (
+    BITS_UNSTABLE,
     OwnRounding,
     follows_formula,
     formula_answer,
@@ -58,10 +59,6 @@ _BY_BACKEND = MismatchCause(ErrorCause.BACKEND, None)
 _BY_OVERFLOW = MismatchCause(ErrorCause.OVERFLOW, None)
 
 Expect = Callable[[Outputs, Precision], ExpectedOutputs]
-
-
-def _with_doubt(tolerance: str, count: int) -> str:
-    return f"{tolerance}; {count} elements not compared, in which the oracle itself loses its digits in float64"
 
 
 class WrongOutputError(Exception):
@@ -385,9 +382,8 @@ class _Judge:
         comparisons, doubted = self._without_doubted(claim.compare(self.noise), claim.expected)
         if doubted:
             bounds = tuple(each.bound for each in comparisons)
-            claim = replace(
-                claim, expected=replace(claim.expected, bounds=bounds), tolerance=_with_doubt(claim.tolerance, doubted)
-            )
+            claim = replace(claim, expected=replace(claim.expected, bounds=bounds))
+            self.record = before = replace(before, doubted=before.doubted + doubted)
         cause = None
         if is_wrong(comparisons):
             claim, comparisons, cause = self._explain(claim, comparisons)
@@ -398,8 +394,8 @@ class _Judge:
         if not claim.asks_formula:
             return None
         answer, found = claim.formula.ask()
-        found, doubted = self._without_doubted(found, claim.formula.oracle)
-        if doubted and not is_wrong(found):
+        found, by_formula = self._without_doubted(found, claim.formula.oracle)
+        if by_formula and not is_wrong(found):
             answer, found = formula_answer(found), []
         if found and not follows_formula(comparisons, found):
             claim.formula.check_repeated(found, claim.outputs)
@@ -407,7 +403,8 @@ class _Judge:
         if found:
             self.record = before
             self._add(claim.expected, found, WITHOUT_ROUNDING)
-        self.record = replace(self.record, formula=self.record.formula or answer)
+        more = max(by_formula - doubted, 0)  # of the same elements
+        self.record = replace(self.record, doubted=self.record.doubted + more, formula=self.record.formula or answer)
         label = f"{claim.check.label} {WITHOUT_ROUNDING}".lstrip()
         return self._finding(claim, found, label, formula_cause(found), lambda output: ()) if found else None
 
@@ -446,6 +443,7 @@ class _Judge:
                 loose,
                 sampled=claim.expected.sampled,
                 normwise=calls_linear_algebra(self.context.pairing.oracle),
+                coarse=lambda: claim.check.wanted(claim.outputs, claim.precision.losing(BITS_UNSTABLE)).alternatives,
             )
         if own is not None:
             self.context.cache.process.enter_phase(Phase.JUDGING)

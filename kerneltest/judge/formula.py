@@ -8,13 +8,13 @@ in float32 or wider throughout.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kerneltest.core.details import SLIGHT, ErrorCause, MismatchCause
-from kerneltest.core.dtypes import Array, FloatFormat, float_format, is_float, parse_dtype, widen
+from kerneltest.core.dtypes import Array, FloatFormat, cast, float_format, is_float, parse_dtype, widen
 from kerneltest.core.precision import FLOAT32
 from kerneltest.declare.error_models import Rounding, Tolerance
 from kerneltest.judge.compare import Comparison, compare, compare_outputs, is_wrong
@@ -22,6 +22,7 @@ from kerneltest.numerics.bounds import magnitude
 from kerneltest.numerics.rounding_bounds import (
     FORMULA_FORMAT,
     NEGLIGIBLE,
+    SAMPLE_ROWS,
     SPREAD_FACTOR,
     RoundingLimit,
     bound_from_spread,
@@ -150,7 +151,8 @@ def _relative_error(found: Comparison) -> float:
 
 # The rounding of a kernel whose formula is right.
 
-MOST_UNSTABLE = 64.0
+BITS_UNSTABLE = 6
+MOST_UNSTABLE = 2.0**BITS_UNSTABLE
 """The largest ratio of the bound by a kernel's own formula to that by the oracle's; above, the formula is unstable.
 
 A backward stable one is not: it loses no more than rounding each input would, as with Welford's variance (Higham,
@@ -199,6 +201,7 @@ def own_rounding(
     *,
     sampled: bool = True,
     normwise: bool = False,
+    coarse: Callable[[], Sequence[Sequence[Array]]] = tuple,
 ) -> OwnRounding | None:
     """Returns how far a kernel's own formula moves when each of its operations is rounded as a machine would.
 
@@ -209,6 +212,7 @@ def own_rounding(
       loose: such bounds for a machine that rounds even representable results: an oracle may be exact by chance.
       sampled: whether the oracle's bounds come from samples. Other bounds do not show that the oracle is more stable.
       normwise: whether the oracle calls linear algebra, whose algorithms are stable in the norm of a matrix's columns.
+      coarse: returns the alternatives of each output for a machine that loses `BITS_UNSTABLE` bits.
 
     Returns:
       None if there are no samples.
@@ -219,8 +223,11 @@ def own_rounding(
     own, admitted = [], []
     for number, (each, output, most) in enumerate(zip(samples, outputs, loose, strict=True)):
         if not is_float(output.actual.dtype):
-            own.append(output.bound)
-            admitted.append(output.bound)
+            tied = _is_tied(each[1:], output)
+            own.append(np.where(tied, np.inf, output.bound))
+            if sampled and (tied & output.wrong).any():
+                tied &= _is_tied([cast(other, output.actual.dtype) for other in coarse()[number]], output)
+            admitted.append(np.where(tied, np.inf, output.bound))
             continue
         moved = _moved(output.wanted, each, fmt)  # around the oracle's values: rounded constants of the kernel count
         size = magnitude(output.expected)
@@ -240,6 +247,14 @@ def own_rounding(
             stable = np.maximum(stable, _BACKWARD_STABLE * by_inputs)
         admitted.append(np.where(unstable, np.minimum(stable, own[-1]), own[-1]))
     return OwnRounding(tuple(own), tuple(admitted))
+
+
+# Where an integer is as near to the expected one as samples are: rounding decides between all of these.
+def _is_tied(samples: Iterable[Array], output: Comparison) -> Array:
+    squares = sum(
+        ((np.asarray(each, np.float64) - output.wanted) ** 2 for each in samples), np.zeros(output.wanted.shape)
+    )
+    return output.error <= SPREAD_FACTOR * np.sqrt(squares / (SAMPLE_ROWS - 1))
 
 
 # The bound that samples make around exact values.

@@ -208,11 +208,11 @@ class OracleSamples:
         leaves = [each.case.leaves for each in missing]
         for way in range(first, _BY_ROW):
             try:
-                machine = RoundingModel(precision, self.compute, SAMPLE_ROWS)
+                machine = self._model(precision)
                 found = sample_cases(case.watched, leaves, case.formats, machine, integers=way == 0)
             except Exception as error:  # such as those of an oracle that branches on values
                 raise_own_mistake(error)
-                again = RoundingModel(precision, self.compute, SAMPLE_ROWS)
+                again = self._model(precision)
                 sample = functools.partial(sample_cases, case.watched, leaves, case.formats, again, integers=way == 0)
                 _check_raises_again(case, error, sample)
                 why = error
@@ -230,11 +230,17 @@ class OracleSamples:
                 spreads = [spread_of(samples) for samples in outputs]
                 each.found[precision.name] = SampledOutputs(spreads, "", tuple(machine.sources), machine.answers)
 
+    def _model(self, precision: Precision) -> RoundingModel:
+        machine = RoundingModel(precision, self.compute, SAMPLE_ROWS)
+        if (lost := machine.ask("bits_lost")) and self.compute is not None:
+            machine.compute = replace(self.compute, precision=self.compute.precision - lost)
+        return machine
+
     def _sample(self, precision: Precision) -> SampledOutputs:
         case = self.case
         way, why = _first_way.get(case.oracle, (0, ""))
         while way < len(_WAYS):
-            machine, outputs = RoundingModel(precision, self.compute, SAMPLE_ROWS), None
+            machine, outputs = self._model(precision), None
             try:
                 outputs = _WAYS[way](case.watched, case.leaves, case.formats, machine)
                 case.check_float64(machine.in_jax)
@@ -244,7 +250,7 @@ class OracleSamples:
                 raise_own_mistake(error)
                 case.check_float64(machine.in_jax)
                 if outputs is None:
-                    again = RoundingModel(precision, self.compute, SAMPLE_ROWS)
+                    again = self._model(precision)
                     sample = functools.partial(_WAYS[way], case.watched, case.leaves, case.formats, again)
                     _check_raises_again(case, error, sample)
                 way, why = way + 1, format_exception(error).splitlines()[0]

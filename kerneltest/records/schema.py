@@ -85,6 +85,7 @@ class Record:
       files: artifacts kept, relative to the run's folder.
       expected: what the oracle expects of the plain call; None if it was not compared.
       formula: whether the kernel's formula is right; None if that was not asked.
+      doubted: elements that are not compared, since the oracle itself loses its digits in them.
       reused_from: when the run began that found it, where that was an earlier one of the same code; "" for this run.
     """
 
@@ -122,6 +123,7 @@ class Record:
     reused_from: str = ""
     expected: ExpectedValues | None = None
     formula: FormulaAnswer | None = None
+    doubted: Count = 0
 
     @property
     def shown(self) -> Evidence:

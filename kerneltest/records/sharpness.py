@@ -105,6 +105,7 @@ class _Asked:
       formulas: number of cases that were asked whether the formula is right.
       unasked: number of those that could not be, by the reason.
       narrow: the dtype below float64 in which the oracle returned an output undeclared; "" if it never did.
+      doubted: number of elements in which the oracle itself loses its digits, and number of the cases with some.
     """
 
     known: bool = False
@@ -118,12 +119,14 @@ class _Asked:
     formulas: int = 0
     unasked: Counter[str] = field(default_factory=Counter)
     narrow: str = ""
+    doubted: tuple[int, int] = 0, 0
 
     def add(self, record: Record) -> None:
         if record.case and record.dims:
             self.longest = max(self.longest or 0, *record.dims.values())
         self.red |= record.verdict.is_finding
         self.xfailed |= record.verdict is Verdict.XFAIL
+        self.doubted = self.doubted[0] + record.doubted, self.doubted[1] + bool(record.doubted)
         self.defined, self.undefined = self.defined + record.defined, self.undefined + record.undefined
         if record.formula is not None:
             self.formulas += 1
@@ -162,6 +165,12 @@ class _Asked:
             found.append(
                 f"the oracle returns {self.narrow}, so the expected values are rounded: return float64, without the "
                 "cast, or declare the dtype with returns="
+            )
+        if self.doubted[0]:
+            elements, cases = self.doubted
+            found.append(
+                f"{elements:,} elements of {cases:,} cases are not compared: the oracle loses its digits there, in "
+                "float64"
             )
         for reason, count in self.unasked.most_common(1):
             found.append(f"{count:,} of {self.formulas:,} cases were judged only by their rounding: {reason}")

@@ -70,3 +70,38 @@ def test_a_kernel_may_round_as_any_form_of_its_oracle(name: str) -> None:
 
 def test_the_forms_of_an_oracle_are_named() -> None:
     assert str(kt.tolerance.rounding(forms=[one_pass])) == "rounding(forms=one_pass)"
+
+
+def nearest(x: Any, c: Any) -> Any:
+    return np.square(x[:, None] - c).sum(-1).argmin(1)
+
+
+def nearest_expanded(x: Any, c: Any) -> Any:
+    return (np.square(c).sum(-1) - 2 * (x @ c.T)).argmin(1)
+
+
+def nearest_kernel(dtype: Any = jnp.float32) -> Any:
+    def body(x_ref: Any, c_ref: Any, o_ref: Any) -> None:
+        x, c = x_ref[...], c_ref[...]
+        products = jnp.sum(x[:, None] * c[None], -1).astype(dtype).astype(x.dtype)
+        o_ref[...] = jnp.argmin(jnp.sum(c * c, -1) - 2 * products, 1).astype(jnp.int32)
+
+    return lambda x, c: pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape[:1], jnp.int32))(x, c)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "forms", "words"),
+    [
+        (jnp.float32, (), "far more to rounding than the oracle's; if it is meant, declare it with forms="),
+        (jnp.float32, (nearest_expanded,), ""),
+        (jnp.bfloat16, (nearest_expanded,), "times as far as it may"),
+    ],
+)
+def test_an_integer_may_be_either_side_of_a_tie_in_the_forms_that_are_declared(
+    dtype: Any, forms: tuple[Any, ...], words: str
+) -> None:
+    far = {"x": kt.array("24 4", "float32", domain=(100, 101)), "c": kt.array("8 4", "float32", domain=(100, 101))}
+    pairing = kt.oracle_for(nearest_kernel(dtype), **far, tolerance=kt.tolerance.rounding(forms=forms))(nearest)
+    result = kt.check(pairing, backends=["interpret"], depth="quick", minimize=0)
+    assert bool(result.findings) is bool(words)
+    assert all(words in each.message for each in result.findings if each.family in ("normal", "small_rows"))

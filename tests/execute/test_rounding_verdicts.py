@@ -86,6 +86,12 @@ KERNELS = {
         _by_row(lambda x: jnp.argmax(_coarse(x / 3 + 1), axis=-1), jnp.int32),
         _rows("float32", 16, domain=(-1, 1)),
     ),
+    "argmax of near ties in a form that loses more": Composed(
+        lambda x: np.argmax(x / 3 + 1, axis=-1),
+        _by_row(lambda x: jnp.argmax(x / 3 + 9, axis=-1), jnp.int32),
+        _by_row(lambda x: jnp.argmax(_coarse(x / 3 + 9), axis=-1), jnp.int32),
+        _rows("float32", 16, domain=(-1, 1)),
+    ),
     "count": Composed(
         lambda x: np.sum(x * 0.1 > 0.03, axis=-1),
         _by_row(lambda x: jnp.sum((x * 0.1 > 0.03).astype(jnp.int32), axis=-1), jnp.int32),

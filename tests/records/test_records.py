@@ -139,6 +139,7 @@ FINDING = replace(
     error_budget=(BudgetPart("rounding of `x / y`", "t.py", 3, 0.75, 2.5),),
     expected=ExpectedValues(3, -np.inf, 2.0, 0.5, 1, "float32"),
     formula=FormulaAnswer(2, 0.001, "it waits for a copy"),
+    doubted=5,
 )
 
 

@@ -28,16 +28,17 @@ class ErrorCause(StrEnum):
     """The kernel is right if NumPy evaluates it: the backend computes something else."""
 
 
+_FORMS = "; if it is meant, declare it with forms="
 _CAUSES = {
     ErrorCause.FORMULA: "it computes something else: off by {size} even without rounding",
     ErrorCause.ROUNDING: "its formula is right, but it rounds {size} times as far as it may",
-    ErrorCause.UNSTABLE: "its formula is right, but loses {size} times as much to rounding as the oracle's",
+    ErrorCause.UNSTABLE: f"its formula is right, but loses {{size}} times as much to rounding as the oracle's{_FORMS}",
 }
 _WITHOUT_SIZE = {
     ErrorCause.FORMULA: "it computes something else even without rounding",
     ErrorCause.ROUNDING: "its formula is right, but a result overflows or is NaN in the kernel's dtypes",
     ErrorCause.OVERFLOW: "its formula is right, but an intermediate result overflows in the kernel's dtypes",
-    ErrorCause.UNSTABLE: "its formula is right, but loses everything to rounding",
+    ErrorCause.UNSTABLE: f"its formula is right, but loses far more to rounding than the oracle's{_FORMS}",
     ErrorCause.BACKEND: "the backend computes something else: evaluated by NumPy, the kernel gives what is expected",
 }
 
