@@ -47,6 +47,7 @@ from kerneltest.declare.oracle_for import oracle_for as oracle_for
 from kerneltest.declare.outcomes import defined as defined
 from kerneltest.declare.outcomes import ignored as ignored
 from kerneltest.declare.outcomes import rejects as rejects
+from kerneltest.declare.outcomes import unordered as unordered
 from kerneltest.declare.outcomes import xfail as xfail
 from kerneltest.declare.pairing import Pairing as Pairing
 from kerneltest.execute.claims import CaseContext as CaseContext

@@ -23,6 +23,12 @@ BROKEN = {
     "sign_oracle": ("v > 0", "v > 1e-3"),
     "totals_oracle": ("< starts[1:, None]", "<= starts[1:, None]"),
     "paged_oracle": ("pages[table]", "pages[jnp.sort(table, axis=1)]"),
+    "gathered_oracle": ("table[:, None] >= 0", "table[:, None] > -2"),
+    "before_oracle": ("x[labels - 1]", "x[labels - 2]"),
+    "two_smallest_oracle": (
+        "jnp.take_along_axis(x_ref[...], at, axis",
+        "jnp.take_along_axis(x_ref[...], at[:, ::-1], axis",
+    ),
     "picked_oracle": ("live & (labels >= 0)", "live & (labels > -200)"),
     "scaled_oracle": ("x / largest", "x / x[-1]"),
     "products_oracle": ("q * k + v", "q * k + q"),

@@ -35,7 +35,7 @@ from kerneltest.declare.dims import (
     required_parameters,
 )
 from kerneltest.declare.domains import DType
-from kerneltest.declare.outcomes import Rejection, Xfail
+from kerneltest.declare.outcomes import Rejection, Unordered, Xfail
 from kerneltest.declare.pairing import ANY_DTYPE, Pairing, is_part_of
 from kerneltest.declare.problems import Problems, format_given, refuse
 
@@ -349,6 +349,8 @@ def _check_models(options: Mapping[str, Any]) -> Problems:
         given = options[option]
         if not isinstance(given, (list, tuple)) or not all(isinstance(each, kind) for each in given):
             yield option, f"give a list of {made_by}(...), not {given!r}"
+    if not isinstance(unordered := options["unordered"], Unordered | None):
+        yield "unordered", f"give kt.unordered(axis), not {unordered!r}"
     needs = options["needs"] or {}
     if not isinstance(needs, Mapping) or not all(map(callable, needs.values())):
         example = "needs={'n': lambda i: slice(0, i + 1)}"

@@ -17,7 +17,7 @@ from kerneltest.declare.check import check_declaration, check_parts
 from kerneltest.declare.dims import Dim, dims_in_axes, parse_relation, required_parameters
 from kerneltest.declare.error_models import Tolerance
 from kerneltest.declare.kinds.data import copy_of
-from kerneltest.declare.outcomes import Rejection, Xfail
+from kerneltest.declare.outcomes import Rejection, Unordered, Xfail
 from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
 from kerneltest.declare.problems import format_given, hide_frames
 from kerneltest.declare.tolerance import rounding
@@ -43,6 +43,7 @@ def oracle_for(
     backends: str | Sequence[str] = (),
     returns: str | Sequence[str] = (),
     reproducible: bool = True,
+    unordered: Unordered | None = None,
     **declared: Argument | SameAs,
 ) -> Callable[[Callable[..., Any]], Pairing]:
     """Pairs a kernel with the decorated oracle. All other keywords declare the kernel's arguments.
@@ -78,6 +79,7 @@ def oracle_for(
         are findings, unless an argument names the dtype.
       reproducible: the same inputs give the same bits. With False, as for a kernel that adds floats atomically, results
         of two runs may differ, but each must be right.
+      unordered: outputs whose order along an axis is free, made by `kt.unordered`.
       declared: declarations by name: `kt.array`, `kt.mask`, `kt.static`, `kt.tree` and so on.
 
     Returns:
@@ -90,7 +92,7 @@ def oracle_for(
         "arguments": arguments, "dims": dims, "tolerance": tolerance, "signed_zeros": signed_zeros, "xfail": xfail,
         "all_masked": all_masked, "batch_dims": batch_dims, "invariant_to": invariant_to, "grad": grad,
         "rejects": rejects, "needs": needs, "where": where, "backends": backends,
-        "returns": returns, "reproducible": reproducible,
+        "returns": returns, "reproducible": reproducible, "unordered": unordered,
     }  # fmt: skip
     kernel_name = getattr(kernel, "__name__", type(kernel).__name__)
     if not callable(kernel):
@@ -147,6 +149,7 @@ def oracle_for(
             backends=_names(backends),
             returns=_names(returns),
             reproducible=reproducible,
+            unordered=unordered,
         )
         check_declaration(pairing, dims or {})
         ALL_PAIRINGS.append(pairing)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, ShapeDtype, is_float, is_integer
-from kerneltest.core.failures import exception_text, iter_causes
+from kerneltest.core.failures import DeclarationError, exception_text, iter_causes
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.problems import hide_frames
 
@@ -171,6 +171,80 @@ def rejects(
     if len(every) < len(changed) + len(arguments or {}):
         raise ValueError(f"rejects {name}: {', '.join(changed.keys() & (arguments or {}).keys())} is given twice")
     return Rejection(name, every, dict(dims or {}), raises, match)
+
+
+# Outputs whose elements may come in any order along an axis.
+
+
+@dataclass(frozen=True, slots=True)
+class Unordered:
+    """Outputs in which the order of the elements along an axis is free.
+
+    Attributes:
+      axis: the axis.
+      outputs: numbers of the outputs, whose elements at one position belong together; () for all.
+    """
+
+    axis: int
+    outputs: tuple[int, ...]
+
+    def arrange(self, result: Any, xp: Any) -> Any:
+        """Returns the result of a kernel (`jax.numpy`) or of an oracle (`numpy`) with these outputs in ascending order.
+
+        Integers order the outputs before floats, which are rounded, and earlier outputs before later ones.
+        """
+        from jax import tree_util  # noqa: PLC0415 - only JAX knows its pytrees; the kernel has imported it
+
+        leaves, structure = tree_util.tree_flatten(result)
+        numbers = self.outputs or tuple(range(len(leaves)))
+        chosen = [leaves[number] for number in numbers if number < len(leaves)]
+        shapes = list(dict.fromkeys(map(np.shape, chosen)))
+        if len(chosen) < len(numbers) or len(shapes) != 1 or not -len(shapes[0]) <= self.axis < len(shapes[0]):
+            raise DeclarationError(
+                f"unordered: outputs {', '.join(map(str, numbers))} of {len(leaves)} have shapes "
+                f"{', '.join(map(str, shapes))}; they need one shape, with an axis {self.axis}"
+            )
+        if len(chosen) == 1 and xp is np:
+            arranged = [np.sort(chosen[0], axis=self.axis)]
+        else:
+            keys = sorted(chosen, key=lambda values: not is_integer(np.dtype(values.dtype)))
+            order = xp.lexsort([key if xp is np else _sortable(key) for key in keys[::-1]], axis=self.axis)
+            arranged = [xp.take_along_axis(values, order, axis=self.axis) for values in chosen]
+        for number, values in zip(numbers, arranged, strict=True):
+            leaves[number] = values
+        return tree_util.tree_unflatten(structure, leaves)
+
+
+def _sortable(values: Any) -> Any:
+    """Returns integers in the order of a JAX array of floats, NaN last: XLA's comparisons take subnormals for zeros."""
+    from jax import lax, numpy  # noqa: PLC0415 - the kernel has imported it
+
+    if not is_float(np.dtype(values.dtype)):
+        return values
+    integer = np.dtype(f"int{8 * values.dtype.itemsize}")
+    bits, most = lax.bitcast_convert_type(values, integer), np.iinfo(integer).max
+    return numpy.where(numpy.isnan(values), most, bits ^ ((bits >> (8 * integer.itemsize - 1)) & most))
+
+
+@hide_frames
+def unordered(axis: int, *, outputs: Sequence[int] = ()) -> Unordered:
+    """Declares outputs whose elements may come in any order along an axis, as those of a set or of an unsorted top-k.
+
+        @kt.oracle_for(top, x=kt.array("m n"), unordered=kt.unordered(-1))
+
+    Args:
+      axis: the axis.
+      outputs: numbers of the outputs. They have one shape, and their elements at one position belong together, such as
+        a value and its index. By default all.
+
+    Raises:
+      ValueError: the axis or a number is not an integer.
+    """
+    if not all(isinstance(number, int) for number in (axis, *outputs)):
+        raise ValueError(
+            f"unordered: give the number of an axis, and outputs=(0, 1) by number, not {axis!r}, {outputs!r}"
+        )
+    return Unordered(axis, tuple(outputs))
 
 
 # Outputs of an oracle that are defined only at some elements; the kernel's other elements are not compared.

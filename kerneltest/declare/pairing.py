@@ -24,7 +24,7 @@ from kerneltest.declare.arguments import (
 )
 from kerneltest.declare.dims import Dim, Function, Relation
 from kerneltest.declare.error_models import Tolerance
-from kerneltest.declare.outcomes import Rejection, Xfail
+from kerneltest.declare.outcomes import Rejection, Unordered, Xfail
 
 Value = Any  # an argument, a pytree of arguments, or a result: NumPy arrays, JAX arrays, tracers, static values
 
@@ -76,6 +76,7 @@ class Pairing:
       returns: the dtype of each output, or the path of an array argument that has the same, or a static argument whose
         options are dtypes, or `any`; one for all outputs; () to declare nothing.
       reproducible: whether the same inputs give the same bits.
+      unordered: the outputs whose order is free, which kernel and oracle then return in ascending order.
       leaves: the arrays among the arguments, by path.
       optionals: by path, the parts that may be absent, with the paths of the arrays in them.
       origin: the pairing as its author declared it: itself, except for pairings returned by `on`.
@@ -101,6 +102,7 @@ class Pairing:
     backends: tuple[str, ...] = ()
     returns: tuple[str, ...] = ()
     reproducible: bool = True
+    unordered: Unordered | None = None
     leaves: Mapping[str, ArrayArgument] = field(init=False)
     optionals: Mapping[str, tuple[str, ...]] = field(init=False)
     origin: "Pairing" = field(init=False, repr=False, metadata=uncounted("it is what others were made of"))
@@ -219,7 +221,12 @@ class Pairing:
 
     def call_kernel(self, values: Mapping[str, Value]) -> Value:
         """Returns the kernel's result."""
-        return _call(self.kernel, inspect.signature(self.kernel).parameters, values)
+        result = _call(self.kernel, inspect.signature(self.kernel).parameters, values)
+        if self.unordered is None:
+            return result
+        from jax import numpy  # noqa: PLC0415 - the kernel has imported it
+
+        return self.unordered.arrange(result, numpy)
 
     def call_oracle(self, values: Mapping[str, Value]) -> Value:
         """Returns the oracle's result. Static arguments that it does not take are left out."""
@@ -232,7 +239,8 @@ class Pairing:
         taken = inspect.signature(function).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
             values = {name: value for name, value in values.items() if name in taken}
-        return _call(function, taken, values)
+        result = _call(function, taken, values)
+        return result if self.unordered is None else self.unordered.arrange(result, np)
 
 
 # The results of `Pairing.on`, by pairing and by the dims and dtypes declared for a backend.

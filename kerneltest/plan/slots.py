@@ -50,6 +50,7 @@ def build_slots(pairing: Pairing, signature: Signature, limit: Callable[[], int]
                 mask_values=leaf.mask_values,
                 end_block=block(leaf.bound) or end,
                 sentinel=leaf.sentinel,
+                least=leaf.least,
                 structure=leaf.structure,
                 owner=(pairing, signature),
             )

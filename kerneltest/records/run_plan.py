@@ -276,6 +276,7 @@ def _argument(argument: Argument) -> str:
         case ArrayArgument():
             axes = " ".join(map(str, argument.shape)) or "no axes"
             of = f" into {argument.bounded_by}" if argument.bounded_by is not None else ""
+            of += f" from {argument.least} on" if argument.least else ""
             of += f" or {argument.sentinel}" if argument.sentinel is not None else ""
             of += f", {argument.structure.__name__}," if argument.structure else ""
             from_others = f" from {', '.join(argument.derivation.parameters)}" if argument.derivation else ""

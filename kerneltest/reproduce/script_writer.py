@@ -61,7 +61,7 @@ def _text(path: Path, record: Record, item: Item) -> str:
     signature = record_signature(item.pairing, record)
     # An invariant does not call the kernel plainly.
     shown_by_values = not isinstance(item.group, InvariantGroup) and record.verdict in _SHOWN_BY_VALUES
-    shown_by_values &= not isinstance(record.detail, WrongDtype)
+    shown_by_values &= not isinstance(record.detail, WrongDtype) and item.pairing.unordered is None
     if shown_by_values and item.backend.runs_jaxpr and signature is not None:
         try:
             return fill_script("standalone.py", _constants(path, record, item, signature))

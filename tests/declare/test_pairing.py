@@ -97,6 +97,15 @@ MISWRITTEN: dict[str, tuple[dict[str, Any], str]] = {
         dict(x=LOOSE.array("n", None)),
         "argument 'x': its dtypes are given by name, as in 'float32', not None",
     ),
+    "a least position below 0": (
+        dict(x=kt.indices("n", into="m", least=-1)),
+        "argument 'x': least= is an integer from 0 on, not -1",
+    ),
+    "no index as a text": (
+        dict(x=LOOSE.permutation("n", ignore="none")),
+        "argument 'x': ignore= is an integer such as -100, not 'none'",
+    ),
+    "an axis as the order": (dict(x=N, unordered=LOOSE.ignored), "unordered: give kt.unordered(axis), not kt.ignored"),
     "a shape as a tuple": (
         dict(x=LOOSE.array(("m", 3))),
         "argument 'x': its shape is one string, as in 'm 3', not ('m', 3)",
@@ -227,6 +236,10 @@ def test_an_oracle_that_takes_other_arguments_is_refused(oracle: Any, words: str
         (lambda: kt.xfail("mismatch", reason=" ", url="https://x"), "give the reason"),
         (lambda: kt.xfail("mismatch", reason="r", url="nowhere"), "url must link"),
         (lambda: kt.family(group="no such"), "unknown group"),
+        (
+            lambda: LOOSE.unordered("n"),
+            r"unordered: give the number of an axis, and outputs=\(0, 1\) by number, not 'n'",
+        ),
     ],
 )
 def test_a_bad_value_is_refused_where_it_is_written(make: Callable[[], object], words: str) -> None:

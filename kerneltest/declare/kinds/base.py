@@ -37,6 +37,7 @@ class ArrayArgument:
       mask_values: the value of a masked element and that of a visible one.
       derivation: how it follows from other arguments.
       sentinel: an integer that stands for no index; None if there is none.
+      least: the least position or count.
       structure: a function from an array (float64) to the nearest one that the kernel takes; None for any.
       on: dtypes that replace `dtypes` on some backends, by pattern.
       problem: a mistake in the declaration, to be reported with the argument's name; "" if there is none.
@@ -51,6 +52,7 @@ class ArrayArgument:
     mask_values: tuple[float, float] = (0, 1)
     derivation: Derivation | None = None
     sentinel: int | None = None
+    least: int = 0
     structure: Callable[[Array], Array] | None = None
     on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problem: str = ""
@@ -96,7 +98,7 @@ class Slot:
       globally_unique: all indices of a permutation differ, rather than those of each row.
       end_block: the kernel's block length along the axis whose length is `end`, in elements, or all of it.
       owner: the pairing and the signature whose argument it is; None in a slot that stands alone.
-      exhaustive, mask_values, sentinel, structure: as in `ArrayArgument`.
+      exhaustive, mask_values, sentinel, least, structure: as in `ArrayArgument`.
     """
 
     role: str
@@ -112,6 +114,7 @@ class Slot:
     mask_values: tuple[float, float] = (0, 1)
     end_block: int = 1
     sentinel: int | None = None
+    least: int = 0
     structure: Callable[[Array], Array] | None = None
     owner: tuple[Any, Any] | None = None
 

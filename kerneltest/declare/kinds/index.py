@@ -30,7 +30,9 @@ _SPREAD = 40_503  # a multiplier that scatters position codes over an axis
 
 
 @hide_frames
-def indices(shape: str, *, into: str | int, ignore: int | None = None, dtype: str = "int32") -> ArrayArgument:
+def indices(
+    shape: str, *, into: str | int, ignore: int | None = None, least: int = 0, dtype: str = "int32"
+) -> ArrayArgument:
     """Declares integers that point at elements along an axis, its first and last element among them.
 
         labels=kt.indices("b", into="classes", ignore=-100)
@@ -40,17 +42,28 @@ def indices(shape: str, *, into: str | int, ignore: int | None = None, dtype: st
       into: the axis they point into: a dim, a length, or products and sums such as `"pages*size"`; values go from 0 to
         its length - 1.
       ignore: a further integer that stands for no element, as in padded labels: none, one, some and all elements are.
+      least: the least position, as in `least=1` where position 0 is a blank.
       dtype: an integer dtype, by name.
     """
+    argument = array_argument(shape, dtype, "index", bounded_by=into, problem=_problem(ignore) or least_problem(least))
+    return replace(argument, sentinel=ignore, least=least)
+
+
+def _problem(ignore: object) -> str:
     is_integer = ignore is None or (isinstance(ignore, int) and not isinstance(ignore, bool))
-    problem = "" if is_integer else f"ignore= is an integer such as -100, not {ignore!r}"
-    return replace(array_argument(shape, dtype, "index", bounded_by=into, problem=problem), sentinel=ignore)
+    return "" if is_integer else f"ignore= is an integer such as -100, not {ignore!r}"
 
 
-def clip_to_integers(values: Array, most: int) -> Array:
-    """Returns integers (int64) from 0 to `most` near some numbers; NaN becomes 0."""
-    wide = np.nan_to_num(np.asarray(values, np.float64), nan=0.0, posinf=most, neginf=0)
-    return np.clip(wide, 0, most).astype(np.int64)
+def least_problem(least: object) -> str:
+    """Returns the mistake in a least position or count; "" if there is none."""
+    is_natural = isinstance(least, int) and not isinstance(least, bool) and least >= 0
+    return "" if is_natural else f"least= is an integer from 0 on, not {least!r}"
+
+
+def clip_to_integers(values: Array, most: int, least: int = 0) -> Array:
+    """Returns integers (int64) from `least` to `most` near some numbers; NaN becomes the least one."""
+    wide = np.nan_to_num(np.asarray(values, np.float64), nan=least, posinf=most, neginf=least)
+    return np.clip(wide, least, most).astype(np.int64)
 
 
 def flat_index(position: Sequence[XpArray], shape: Sequence[int]) -> XpArray:
@@ -61,13 +74,10 @@ def flat_index(position: Sequence[XpArray], shape: Sequence[int]) -> XpArray:
     return flat
 
 
-@register("index")
-class Index(ArgumentKind):
-    """Integers from 0 to `Slot.end` - 1, each by itself; a subclass may include `Slot.end`."""
+class Positions(ArgumentKind):
+    """Integers that point at elements, some of which may be a sentinel that stands for none."""
 
-    noun = "index"
     counts = True
-    pointwise = True
 
     def find_mistake(self, leaf: ArrayArgument) -> str:
         for name in leaf.dtypes:
@@ -76,13 +86,8 @@ class Index(ArgumentKind):
                 return f"{name} cannot represent ignore={leaf.sentinel}; choose a wider dtype"
         return ""
 
-    def greatest(self, slot: Slot) -> int:
-        return slot.end if self.includes_end else max(slot.end - 1, 0)
-
     def edge_values(self) -> Sequence[EdgeValues]:
         return [
-            EdgeValues(self.ends),
-            EdgeValues(self.ends_reversed),
             EdgeValues(self.all_ignored, lambda slot: slot.sentinel is not None and slot.size > 0),
             EdgeValues(self.one_ignored, lambda slot: slot.sentinel is not None and slot.size > 1),
         ]
@@ -93,82 +98,114 @@ class Index(ArgumentKind):
 
     def one_ignored(self, slot: Slot, rng: Rng) -> Array:
         """One index is the sentinel that stands for no element."""
-        values = self._positions(slot, rng)
+        values = np.array(self.positions(slot, rng))
         values.reshape(-1)[rng.integers(slot.size)] = slot.sentinel
         return slot.repair(values)
 
-    def ends(self, slot: Slot, rng: Rng) -> Array:
-        """The least and the greatest position, and the positions next to them."""
-        most = self.greatest(slot)
-        return slot.repair(np.resize(np.clip([0, most, 1, most - 1], 0, most), slot.shape))
-
-    def ends_reversed(self, slot: Slot, rng: Rng) -> Array:
-        """The greatest and the least position, and the positions next to them."""
-        return slot.repair(self.greatest(slot) - self.ends(slot, rng).astype(np.int64))
+    def positions(self, slot: Slot, rng: Rng) -> Array:
+        """Returns random positions, still to be repaired."""
+        raise NotImplementedError
 
     def sample(self, slot: Slot, rng: Rng, exact: bool) -> Array:
         """Returns random positions, a fifth of them ignored if there is a sentinel."""
-        positions = self._positions(slot, rng)
+        positions = self.positions(slot, rng)
         if slot.sentinel is None:
             return positions
         return np.where(rng.random(slot.shape) < _SHARE_IGNORED, slot.sentinel, positions)
 
-    def _positions(self, slot: Slot, rng: Rng) -> Array:
-        """Returns random positions. The first is the least and the last the greatest, if there is room for others."""
+
+@register("index")
+class Index(Positions):
+    """Integers from `Slot.least` to `Slot.end` - 1, each by itself; a subclass may include `Slot.end`."""
+
+    noun = "index"
+    pointwise = True
+
+    def greatest(self, slot: Slot) -> int:
+        greatest = slot.end if self.includes_end else max(slot.end - 1, 0)
+        if greatest < slot.least and slot.size:
+            raise DeclarationError(
+                f"no number from {slot.least} on is in a length of {slot.end}; exclude it with where="
+            )
+        return greatest
+
+    def edge_values(self) -> Sequence[EdgeValues]:
+        return [
+            EdgeValues(self.ends),
+            EdgeValues(self.ends_reversed),
+            *super().edge_values(),
+        ]
+
+    def ends(self, slot: Slot, rng: Rng) -> Array:
+        """The least and the greatest position, and the positions next to them."""
         most = self.greatest(slot)
-        flat = rng.integers(0, most + 1, slot.shape).reshape(-1)
+        return slot.repair(np.resize([slot.least, most, slot.least + 1, most - 1], slot.shape))
+
+    def ends_reversed(self, slot: Slot, rng: Rng) -> Array:
+        """The greatest and the least position, and the positions next to them."""
+        return slot.repair(slot.least + self.greatest(slot) - self.ends(slot, rng).astype(np.int64))
+
+    def positions(self, slot: Slot, rng: Rng) -> Array:
+        """Returns random positions. The first is the least and the last the greatest, if there is room for others."""
+        least, most = slot.least, self.greatest(slot)
+        flat = rng.integers(least, max(most, least) + 1, slot.shape).reshape(-1)
         if flat.size >= _ROOM:
-            flat[-1], flat[0] = most, 0
+            flat[-1], flat[0] = most, least
         else:
-            flat = np.where(rng.random(flat.size) < _SHARE_OF_ENDS, rng.choice((0, most), flat.size), flat)
+            flat = np.where(rng.random(flat.size) < _SHARE_OF_ENDS, rng.choice((least, most), flat.size), flat)
         return flat.reshape(slot.shape)
 
     def repair(self, slot: Slot, values: Array) -> Array:
-        clipped = clip_to_integers(values, self.greatest(slot))
+        clipped = clip_to_integers(values, self.greatest(slot), slot.least)
         return clipped if slot.sentinel is None else np.where(values == slot.sentinel, slot.sentinel, clipped)
 
     def finite_range(self, slot: Slot) -> tuple[float, float]:
-        return 0, self.greatest(slot)
+        return slot.least, self.greatest(slot)
 
     def element(self, slot: Slot, number: float) -> float:
-        return number % (self.greatest(slot) + 1)
+        return slot.least + number % (self.greatest(slot) - slot.least + 1)
 
     def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
         """Returns positions scattered over the axis, as far as the dtype reaches."""
-        count = min(self.greatest(slot), int(np.iinfo(slot.dtype).max)) + 1
-        return code * _SPREAD % count
+        count = min(self.greatest(slot), int(np.iinfo(slot.dtype).max)) + 1 - slot.least
+        return slot.least + code * _SPREAD % count
 
 
 # Permutations: indices that are all different. Declared by `kt.permutation`.
 
 
 @hide_frames
-def permutation(shape: str, *, into: str | int | None = None, dtype: str = "int32") -> ArrayArgument:
+def permutation(
+    shape: str, *, into: str | int | None = None, ignore: int | None = None, dtype: str = "int32"
+) -> ArrayArgument:
     """Declares indices that are all different.
 
-        order=kt.permutation("n"), page_table=kt.permutation("b p", into="pages")
+        order=kt.permutation("n"), page_table=kt.permutation("b p", into="pages", ignore=-1)
 
     Args:
       shape: of the indices themselves.
       into: the axis they point into. No two in the whole array are equal, so it must not have more elements than that
         axis (declare so with `where=`). None for the last axis itself, each row a permutation of it.
+      ignore: a further integer that stands for no element, at any number of places, such as -1 for a page that is not
+        there. Then the array may have more elements than the axis.
       dtype: an integer dtype, by name.
     """
-    return array_argument(shape, dtype, "permutation", bounded_by=into)
+    return replace(
+        array_argument(shape, dtype, "permutation", bounded_by=into, problem=_problem(ignore)), sentinel=ignore
+    )
 
 
 @register("permutation")
-class Permutation(ArgumentKind):
-    """Indices that differ from each other in each row or, if `Slot.globally_unique`, in the whole array."""
+class Permutation(Positions):
+    """Indices that differ in each row or, if `Slot.globally_unique`, in the whole array, save for the sentinel."""
 
     noun = "permutation"
-    counts = True
     along_last_axis = True
     jointly_constrained = True
     distinct = True
 
     def edge_values(self) -> Sequence[EdgeValues]:
-        return [EdgeValues(self.in_order), EdgeValues(self.in_reverse)]
+        return [EdgeValues(self.in_order), EdgeValues(self.in_reverse), *super().edge_values()]
 
     def in_order(self, slot: Slot, rng: Rng) -> Array:
         """Indices in ascending order from 0."""
@@ -178,7 +215,7 @@ class Permutation(ArgumentKind):
         """Indices in descending order from the last."""
         return slot.repair(slot.end - 1 - slot.canonical().astype(np.int64))
 
-    def sample(self, slot: Slot, rng: Rng, exact: bool) -> Array:
+    def positions(self, slot: Slot, rng: Rng) -> Array:
         if slot.globally_unique:
             return rng.permutation(max(slot.end, slot.size))[: slot.size].reshape(slot.shape)
         return rng.permuted(self.canonical(slot), axis=-1)
@@ -188,22 +225,32 @@ class Permutation(ArgumentKind):
 
     def repair(self, slot: Slot, values: Array) -> Array:
         """Returns the ranks of each row or, if globally unique, `values` with repeated ones replaced by unused ones."""
-        if not slot.globally_unique:
+        if not slot.globally_unique and slot.sentinel is None:
             return np.asarray(np.argsort(np.argsort(values, axis=-1, kind="stable"), axis=-1, kind="stable"))
-        if slot.size > slot.end:
+        if not slot.globally_unique:
+            return np.apply_along_axis(_different, -1, values, slot.shape[-1], slot.sentinel) if slot.size else values
+        if slot.size > slot.end and slot.sentinel is None:
             raise DeclarationError(
                 f"{slot.size} different indices do not fit into a length of {slot.end}; exclude it with where="
             )
-        flat = np.array(values, np.int64).reshape(-1)
-        first = np.zeros(flat.size, bool)
-        first[np.unique(flat, return_index=True)[1]] = True
-        valid = first & (flat >= 0) & (flat < slot.end)
-        unused = np.setdiff1d(np.arange(slot.end), flat[valid])
-        flat[~valid] = unused[: int((~valid).sum())]
-        return flat.reshape(slot.shape)
+        return _different(np.reshape(values, -1), slot.end, slot.sentinel).reshape(slot.shape)
 
     def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
-        return flat_index(position, slot.shape) if slot.globally_unique else position[-1]
+        flat = flat_index(position, slot.shape) if slot.globally_unique else position[-1]
+        return flat if slot.sentinel is None else xp.where(flat < slot.end, flat, slot.sentinel)
+
+
+def _different(values: Array, end: int, sentinel: int | None) -> Array:
+    """Returns indices (int64) with repeated and impossible ones replaced by unused ones, then by the sentinel."""
+    flat = np.array(values, np.int64)
+    absent = np.zeros(flat.size, bool) if sentinel is None else flat == sentinel
+    first = np.zeros(flat.size, bool)
+    first[np.unique(flat, return_index=True)[1]] = True
+    valid = first & (flat >= 0) & (flat < end) & ~absent
+    wrong, unused = np.flatnonzero(~valid & ~absent), np.setdiff1d(np.arange(end), flat[valid])
+    flat[wrong[: unused.size]] = unused[: wrong.size]
+    flat[wrong[unused.size :]] = sentinel or 0
+    return flat
 
 
 # One-hot rows: zeros and a single one. Declared by `kt.one_hot`.

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from kerneltest.declare.kinds.base import (
     array_argument,
     register,
 )
-from kerneltest.declare.kinds.index import Index, clip_to_integers
+from kerneltest.declare.kinds.index import Index, clip_to_integers, least_problem
 from kerneltest.declare.problems import hide_frames
 
 
@@ -139,20 +140,24 @@ class Parts(ArgumentKind):
 
 
 @hide_frames
-def lengths(shape: str, *, up_to: str | int, dtype: str = "int32") -> ArrayArgument:
-    """Declares integers that count elements along an axis, 0 and all of them among them: `kt.lengths("b", up_to="n")`.
+def lengths(shape: str, *, up_to: str | int, least: int = 0, dtype: str = "int32") -> ArrayArgument:
+    """Declares integers that count elements along an axis, none and all of them among them.
+
+        count=kt.lengths("b", up_to="n"), steps=kt.lengths("", up_to=8, least=1)
 
     Args:
       shape: of the lengths themselves, as in `"b"`.
-      up_to: the axis whose elements they count, as `into` of `indices`; values go from 0 to its length.
+      up_to: the axis whose elements they count, as `into` of `indices`, or a number; values go up to it.
+      least: the least count.
       dtype: an integer dtype, by name.
     """
-    return array_argument(shape, dtype, "length", bounded_by=up_to)
+    argument = array_argument(shape, dtype, "length", bounded_by=up_to, problem=least_problem(least))
+    return replace(argument, least=least)
 
 
 @register("length")
 class Length(Index):
-    """Integers from 0 to `Slot.end`, each by itself."""
+    """Integers from `Slot.least` to `Slot.end`, each by itself."""
 
     noun = "length"
     includes_end = True

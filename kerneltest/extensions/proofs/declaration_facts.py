@@ -107,7 +107,7 @@ def element_constraint(pairing: Pairing, path: str) -> Callable[[Polynomial], Co
         return None
     if leaf.kind.counts:
         end = length_polynomial(leaf.bound) + (1 if leaf.kind.includes_end else 0)
-        least = 0 if leaf.sentinel is None else min(leaf.sentinel, 0)
+        least = leaf.least if leaf.sentinel is None else min(leaf.sentinel, leaf.least)
         return (lambda value: between(value, least, end)) if leaf.sentinel is None or leaf.sentinel < 0 else None
     if leaf.kind.is_mask and leaf.mask_values == (0, 1):
         return lambda value: between(value, 0, 2)

@@ -394,7 +394,7 @@ def describe_conditions(
     for path, leaf in pairing.leaves.items():
         if leaf.kind.counts and path in read:
             below = "" if leaf.kind.includes_end else " - 1"
-            least = 0 if leaf.sentinel is None else min(leaf.sentinel, 0)
+            least = leaf.least if leaf.sentinel is None else min(leaf.sentinel, leaf.least)
             yield f"elements of {path} are from {least} to {leaf.bound}{below}"
     if pairing.where:
         yield f"{', '.join(pairing.where.parameters)} satisfy where= as at the sizes that were lowered"

@@ -1,0 +1,53 @@
+"""Outputs whose order along an axis is free."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+
+
+def taken(column: Callable[[Any, int], Any], x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * 3
+
+    (m, n), out = x.shape, jax.ShapeDtypeStruct(x.shape, x.dtype)
+    into, of = pl.BlockSpec((m, 1), lambda i: (0, i)), pl.BlockSpec((m, 1), lambda i: (0, column(i, n)))
+    return pl.pallas_call(body, grid=(n,), in_specs=[of], out_specs=into, out_shape=out)(x)
+
+
+def right(x: jax.Array) -> jax.Array:
+    return taken(lambda i, n: n - 1 - i, x)
+
+
+def repeated(x: jax.Array) -> jax.Array:
+    return taken(lambda i, n: jnp.maximum(i, 1), x)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "simulate:gfx942"])
+@pytest.mark.parametrize(("kernel", "is_right"), [(right, True), (repeated, False)])
+def test_only_the_order_along_the_axis_is_free(kernel: Callable[..., Any], is_right: bool, backend: str) -> None:
+    dims = {"m": kt.dim(values=(2, 1)), "n": kt.dim(values=(16, 4))}
+    oracle = kt.oracle_for(kernel, x=kt.array("m n", "float32"), dims=dims, unordered=kt.unordered(-1))
+    result = kt.check(oracle(lambda x: 3 * x), backends=[backend], depth="quick")
+    compared = [record for record in result.records if record.compared]
+    assert (not result.findings) is is_right
+    assert compared
+
+
+def test_outputs_that_belong_together_have_one_shape() -> None:
+    with pytest.raises(kt.DeclarationError, match=r"outputs 0, 1 of 2 have shapes \(2,\), \(3,\); they need one shape"):
+        kt.unordered(0).arrange((np.ones(2), np.ones(3)), np)
+    with pytest.raises(kt.DeclarationError, match=r"have shapes \(2,\); they need one shape, with an axis 1"):
+        kt.unordered(1).arrange(np.ones(2), np)
+
+
+def test_integers_decide_the_order_and_other_outputs_keep_theirs() -> None:
+    values, at, count = np.array([0.5, 0.25, 0.125]), np.array([2, 0, 0]), np.array([3, 1])
+    arranged = kt.unordered(0, outputs=(0, 1)).arrange({"a": values, "b": at, "c": count}, np)
+    assert [arranged[name].tolist() for name in "abc"] == [[0.125, 0.25, 0.5], [0, 0, 2], [3, 1]]
