@@ -29,6 +29,7 @@ from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong, without_doubted
 from kerneltest.judge.formula import (
     OwnRounding,
+    are_exact,
     follows_formula,
     formula_answer,
     formula_cause,
@@ -406,6 +407,8 @@ class _Judge:
         if found:
             self.record = before
             self._add(claim.expected, found, WITHOUT_ROUNDING)
+        if answer.unanswered and are_exact(comparisons):
+            return None  # as copies and integers, of which a formula says no more
         self.record = replace(self.record, formula=self.record.formula or answer)
         label = f"{claim.check.label} {WITHOUT_ROUNDING}".lstrip()
         return self._finding(claim, found, label, formula_cause(found), lambda output: ()) if found else None
