@@ -170,7 +170,7 @@ def describe_compile_failure(name: str, said: str, source: str) -> Failure:
 def interpreting_failure(error: Exception, *, checks: bool = False) -> Failure:
     """Returns the failure for an exception of an interpreter before it ran a kernel: `unavailable` for limits of JAX.
 
-    If the interpreter `checks` kernels, it raises a `ValueError` for those that are wrong.
+    If the interpreter `checks` kernels, some of its exceptions are for those that are wrong.
     """
     if not is_jax_limitation(error, checks=checks):
         return compile_failure(error)

@@ -30,6 +30,7 @@ from kerneltest.judge.compare import Comparison, compare_outputs, is_wrong, with
 from kerneltest.judge.formula import (
     BITS_UNSTABLE,
     OwnRounding,
+    are_exact,
     follows_formula,
     formula_answer,
     formula_cause,
@@ -404,7 +405,10 @@ class _Judge:
             self.record = before
             self._add(claim.expected, found, WITHOUT_ROUNDING)
         more = max(by_formula - doubted, 0)  # of the same elements
-        self.record = replace(self.record, doubted=self.record.doubted + more, formula=self.record.formula or answer)
+        self.record = replace(self.record, doubted=self.record.doubted + more)
+        if answer.unanswered and are_exact(comparisons):
+            return None  # as copies and integers, of which a formula says no more
+        self.record = replace(self.record, formula=self.record.formula or answer)
         label = f"{claim.check.label} {WITHOUT_ROUNDING}".lstrip()
         if not found:
             return None

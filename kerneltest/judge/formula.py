@@ -146,6 +146,12 @@ def formula_answer(found: Sequence[Comparison]) -> FormulaAnswer:
     return FormulaAnswer(compared, fraction, ulps=max((each.approximate for each in found), default=0.0))
 
 
+def are_exact(found: Sequence[Comparison]) -> bool:
+    """Returns whether no element that was compared may differ, but for numbers that a machine may flush to zero."""
+    flushed = FLOAT32.smallest_normal / FLOAT32.unit_roundoff
+    return all(not (np.isfinite(each.bound) & (each.bound > flushed)).any() for each in found)
+
+
 def follows_formula(outputs: Sequence[Comparison], formula: Sequence[Comparison]) -> bool:
     """Returns whether outputs are those of the formula up to rounding, where the formula is wrong.
 

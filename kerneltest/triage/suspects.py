@@ -132,12 +132,18 @@ class Suspect:
                 return f"a formula that is slightly off ({slight} of the largest value)"
             case Effect.WRONG if self.everywhere:
                 return f"{self.effect}: the oracle and every backend differ"
+            case Effect.IMPRECISE if not self._has_right_formula():
+                return f"{self.effect}, or another formula"
             case Effect.WRONG_GRADIENT:
                 return f"{self.effect} by {self.subject}"
             case Effect.RACE if self.subject:
                 return f"{self.effect} for {self.subject}"
             case _:
                 return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
+
+    def _has_right_formula(self) -> bool:
+        smallest = [self.reproducer.record] if self.reproducer is not None else []
+        return any(has_right_formula(record) for record in (*self.findings, *smallest))
 
     def _slight_error(self) -> str:
         # An integer is never slightly off: a position or a code beside the right one is another.

@@ -210,3 +210,33 @@ def test_empty_arrays_have_no_blocks_outside_of_them() -> None:
     result = kt.check(declare(lambda x: np.multiply(x, 2)), backends=["interpret"], depth="quick")
     assert {record.verdict for record in result.records} == {"pass", "unavailable"}
     assert all("JAX" in record.message for record in result.records if record.verdict == "unavailable")
+
+
+def _in_registers_of_all_threads(x_ref: Any, o_ref: Any) -> None:
+    def scope(total: Any) -> None:
+        o_ref[...] = x_ref[...] * 2
+
+    pl.run_scoped(scope, plgpu.ACC((64, 128), jnp.float32), collective_axes=("thread",))
+
+
+def _at_an_unnamed_barrier(x_ref: Any, o_ref: Any, loaded: Any) -> None:
+    plgpu.barrier_wait(loaded)
+    o_ref[...] = x_ref[...] * 2
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "verdict", "words"),
+    [
+        (_in_registers_of_all_threads, {"num_threads": 1, "thread_name": "thread"}, "unavailable", "MemorySpace.REGS"),
+        (_at_an_unnamed_barrier, {"scratch_types": [plgpu.Barrier(num_barriers=2)]}, "compile_error", "barrier"),
+    ],
+)
+def test_only_true_checks_of_an_interpreter_accuse(
+    body: Callable[..., None], options: dict[str, Any], verdict: str, words: str
+) -> None:
+    def kernel(x: jax.Array) -> Any:
+        return plgpu.kernel(body, out_type=_like(x), grid=(1,), grid_names=("g",), **options)(x)
+
+    result = _checked(kernel, "interpret-mosaic-gpu")
+    assert {record.verdict for record in result.records} == {verdict}, result.records[0].message
+    assert all(words in record.message for record in result.records)

@@ -17,6 +17,7 @@ from jax.experimental.pallas import triton as pltriton
 import kerneltest as kt
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.judge.formula import FORMULA_ARITHMETIC
+from kerneltest.records.sharpness import Informativeness
 from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import trace_function
@@ -282,3 +283,33 @@ def test_a_wrong_constant_far_below_rounding_is_found_in_a_pipeline() -> None:
 
     assert doubled(RIGHT).ok
     assert any("without rounding" in finding.message for finding in doubled(WRONG).findings)
+
+
+def _copied_beside_a_key(operation: Callable[[Any], Any]) -> Kernel:
+    """References of keys are not evaluated in NumPy."""
+
+    def body(key: Any, x: Any, o: Any) -> None:
+        jax.random.bits(key[...])
+        o[...] = operation(x[...])
+
+    block = pl.BlockSpec(SHAPE, lambda: (0, 0))
+    return _called(body, jax.random.key(3), in_specs=[WHOLE, block])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "operation", "remarked"),
+    [
+        ("float32", lambda x: x, False),
+        ("int32", lambda x: 2 * x, False),
+        ("float32", lambda x: RIGHT * x, True),
+    ],
+    ids=["copy", "integers", "product"],
+)
+def test_only_what_rounds_is_remarked_on_where_no_formula_is_asked(
+    dtype: str, operation: Callable[[Any], Any], remarked: bool
+) -> None:
+    declared = kt.oracle_for(_copied_beside_a_key(operation), x=kt.array("16 128", dtype))(operation)
+    result = kt.check(declared, backends=["interpret"], depth="quick")
+    assert result.ok
+    remarks = Informativeness(result.records).remarks()
+    assert any("cannot be evaluated in NumPy" in remark for remark in remarks) is remarked

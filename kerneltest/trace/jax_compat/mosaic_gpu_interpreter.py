@@ -23,7 +23,7 @@ from kerneltest.trace.jax_compat.interpreter_threads import (
     method_codes,
     supported_parameters,
 )
-from kerneltest.trace.jax_compat.source_lines import is_limit_text, limitation_text, line_of
+from kerneltest.trace.jax_compat.source_lines import is_limit_text, limitation_text, line_of, noted, raised_in_jax
 
 # Before 0.11, copies to global memory, waits for them and `commit_smem` do not take part in the order of events.
 DETECTS_ALL_RACES = jax.__version_info__ >= (0, 11)
@@ -46,7 +46,7 @@ _OUTSIDE = in_order(
     r"(\w*?Key\(.*?\)|[^\n]*?)[,:] ",
     r"[^\n]*?ing (\[[^\[\]\n]*\]) but",
 )
-_MISUSED_BARRIER = in_order(r".*?[Bb]arrier", r"[^\n]*? phase")
+_AT_A_BARRIER = re.compile("phase|complet|arriv|participat")
 _SPACES: list[str] = [str(space.name).lower() for space in MemorySpace]
 # JAX's representations of memory, threads and indices, and the forms in which messages show them.
 _PLAIN_FORMS: Mapping[str, Callable[[re.Match[str]], str]] = {
@@ -85,17 +85,17 @@ def _failure(text: str, deadlock: Hung | None) -> Failure:
     if name == "IndexError" or "out-of-bounds" in said.lower():
         return Failure(Verdict.OUT_OF_BOUNDS, _outside(said))
     message = _plain(said)
-    if is_limit_text(name, said):
-        return Failure(Verdict.UNAVAILABLE, limitation_text("cannot interpret this", name, message))
     if "read-side operations completed" in said:
         words = (
             "the kernel ends while a copy to global memory is still reading shared memory: end it with "
             "plgpu.wait_smem_to_gmem(0)"
         )
         return Failure(Verdict.RACE, Race("", "shared memory", "", (Visit(Access.COPY),), words))
-    if _MISUSED_BARRIER.search(said):
+    if "barrier" in said.lower() and _AT_A_BARRIER.search(said):
         misuse = Stated("a barrier is misused: {error}: {message}", {"error": name, "message": message})
         return Failure(Verdict.RUNTIME_ERROR, misuse)
+    if is_limit_text(name, said) or raised_in_jax(noted()):
+        return Failure(Verdict.UNAVAILABLE, limitation_text("cannot interpret this", name, message))
     return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, message))
 
 

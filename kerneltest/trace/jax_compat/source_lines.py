@@ -97,10 +97,11 @@ def package_line(error: BaseException) -> str:
 def raised_in_jax(error: BaseException | None) -> bool:
     """Returns whether a line of JAX's own raised an error, rather than code that JAX called.
 
-    Reliable only for errors raised under `keep_jax_frames`.
+    Reliable only for errors raised under `keep_jax_frames`. An error of XLA's may stand for any other.
     """
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
-    return bool(frames) and frames[-1].filename.startswith(_JAX)
+    by_xla = isinstance(error, jax.errors.JaxRuntimeError)
+    return bool(frames) and frames[-1].filename.startswith(_JAX) and not by_xla
 
 
 def refuses_custom_vmap(error: BaseException | None) -> bool:
@@ -134,13 +135,11 @@ _OWN_LIMIT = re.compile(
     r"Cannot lower jaxpr with effects|not (?:currently |yet )?support|[Uu]nsupported|does not have trivial BlockSpec"
 )
 
-# Exceptions that no check of an interpreter's raises on purpose.
-_UNINTENDED = (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError)
-
-
-def is_defect_of_jax(error: BaseException) -> bool:
-    """Returns whether a line of JAX's raised an exception by mistake, while it ran a kernel."""
-    return isinstance(error, _UNINTENDED) and raised_in_jax(error)
+# The checks of kernels that JAX's interpreters of Mosaic make before they run one.
+_CHECKS = re.compile(
+    r"barrier without indexing|more axes than barrier|does not select one barrier|Collective axis .* not found|"
+    r"only allows arriving on a Barrier"
+)
 
 
 def is_limit_text(error: str, said: str) -> bool:
@@ -152,11 +151,9 @@ def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
     """Returns whether an interpreter of JAX's, or XLA's compiler for the CPU, failed although the kernel has no fault.
 
     The kernel was traced before, so its shapes, dtypes and indices are right, and JAX runs it without calling it again.
-    If the interpreter `checks` kernels, it raises a `ValueError` for a faulty one.
+    If the interpreter `checks` kernels, some of its exceptions are for faulty ones.
     """
-    if user_line(error):
-        return False
-    return not (checks and isinstance(error, ValueError)) or is_limit_text("ValueError", exception_text(error))
+    return not user_line(error) and not (checks and _CHECKS.search(exception_text(error)))
 
 
 def describe_limitation(error: BaseException, what: str) -> str:
@@ -213,6 +210,11 @@ def note(error: Exception) -> None:
     """Keeps an exception with its traceback, if it is the first one in this run of an interpreter."""
     if not _noted:
         _noted.append(error)
+
+
+def noted() -> Exception | None:
+    """The exception that was kept."""
+    return next(iter(_noted), None)
 
 
 def call_back(callback: Callable[..., Any], arguments: Sequence[Any]) -> Any:

@@ -32,9 +32,9 @@ from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
 from kerneltest.trace.jax_compat.source_lines import (
     KernelFaultError,
-    is_defect_of_jax,
     is_limit_text,
     limitation_text,
+    raised_in_jax,
     text_of,
 )
 from kerneltest.trace.jax_compat.tpu_memory import (
@@ -83,11 +83,16 @@ def failure(error: Exception, deadlock: Hung | None, memory: TrackedSharedMemory
     if isinstance(cause, MisuseError):
         return Failure(cause.verdict, cause.detail)
     text, name = exception_text(cause), type(cause).__name__
-    if is_limit_text(name, text) or is_defect_of_jax(cause):
+    if memory is not None and (found := _checked(text, memory)) is not None:
+        return found
+    if is_limit_text(name, text) or raised_in_jax(cause):
         said = text_of(cause) + (f" ({memory.layout.line})" if memory is not None else "")
         return Failure(Verdict.UNAVAILABLE, limitation_text("cannot interpret this", name, said))
-    if memory is None:
-        return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, text))
+    return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, text))
+
+
+# The failure that a check of the interpreter's found, from its text; None for any other exception.
+def _checked(text: str, memory: TrackedSharedMemory) -> Failure | None:
     if "RACE DETECTED" in text:
         return Failure(Verdict.RACE, race(text, memory))
     if (block := _BLOCK.search(text)) is not None:
@@ -96,7 +101,7 @@ def failure(error: Exception, deadlock: Hung | None, memory: TrackedSharedMemory
         return Failure(Verdict.RUNTIME_ERROR, _revisited_block(again, memory))
     if text.startswith("Out-of-bounds"):
         return Failure(Verdict.OUT_OF_BOUNDS, MemoryFault("", Visit(Access.LOAD), "", "", text))
-    return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, text))
+    return None
 
 
 def _block_outside(found: re.Match[str], memory: TrackedSharedMemory) -> MemoryFault:
