@@ -23,10 +23,10 @@ from suites import (
 # NumPy, lowerings, and cases whose oracles are sampled together.
 ALL, ONE = None, "float32"
 COUNTS = {
-    "vector add": (test_vector_add.blocked, ALL, (1562, 78), (48, 790, 12, 78, 48, 735)),
-    "softmax": (test_softmax.fused, ALL, (828, 30), (18, 420, 6, 36, 21, 391)),
-    "matmul": (test_matmul.tiled, ONE, (739, 18), (9, 371, 2, 14, 10, 208)),
-    "layer norm": (test_layer_norm.normalised, ONE, (458, 14), (8, 231, 2, 19, 14, 218)),
+    "vector add": (test_vector_add.blocked, ALL, (1626, 78), (48, 822, 12, 78, 48, 766)),
+    "softmax": (test_softmax.fused, ALL, (852, 30), (18, 432, 6, 36, 21, 404)),
+    "matmul": (test_matmul.tiled, ONE, (753, 18), (9, 378, 2, 14, 10, 209)),
+    "layer norm": (test_layer_norm.normalised, ONE, (466, 14), (8, 235, 2, 19, 14, 222)),
     "attention": (test_attention.online, ONE, (704, 16), (9, 354, 2, 15, 10, 141)),
 }
 COUNTED = ("traces", "oracle evaluations", "prepared for interpret", "evaluated for interpret",

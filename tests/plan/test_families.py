@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kerneltest.execute.kernel_numbers  # noqa: F401
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
 from kerneltest.core.dtypes import float_format, parse_dtype
 from kerneltest.declare.domains import EVERYTHING, Interval, parse_domain
@@ -60,6 +61,7 @@ CHECKS = {
     "nan_and_inf_in_one_tile": lambda v: np.isnan(v[0, 0]) and np.signbit(v[0, 0]) and np.isposinf(v[0, 1]),
     "signed_zeros": lambda v: (v == 0).all() and np.signbit(v).any() and not np.signbit(v).all(),
     "signed_zeros_everywhere": lambda v: (v == 0).all() and np.signbit(v).any() and not np.signbit(v).all(),
+    "kernel_constants": lambda v: _count(np.signbit(v) & (v == 0)) > 20 and _count(~np.signbit(v) & (v == 0)) > 20,
     "subnormals": lambda v: (np.abs(v) < 2.0**-126).all() and (v != 0).all(),
     "largest_finite": lambda v: _count(v == np.finfo(np.float32).max) == 1 and np.isfinite(v).all(),
 }
@@ -70,6 +72,7 @@ WIDE_CHECKS = {
 INTEGER_CHECKS = {
     "extreme_integers": lambda v: set(np.unique(v)) <= {-128, -127, 0, 1, 126, 127},
     "greatest_integers": lambda v: (v == 127).all(),
+    "nearly_greatest_integers": lambda v: set(np.unique(v)) == {126, 127},
     "least_integers": lambda v: (v == -128).all(),
 }
 WIDE_INTEGER_CHECKS = {
@@ -256,7 +259,11 @@ def test_the_largest_numbers_are_those_that_an_argument_may_hold(name: str, doma
 
 def test_specials_are_not_fed_to_a_bounded_domain() -> None:
     bounded = replace(BASE, domain=Interval(0.0, 1.0))
-    assert not any(family.applies(bounded) for family in FAMILIES.values() if family.group == "special")
+    applied = [name for name, family in FAMILIES.items() if family.group == "special" and family.applies(bounded)]
+    assert applied == ["kernel_constants"]
+    values = _fill("kernel_constants", bounded)
+    assert ((values >= 0) & (values <= 1)).all()
+    assert not np.signbit(values).any()
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0), (2, 1, 5)])

@@ -353,7 +353,7 @@ BACKENDS = "interpret,interpret-tpu,interpret-mosaic-gpu,simulate:sm_90"
 _LEFT_OUT = frozenset({GroupName.REJECTIONS, GroupName.PROOFS, GroupName.DRAWN})
 
 # They test the code around the calls: rules for `jax.vmap`, and state that it keeps between calls.
-_ABOUT_WRAPPERS = frozenset({"plain_call", "vmapped"})
+_ABOUT_WRAPPERS = frozenset({"plain_call", "vmapped", "vmapped_first", "vmapped_others"})
 
 
 _NEXT_DEPTH = {"quick": "standard", "standard": "deep", "deep": "deep"}
