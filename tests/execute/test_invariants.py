@@ -23,6 +23,7 @@ from tests.trace.test_rewrite import TILE, accumulated, large_counted, last_wins
 
 DIMS = dict(n=kt.dim(block=TILE))
 WHOLE = dict(n=kt.dim(values=(3 * TILE,)))
+Y = kt.array("n", "float32")
 ROWS = dict(m=kt.dim(values=(3, 1)), **DIMS)
 
 
@@ -38,6 +39,17 @@ def first_of_batch(x: jax.Array) -> jax.Array:
 @first_of_batch.def_vmap
 def _first(size: int, batched: Any, x: jax.Array) -> tuple[jax.Array, bool]:
     return jnp.broadcast_to(double(x[0]), x.shape), True
+
+
+def _adds_but_where(wrong: list[bool]) -> Callable[..., jax.Array]:
+    """A sum whose rule for batches drops the second array if just these arrays are batched."""
+    made = custom_vmap(lambda x, y: double(x) + y)
+
+    @made.def_vmap
+    def _(size: int, batched: list[bool], x: jax.Array, y: jax.Array) -> tuple[jax.Array, bool]:
+        return jnp.broadcast_to(double(x) + (0 if batched == wrong else y), (size, *x.shape[-1:])), True
+
+    return lambda x, y: made(x, y)
 
 
 def coarse_block(x: jax.Array, block: int) -> jax.Array:
@@ -75,6 +87,10 @@ def twice(x: np.ndarray) -> np.ndarray:
     return 2 * x
 
 
+def twice_and(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return 2 * x + y
+
+
 def _make_pairing(oracle: Callable[..., Any], kernel: Callable[..., Any], shape: str = "n", **more: Any) -> kt.Pairing:
     made = kt.oracle_for(kernel, x=kt.array(shape, "float32"), **{"dims": DIMS, **more})(oracle)
     assert isinstance(made, kt.Pairing)
@@ -93,6 +109,8 @@ def masked_by_product(x: jax.Array, seen: jax.Array) -> jax.Array:
 WRONG: dict[str, tuple[kt.Pairing, str]] = {
     "plain_call": (_make_pairing(twice, coarse_outside_of_jit), "called outside of jax.jit: 9 of 9"),
     "vmapped": (_make_pairing(twice, first_of_batch), "second in a batch of two under jax.vmap"),
+    "vmapped_first": (_make_pairing(twice_and, _adds_but_where([True, False]), y=Y), "in_axes=(0, None)"),
+    "vmapped_others": (_make_pairing(twice_and, _adds_but_where([False, True]), y=Y), "in_axes=(None, 0)"),
     "poisoned_padding": (_make_pairing(above, large_counted), "with the largest numbers as padding"),
     "unread_values": (
         kt.oracle_for(
@@ -152,7 +170,14 @@ def test_a_right_kernel_passes_all_of_them() -> None:
     result = kt.check(pairing, backends=["interpret"], depth="standard")
     assert result.findings == ()
     held = {r.family for r in result.records if r.group == GroupName.INVARIANTS and r.verdict == "pass" and r.compared}
-    assert held == INVARIANTS.keys() - {"unread_values"}  # it has no mask
+    of_others = {"unread_values", "vmapped_first", "vmapped_others"}  # which need a mask, or a second array
+    assert held == INVARIANTS.keys() - of_others
+
+
+def test_a_right_rule_for_batches_passes() -> None:
+    result = _run(_make_pairing(twice_and, _adds_but_where([]), y=Y))
+    assert result.findings == ()
+    assert {r.family for r in result.records if r.compared} >= {"vmapped", "vmapped_first", "vmapped_others"}
 
 
 def one_row_is_laid_out_otherwise(x: jax.Array) -> jax.Array:
