@@ -11,7 +11,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import AxisExpression
 from kerneltest.numerics.bounds import magnitude
 from kerneltest.oracle.expectation import ExpectedOutputs
-from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, ErrorMap, Pattern, PatternKind
+from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, ErrorMap, Pattern, PatternKind, format_pair
 
 ULP_BUCKETS = 16
 _VANISHING = 2.0**-125  # smaller float32 numbers may be flushed to zero, or their parts may
@@ -237,11 +237,7 @@ def ulp_histogram(distance: Array) -> tuple[int, ...]:
 
 def describe_element(comparison: Comparison, index: tuple[int, ...]) -> str:
     """Returns `got 3.5, expected 3.25 ± 0.01` for one element."""
-    values = comparison.actual[index].item(), comparison.expected[index].item()
-    for digits in (9, 15):
-        got, wanted = (f"{value:.{digits}g}" if isinstance(value, float) else str(value) for value in values)
-        if got != wanted:
-            break
+    got, wanted = format_pair(comparison.actual[index].item(), comparison.expected[index].item(), 9)
     bound = float(comparison.bound[index])
     how = f" ± {bound:.3g}" if bound > 0 and np.isfinite(comparison.expected[index]) else ""
     return f"got {got}, expected {wanted}{how}"

@@ -195,19 +195,16 @@ _NARROW_IN_MEMORY = frozenset({Kind.READ, Kind.WRITE, Kind.CALL, Kind.KERNEL})
 def lowering_differences(jaxpr: Jaxpr) -> tuple[str, ...]:
     """Names the operations whose results may differ between a GPU and interpret mode without any wrong rounding.
 
-    These are the formats narrower than float32 in which it computes, since XLA's CPU may keep float32 for them; `TF32`
-    if a product leaves its precision open; `maximum`, whose lowering to Triton drops NaN.
+    These are the formats narrower than float32 in which it computes, since XLA's CPU may keep float32 for them, and
+    `TF32` if a product leaves its precision open.
     """
     found: dict[str, None] = {}
     for equation, _ in iter_equations(jaxpr):
-        primitive = primitive_of(equation)
-        if primitive.kind in _NARROW_IN_MEMORY:
+        if kind_of(equation) in _NARROW_IN_MEMORY:
             continue
         found |= {np.dtype(v.aval.dtype).name: None for v in equation.outvars if _bytes_of_float(v) in (1, 2)}
         if _is_reduced_dot(equation):
             found.setdefault("TF32")
-        if primitive.extreme:
-            found.setdefault("maximum")
     return tuple(found)
 
 
