@@ -33,6 +33,7 @@ class Comparison:
         whose bound is not zero; None if there are none.
       vacuous: True if zeros would be within the bound of every finite element, although some should not be zero.
       ulps: number of finite floats by distance from the rounded expectation, as `ulp_histogram` returns them.
+      approximate: the largest error, in ulps of float32, of elements that are right only as approximations.
     """
 
     actual: Array
@@ -44,6 +45,7 @@ class Comparison:
     bound_fraction: float | None
     vacuous: bool = False
     ulps: tuple[int, ...] = ()
+    approximate: float = 0.0
 
     @property
     def got(self) -> Array:

@@ -159,6 +159,12 @@ def rounds_explicitly(jaxpr: Jaxpr) -> bool:
     return any(primitive_name(equation) == "reduce_precision" for equation, _ in iter_equations(jaxpr))
 
 
+def reads_bits_of_floats(jaxpr: Jaxpr) -> bool:
+    """Returns whether floats are made of bits, or bits of floats: how many there are depends on the dtype."""
+    bitcasts = (each for each, _ in iter_equations(jaxpr) if primitive_name(each).startswith("bitcast"))
+    return any(any(map(_bytes_of_float, (*each.invars, *each.outvars))) for each in bitcasts)
+
+
 def computes_floats(jaxpr: Jaxpr) -> bool:
     """Returns whether an operation has floats among its results."""
     return any(any(map(_bytes_of_float, equation.outvars)) for equation, _ in iter_equations(jaxpr))

@@ -135,6 +135,8 @@ def _case_lines(suspect: Suspect, record: Record, evidence: Evidence) -> Iterato
             yield f"  {note}"
     elif cause is not None and cause.what in (ErrorCause.BACKEND, ErrorCause.OVERFLOW):
         yield f"  {cause.text()}"  # the title does not say so
+    if cause is not None and cause.hint():
+        yield f"  {cause.hint()}"
 
 
 def format_suspects(
