@@ -120,7 +120,7 @@ def _locator(transform: Any, shape: Sequence[int]) -> _Locate:
     slices = [index for index in indices if is_slice(index)]
     if not any(getattr(index, "shape", ()) for index in indices if not is_slice(index)):
         if any(index.stride != 1 for index in slices):
-            return _strided_locator(indices)
+            return _mixed_locator(transform)
         firsts = [index.start if is_slice(index) else index for index in indices]
 
         def locate(operands: Sequence[Value]) -> _Region:
@@ -130,8 +130,6 @@ def _locator(transform: Any, shape: Sequence[int]) -> _Locate:
             return _Region([_value(first, operands) for first in firsts], lengths, kept)
 
         return locate
-    if not all(isinstance(index.size, int) for index in slices):
-        raise UnknownError("a slice of unknown length")
     if slices:
         return _mixed_locator(transform)
     return lambda operands: _Region(arrays=[_value(index, operands) for index in indices])
@@ -145,31 +143,15 @@ def _length(size: Any, operands: Sequence[Value]) -> int:
     return int(value[0])
 
 
-def _strided_locator(indices: Sequence[Any]) -> _Locate:
-    # Turns slices, and scalars along the other axes, into positions along all axes.
-    ndim = sum(map(is_slice, indices))
-
-    def locate(operands: Sequence[Value]) -> _Region:
-        arrays, kept = [], 0
-        for index in indices:
-            start = _value(index.start if is_slice(index) else index, operands)
-            at = np.asarray(start).astype(np.int64).reshape(-1, *(1,) * ndim)
-            if is_slice(index):
-                steps = np.arange(_length(index.size, operands)) * index.stride
-                at = at + steps.reshape(-1, *(1,) * (ndim - 1 - kept))
-                kept += 1
-            arrays.append(at)
-        return _Region(arrays=arrays)
-
-    return locate
-
-
 def _mixed_locator(indexer: Any) -> _Locate:
-    # Turns arrays of positions along adjacent axes, and slices along the others, into positions along all axes.
+    # Turns numbers or arrays of positions along adjacent axes, and slices along the others, into positions along all
+    # axes.
     indices = indexer.indices
+    if not all(isinstance(index.size, int) for index in indices if is_slice(index)):
+        raise UnknownError("a slice of unknown length")
     indexed = [axis for axis, index in enumerate(indices) if not is_slice(index)]
-    first, behind = indexed[0], len(indices) - 1 - indexed[-1]
-    if indexed[-1] - first + 1 != len(indexed) or not all(isinstance(n, int) for n in indexer.int_indexer_shape):
+    first, behind = (indexed[0], len(indices) - 1 - indexed[-1]) if indexed else (0, len(indices))
+    if first + len(indexed) + behind != len(indices) or not all(isinstance(n, int) for n in indexer.int_indexer_shape):
         raise UnknownError("arrays of positions along axes that are not adjacent")
     ndim = first + len(indexer.int_indexer_shape) + behind
     ranges = {}
