@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import kerneltest.execute.kernel_numbers  # noqa: F401
+import kerneltest.execute.kernel_numbers
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
 from kerneltest.core.dtypes import float_format, parse_dtype
 from kerneltest.declare.domains import EVERYTHING, Interval, parse_domain
