@@ -40,7 +40,7 @@ TOGETHER = (
 ALONE = {"compare-commits": (0, 0, 0, 1, 1), "debug": (1,), "rocm": (0,), "slow-pairings": (0,)}  # exit codes
 PLAIN = re.compile(
     r"pytest -p kerneltest(?P<file> test_\w+\.py)? --kt-depth quick --kt-backends interpret"
-    r"(?: --kt-timeout 60)?(?: --kt-report (?P<report>\S+))?"
+    r"(?: --kt-timeout 60)?(?: --kt-report[ =](?P<report>\S+))?"
 )
 
 

@@ -65,6 +65,8 @@ class Precision:
       exact_quotients: whether a quotient is exact if it is representable, and so is the product with the reciprocal.
       accumulate: by operand dtype, the format in which a matrix product is summed; float32 for other dtypes.
       aligns_subnormals: whether a product of a subnormal operand is added as if the operand were the smallest normal.
+      sums_once: whether a sum is rounded once, as if its terms were added in a wider format.
+      approximated: by function, the relative error of an approximation that a kernel computes on purpose.
       bits_lost: by how many bits results are shorter than their format.
     """
 
@@ -78,6 +80,8 @@ class Precision:
     exact_quotients: bool = False
     accumulate: Mapping[str, FloatFormat] = field(default_factory=dict, hash=False)
     aligns_subnormals: bool = False
+    sums_once: bool = False
+    approximated: Mapping[str, float] = field(default_factory=dict, hash=False)
     bits_lost: int = 0
 
     def operand_roundoff(self, dtype: str) -> float:
@@ -91,6 +95,11 @@ class Precision:
     def with_wide_products(self) -> "Precision":
         """Returns the arithmetic of a kernel in which no product has an operand that it rounded to 16 bits."""
         return replace(self, name=f"{self.name}, wide products", narrow_products=False)
+
+    def with_approximations(self, functions: Mapping[str, float]) -> "Precision":
+        """Returns the arithmetic of a kernel that approximates functions, each with some relative error."""
+        named = "".join(f", {name} to {error:g}" for name, error in functions.items())
+        return replace(self, name=self.name + named, approximated=functions) if functions else self
 
     def never_exact(self) -> "Precision":
         """Returns the arithmetic of a machine that rounds even results that are representable."""
@@ -272,6 +281,9 @@ _SIMULATED = {
         power=Ulps(1.5, argument=1),
     ),
 }
+
+FUNCTIONS = frozenset(_NVIDIA) - frozenset("add subtract multiply square rsqrt".split())
+"""The functions whose error the tables have, as NumPy and SciPy call them."""
 
 XLA_CPU = Precision("XLA on a CPU", _XLA_CPU, flushes=True, exact_quotients=True)  # flushes: jax-ml/jax issue 16200
 # Inside Pallas kernels. Functions flush through their approximations (ex2.approx.ftz.f32, sqrt.approx.ftz.f32).

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 from kerneltest.core.dtypes import Array, FloatFormat, float_format, parse_dtype
 from kerneltest.core.failures import DeclarationError
-from kerneltest.core.precision import FLOAT32
+from kerneltest.core.precision import FLOAT32, FUNCTIONS
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import Dim
 from kerneltest.numerics.bounds import Bound, Limit, OracleCase
@@ -84,7 +84,7 @@ class Tolerance(Protocol):
 
 
 class _Model:
-    asks_formula: ClassVar[bool] = False  # whether another formula than the oracle's is wrong, however close it is
+    asks_formula: ClassVar[bool] = False  # whether another formula than the oracle's is wrong, if float32 can tell
     models_operands: ClassVar[bool] = False  # whether bounds account for how a backend rounds operands of products
 
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
@@ -111,17 +111,28 @@ class Rounding(_Model):
     compute: str = "float32"
     precision: str = ""
     forms: tuple[Callable[..., object], ...] = ()
+    functions: tuple[tuple[str, float], ...] = ()
     asks_formula = True
     models_operands = True
+
+    def misfit(self, leaves: Leaves, dims: Dims) -> str:
+        for name, error in self.functions:
+            if name not in FUNCTIONS:
+                return f"rounding(functions=...) names {name!r}; it knows {', '.join(sorted(FUNCTIONS))}"
+            if not (isinstance(error, Real) and 0 < error < 1):
+                return f"rounding(functions=...) has {error!r} for {name}, which is no relative error, such as 1e-4"
+        return ""
 
     def bounds(self, measured: Measured) -> tuple[RoundingLimit, ...]:
         compute = None if self.compute == "input" else float_format(parse_dtype(self.compute))
         exact_dots = measured.statics.get(self.precision or "precision", "").lower() == "highest"
-        return joined_bounds(measured, [measured.form(form) for form in self.forms], compute, exact_dots)
+        forms = [measured.form(form) for form in self.forms]
+        return joined_bounds(measured, forms, compute, exact_dots, dict(self.functions))
 
     def __str__(self) -> str:
         parts = [f"compute={self.compute}"] * (self.compute != "float32")
         parts += [f"forms={' '.join(getattr(form, '__name__', repr(form)) for form in self.forms)}"] * bool(self.forms)
+        parts += [f"{name} to {error:g}" for name, error in self.functions]
         return f"rounding({', '.join(parts)})"
 
 

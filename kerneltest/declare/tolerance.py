@@ -6,7 +6,7 @@ Dims are named in one string, separated by spaces. Formats are dtype names, such
 of the arguments (the narrowest, if they differ). A model that does not fit the pairing is a `DeclarationError`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kerneltest.declare import problems
 from kerneltest.declare.error_models import (
@@ -30,7 +30,11 @@ def exact() -> Tolerance:
 
 @problems.hide_frames
 def rounding(
-    *, compute: str = "float32", precision: str = "", forms: Sequence[Callable[..., object]] = ()
+    *,
+    compute: str = "float32",
+    precision: str = "",
+    forms: Sequence[Callable[..., object]] = (),
+    functions: Mapping[str, float] | None = None,
 ) -> Tolerance:
     """Allows for the rounding of the oracle's own operations on the backend in question. This is the default.
 
@@ -41,8 +45,10 @@ def rounding(
       forms: other forms of the oracle, functions of the same arguments that are equal but for their rounding, such as
         `E[x^2] - E[x]^2` of a variance. The bounds allow for the rounding of each. A form that computes something else
         is an `oracle_error`. Gradients are bounded by the oracle alone.
+      functions: functions that the kernel approximates on purpose, as the oracle calls them, with the largest error of
+        each relative to its value, as in `{"exp": 1e-4}`. The bounds allow for these errors, with and without rounding.
     """
-    return Rounding(compute, precision, tuple(forms))
+    return Rounding(compute, precision, tuple(forms), tuple((functions or {}).items()))
 
 
 @problems.hide_frames

@@ -406,7 +406,9 @@ class _Judge:
         more = max(by_formula - doubted, 0)  # of the same elements
         self.record = replace(self.record, doubted=self.record.doubted + more, formula=self.record.formula or answer)
         label = f"{claim.check.label} {WITHOUT_ROUNDING}".lstrip()
-        return self._finding(claim, found, label, formula_cause(found), lambda output: ()) if found else None
+        if not found:
+            return None
+        return self._finding(claim, found, label, formula_cause(found, claim.formula.oracle.formula), lambda output: ())
 
     # The oracle is asked as in its own phase, so that what it raises is blamed on it.
     def _without_doubted(
@@ -567,7 +569,7 @@ def _find_cause(
         if not formula_explains(outputs, found):
             return None
         if not formula.is_right_unrounded():
-            return formula_cause(found)
+            return formula_cause(found, formula.oracle.formula)
     elif not found:
         return None
     elif not computes_floats(formula.traced.jaxpr.jaxpr):

@@ -210,7 +210,10 @@ class Formula:
     def _compare(self, *, specials: bool = False) -> list[Comparison]:
         outputs = self.take(self._outputs())
         self.store.process.enter_phase(Phase.EXPECTING)
-        return compare_closely(outputs, self.oracle, self._kernel.functions, self._samples, specials=specials)
+        return compare_closely(outputs, self.oracle, self._sample, specials=specials)
+
+    def _sample(self, arithmetic: SampleArithmetic) -> Sequence[Array]:
+        return self._samples() if arithmetic == FORMULA_ARITHMETIC else self.own_samples(arithmetic)
 
     def is_right_unrounded(self) -> bool:
         """Returns whether the formula is right but for results that the kernel rounds explicitly."""
@@ -222,10 +225,8 @@ class Formula:
         leaves = self.read_leaves()
         try:
             outputs = _explained(lambda: kernel([leaf[None] for leaf in leaves]))
-            sample = functools.partial(_sample, kernel, leaves, FORMULA_ARITHMETIC)
-            return not is_wrong(
-                compare_closely([output[0] for output in outputs], self.oracle, kernel.functions, sample)
-            )
+            sample = functools.partial(_sample, kernel, leaves)
+            return not is_wrong(compare_closely([output[0] for output in outputs], self.oracle, sample))
         except NotPromotedError:
             return False
 

@@ -313,7 +313,8 @@ def gradient(context: CaseContext) -> Iterator[Variation]:
         weights = cotangents(label, rng, [where for _, where in floats], dtypes)
 
         def expect(weights: Sequence[Array] = weights, rng: np.random.Generator = rng) -> Expectation:
-            return expect_gradients(evaluate, context.arguments, weights, rng, tracking, dtypes, gradient_of)
+            functions = dict(getattr(pairing.tolerance, "functions", ()))
+            return expect_gradients(evaluate, context.arguments, weights, rng, tracking, dtypes, gradient_of, functions)
 
         context.cache.process.enter_phase(Phase.EXPECTING)
         expectation = context.cache.expectations.gradients.compute_once((context.case.id, label), expect)

@@ -43,6 +43,7 @@ from kerneltest.plan.production_sizes import (
     required_part,
 )
 from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.records.evidence import format_pair
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.partial_arrays import format_element
@@ -232,14 +233,15 @@ class SampledCall:
         if comparison.verdict.is_finding:
             wrong = np.flatnonzero(comparison.wrong)
             first = chosen[int(wrong[0])]
+            got, wanted = format_pair(samples.values[first].item(), values[wrong[0]].item(), 9)
             detail = Stated(
                 "output {output}{element} is {got}, expected {wanted}{bound}; {wrong} of {sampled} sampled elements "
                 "are wrong",
                 {
                     "output": number,
                     "element": format_element(samples.shape, int(samples.offsets[first])),
-                    "got": str(samples.values[first]),
-                    "wanted": str(values[wrong[0]]),
+                    "got": got,
+                    "wanted": wanted,
                     "bound": "" if self.exact else f" ± {bounds[wrong[0]]:.3g}",
                     "wrong": wrong.size,
                     "sampled": len(chosen),

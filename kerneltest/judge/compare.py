@@ -11,7 +11,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import AxisExpression
 from kerneltest.numerics.bounds import magnitude
 from kerneltest.oracle.expectation import ExpectedOutputs
-from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, ErrorMap, Pattern, PatternKind
+from kerneltest.records.evidence import ERROR_LEVELS, ERROR_LIMITS, ErrorMap, Pattern, PatternKind, format_pair
 
 ULP_BUCKETS = 16
 _VANISHING = 2.0**-125  # smaller float32 numbers may be flushed to zero, or their parts may
@@ -33,6 +33,7 @@ class Comparison:
         whose bound is not zero; None if there are none.
       vacuous: True if zeros would be within the bound of every finite element, although some should not be zero.
       ulps: number of finite floats by distance from the rounded expectation, as `ulp_histogram` returns them.
+      approximate: the largest error, in ulps of float32, of elements that are right only as approximations.
     """
 
     actual: Array
@@ -44,6 +45,7 @@ class Comparison:
     bound_fraction: float | None
     vacuous: bool = False
     ulps: tuple[int, ...] = ()
+    approximate: float = 0.0
 
     @property
     def got(self) -> Array:
@@ -237,11 +239,7 @@ def ulp_histogram(distance: Array) -> tuple[int, ...]:
 
 def describe_element(comparison: Comparison, index: tuple[int, ...]) -> str:
     """Returns `got 3.5, expected 3.25 ± 0.01` for one element."""
-    values = comparison.actual[index].item(), comparison.expected[index].item()
-    for digits in (9, 15):
-        got, wanted = (f"{value:.{digits}g}" if isinstance(value, float) else str(value) for value in values)
-        if got != wanted:
-            break
+    got, wanted = format_pair(comparison.actual[index].item(), comparison.expected[index].item(), 9)
     bound = float(comparison.bound[index])
     how = f" ± {bound:.3g}" if bound > 0 and np.isfinite(comparison.expected[index]) else ""
     return f"got {got}, expected {wanted}{how}"

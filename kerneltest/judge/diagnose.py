@@ -5,17 +5,21 @@ A rule fits only if it accounts for every wrong element. Its text is for people;
 
 import itertools
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, cast, float_format, is_float, parse_dtype, widen
+from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, OutputAxis
 from kerneltest.oracle.evaluation import evaluator
 from kerneltest.plan.signatures import Signature
+from kerneltest.trace.tracing import trace
 
 # A wrong output with its case, as the rules of diagnoses get it.
 
@@ -65,15 +69,15 @@ class MismatchContext:
         unchecked = np.isinf(self.comparison.bound)
         return bool(((got == rounded) | near | (np.isnan(got) & np.isnan(rounded)) | unchecked).all())
 
-    def evaluate_oracle(self, leaves: Mapping[str, Array]) -> Array:
-        """Returns the oracle's value of this output for other arguments.
+    def evaluate_oracle(self, leaves: Mapping[str, Array]) -> Sequence[Array]:
+        """Returns the oracle's outputs for some arguments.
 
         Raises:
           OutOfTimeError: the deadline is over.
         """
         if time.monotonic() > self.deadline:
             raise OutOfTimeError
-        return evaluator(self.pairing, self.signature, ())(leaves)[self.output]
+        return evaluator(self.pairing, self.signature, ())(leaves)
 
 
 # Relations between what a kernel computes and what its oracle does, such as a transposition or a shift by a row.
@@ -226,7 +230,7 @@ def _block_of_a_sum(mismatch: MismatchContext) -> str:
             for factor, mistake in ((0, "omits"), (2, "counts twice")):
                 values = leaves[path].copy()
                 values[at] = values[at] * factor
-                if mismatch.explains(mismatch.evaluate_oracle({**leaves, path: values})):
+                if mismatch.explains(mismatch.evaluate_oracle({**leaves, path: values})[mismatch.output]):
                     return f"the sum {mistake} the {position} block of {name} (from {part.start} to {part.stop})"
     return ""
 
@@ -335,6 +339,44 @@ def _repeated_blocks(mismatch: MismatchContext) -> str:
     return ""
 
 
+# Outputs in another order, or arguments.
+def _mixed_up(mismatch: MismatchContext) -> str:
+    expected, leaves = mismatch.comparison.expected, {p: widen(value) for p, value in mismatch.arguments.items()}
+    if len(np.unique(mismatch.comparison.got)) < _ENOUGH_VALUES:
+        return ""
+    declared = mismatch.signature.leaves(mismatch.pairing)
+    for number, values in enumerate(mismatch.evaluate_oracle(leaves)):
+        if number != mismatch.output and values.shape == expected.shape and mismatch.explains(values):
+            return f"it is the expected output {number}"
+    alike = [
+        (one, other)
+        for one, other in itertools.permutations((path for path in leaves if declared[path].kind.is_data), 2)
+        if (leaves[one].shape, leaves[one].dtype) == (leaves[other].shape, leaves[other].dtype)
+    ][:_MOST_EXCHANGES]
+    changes = {f"{other} in place of {one}": {one: leaves[other]} for one, other in alike}
+    pairs = {f"{one} and {other} exchanged": (one, other) for one, other in alike if one < other}
+    changes |= {words: {one: leaves[other], other: leaves[one]} for words, (one, other) in pairs.items()}
+    for words, change in changes.items():
+        with suppress(Failure):  # the oracle need not accept them
+            if mismatch.explains(mismatch.evaluate_oracle({**leaves, **change})[mismatch.output]):
+                return f"it is the expected output with {words}"
+    return ""
+
+
+_MOST_EXCHANGES = 6  # of arguments
+
+
+def _keeps_state(mismatch: MismatchContext) -> str:
+    try:
+        first, second = (_ADDRESS.sub("", str(trace(mismatch.pairing, mismatch.signature).jaxpr)) for _ in range(2))
+    except Failure:
+        return ""
+    return "" if first == second else "the kernel keeps state: it is another one each time that it is traced"
+
+
+_ADDRESS = re.compile("0x[0-9a-f]+")
+
+
 Rule = Callable[[MismatchContext], str]
 _RULES: tuple[Rule, ...] = (
     _only_where_masked,
@@ -344,6 +386,8 @@ _RULES: tuple[Rule, ...] = (
     _permuted_blocks,
     _narrow_accumulator,
     _constant_factor,
+    _mixed_up,
+    _keeps_state,
     output_relation,
 )
 _OF_OUTPUTS: tuple[Rule, ...] = (_repeated_blocks, _permuted_blocks, _constant_factor, output_relation)

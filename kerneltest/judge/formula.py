@@ -15,46 +15,51 @@ import numpy as np
 
 from kerneltest.core.details import SLIGHT, ErrorCause, MismatchCause
 from kerneltest.core.dtypes import Array, FloatFormat, cast, float_format, is_float, parse_dtype, widen
-from kerneltest.core.precision import FLOAT32
+from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.declare.error_models import Rounding, Tolerance
 from kerneltest.judge.compare import Comparison, compare, compare_outputs, is_wrong
-from kerneltest.numerics.bounds import magnitude
+from kerneltest.numerics.bounds import Limit, magnitude
 from kerneltest.numerics.rounding_bounds import (
+    FLOOR_FORMAT,
+    FLOOR_PRECISION,
+    FLOOR_ULPS,
     FORMULA_FORMAT,
+    FORMULA_PRECISION,
     NEGLIGIBLE,
     SAMPLE_ROWS,
     SPREAD_FACTOR,
     RoundingLimit,
+    SampledLimit,
     bound_from_spread,
-    formula_precision,
 )
-from kerneltest.numerics.spread import spread_of
+from kerneltest.numerics.spread import Spread, spread_of
 from kerneltest.oracle.expectation import Expectation, ExpectedOutputs
 from kerneltest.records.schema import FormulaAnswer
 from kerneltest.trace.batched_interpreter.promoted_kernel import SampleArithmetic
 from kerneltest.trace.tracing import Traced
 
 FORMULA_ARITHMETIC = SampleArithmetic(FORMULA_FORMAT, constants=True)
+_FLOOR_ARITHMETIC = SampleArithmetic(FLOOR_FORMAT)
 
 
 def compare_closely(
     outputs: Sequence[Array],
     expectation: Expectation,
-    functions: frozenset[str],
-    sample: Callable[[], Sequence[Array]],
+    sample: Callable[[SampleArithmetic], Sequence[Array]],
     *,
     specials: bool = False,
 ) -> list[Comparison]:
     """Compares outputs without rounding with the oracle's values.
 
     They are held first to what no formula moves, then to what the oracle's operations may move in arithmetic of 40
-    bits, then to what the kernel's may, each only if the one before does not admit them.
+    bits, then to what the kernel's may, then to the floor, each only if the one before does not admit them. The floor
+    is a few roundings to float32 of the oracle's operations, or of the kernel's where the oracle's are unknown. It
+    admits approximations.
 
     Args:
       outputs: the kernel's outputs without rounding.
       expectation: the oracle's values.
-      functions: the functions that the kernel calls, by their names in `Precision.ulps`.
-      sample: returns samples of the outputs in `FORMULA_ARITHMETIC`, (samples, *shape).
+      sample: returns samples of the outputs in an arithmetic, (samples, *shape).
       specials: whether a result that is NaN or infinite is wrong where the other one is finite. Kernels overflow
         elsewhere in their own dtypes, so that this is evidence and no finding.
 
@@ -65,26 +70,51 @@ def compare_closely(
         _least_bound(got, value, defined & (specials | np.isfinite(got.astype(np.float64)) & np.isfinite(value)))
         for got, value, defined in zip(outputs, expectation.values, expectation.defined, strict=True)
     ]
-    precision, limits = formula_precision(functions), expectation.formula or ()
+    limits, floors = expectation.formula or (), expectation.floor or ()
     alternatives: list[tuple[Array, ...]] = [()] * len(outputs)
 
-    def compare_all() -> list[Comparison]:
+    def compare_all(*moved: Array) -> list[Comparison]:
+        for number, each in enumerate(moved):
+            bounds[number] = bounds[number] + each
         expected = ExpectedOutputs(expectation.values, tuple(bounds), alternatives=tuple(alternatives))
         return compare_outputs(outputs, expected, signed_zeros=False)
 
     found = compare_all()
     if limits and is_wrong(found):
-        pairs = list(zip(bounds, limits, outputs, strict=True))
-        bounds = [bound + limit.at(precision) if is_float(got.dtype) else bound for bound, limit, got in pairs]
-        alternatives = [
-            limit.alternatives(precision) if isinstance(limit, RoundingLimit) and not is_float(got.dtype) else ()
-            for _, limit, got in pairs
-        ]
-        found = compare_all()
+        alternatives = [_alternatives(limit, FORMULA_PRECISION) for limit in limits]
+        found = compare_all(*map(_strict, found, limits))
     if is_wrong(found):
-        bounds = [bound + _movement(each) for bound, each in zip(bounds, sample(), strict=True)]
-        found = compare_all()
+        found = compare_all(*map(_movement, sample(FORMULA_ARITHMETIC)))
+    if floors and is_wrong(strict := found):
+        alternatives = [_alternatives(limit, FLOOR_PRECISION) for limit in floors]
+        found = compare_all(*map(_floor, found, floors))
+        if is_wrong(found) and any(isinstance(each, RoundingLimit) and each.note(FLOOR_PRECISION) for each in floors):
+            found = compare_all(*map(_movement, sample(_FLOOR_ARITHMETIC)))
+        found = [replace(each, approximate=_used_floor(each, old)) for each, old in zip(found, strict, strict=True)]
     return found
+
+
+def _alternatives(limit: Limit | SampledLimit, precision: Precision) -> tuple[Array, ...]:
+    return limit.alternatives(precision) if isinstance(limit, RoundingLimit) else ()
+
+
+# What the oracle's samples in arithmetic of 40 bits admit of an output of floats.
+def _strict(found: Comparison, limit: Limit) -> Array:
+    return limit.at(FORMULA_PRECISION) if is_float(found.actual.dtype) else np.zeros(found.bound.shape)
+
+
+# What the oracle's samples admit of an output of floats that float32 could not tell from its own.
+def _floor(found: Comparison, limit: SampledLimit) -> Array:
+    least = FLOOR_ULPS * FLOAT32.ulp(magnitude(found.expected))
+    return np.maximum(least, _reach(limit.spread(FLOOR_PRECISION))) if is_float(found.actual.dtype) else 0 * least
+
+
+# How much of the floor is used, in ulps.
+def _used_floor(found: Comparison, before: Comparison) -> float:
+    admitted = before.wrong & ~found.wrong
+    with np.errstate(all="ignore"):
+        used = np.where(found.bound > 0, found.error / found.bound, 1.0)  # all of it, for an integer
+    return FLOOR_ULPS * float(np.max(used[admitted], initial=0.0))
 
 
 # The difference that is not seen whatever the formula; infinite for elements that are not compared.
@@ -102,7 +132,10 @@ def _least_bound(got: Array, value: Array, compared: Array) -> Array:
 def _movement(samples: Array) -> Array:
     if not is_float(samples.dtype):
         return np.where((samples != samples[:1]).any(0), np.inf, 0.0)
-    spread = spread_of(samples.astype(np.float64))
+    return _reach(spread_of(samples.astype(np.float64)))
+
+
+def _reach(spread: Spread) -> Array:
     return np.where(spread.lost, np.inf, SPREAD_FACTOR * spread.deviation)
 
 
@@ -110,7 +143,7 @@ def formula_answer(found: Sequence[Comparison]) -> FormulaAnswer:
     """Returns the answer that comparing each output without rounding gives."""
     compared = sum(int(np.isfinite(each.bound).sum()) for each in found)
     fraction = max((each.bound_fraction for each in found if each.bound_fraction is not None), default=None)
-    return FormulaAnswer(compared, fraction)
+    return FormulaAnswer(compared, fraction, ulps=max((each.approximate for each in found), default=0.0))
 
 
 def follows_formula(outputs: Sequence[Comparison], formula: Sequence[Comparison]) -> bool:
@@ -137,16 +170,22 @@ def formula_explains(outputs: Sequence[Comparison], formula: Sequence[Comparison
     return nearer > farther
 
 
-def formula_cause(found: Sequence[Comparison]) -> MismatchCause:
-    """Returns a wrong formula as the cause of wrong values, from the comparison of each output."""
-    return _cause(ErrorCause.FORMULA, max(map(_relative_error, found)) or math.inf)
+_COARSEST = 0.01  # a relative error that a kernel's approximation of a function may have
+
+
+def formula_cause(found: Sequence[Comparison], limits: Sequence[Limit] | None) -> MismatchCause:
+    """Returns a wrong formula as the cause of wrong values, from the comparison of each output and its limit."""
+    size = max(map(_relative_error, found)) or math.inf
+    known = [limit.functions() for limit in limits or () if isinstance(limit, RoundingLimit) and size <= _COARSEST]
+    called = sorted(frozenset().union(*known), key=lambda name: (name == "divide", name))
+    return replace(_cause(ErrorCause.FORMULA, size), functions=tuple(called))
 
 
 # The largest finite error of wrong elements, relative to the largest expected value.
 def _relative_error(found: Comparison) -> float:
     most = float(np.max(magnitude(found.error[found.wrong]), initial=0.0))
     largest = float(np.max(magnitude(found.expected), initial=0.0))
-    return most / largest if largest else most
+    return most / largest if largest else math.inf if most else 0.0
 
 
 # The rounding of a kernel whose formula is right.

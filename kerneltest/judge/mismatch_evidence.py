@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +23,10 @@ from kerneltest.judge.compare import (
 )
 from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.records.evidence import Element, Evidence, Window
+from kerneltest.records.evidence import EXTREMES, Element, Evidence, Window
 from kerneltest.records.schema import Record
+from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules, NanDroppingRules
+from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.tracing import trace
 from kerneltest.trace.walk import lowering_differences
 
@@ -35,6 +38,11 @@ def output_window(comparison: Comparison, index: tuple[int, ...], axes: Sequence
     """Returns the part of an output around an index: actual and expected values, bounds, and wrong elements."""
     actual = comparison.actual
     lengths, at = _part(actual.shape, index, _MAX_OUTPUT)
+    wrong = comparison.wrong[at].ravel()
+    for digits in (7, 9, 17):  # as many as show how wrong elements differ
+        values, expected = _to_elements(actual[at], digits), _to_elements(comparison.expected[at], digits)
+        if not any(each and one == other for each, one, other in zip(wrong, values, expected, strict=True)):
+            break
     return Window(
         name="",
         dtype=actual.dtype.name,
@@ -42,10 +50,10 @@ def output_window(comparison: Comparison, index: tuple[int, ...], axes: Sequence
         origin=_origin(at),
         extent=lengths,
         blocks=_last_two([axis.block or 0 for axis in axes], 0),
-        values=_to_elements(actual[at]),
-        expected=_to_elements(comparison.expected[at]),
+        values=values,
+        expected=expected,
         bound=_to_elements(comparison.bound[at]),
-        wrong="".join("1" if each else "0" for each in comparison.wrong[at].flat),
+        wrong="".join("1" if each else "0" for each in wrong),
     )
 
 
@@ -98,11 +106,11 @@ def _last_two(values: Sequence[int], missing: int) -> tuple[int, int]:
     return int(filled[-2]), int(filled[-1])
 
 
-def _to_elements(values: Array) -> tuple[Element, ...]:
+def _to_elements(values: Array, digits: int = 7) -> tuple[Element, ...]:
     if is_float(values.dtype):
         with np.errstate(all="ignore"):  # for signalling NaNs
             wide = values.astype(np.float64)
-        return tuple(float(f"{value:.7g}") for value in wide.ravel().tolist())
+        return tuple(float(f"{value:.{digits}g}") for value in wide.ravel().tolist())
     return tuple(values.astype(bool if values.dtype == bool else np.int64).ravel().tolist())
 
 
@@ -187,7 +195,10 @@ def mismatch_record(
         inputs=guard.collect("copying the inputs", lambda: input_windows(pairing, arguments, by_dim), ()),
         otherwise=guard.collect(
             "comparing the lowerings",
-            lambda: _lowering_differences(pairing, signature, models_operands=models_operands),
+            lambda: (
+                *_lowering_differences(pairing, signature, models_operands=models_operands),
+                *(() if call else _operation_that_drops_nan(pairing, signature, arguments, output, comparison)),
+            ),
             (),
         ),
     )
@@ -222,6 +233,26 @@ def _lowering_differences(pairing: Pairing, signature: Signature, *, models_oper
     except Failure:
         return ()
     return tuple(each for each in found if not (models_operands and each == "TF32"))
+
+
+# The operation that explains numbers in place of NaN: NumPy's evaluation of the kernel is NaN at every wrong element,
+# and a number once this operation alone drops NaN.
+def _operation_that_drops_nan(
+    pairing: Pairing, signature: Signature, arguments: Mapping[str, Array], output: int, comparison: Comparison
+) -> tuple[str, ...]:
+    actual, wrong = comparison.actual, comparison.wrong
+    if not is_float(actual.dtype) or np.isnan(actual[wrong]).any() or not np.isnan(comparison.expected[wrong]).all():
+        return ()
+    leaves = [arguments[path][None] for path, _ in signature.dtypes]
+    with suppress(Failure, UnknownError):
+        traced = trace(pairing, signature)
+
+        def is_nan(rules: KernelRules) -> Array:
+            return np.asarray(np.isnan(BatchedKernel(traced, rules)(leaves)[output][0][wrong]))
+
+        if is_nan(KernelRules()).all():
+            return tuple(name for name in EXTREMES if not is_nan(NanDroppingRules(name)).any())[:1]
+    return ()
 
 
 def _to_element(value: np.generic) -> Element:

@@ -6,7 +6,7 @@ outputs with rounding must be right as well.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 import jax
 import numpy as np
@@ -20,13 +20,13 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import Variation
 from kerneltest.judge.compare import compare_outputs
-from kerneltest.judge.formula import FORMULA_ARITHMETIC, compare_closely
+from kerneltest.judge.formula import compare_closely
 from kerneltest.localize.case_replay import distinctive_cases, replays
 from kerneltest.localize.sites import LocatedJaxpr, SiteKey, locate_equations, site_key
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.trace.batched_interpreter.kernel_rules import BatchedKernel, KernelRules
-from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel
+from kerneltest.trace.batched_interpreter.promoted_kernel import PromotedKernel, SampleArithmetic
 from kerneltest.trace.jax_compat.jaxprs import ClosedJaxpr, Equation
 from kerneltest.trace.machine import EquationFunction, Machine, UnknownError
 from kerneltest.trace.primitives import primitive_of
@@ -129,15 +129,15 @@ class EquationReplay:
     ) -> None:
         self.case, self.kernel = case, kernel
         self._leaves, self._checks, self._formulas = variation.leaves, variation.checks, formulas
+        self._samples = cache(self._sample)
         self._original = kernel.run(self._leaves)
         precision = variation.traced.adapt_precision(XLA_CPU)
         self._expected = [check.wanted(check.take(self._original.rounded), precision) for check in self._checks]
         self.is_wrong = not self.is_right(self._original)
 
-    @cached_property
-    def _samples(self) -> tuple[Array, ...]:
+    def _sample(self, arithmetic: SampleArithmetic) -> tuple[Array, ...]:
         try:
-            return tuple(self.kernel.promoted.sample(self._leaves, FORMULA_ARITHMETIC))
+            return tuple(self.kernel.promoted.sample(self._leaves, arithmetic))
         except UnknownError:
             return tuple(output[None] for output in self._original.formula)
 
@@ -158,11 +158,8 @@ class EquationReplay:
         for check, formula in zip(self._checks, self._formulas, strict=True):
             if formula is not None:
                 # Samples of the original kernel widen the bound of every repair.
-                functions, sample = (
-                    self.kernel.promoted.functions,
-                    partial(lambda part: part.take(self._samples), check),
-                )
-                for found in compare_closely(check.take(run.formula), formula, functions, sample):
+                sample = partial(lambda part, arithmetic: part.take(self._samples(arithmetic)), check)
+                for found in compare_closely(check.take(run.formula), formula, sample):
                     yield found.wrong
         for check, expected in zip(self._checks, self._expected, strict=True):
             for found in compare_outputs(check.take(run.rounded), expected, signed_zeros=expected.bitwise):

@@ -1,7 +1,7 @@
 """Bounds from the oracle's own rounding: how far its outputs move when each of its operations is rounded."""
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,7 +10,7 @@ import numpy as np
 from kerneltest.core.details import Stated
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.failures import Failure, check_raises_again, format_exception
-from kerneltest.core.precision import FLOAT32, Precision, Ulps
+from kerneltest.core.precision import FLOAT32, FUNCTIONS, XLA_CPU, Precision, Ulps
 from kerneltest.core.verdicts import Verdict
 from kerneltest.numerics.bounds import Limit, OracleCase, magnitude
 from kerneltest.numerics.closed_forms import conditioned_bounds
@@ -88,6 +88,14 @@ class ItemizedLimit(Protocol):
         ...
 
 
+class SampledLimit(Protocol):
+    """A limit that is made of samples."""
+
+    def spread(self, precision: Precision) -> Spread:
+        """Returns how far they are apart."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RoundingLimit:
     """The bound of one output from the oracle's rounding.
@@ -105,13 +113,16 @@ class RoundingLimit:
 
         It is infinite for elements that are not checked.
         """
-        found = self.samples.at(precision).spreads[self.output]
         value = np.asarray(self.samples.case.values[self.output], np.float64)
-        return bound_from_spread(value, found, (self.samples.compute or FLOAT32).unit_roundoff)
+        return bound_from_spread(value, self.spread(precision), (self.samples.compute or FLOAT32).unit_roundoff)
+
+    def spread(self, precision: Precision) -> Spread:
+        """Returns how far the samples of the output are apart."""
+        return self.samples.at(precision).spreads[self.output]
 
     def alternatives(self, precision: Precision) -> tuple[Array, ...]:
         """Returns the other correct results of an integer or boolean output: those of the samples."""
-        return self.samples.at(precision).spreads[self.output].alternatives
+        return self.spread(precision).alternatives
 
     def note(self, precision: Precision) -> str:
         """Returns which operation of the oracle could not be tracked, or ""."""
@@ -121,10 +132,15 @@ class RoundingLimit:
         """Returns whether the oracle's rounding could be sampled."""
         return self.samples.at(precision).sampled
 
+    def functions(self) -> frozenset[str]:
+        """Returns the functions that a formula's oracle calls, if it is sampled in one evaluation."""
+        answers = self.samples.at(FORMULA_PRECISION).answers or {}
+        return FUNCTIONS & {name for attribute, name in answers if attribute == "approximated"}
+
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of the bound, the largest first; () if the oracle is not sampled in one evaluation."""
         found = self.samples.shares(precision, self.output)
-        return shares_of_bound(found, self.at(precision), self.samples.at(precision).spreads[self.output])
+        return shares_of_bound(found, self.at(precision), self.spread(precision))
 
 
 # The ways to sample an oracle: all rows in one evaluation, the same with plain integers, or one evaluation a row.
@@ -147,6 +163,7 @@ class OracleSamples:
       case: the oracle's side of the case.
       compute: the format of elementwise arithmetic; None for that of the arguments.
       exact_dots: whether no backend may round operands of products.
+      functions: the relative errors of functions that the kernel approximates.
       found: what the samples show, by name of the precision.
       parts: the shares of an output's spread, by name of the precision and index of the output.
       integers: whether integers and booleans are tracked as well.
@@ -156,6 +173,7 @@ class OracleSamples:
     case: OracleCase
     compute: FloatFormat | None
     exact_dots: bool
+    functions: Mapping[str, float] = field(default_factory=dict)
     found: dict[str, SampledOutputs] = field(default_factory=dict)
     parts: dict[tuple[str, int], tuple[ErrorShare, ...]] = field(default_factory=dict)
     integers: bool = True
@@ -163,7 +181,7 @@ class OracleSamples:
 
     def at(self, precision: Precision) -> SampledOutputs:
         """Returns what the samples show on a backend."""
-        precision = precision.with_exact_dots() if self.exact_dots else precision
+        precision = self._adapt(precision)
         if not self._is_known(precision):
             self._sample_batch(precision)
         if precision.name not in self.found:
@@ -175,7 +193,7 @@ class OracleSamples:
 
         It is () if the oracle is not sampled in one evaluation, or raises if a single operation is rounded.
         """
-        precision = precision.with_exact_dots() if self.exact_dots else precision
+        precision = self._adapt(precision)
         known, case, key = self.at(precision), self.case, (precision.name, output)
         if known.note or not known.sources:
             return ()
@@ -190,6 +208,9 @@ class OracleSamples:
                 raise_own_mistake(error)
                 self.parts[key] = ()
         return self.parts[key]
+
+    def _adapt(self, precision: Precision) -> Precision:
+        return (precision.with_exact_dots() if self.exact_dots else precision).with_approximations(self.functions)
 
     # If the samples are those of another machine, they are kept for this one.
     def _is_known(self, precision: Precision) -> bool:
@@ -271,7 +292,8 @@ class OracleSamples:
     def _with_floor(self, spreads: Sequence[Spread], precision: Precision) -> list[Spread]:
         """Returns spreads whose bounds are at least those of `conditioned_bounds`."""
         normwise = calls_linear_algebra(self.case.oracle)
-        floors = [bound.at(precision) for bound in conditioned_bounds(self.case, normwise=normwise)]
+        bounds = conditioned_bounds(self.case, fmt=self.compute or FLOAT32, normwise=normwise)
+        floors = [bound.at(precision) for bound in bounds]
         return [each.at_least(floor / SPREAD_FACTOR) for each, floor in zip(spreads, floors, strict=True)]
 
     def is_tracked(self, outputs: Sequence[Array]) -> bool:
@@ -283,9 +305,11 @@ def _check_raises_again(case: OracleCase, error: Exception, again: Callable[[], 
     check_raises_again(error, f"oracle {getattr(case.oracle, '__name__', repr(case.oracle))}", again)
 
 
-def rounding_bounds(case: OracleCase, compute: FloatFormat | None, exact_dots: bool) -> tuple[RoundingLimit, ...]:
+def rounding_bounds(
+    case: OracleCase, compute: FloatFormat | None, exact_dots: bool, functions: Mapping[str, float] | None = None
+) -> tuple[RoundingLimit, ...]:
     """Returns a bound for each output, as `joined_bounds` does. The oracle is sampled when one meets a precision."""
-    samples = OracleSamples(case, compute, exact_dots)
+    samples = OracleSamples(case, compute, exact_dots, functions or {})
     return tuple(RoundingLimit(samples, i) for i in range(len(case.values)))
 
 
@@ -314,42 +338,35 @@ def sample_together(limits: Iterable[Sequence[Limit] | None]) -> None:
 FORMULA_FORMAT = FloatFormat(precision=40, min_exponent=-1021, max_exponent=1023)
 NEGLIGIBLE = FORMULA_FORMAT.unit_roundoff
 """The relative difference up to which results agree, whatever the formula."""
+FLOOR_FORMAT = replace(FORMULA_FORMAT, precision=FLOAT32.precision)
+"""float32, without its overflow."""
 
-_IN_FLOAT32 = 2.0 ** (FORMULA_FORMAT.precision - FLOAT32.precision)  # an ulp of float32, in those of 40 bits
-_APPROXIMATION_ULPS = 0.5  # of float32: the error of a kernel's own approximation of a function
+_EXACT = dict.fromkeys(FUNCTIONS, Ulps(0.5))
 
-# Functions that can be made of each other, by their names in `Precision.ulps`.
-_RELATED = (
-    "exp exp2 expm1 power sinh cosh tanh expit logaddexp logaddexp2 erf erfc",
-    "log log2 log10 log1p logaddexp logaddexp2 power arcsinh arccosh arctanh",
-    "sqrt rsqrt cbrt power divide reciprocal hypot",
-    "sin cos tan deg2rad rad2deg",
-    "arcsin arccos arctan arctan2",
-    "erf erfc",
-)
-_ALL = frozenset(name for names in _RELATED for name in names.split())
+FORMULA_PRECISION = Precision("40 bits", _EXACT, exact_quotients=True)
+"""The arithmetic in which an oracle is compared with a kernel that is evaluated in float64: functions are exact."""
+
+FLOOR_PRECISION = Precision("float32, once", {**XLA_CPU.ulps, **_EXACT}, exact_quotients=True, sums_once=True)
+"""The arithmetic whose rounding is no error of a formula: each function and each sum is rounded to float32 once.
+
+It admits approximations that are as good as float32, and constants of seven digits.
+"""
+
+FLOOR_ULPS = 4.0
+"""The ulps of float32 by which a formula may be off, whatever the oracle's rounding."""
 
 
-def formula_precision(functions: frozenset[str]) -> Precision:
-    """Returns the arithmetic in which an oracle is compared with a kernel that is evaluated in float64.
-
-    Functions are exact, except those that the kernel must approximate by itself, since it calls neither them nor any
-    that they can be made of: these may be a few ulps of float32 off.
+def formula_bounds(
+    case: OracleCase, functions: Mapping[str, float] | None = None, fmt: FloatFormat = FORMULA_FORMAT
+) -> tuple[RoundingLimit, ...]:
+    """Returns the bound of each output of a kernel that is evaluated in float64.
 
     Args:
-      functions: the functions that the kernel calls, by their names in `Precision.ulps`.
+      case: the oracle's side of the case.
+      functions: the relative errors of functions that the kernel approximates.
+      fmt: `FORMULA_FORMAT`, for `FORMULA_PRECISION`, or `FLOOR_FORMAT`, for `FLOOR_PRECISION`.
     """
-    made = {name for names in _RELATED if functions & set(names.split()) for name in names.split()} | functions
-    approximated = sorted(_ALL - made)
-    coarse = Ulps(_APPROXIMATION_ULPS * _IN_FLOAT32, source="the kernel's own approximation")
-    ulps = {name: Ulps(0.5) for name in _ALL} | dict.fromkeys(approximated, coarse)
-    return Precision(f"40 bits, approximated: {', '.join(approximated)}", ulps, exact_quotients=True)
-
-
-def formula_bounds(case: OracleCase) -> tuple[RoundingLimit, ...]:
-    """Returns the bound of each output, to be used with a `formula_precision`."""
-    formats = dict.fromkeys(case.formats, FORMULA_FORMAT)
-    return rounding_bounds(replace(case, formats=formats), FORMULA_FORMAT, exact_dots=True)
+    return rounding_bounds(replace(case, formats=dict.fromkeys(case.formats, fmt)), fmt, True, functions)
 
 
 # Bounds from several forms of one oracle, which are equal but for their rounding.
@@ -391,7 +408,11 @@ class JoinedLimit(RoundingLimit):
 
 
 def joined_bounds(
-    case: OracleCase, forms: Sequence[OracleCase], compute: FloatFormat | None, exact_dots: bool
+    case: OracleCase,
+    forms: Sequence[OracleCase],
+    compute: FloatFormat | None,
+    exact_dots: bool,
+    functions: Mapping[str, float],
 ) -> tuple[RoundingLimit, ...]:
     """Returns a bound for each output from the rounding of an oracle and of other forms of it.
 
@@ -400,13 +421,14 @@ def joined_bounds(
       forms: the same case for each of the other forms.
       compute: the format of elementwise arithmetic; None for that of the arguments that take part.
       exact_dots: whether no backend may round operands of products.
+      functions: the relative errors of functions that the kernel approximates.
 
     Raises:
       Failure: a form differs from the oracle by more than the rounding of both in float64.
     """
     for form in forms:
         _check_equal(case, form)
-    first, *others = (rounding_bounds(each, compute, exact_dots) for each in (case, *forms))
+    first, *others = (rounding_bounds(each, compute, exact_dots, functions) for each in (case, *forms))
     if not others:
         return first
     return tuple(
@@ -427,9 +449,9 @@ def _check_equal(case: OracleCase, form: OracleCase) -> None:
     ]
     if not any(_differ(one, other, NEGLIGIBLE * np.abs(one)).any() for one, other in pairs):
         return  # the usual case, which needs no samples
-    precision = formula_precision(frozenset())
-    for (one, other), *limits in zip(pairs, formula_bounds(case), formula_bounds(form), strict=True):
-        wrong = _differ(one, other, np.add(*(limit.at(precision) for limit in limits)))
+    bounds = (formula_bounds(each, fmt=FLOOR_FORMAT) for each in (case, form))
+    for (one, other), *limits in zip(pairs, *bounds, strict=True):
+        wrong = _differ(one, other, np.add(*(limit.at(FLOOR_PRECISION) for limit in limits)))
         if wrong.any():
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             raise _unequal(case, form, f"returned {other[at]:.9g} at {list(at)} instead of {one[at]:.9g}")

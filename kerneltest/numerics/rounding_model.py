@@ -238,6 +238,9 @@ class ErrorSource:
 BACKWARDS = " in the derivative"
 """The end of the kind of an error that the derivative of an operation makes."""
 
+APPROXIMATION = "approximation"
+"""The kind of the error of a function that a kernel is declared to approximate."""
+
 RESULT = ErrorSource(_NOWHERE, "a few roundings of the result")
 FLUSHED = ErrorSource(_NOWHERE, "flushed subnormal inputs")
 STORED = ErrorSource(_NOWHERE, "rounding of stored outputs")
@@ -387,6 +390,8 @@ class RoundingModel:
         seed, flush_seed = self._draw(), self._draw()
         u = fmt.unit_roundoff
         steps = np.minimum(np.sqrt(3 * terms), (terms - 1) / np.maximum(1 - terms * u, 0.5))
+        if self.ask("sums_once"):
+            steps, near_equal, sequential = np.minimum(steps, ROUNDING), None, None
         if near_equal is not None:
             known = known * np.where(self._by_case(near_equal), np.maximum(_SAME_WAY * terms / steps, 1.0), 1.0)
         out[noisy] += steps * u * select_rows(known, noisy) * noise(out[noisy].shape, seed)
@@ -445,6 +450,19 @@ class RoundingModel:
         if rows is not None:
             amplitude = ROUNDING * fmt.unit_roundoff * select_rows(self._by_case(size), rows)
             out[rows] += amplitude * noise(out[rows].shape, self._draw())
+        return self._flatten_cases(out)
+
+    def approximate(self, values: Array, error: float) -> Array:
+        """Returns a function's results with a relative error that a kernel's approximation of it may have.
+
+        In half of the rows all elements have the same error, as those that a polynomial makes in a short interval.
+        """
+        out, rows, noisy = self._prepare(values, APPROXIMATION)
+        if rows is not None:
+            moved = noise(out[noisy].shape, self._draw()).copy()
+            alike = moved[(self.single or 0) % 2 :: 2]
+            alike[...] = noise((len(alike), *(1,) * (alike.ndim - 1)), self._draw())
+            out[noisy] *= 1 + error * moved
         return self._flatten_cases(out)
 
     def round_stored(self, values: Array, fmt: FloatFormat) -> Array:

@@ -379,6 +379,10 @@ def _home(value: object) -> str:
 def _substitute(value: object, copies: dict[int, FunctionType], tables: Tables) -> object:
     if value is np:
         return _NUMPY
+    if type(value) is np.vectorize:
+        made = copy.copy(value)
+        made.__class__ = _Vectorized
+        return made
     if isinstance(value, FunctionType) and not value.__module__.startswith(_LIBRARIES):
         return _copy_function(value, copies, tables)
     if getattr(value, "__module__", "") == "numpy" and getattr(value, "__name__", "") in _CREATORS and callable(value):

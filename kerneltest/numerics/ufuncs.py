@@ -82,11 +82,18 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
         vanishing = np.broadcast_to(small, exact.shape) if small.any() else None
         exact_quotients = _exact_quotients(inputs, made)
     made.samples = first.machine.round_result(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
+    _approximate(made, name)
     if exact_quotients is not None:
         made.settled = np.where(np.isnan(exact_quotients), made.samples, exact_quotients)
     if name == "multiply" and any(isinstance(each, SampledArray) and each.again for each in inputs):
         made.factors = inputs
     return made.record(name, inputs)
+
+
+# Moves a result as far as a kernel may be off that is declared to approximate the function of some name.
+def _approximate(made: SampledArray, name: str) -> None:
+    if error := made.machine.ask("approximated", name):
+        made.samples = made.machine.approximate(made.samples, error)
 
 
 # A matrix product of operands that were scaled before they were rounded; any other operand unchanged.
@@ -123,6 +130,7 @@ def call_vectorized(function: Callable[..., Array], name: str, inputs: tuple[Ope
     if is_float(exact.dtype):
         known = first.machine.ask("ulps", name) or _UNKNOWN
         made.samples = first.machine.round_result(exact, known.relative - 0.5, made.compute)
+        _approximate(made, name)
     return made.record(name, inputs)
 
 

@@ -19,7 +19,7 @@ from kerneltest.declare.outcomes import Defined, Ignored, split_defined, undefin
 from kerneltest.declare.pairing import Pairing
 from kerneltest.numerics.bounds import Evaluate, OracleCase, distance
 from kerneltest.numerics.closed_forms import perturb_randomly
-from kerneltest.numerics.rounding_bounds import formula_bounds
+from kerneltest.numerics.rounding_bounds import FLOOR_FORMAT, formula_bounds
 from kerneltest.numerics.samples import Operand, raise_own_mistake
 from kerneltest.numerics.tracked import calls_linear_algebra, instrument
 from kerneltest.oracle.expectation import Expectation
@@ -204,7 +204,11 @@ def expect(
     )
     try:
         bounds = pairing.tolerance.bounds(measured)
-        return Expectation(values, flushed, bounds, defined, formula=formula_bounds(measured), own_error=own_error)
+        functions = dict(getattr(pairing.tolerance, "functions", ()))
+        in_float64 = np.float64 in [*(each.dtype for each in leaves.values()), *(each.dtype for each in outputs)]
+        floor = None if in_float64 else formula_bounds(measured, functions, FLOOR_FORMAT)
+        formula = formula_bounds(measured, functions)
+        return Expectation(values, flushed, bounds, defined, formula=formula, floor=floor, own_error=own_error)
     except Failure:
         raise
     except BaseException as error:

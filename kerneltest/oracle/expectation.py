@@ -8,7 +8,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array, DType, ShapeDtype, float_format, is_float, widen
 from kerneltest.core.precision import Precision
 from kerneltest.numerics.bounds import Bound, Limit, magnitude
-from kerneltest.numerics.rounding_bounds import ItemizedLimit, RoundingLimit
+from kerneltest.numerics.rounding_bounds import ItemizedLimit, RoundingLimit, SampledLimit
 from kerneltest.numerics.spread import ErrorShare, median
 
 _NOISE = 2.0**-40  # of a typical input: 8,000 roundings of float64
@@ -56,6 +56,8 @@ class Expectation:
       defined: for each output a boolean array of its shape: where the oracle defines it; by default everywhere.
       formula: the limits of each output for a kernel that is evaluated in float64; None if the outputs are compared
         bit for bit.
+      floor: the limits that its outputs may reach without being wrong, since float32 loses as much; None for a kernel
+        of float64.
       unfollowed: a note on how the bounds were computed if the oracle cannot be tracked on any backend; else "".
       own_error: returns how far each output of the oracle itself is off in float64, about; () if it is unknown.
     """
@@ -66,6 +68,7 @@ class Expectation:
     defined: Outputs = ()
     unfollowed: str = ""
     formula: Sequence[Limit] | None = None
+    floor: Sequence[SampledLimit] | None = None
     own_error: Callable[[], Outputs] = tuple
 
     def __post_init__(self) -> None:

@@ -12,13 +12,14 @@ from kerneltest.core.precision import FLOAT32, XLA_CPU, Precision
 from kerneltest.numerics.bounds import Bound, Evaluate, gamma
 from kerneltest.numerics.closed_forms import perturb_randomly
 from kerneltest.numerics.pullback import pull_back
-from kerneltest.numerics.rounding_bounds import FORMULA_FORMAT, bound_from_spread, shares_of_bound
+from kerneltest.numerics.rounding_bounds import FLOOR_FORMAT, FORMULA_FORMAT, bound_from_spread, shares_of_bound
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.samples import TapeEntry, UntrackedError
 from kerneltest.numerics.spread import (
     ErrorShare,
     Oracle,
     SampledOutputs,
+    Spread,
     error_shares,
     find_alike,
     spread_of,
@@ -150,6 +151,7 @@ def expect_gradients(
     tracking: Oracle | None = None,
     outputs: Sequence[DType] = (),
     paths: Sequence[str] = (),
+    functions: Mapping[str, float] | None = None,
 ) -> Expectation:
     """Returns the expected value of `sum_j w_j df_j/dx` for each float leaf x.
 
@@ -164,20 +166,22 @@ def expect_gradients(
       tracking: evaluates the oracle on tracked leaves; None if it cannot be tracked.
       outputs: the dtypes of the float outputs, which a kernel may store for its backward pass.
       paths: the paths of the leaves whose gradient is wanted; by default all float leaves.
+      functions: the relative errors of functions that the kernel approximates.
     """
     every, why = None, "it cannot be tracked"
     if tracking is not None:
-        backward = BackwardPass(tracking, leaves, cotangents, outputs)
+        backward = BackwardPass(tracking, leaves, cotangents, outputs, functions=functions or {})
         try:
             values = backward.exact()
             why = "its derivative disagrees with a finite difference, as at a kink"
             if _agrees(evaluate, leaves, cotangents, values, rng):
-                closely = BackwardPass(tracking, leaves, cotangents, outputs, FORMULA_FORMAT)
-                limits, close_limits = (
+                formats = FLOAT32, FORMULA_FORMAT, FLOOR_FORMAT
+                limits, close, least = (
                     tuple(GradientBound(each, i, value) for i, value in enumerate(values))
-                    for each in (backward, closely)
+                    for each in (replace(backward, compute=fmt, found={}) for fmt in formats)
                 )
-                every = Expectation(values, None, limits, formula=close_limits)
+                in_float64 = np.float64 in [*(leaf.dtype for leaf in leaves.values()), *outputs]
+                every = Expectation(values, None, limits, formula=close, floor=None if in_float64 else least)
         except Exception as error:  # an unknown derivative, or anything that an oracle raises on tracked arrays
             why = format_exception(error).splitlines()[0]
     if every is None:
@@ -186,7 +190,8 @@ def expect_gradients(
     chosen = [i for i, path in enumerate(_floats(leaves)) if not paths or path in paths]
     values, defined = (tuple(arrays[i] for i in chosen) for arrays in (every.values, every.defined))
     bounds, formula = (limits and tuple(limits[i] for i in chosen) for limits in (every.bounds, every.formula))
-    return replace(every, values=values, bounds=bounds, formula=formula, defined=defined)
+    floor = every.floor and tuple(every.floor[i] for i in chosen)
+    return replace(every, values=values, bounds=bounds, formula=formula, floor=floor, defined=defined)
 
 
 def _floats(leaves: Mapping[str, Array]) -> list[str]:
@@ -199,7 +204,8 @@ class BackwardPass:
 
     Attributes:
       oracle, leaves, cotangents, outputs: as for `expect_gradients`; the oracle takes tracked leaves.
-      compute: the format of arithmetic. If it is `FORMULA_FORMAT`, nothing is stored in narrower dtypes.
+      compute: the format of arithmetic. If it is not float32, nothing is stored in narrower dtypes.
+      functions: the relative errors of functions that the kernel approximates.
       found: what the samples of each gradient show, by name of the precision.
     """
 
@@ -208,6 +214,7 @@ class BackwardPass:
     cotangents: Sequence[Array]
     outputs: Sequence[DType]
     compute: FloatFormat = FLOAT32
+    functions: Mapping[str, float] = field(default_factory=dict)
     found: dict[str, SampledOutputs] = field(default_factory=dict)
 
     @property
@@ -217,7 +224,7 @@ class BackwardPass:
         return max(self._stored(dtype).unit_roundoff for dtype in dtypes)
 
     def _stored(self, dtype: DType) -> FloatFormat:
-        return FORMULA_FORMAT if self.compute == FORMULA_FORMAT else float_format(dtype)
+        return float_format(dtype) if self.compute == FLOAT32 else self.compute
 
     def exact(self) -> tuple[Array, ...]:
         """Returns the gradient by each float leaf, float64."""
@@ -225,6 +232,7 @@ class BackwardPass:
 
     def at(self, precision: Precision) -> SampledOutputs:
         """Returns what the samples of each gradient show on a backend."""
+        precision = precision.with_approximations(self.functions)
         if (known := find_alike(self.found, precision)) is None:
             rounding = RoundingModel(precision, self.compute)
             spreads = [spread_of(samples) for samples in self._samples(rounding)]
@@ -234,9 +242,9 @@ class BackwardPass:
 
     def shares(self, precision: Precision, leaf: int) -> tuple[ErrorShare, ...]:
         """Returns the part of each operation, forward or backward, in the spread of a gradient, the largest first."""
-        return error_shares(
-            lambda rounding: self._samples(rounding)[leaf], precision, self.compute, self.at(precision).sources
-        )
+        sources = self.at(precision).sources
+        precision = precision.with_approximations(self.functions)
+        return error_shares(lambda rounding: self._samples(rounding)[leaf], precision, self.compute, sources)
 
     def _samples(self, rounding: RoundingModel) -> list[Array]:
         formats = {path: self._stored(v.dtype) for path, v in self.leaves.items() if is_float(v.dtype)}
@@ -286,14 +294,18 @@ class GradientBound:
 
     def at(self, precision: Precision) -> Array:
         """Returns the largest absolute error of each element before it is rounded."""
-        moved = self.backward.at(precision).spreads[self.leaf]
+        moved = self.spread(precision)
         stored = _STORED_ROUNDINGS * self.backward.coarsest_roundoff * np.abs(self.value)
         return bound_from_spread(self.value, moved, self.backward.compute.unit_roundoff) + stored
+
+    def spread(self, precision: Precision) -> Spread:
+        """Returns how far the samples of the gradient are apart."""
+        return self.backward.at(precision).spreads[self.leaf]
 
     def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of the bound, the largest first."""
         found = self.backward.shares(precision, self.leaf)
-        return shares_of_bound(found, self.at(precision), self.backward.at(precision).spreads[self.leaf])
+        return shares_of_bound(found, self.at(precision), self.spread(precision))
 
 
 # Whether the gradient agrees with central differences in a random direction; it does not at a kink. Two differences

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kerneltest.core.source_location import parse_source
 
 if TYPE_CHECKING:
-    import pytest
-
     from kerneltest.core.details import InternalError
     from kerneltest.declare.pairing import Pairing
     from kerneltest.execute.item import Item
@@ -109,21 +109,27 @@ def pairings_of_process() -> Sequence[Pairing]:
     return declared.ALL_PAIRINGS if declared is not None else ()
 
 
-def moved_root(config: pytest.Config) -> str:
-    """Returns which option moved pytest's root folder, which is a part of all ids, and what to write instead; or "".
+def restore_root(config: pytest.Config) -> None:
+    """Undoes that an option of kerneltest moved pytest's root folder, which all ids are relative to.
 
     Without an ini-file, pytest takes the folder above everything on its command line that exists. It reads that before
-    it knows which words are values of a plugin's options.
+    it knows which words are values of a plugin's options. The project's ini-file was not read either, so this warns.
     """
     here, words = config.invocation_params.dir, config.invocation_params.args
-    if config.inipath is None and here != config.rootpath and here.is_relative_to(config.rootpath):
-        for option, value in itertools.pairwise(map(str, words)):
-            if option.startswith("--kt-") and "=" not in option and not (here / value).resolve().is_relative_to(here):
-                return (
-                    f"{option} {value} moved pytest's root folder to {config.rootpath}, which changes the ids of "
-                    f"pairings and cases: write {option}={value}"
-                )
-    return ""
+    if config.inipath is not None or here == config.rootpath or config.getoption("rootdir", None):
+        return
+    for option, value in itertools.pairwise(map(str, words)):
+        path = (here / value).resolve()
+        if option.startswith("--kt-") and "=" not in option and path.exists() and not path.is_relative_to(here):
+            remark = f"{option} {value} made pytest look for its ini-file in {config.rootpath}: write {option}={value}"
+            folders = (here, *here.parents)
+            root = next((each for each in folders if any((each / name).exists() for name in _AT_ROOT)), here)
+            config._rootpath = root
+            config.issue_config_time_warning(pytest.PytestWarning(remark), stacklevel=2)
+            return
+
+
+_AT_ROOT = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "setup.py")
 
 
 def collects_whole_folders(config: pytest.Config) -> bool:

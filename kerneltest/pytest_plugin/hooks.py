@@ -24,9 +24,9 @@ from kerneltest.pytest_plugin.collection import (
     UntestedPairingWarning,
     collects_whole_folders,
     describe,
-    moved_root,
     pairings_of_process,
     problem_of,
+    restore_root,
 )
 from kerneltest.pytest_plugin.hook_guard import guard_hooks
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
@@ -49,6 +49,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    restore_root(early_config)
+
+
 @pytest.hookimpl(trylast=True)  # once there is a terminal reporter
 def pytest_configure(config: pytest.Config) -> None:
     kerneltest._hidden = True
@@ -58,8 +63,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.maxworkerrestart = _MAX_RESTARTS
     skip_tpu_discovery()
     config.stash[RUN] = run = PytestRun(config)
-    if moved := moved_root(config):
-        config.issue_config_time_warning(pytest.PytestWarning(moved), stacklevel=2)
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if not run.role.is_worker:
         config.stash[_GUARD] = ExitGuard("the session")

@@ -16,6 +16,7 @@ PROGRESS = "kerneltest-progress"
 
 _EVERY = 0.2  # seconds between two updates
 _RATE_AFTER = 1.0  # seconds before a rate is shown
+_LEAST_SHARE = 0.05  # of the cases, before which compiling and the fastest backends decide the rate
 
 
 @dataclass(slots=True)
@@ -44,7 +45,9 @@ class Progress:
         parts = [f"{len(self.ended)}/{len(self.planned)} items", f"{judged}/{planned} cases"]
         if judged and elapsed > _RATE_AFTER:
             rate = judged / elapsed
-            parts += [f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s", f"{_clock((planned - judged) / rate)} left"]
+            parts.append(f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s")
+            if self.ended and judged >= _LEAST_SHARE * planned:
+                parts.append(f"{_clock((planned - judged) / rate)} left")
         name = next(iter(self.running), "").rpartition("/")[2]
         others = f" and {len(self.running) - 1} more" if len(self.running) > 1 else ""
         activity = f"{stage} {name}{others}".strip()

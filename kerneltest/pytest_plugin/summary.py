@@ -186,6 +186,8 @@ class Reporter:
             stopped=bool(session.shouldfail or session.shouldstop) or session.exitstatus == INTERRUPTED,
             root=os.path.relpath(config.rootpath, config.invocation_params.dir),
         )
+        for claim in self._folder.path.glob("suspect-*.claim"):
+            claim.unlink(missing_ok=True)
         summary = finish(self._folder.path, report=self._report, terminal=terminal, failed_tests=self.failed_tests)
         may_shorten = terminal.verbose <= 0 and config.option.tbstyle not in ("long", "line")
         if reporter is not None and summary.run is not None and may_shorten:

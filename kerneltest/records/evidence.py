@@ -216,6 +216,19 @@ class Pattern:
         return EVERY_ELEMENT if self.kind is PatternKind.EVERYWHERE else ""
 
 
+def format_pair(got: Element | None, expected: Element | None, least: int = 4) -> tuple[str, str]:
+    """Formats two numbers with as many digits as show how they differ; integers and booleans as they are."""
+    for digits in (least, 6, 9, 17):
+        one, other = (f"{value:.{digits}g}" if isinstance(value, float) else str(value) for value in (got, expected))
+        if one != other:
+            break
+    return one, other
+
+
+EXTREMES = ("maximum", "minimum")
+"""Operations of JAX that keep NaN, and that a lowering may replace by one that drops it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The evidence of a finding.
@@ -235,7 +248,8 @@ class Evidence:
       inputs: the arguments around it.
       errors: error / bound over the whole output, where there is a window.
       stderr: the last output of a compiler that died.
-      otherwise: operations whose lowered results may differ, as `trace.walk.lowering_differences` lists them.
+      otherwise: operations whose lowered results may differ, as `trace.walk.lowering_differences` lists them, and the
+        one of `EXTREMES` by which a NaN became a number.
     """
 
     output: Count = 0

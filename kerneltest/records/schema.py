@@ -43,11 +43,13 @@ class FormulaAnswer:
       compared: number of elements that were compared with the oracle's.
       bound_fraction: the largest error as a fraction of its bound; None if no element had one.
       unanswered: the reason why the question could not be asked, or "".
+      ulps: how far it is off where only the rounding to float32 admits that, in ulps; 0.0 for the oracle's formula.
     """
 
     compared: Count = 0
     bound_fraction: Float | None = None
     unanswered: str = ""
+    ulps: Float = 0.0
 
 
 _NO_EVIDENCE = Evidence()

@@ -104,6 +104,8 @@ class _Asked:
       longest: the greatest length of any dim; None without dims.
       formulas: number of cases that were asked whether the formula is right.
       unasked: number of those that could not be, by the reason.
+      approximate: number of those whose formula is right only as an approximation.
+      ulps: the largest error of such a formula, in ulps of float32.
       narrow: the dtype below float64 in which the oracle returned an output undeclared; "" if it never did.
       doubted: number of elements in which the oracle itself loses its digits, and number of the cases with some.
     """
@@ -118,6 +120,8 @@ class _Asked:
     longest: int | None = None
     formulas: int = 0
     unasked: Counter[str] = field(default_factory=Counter)
+    approximate: int = 0
+    ulps: float = 0.0
     narrow: str = ""
     doubted: tuple[int, int] = 0, 0
 
@@ -132,6 +136,8 @@ class _Asked:
             self.formulas += 1
             if record.formula.unanswered:
                 self.unasked[record.formula.unanswered] += 1
+            self.approximate += bool(record.formula.ulps)
+            self.ulps = max(self.ulps, record.formula.ulps)
         expected = record.expected
         if expected is None or not record.compared:
             return
@@ -165,6 +171,11 @@ class _Asked:
             found.append(
                 f"the oracle returns {self.narrow}, so the expected values are rounded: return float64, without the "
                 "cast, or declare the dtype with returns="
+            )
+        if self.approximate:
+            found.append(
+                f"the formula differs by up to {self.ulps:.1g} ulps of float32 in {self.approximate:,} of "
+                f"{self.formulas:,} cases: an approximation, or a constant of seven digits"
             )
         if self.doubted[0]:
             elements, cases = self.doubted

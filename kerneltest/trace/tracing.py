@@ -53,6 +53,7 @@ from kerneltest.trace.walk import (
     is_exact,
     iter_calls,
     iter_equations,
+    reads_bits_of_floats,
     rounds_explicitly,
     uses_call,
 )
@@ -427,7 +428,8 @@ def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platfo
     Returns None if the kernel cannot be traced so, if it consists of other operations in float64, or if none of its
     constants can have been rounded, so that its `own` trace is as good.
     """
-    if rounds_explicitly(own.jaxpr.jaxpr) or not any(map(_may_be_rounded, _constants(own.jaxpr))):
+    jaxpr = own.jaxpr.jaxpr
+    if rounds_explicitly(jaxpr) or reads_bits_of_floats(jaxpr) or not any(map(_may_be_rounded, _constants(own.jaxpr))):
         return None
     dtypes = tuple((path, "float64" if is_promotable(parse_dtype(d)) else d) for path, d in signature.dtypes)
     with suppress(Failure), widen_float_names(), jax.enable_x64(True), _traced_in_float64(True):

@@ -173,6 +173,12 @@ def rounds_explicitly(jaxpr: Jaxpr) -> bool:
     return any(primitive_name(equation) == "reduce_precision" for equation, _ in iter_equations(jaxpr))
 
 
+def reads_bits_of_floats(jaxpr: Jaxpr) -> bool:
+    """Returns whether floats are made of bits, or bits of floats: how many there are depends on the dtype."""
+    bitcasts = (each for each, _ in iter_equations(jaxpr) if primitive_name(each).startswith("bitcast"))
+    return any(any(map(_bytes_of_float, (*each.invars, *each.outvars))) for each in bitcasts)
+
+
 def computes_floats(jaxpr: Jaxpr) -> bool:
     """Returns whether an operation has floats among its results."""
     return any(any(map(_bytes_of_float, equation.outvars)) for equation, _ in iter_equations(jaxpr))
@@ -209,19 +215,16 @@ _NARROW_IN_MEMORY = frozenset({Kind.READ, Kind.WRITE, Kind.CALL, Kind.KERNEL})
 def lowering_differences(jaxpr: Jaxpr) -> tuple[str, ...]:
     """Names the operations whose results may differ between a GPU and interpret mode without any wrong rounding.
 
-    These are the formats narrower than float32 in which it computes, since XLA's CPU may keep float32 for them; `TF32`
-    if a product leaves its precision open; `maximum`, whose lowering to Triton drops NaN.
+    These are the formats narrower than float32 in which it computes, since XLA's CPU may keep float32 for them, and
+    `TF32` if a product leaves its precision open.
     """
     found: dict[str, None] = {}
     for equation, _ in iter_equations(jaxpr):
-        primitive = primitive_of(equation)
-        if primitive.kind in _NARROW_IN_MEMORY:
+        if kind_of(equation) in _NARROW_IN_MEMORY:
             continue
         found |= {np.dtype(v.aval.dtype).name: None for v in equation.outvars if _bytes_of_float(v) in (1, 2)}
         if _is_reduced_dot(equation):
             found.setdefault("TF32")
-        if primitive.extreme:
-            found.setdefault("maximum")
     return tuple(found)
 
 

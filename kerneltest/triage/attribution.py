@@ -13,12 +13,12 @@ from kerneltest.core.ids import BackendId
 from kerneltest.core.precision import FLOAT32
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, VerdictKind
-from kerneltest.records.evidence import Evidence
+from kerneltest.records.evidence import EXTREMES, Evidence
 from kerneltest.records.schema import Record
 
 _WRONG = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH)
 _BUCKETS = 16  # of a record's `ulps`; the last one is open
-DROPS_NAN = "jnp.maximum drops NaN there, as Triton's maximum does: https://github.com/triton-lang/triton/issues/10291"
+_DROPS_NAN = "jnp.{0} drops NaN there, as Triton's {0} does: https://github.com/triton-lang/triton/issues/10291"
 
 
 class Blame(Enum):
@@ -29,7 +29,7 @@ class Blame(Enum):
     KERNEL_OR_ORACLE = "the kernel, or the oracle: every backend that ran it disagrees"
     INTERPRETER = "the interpreter: the lowered code, simulated, agrees with the oracle"
     LOWERING = "the lowering for {}: interpret mode agrees with the oracle"
-    MAXIMUM = f"the lowering for {{}}: {DROPS_NAN}"
+    DROPPED_NAN = "the lowering for {}"
     LOWERING_OR_LATER = "the lowering or a later stage: interpret mode agrees with the oracle"
     DEVICE = "the compiler or the device: the lowered code, simulated, agrees with the oracle"
     TF32 = "probably TF32 operands of its products, which {} does not model"
@@ -76,7 +76,7 @@ def _is_attributable(record: Record) -> bool:
 def lowering_bugs(records: Sequence[Record]) -> Counter[Attribution]:
     """Returns the suspected bugs of lowerings, with how many cases show each."""
     found = attributions(records).values()
-    return Counter(each for each in found if each.blame in (Blame.LOWERING, Blame.MAXIMUM))
+    return Counter(each for each in found if each.blame in (Blame.LOWERING, Blame.DROPPED_NAN))
 
 
 def attribution(record: Record, same_case: Sequence[Record]) -> Attribution | None:
@@ -106,9 +106,9 @@ def _of_lowering(record: Record, interpreted: Sequence[Record]) -> Attribution |
     if not _is_apart(record, record.shown, interpreted):
         return None
     target = BackendId.parse(record.backend).target or record.backend
-    if drops_nan(record):
-        return Attribution(Blame.MAXIMUM, target)
-    formats = [each for each in record.shown.otherwise if each not in ("maximum", "TF32")]
+    if bug := dropped_nan(record):
+        return Attribution(Blame.DROPPED_NAN, f"{target}: {bug}")
+    formats = [each for each in record.shown.otherwise if each not in (*EXTREMES, "TF32")]
     if formats:
         return Attribution(Blame.KERNEL_FORMAT, " and ".join(formats))
     if "TF32" in record.shown.otherwise:
@@ -116,10 +116,11 @@ def _of_lowering(record: Record, interpreted: Sequence[Record]) -> Attribution |
     return Attribution(Blame.LOWERING, target)
 
 
-def drops_nan(record: Record) -> bool:
-    """Returns whether a number in place of NaN may come from a maximum that was lowered to Triton's."""
+def dropped_nan(record: Record) -> str:
+    """Returns the known bug that explains numbers in place of NaN, as an experiment showed; or ""."""
     evidence = record.shown
-    return "maximum" in evidence.otherwise and _is_nan(evidence.expected) and not _is_nan(evidence.actual)
+    name = next((each for each in EXTREMES if each in evidence.otherwise), "")
+    return _DROPS_NAN.format(name) if name and _is_nan(evidence.expected) and not _is_nan(evidence.actual) else ""
 
 
 def _is_apart(record: Record, evidence: Evidence, interpreted: Sequence[Record]) -> bool:

@@ -33,6 +33,7 @@ MEANING = {
     "newly xfail": "a declared xfail covers it now",
     "newly passing": "no finding any more",
     "newly available": "the backend was not served before",
+    "not asked": "the run leaves the backend out",
     "applicability": "the backend became applicable to the kernel, or ceased to be",
     "new": "a case that was not there before, without a finding",
 }
@@ -182,7 +183,7 @@ class SuspectChange:
 
     fate: SuspectFate
     suspect: Suspect  # as the newer runs show it, or as the older ones do if the newer ones do not
-    since: str = ""  # the start of the older run, for a suspect that is still there; else ""
+    since: str = ""  # the day and the commit of the oldest run that shows a suspect that is still there; else ""
 
     @property
     def regression(self) -> bool:
@@ -194,9 +195,10 @@ def _suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
     # not: an id counts suspects with the same symptom, so it can shift.
     run_of = {id(row.record): row.run for row in old.rows}
 
-    def first_start(suspect: Suspect) -> str:
-        starts = {old.runs[run_of[id(record)]].plan.started for record in suspect.findings if id(record) in run_of}
-        return min(filter(None, starts), default="")
+    def first_seen(suspect: Suspect) -> str:
+        plans = (old.runs[run_of[id(record)]].plan for record in suspect.findings if id(record) in run_of)
+        started, commit = min(((plan.started, plan.project.commit) for plan in plans if plan.started), default=("", ""))
+        return " at ".join(filter(None, (started[:10], commit)))
 
     before, after = suspects_in_overlay(old), suspects_in_overlay(new)
     asked, asks = ([frozenset(map(_identity, each.findings)) for each in side] for side in (before, after))
@@ -214,7 +216,7 @@ def _suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
             earlier[j] = named[place]
     known = {*earlier.values(), *(i for (i, _), count in common.items() if count > _SAME * len(asked[i]))}
     changes = [
-        SuspectChange(SuspectFate.STILL_THERE, suspect, first_start(before[earlier[j]]))
+        SuspectChange(SuspectFate.STILL_THERE, suspect, first_seen(before[earlier[j]]))
         if j in earlier
         else SuspectChange(SuspectFate.NEW, suspect)
         for j, suspect in enumerate(after)
@@ -325,6 +327,7 @@ class _Side:
         for each in run.plan.not_applicable if run else ():
             self.unserved[each.pairing, each.backend] = (NOT_APPLICABLE, each.reason)
         self.pairs = tuple(dict.fromkeys([*self._cells, *self.unserved]))
+        self.backends = {backend for _, backend in self.pairs}
 
     def cells(self, pair: _Pair) -> Mapping[CellKey, Sequence[Record]]:
         return self._cells.get(pair, {})
@@ -339,6 +342,10 @@ class _Side:
 
 def _pair_changes(run: str, pair: _Pair, old: _Side, new: _Side, factor: float) -> Iterator[Change]:
     cell, before, after = CellKey(*pair, ANY, ANY), old.state(pair), new.state(pair)
+    if pair not in new.pairs and old.cells(pair):
+        kind = "gone" if not new.pairs or pair[1] in new.backends else "not asked"
+        yield Change(kind, run, cell, "*", "", before, ABSENT)
+        return
     if pair in new.unserved:
         reason = new.unserved[pair][1]
         if old.cells(pair):

@@ -11,11 +11,10 @@ from kerneltest.core.details import SLIGHT, Mismatch
 from kerneltest.core.details.base import without_numbers
 from kerneltest.core.ids import PairingId
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import GroupName
 from kerneltest.records.evidence import EVERY_ELEMENT
 from kerneltest.records.runs import Overlay, RunRecords
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
-from kerneltest.triage.attribution import DROPS_NAN, drops_nan
+from kerneltest.triage.attribution import dropped_nan
 from kerneltest.triage.clustering import (
     FindingCluster,
     cluster_by,
@@ -60,8 +59,8 @@ class Suspect:
       tried: cases by backend, without those that could not be run.
       signatures: the condition on signatures, on the backend where it shows most.
       inputs: the condition on inputs there, among the cases of these signatures.
-      everywhere: whether nearly every case with ordinary values shows it on every backend, as with a wrong oracle, and
-        no special value among the inputs explains it.
+      everywhere: whether nearly all cases show it on every backend, at least two, as with a wrong oracle, and no
+        special value among the inputs explains it.
       reproducer: the smallest case that was found; None if none was looked for.
     """
 
@@ -157,7 +156,14 @@ class Suspect:
     def known_bug(self) -> str:
         """The bug of JAX or of a compiler that explains the findings on lowered code, with a link; or ""."""
         shown = [record for record in self.findings if record.tier is not Tier.INTERPRET]
-        return DROPS_NAN if self.effect is Effect.NUMBER_FOR_NAN and shown and all(map(drops_nan, shown)) else ""
+        bugs = {dropped_nan(record) for record in shown} if self.effect is Effect.NUMBER_FOR_NAN else set()
+        return min(bugs, default="")
+
+    @property
+    def doubts_oracle(self) -> bool:
+        """True if nothing in the kernel explains why the oracle differs everywhere."""
+        is_explained = self.diagnosis or self.fault is not None or self._slight_error()
+        return self.everywhere and self.effect is Effect.WRONG and not is_explained
 
     @property
     def title(self) -> str:
@@ -316,6 +322,7 @@ def _suspect(
     reproducer = min(reproduced, key=lambda found: (found.fault is None, found.nontrivial), default=None)
     covered = [*findings, *([reproducer.record] if reproducer is not None else [])]
     tried = signatures_tried(here, mine, cluster.level, run.most_basic)
+    cases = Counter(record.backend for record in records if record.verdict.is_judgement)
     failing_here = [r for r in here if r.case in bad]
     good = [record for record in here if record.signature in failing and record.verdict.is_green]
     effect, subject = cluster.kind
@@ -335,7 +342,7 @@ def _suspect(
         subject=subject,
         lines=tuple(line for line, _ in Counter(s.place for _, s in cluster.findings if s.place).most_common()),
         findings=findings,
-        tried=dict(Counter(r.backend for r in records if r.verdict.is_judgement)),
+        tried=dict(cases),
         signatures=signature_condition(
             [each for name, each in tried.items() if name in failing],
             [each for name, each in tried.items() if name not in failing],
@@ -344,28 +351,20 @@ def _suspect(
             [features(each) for each in {r.signature: r for r in here if r.signature not in tried}.values()],
         ),
         inputs=inputs,
-        everywhere=not is_special and _is_everywhere(findings, records),
+        everywhere=not is_special and _is_everywhere(findings, records, cases),
         reproducer=reproducer,
     )
 
 
-_ORDINARY = frozenset({GroupName.STRUCTURAL, GroupName.NUMERIC})
-_NEARLY_ALL, _ENOUGH = 0.9, 8  # share of the ordinary cases that fail, and number of them
+_NEARLY_ALL, _ENOUGH = 0.9, 8  # share of all cases that fail, and number of them
 
 
-def _is_everywhere(findings: Sequence[Record], records: Sequence[Record]) -> bool:
+# Whether nearly all cases differ on each backend that compares values, and it has company.
+def _is_everywhere(findings: Sequence[Record], records: Sequence[Record], tried: Mapping[str, int]) -> bool:
     # A kernel with the oracle's formula leaves no doubt of the oracle.
     known = [right for record in findings if (right := has_right_formula(record)) is not None]
-    if known and all(known):
+    compared = {record.backend for record in records if record.compared or record.wrong}
+    if len(compared) < 2 or (known and all(known)):
         return False
-    bad = Counter(record.backend for record in findings if _is_telling(record))
-    compared = Counter(record.backend for record in records if _is_telling(record))
-    return bool(compared) and all(
-        count >= _ENOUGH and bad[backend] >= _NEARLY_ALL * count for backend, count in compared.items()
-    )
-
-
-def _is_telling(record: Record) -> bool:
-    # At least two of its values differ.
-    alike = record.expected is not None and record.expected.least == record.expected.greatest
-    return record.group in _ORDINARY and bool(record.compared or record.wrong) and not alike
+    bad = Counter(record.backend for record in findings)
+    return all(tried[name] >= _ENOUGH and bad[name] >= _NEARLY_ALL * tried[name] for name in compared)

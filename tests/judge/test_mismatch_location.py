@@ -1,5 +1,6 @@
 """The location of wrong elements, their diagnosis, and the windows of arrays around them."""
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +9,15 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.judge.compare import Comparison, MismatchLocation, OutputAxis, compare, locate_mismatch, match_axes
+from kerneltest.judge.compare import (
+    Comparison,
+    MismatchLocation,
+    OutputAxis,
+    compare,
+    describe_element,
+    locate_mismatch,
+    match_axes,
+)
 from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
 from kerneltest.judge.mismatch_evidence import input_windows, output_window
 from kerneltest.plan.signatures import signatures
@@ -323,3 +332,13 @@ def test_a_finding_carries_its_diagnosis() -> None:
         and f"\n{lacking}" in record.message
         for record in found
     )
+
+
+@pytest.mark.parametrize("apart", [1e-3, 1e-8, 2.0**-52])
+def test_got_and_expected_are_shown_with_as_many_digits_as_differ(apart: float) -> None:
+    found = compare(np.array([1 + apart, 0.1]), np.ones(2), np.array([0.0, 1.0]), signed_zeros=False)
+    ((got, expected),) = re.findall(r"got (\S+), expected (\S+)", describe_element(found, (0,)))
+    assert float(got) > float(expected)
+    window = output_window(found, (0,), [OutputAxis("n", 2, None)])
+    assert window.values[0] > window.expected[0]
+    assert window.values[1] == 0.1

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kerneltest.core.verdicts import Verdict
 from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.records.runs import read_runs
 from kerneltest.report.html.page import facts_of
@@ -100,7 +101,7 @@ def test_artifacts_are_kept_on_request_and_linked(tmp_path: Path) -> None:
 def test_a_finding_fails_its_item_and_says_how_to_see_it_again(tmp_path: Path) -> None:
     run = _pytest(tmp_path, "--kt-report", "out", "--kt-seed", "3", "--kt-backends", "interpret", suite=WRONG)
     assert run.returncode == 1
-    assert re.search(r"1  wrong values: .* differ    \d+ of \d+ cases on interpret", run.stdout)
+    assert re.search(r"1  wrong values    \d+ of \d+ cases on interpret", run.stdout)
     assert "   smallest: x = " in run.stdout
     assert ", expected " in run.stdout
     assert re.search(r"^   kerneltest repro out \w+ --backend interpret$", run.stdout, re.MULTILINE)
@@ -156,21 +157,43 @@ def test_a_backend_asked_for_by_name_and_absent_fails(tmp_path: Path) -> None:
     assert "nothing was compared in the whole run" in run.stdout
 
 
-@pytest.mark.parametrize("joined", [True, False])
-def test_ids_follow_the_project_unless_a_report_elsewhere_moves_the_root_which_is_said(
-    tmp_path: Path, joined: bool
+@pytest.mark.parametrize(
+    ("words", "config"),
+    [(["--kt-report={}"], ""), (["--kt-report", "{}"], ""), (["--kt-report", "{}", "."], ""),
+     (["--kt-report", "{}"], "pytest.ini"), (["-n", "1", "--kt-report", "{}"], "")],
+    ids=["joined", "apart", "with a folder", "with an ini-file above", "xdist"],
+)  # fmt: skip
+def test_ids_follow_the_project_even_if_a_report_elsewhere_moves_the_root_which_is_said(
+    tmp_path: Path, words: list[str], config: str
 ) -> None:
+    project, out = tmp_path / "project", tmp_path / "out"
+    part = project / "part" if config else project
+    part.mkdir(parents=True)
+    out.mkdir()
+    if config:
+        (project / config).write_text("[pytest]\n", encoding="utf-8")
+    run = _pytest(part, "--kt-backends", "interpret", "--kt-depth", "quick", *(word.format(out) for word in words))
+    remark = f"--kt-report {out} made pytest look for its ini-file in", f": write --kt-report={out}"
+    assert [text in run.stdout for text in remark] == ["{}" in words] * 2, run.stdout
+    plan, file = read_plan(out), "part/test_suite.py" if config else "test_suite.py"
+    assert {item.pairing for item in plan.items} == {f"{file}::doubled"}
+    assert plan.project.name == "project"
+    assert {"kerneltest", "ml_dtypes", "jax"} <= plan.environment.keys()
+    assert {"kerneltest", "ml_dtypes"} <= facts_of(read_runs(out)).keys()
+
+
+def test_a_finding_is_run_again_from_where_it_was_found_if_a_report_moves_the_root(tmp_path: Path) -> None:
     project, out = tmp_path / "project", tmp_path / "out"
     project.mkdir()
     out.mkdir()
-    words = [f"--kt-report={out}"] if joined else ["--kt-report", str(out)]
-    run = _pytest(project, "--kt-backends", "interpret", "--kt-depth", "quick", *words)
-    warning = f"--kt-report {out} moved pytest's root folder to {tmp_path}, which changes the ids of pairings and cases"
-    assert (warning in run.stdout, f"write --kt-report={out}" in run.stdout) == (not joined, not joined), run.stdout
-    plan = read_plan(out)
-    assert {item.pairing for item in plan.items} == {"project/" * (not joined) + "test_suite.py::doubled"}
-    assert {"kerneltest", "ml_dtypes", "jax"} <= plan.environment.keys()
-    assert {"kerneltest", "ml_dtypes"} <= facts_of(read_runs(out)).keys()
+    options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-isolate", "always", "--kt-report", str(out))
+    run = _pytest(project, *options, suite=WRONG)
+    item = "test_suite.py::doubled[interpret-float32]"
+    assert f"FAILED {item} - suspect" in run.stdout
+    again = _pytest(project, *options, item, suite=WRONG)
+    assert (run.returncode, again.returncode) == (1, 1), again.stdout
+    assert not [record for record in read_records(out) if record.verdict == Verdict.INTERNAL_ERROR]
+    assert not [*out.glob("*.claim")]
 
 
 def test_options_can_stand_in_the_ini_file(tmp_path: Path) -> None:

@@ -179,11 +179,11 @@ def test_a_finding_is_told_once_and_pytest_names_its_suspect(tmp_path: Path, wor
     again = f'pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-orders 1 --kt-backends interpret "{item}"'
     assert "= FAILURES =" not in shown
     explained = shown.partition("short test summary info")[0]
-    assert explained.count("wrong values: the oracle and every backend differ") == 1
+    assert explained.count("wrong values") == 1
     assert read_plan(tmp_path / "out").orders == 1  # reports made from the records repeat it
-    assert re.search(rf"^FAILED {re.escape(item)} - suspect 1: wrong values: ", shown, re.MULTILINE)
+    assert re.search(rf"^FAILED {re.escape(item)} - suspect 1: wrong values", shown, re.MULTILINE)
     summary = shown.partition("= kerneltest =")[2]
-    assert re.search(r"^1  wrong values: .*\d+ of \d+ cases on interpret$", summary, re.MULTILINE)
+    assert re.search(r"^1  wrong values.*\d+ of \d+ cases on interpret$", summary, re.MULTILINE)
     assert re.search(r"^   smallest: x = float32\[3\] ", summary, re.MULTILINE)
     assert re.search(r"^     got .+, expected ", summary, re.MULTILINE)
     assert re.search(r"^   kerneltest repro out \w{16} --backend interpret$", summary, re.MULTILINE)
@@ -261,10 +261,13 @@ def test_progress_counts_rates_and_leaves_out_what_is_skipped() -> None:
     progress = Progress({"a/t.py::x": 30, "a/t.py::y": 50, "a/t.py::z": 20}, started=100.0)
     progress.running["a/t.py::x"] = None
     assert progress.line(100.5, 3, "running") == "0/3 items, 3/100 cases · running t.py::x"
-    assert progress.line(102.0, 10, "running") == "0/3 items, 10/100 cases, 5.0/s, 0:18 left · running t.py::x"
+    assert progress.line(102.0, 10, "running") == "0/3 items, 10/100 cases, 5.0/s · running t.py::x"
     progress.end("a/t.py::x", skipped=False)
     progress.end("a/t.py::x", skipped=False)  # a second report of the same item
     progress.end("a/t.py::y", skipped=True)
     assert progress.line(102.0, 0, "") == "1/2 items, 30/50 cases, 15/s, 0:01 left"
+    progress.planned["slow"] = 500
+    assert "0:35 left" in progress.line(102.0, 0, "")
     progress.planned["slow"] = 100_000
-    assert "1:51:08 left" in progress.line(102.0, 0, "")
+    assert "left" not in progress.line(102.0, 0, "")
+    assert "1:26:02 left" in progress.line(402.0, 5500, "")

@@ -8,10 +8,10 @@ import pytest
 from kerneltest.core.details import Mismatch, Stated
 from kerneltest.core.details.wrong_values import ErrorCause, MismatchCause
 from kerneltest.judge.mismatch_evidence import format_array
-from kerneltest.records.evidence import BudgetPart, Evidence
+from kerneltest.records.evidence import BudgetPart, Evidence, format_pair
 from kerneltest.records.run_plan import PairingSummary, source_of
 from kerneltest.report.text.lines import Line, LineKind
-from kerneltest.report.text.suspect_text import describe_suspect, format_pair, format_suspects, name_function
+from kerneltest.report.text.suspect_text import describe_suspect, format_suspects, name_function
 from kerneltest.triage.suspects import Suspect, find_suspects
 from tests.written import PAIRING, case
 

@@ -152,7 +152,7 @@ def _relu_that_keeps_nan(x: jax.Array) -> jax.Array:
     return elementwise(lambda v: jnp.where(v < 0, 0, v), x)
 
 
-def _result(kernel: object) -> Result:
+def _result(kernel: object, oracle: Callable[..., Any] = lambda x: np.maximum(x, 0)) -> Result:
     declare = kt.oracle_for(
         kernel,  # type: ignore[arg-type]
         x=kt.array("n", "float32"),
@@ -160,7 +160,7 @@ def _result(kernel: object) -> Result:
         tolerance=kt.tolerance.exact(),
     )
     backends = ["interpret", "simulate:sm_90", "simulate:gfx942"]
-    return kt.check(declare(lambda x: np.maximum(x, 0)), backends=backends, depth="quick")
+    return kt.check(declare(oracle), backends=backends, depth="quick")
 
 
 def test_nan_dropped_by_the_lowering_is_found_with_no_gpu_and_blamed_on_it() -> None:
@@ -175,6 +175,32 @@ def test_nan_dropped_by_the_lowering_is_found_with_no_gpu_and_blamed_on_it() -> 
         text = blamed[record.pairing, record.case, record.backend].text()
         assert text == f"the lowering for {target}: jnp.maximum drops NaN there, {KNOWN}"
     assert _result(_relu_that_keeps_nan).ok
+
+
+# A kernel of one element, its oracle, and the operation whose lowering explains every number in place of NaN, or "".
+DROPPING: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
+    "a minimum": (lambda v: jnp.minimum(v, 1), lambda x: np.minimum(x, 1), "minimum"),
+    "the largest of all": (lambda v: v + jnp.max(v), lambda x: x + np.max(x), "maximum"),
+    "an index is clamped": (
+        lambda v: jnp.where(v > 0, v, 0) + 0 * jnp.minimum(jnp.sum((v > 0).astype(int)), 3),
+        lambda x: np.maximum(x, 0), "",
+    ),
+    "a maximum of numbers": (
+        lambda v: jnp.where(v > 0, v, 0) + 0 * jnp.maximum(jnp.where(v > 0, 1.0, 2.0), 0),
+        lambda x: np.maximum(x, 0), "",
+    ),
+    "a comparison drops it as well": (
+        lambda v: jnp.where(jnp.maximum(v, -1) > 0, jnp.maximum(v, -1), 0), lambda x: np.maximum(x, 0), "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_a_known_bug_is_named_only_if_mending_the_operation_mends_the_case(name: str) -> None:
+    function, oracle, known = DROPPING[name]
+    result = _result(lambda x: elementwise(function, x), oracle)
+    words = f"jnp.{known} drops NaN there, as Triton's {known} does:" if known else ""
+    assert {suspect.known_bug.partition(" https")[0] for suspect in result.suspects} == {words}
 
 
 def test_the_terminal_and_the_report_say_so(tmp_path: Path) -> None:

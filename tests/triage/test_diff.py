@@ -11,7 +11,7 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.run_plan import FunctionSource, NotApplicable, PairingSummary
+from kerneltest.records.run_plan import FunctionSource, NotApplicable, PairingSummary, Project
 from kerneltest.records.runs import RunRecords, read_runs
 from kerneltest.records.schema import Record
 from kerneltest.triage.run_comparison import MEANING, REGRESSIONS, DiffError, compare_runs
@@ -76,6 +76,7 @@ WHOLE = [
     (None, ABSENT, [("new", "*", "absent", "unavailable")]),
     (ABSENT, ABSENT, []),
     (ABSENT, None, []),
+    (SERVED, None, [("not asked", "*", "2 cases", "absent")]),
     (NOT_FOR, SERVED, [("applicability", "*", "not applicable", "2 cases")]),
     (NOT_FOR, FAILING, [("newly failing", "ones", "not applicable", "mismatch"),
                         ("applicability", "*", "not applicable", "2 cases")]),
@@ -106,6 +107,25 @@ def test_a_backend_that_was_not_served_is_one_change_of_the_pairing(
         assert comparison.changes[0].message == "no device"
 
 
+def test_a_pairing_on_a_backend_is_one_line_of_each_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    passing = [case(family=family, case=f"{family}{n}", dims={"n": n}) for family in ("ones", "normal") for n in (1, 2)]
+    cuda = [case(backend="cuda", family=str(n)) for n in range(40)]
+    other = case(pairing="suites/test_t.py::q")
+    old = write_run(tmp_path / "a", *passing, *cuda, other, case(pairing="suites/test_t.py::r"))
+    failing = [replace(each, verdict=Verdict.RACE) for each in passing[:3]]
+    new = write_run(tmp_path / "b", *failing, replace(passing[3], verdict=Verdict.MISMATCH), other)
+    assert main(["diff", str(old), str(new)]) == 1
+    shown = capsys.readouterr().out
+    assert f"  {PASS.pairing} / interpret / float32: 4 cases: pass -> race or mismatch, e.g. n=1\n" in shown
+    assert (
+        f"\nnot asked (the run leaves the backend out)\n  {PASS.pairing} / cuda: whole cell: 40 cases -> absent\n"
+        in shown
+    )
+    assert "  suites/test_t.py::r / interpret: whole cell: 1 case -> absent\n" in shown
+    assert "; 1 not asked; " in shown
+    assert "4 newly failing, 1 gone; " in shown
+
+
 def test_the_tables_above_have_every_kind() -> None:
     kinds = {kind for _, _, kind, _ in CHANGES} | {c[0] for *_, words in WHOLE for c in words}
     assert kinds | {"tolerance"} == set(MEANING)
@@ -125,7 +145,7 @@ def test_a_tolerance_that_was_changed_is_told(
     ]
     assert main(["diff", *sides]) == 0
     shown = capsys.readouterr().out
-    assert (f"  {PASS.pairing} / * / * / *\n    whole pairing: exact -> ulp(4)\n" in shown) == told
+    assert (f"  {PASS.pairing}: whole pairing: exact -> ulp(4)\n" in shown) == told
     assert ("no regression; 1 tolerance; 1 cases unchanged" in shown) == told
 
 
@@ -185,12 +205,13 @@ FATES = [
 def test_what_becomes_of_suspects(
     tmp_path: Path, old: tuple[Record, ...], new: tuple[Record, ...], fates: list[str], regressed: bool
 ) -> None:
-    older = read_runs(write_run(tmp_path / "a", OTHER, *old, started="2026-01-05T00:00:00+00:00"))
+    since = {"started": "2026-01-05T00:00:00+00:00", "project": Project("p", "1a2b3c")}
+    older = read_runs(write_run(tmp_path / "a", OTHER, *old, **since))
     newer = read_runs(write_run(tmp_path / "b", OTHER, *new, started="2026-01-06T00:00:00+00:00"))
     comparison = compare_runs(older, newer)
     assert [f"{each.fate}: {each.suspect.headline}" for each in comparison.suspects] == fates
     assert all(each.regression is (each.fate == "new") for each in comparison.suspects)
-    assert {each.since for each in comparison.suspects if each.fate == "still there"} <= {"2026-01-05T00:00:00+00:00"}
+    assert {each.since for each in comparison.suspects if each.fate == "still there"} <= {"2026-01-05 at 1a2b3c"}
     assert comparison.regressed is regressed
 
 
@@ -344,11 +365,11 @@ def test_where_nothing_can_be_written_is_said(tmp_path: Path, option: str, capsy
 
 
 def test_many_changes_are_counted_and_not_all_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    passing = [case(family=f"f{i}", case=f"c{i}") for i in range(30)]
+    passing = [case(backend=f"b{i}") for i in range(30)]
     failing = [replace(record, verdict=Verdict.MISMATCH) for record in passing]
     assert main(["diff", str(write_run(tmp_path / "a", *passing)), str(write_run(tmp_path / "b", *failing))]) == 1
     shown = capsys.readouterr().out
-    assert "... and 10 more cells" in shown
+    assert "... and 10 more" in shown
     assert "REGRESSION: 1 new suspect, 30 newly failing; 0 cases unchanged" in shown
 
 

@@ -30,7 +30,7 @@ class ErrorCause(StrEnum):
 
 _FORMS = "; if it is meant, declare it with forms="
 _CAUSES = {
-    ErrorCause.FORMULA: "it computes something else: off by {size} even without rounding",
+    ErrorCause.FORMULA: "it computes something else: off by {size} of the largest value even without rounding",
     ErrorCause.ROUNDING: "its formula is right, but it rounds {size} times as far as it may",
     ErrorCause.UNSTABLE: f"its formula is right, but loses {{size}} times as much to rounding as the oracle's{_FORMS}",
 }
@@ -52,10 +52,12 @@ class MismatchCause:
       size: for `formula` the largest error without rounding, relative to the largest expected value; for `rounding` the
         largest error / bound; for `unstable` the largest bound of the kernel's formula / that of the oracle's. None if
         it is infinite, or a value is NaN, and for `overflow` and `backend`.
+      functions: for `formula` the oracle's functions, if approximations of them could explain the error.
     """
 
     what: ErrorCause
     size: float | None
+    functions: tuple[str, ...] = ()
 
     def text(self) -> str:
         """Returns the cause in words."""
@@ -63,6 +65,15 @@ class MismatchCause:
             return _WITHOUT_SIZE[self.what]
         rounded = float(f"{self.size:.2g}")
         return _CAUSES[self.what].format(size=f"{rounded:,.0f}" if 10 <= rounded < 1e5 else f"{rounded:.2g}")
+
+    def hint(self) -> str:
+        """Returns how to declare an approximation, or ""."""
+        if not self.functions:
+            return ""
+        return (
+            f"if the kernel approximates {' or '.join(self.functions)} on purpose, declare the error relative to the "
+            f'function: tolerance=kt.tolerance.rounding(functions={{"{self.functions[0]}": 1e-4}})'
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +119,7 @@ class Mismatch(BaseDetail):
         call = f"{self.call}: " if self.call else ""
         pattern = f", {self.pattern}" if self.pattern else ""
         block = f", block {self.block}" if self.block else ""
-        cause = [self.cause.text()] if self.cause is not None else []
+        cause = [*filter(None, (self.cause.text(), self.cause.hint()))] if self.cause is not None else []
         if not self.index:  # a scalar
             return "\n".join([f"{call}{self.which}wrong value: {self.comparison}", *cause, *self.remarks])
         first = (

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from kerneltest.core.source_location import SourceError, read_source
+from kerneltest.pytest_plugin.run_folder import MARKER
 from kerneltest.start.command_progress import CommandProgress
 
 # One Python source as a syntax tree: its imports, and the names that each of its definitions contains.
@@ -336,13 +337,15 @@ def _closure(
 
 
 def read_program(roots: Sequence[Path], progress: CommandProgress) -> Program:
-    """Reads Python files, and all those below folders, until the time is over."""
+    """Reads Python files, and all those below folders but in reports, until the time is over."""
     paths: dict[Path, None] = {}
     for root in roots:
         found = sorted(root.rglob("*.py")) if root.is_dir() else [root]
+        reports = {marker.parent for marker in root.rglob(MARKER)}
         for path in found:
             inside = path.relative_to(root).parts if root.is_dir() else ()
-            if not any(part.startswith(".") or part in _EXCLUDED for part in inside[:-1]):
+            is_excluded = any(part.startswith(".") or part in _EXCLUDED for part in inside[:-1])
+            if not is_excluded and reports.isdisjoint(path.parents):
                 paths[path.resolve()] = None
     modules: dict[Path, SourceModule] = {}
     for number, path in enumerate(paths):

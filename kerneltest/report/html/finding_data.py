@@ -74,10 +74,8 @@ def budget_data(record: Record) -> list[list[object]]:
 
 
 def _json_number(value: float | int | bool | None) -> float | int | bool | str | None:
-    """Converts a number to strict JSON: strings for NaN and infinities, floats to nine digits."""
-    if isinstance(value, float):
-        return float(f"{value:.9g}") if math.isfinite(value) else str(value)
-    return value
+    """Converts a number to strict JSON: strings for NaN and infinities."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:

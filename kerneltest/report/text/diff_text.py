@@ -1,11 +1,11 @@
 """A comparison of runs as text for a terminal, and as Markdown for the page of a CI job."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.media import for_terminal
-from kerneltest.records.run_plan import ANY, CellKey
+from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import RunRecords
 from kerneltest.report.text.lines import for_markdown, truncate
 from kerneltest.report.text.markdown_summary import suspect_points
@@ -21,7 +21,7 @@ _MOST_SIGNATURES = 50
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """The changes of one kind in one cell, at least one, represented by the first."""
+    """The changes of one kind of a pairing on a backend, at least one, represented by the first."""
 
     changes: tuple[Change, ...]
 
@@ -31,13 +31,26 @@ class ChangeRow:
 
     @property
     def where(self) -> tuple[str, ...]:
-        """Run (if there are several), pairing, backend, dtype and family of the cell."""
-        return (*([self.first.run] if self.first.run else []), *self.first.cell)
+        """Run (if there are several), pairing, backend, and the dtype and family if all changes share them."""
+        parts = zip(*(change.cell for change in self.changes), strict=True)
+        cell = [same[0] if len(set(same)) == 1 else ANY for same in parts]
+        while cell[-1] == ANY:
+            cell.pop()
+        return (*([self.first.run] if self.first.run else []), *cell)
+
+    @property
+    def before(self) -> str:
+        return _values(change.before for change in self.changes)
+
+    @property
+    def after(self) -> str:
+        return _values(change.after for change in self.changes)
 
     @property
     def count(self) -> str:
         if self.first.signature == "*":
-            return "whole cell" if self.first.cell.backend != ANY else "whole pairing"
+            what = "cell" if self.first.cell.backend != ANY else "pairing"
+            return f"whole {what}" if len(self.changes) == 1 else f"{len(self.changes)} whole {what}s"
         return f"{len(self.changes)} case{'s' * (len(self.changes) > 1)}"
 
     @property
@@ -55,6 +68,10 @@ class ChangeRow:
         return self.first.message.splitlines()[0] if self.first.message else ""
 
 
+def _values(values: Iterable[str]) -> str:
+    return " or ".join([*dict.fromkeys(values)][:2])
+
+
 def _case(change: Change) -> str:
     if change.signature == "*":
         return ""
@@ -62,11 +79,12 @@ def _case(change: Change) -> str:
 
 
 def change_rows(comparison: RunComparison) -> Mapping[str, Sequence[ChangeRow]]:
-    """Groups changes by kind, and then by run and cell."""
-    by_kind: dict[str, dict[tuple[str, CellKey], list[Change]]] = {}
+    """Groups changes by kind, and then by run, pairing and backend; whole cells apart."""
+    by_kind: dict[str, dict[tuple[object, ...], list[Change]]] = {}
     for change in comparison.changes:
-        by_kind.setdefault(change.kind, {}).setdefault((change.run, change.cell), []).append(change)
-    return {kind: [ChangeRow(tuple(changes)) for changes in cells.values()] for kind, cells in by_kind.items()}
+        place = change.run, *change.cell[:2], change.signature == "*"
+        by_kind.setdefault(change.kind, {}).setdefault(place, []).append(change)
+    return {kind: [ChangeRow(tuple(changes)) for changes in rows.values()] for kind, rows in by_kind.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +106,7 @@ def suspect_rows(
     for change in comparison.suspects:
         suspect, text = change.suspect, describe_suspect(change.suspect)
         kernel = name_function(suspect.pairing, declared.get(suspect.pairing))
-        since = f"; since {change.since[:10]}" if change.since else ""
+        since = f"; since {change.since}" if change.since else ""
         text = text if change.fate is SuspectFate.NEW else replace(text, lines=())
         rows.setdefault(change.fate, []).append(SuspectRow(suspect.id, kernel, text, since))
     return {fate: (_heading(fate, len(mine)), mine) for fate, mine in rows.items()}
@@ -132,11 +150,11 @@ def terminal_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Seq
         lines += ["", f"{kind} ({MEANING[kind]})"]
         for cell in changed[:_MOST_LINES]:
             example = f", e.g. {cell.case}" if cell.case and kind != "new" else ""
-            lines.append(f"  {' / '.join(cell.where)}")
-            lines.append(f"    {cell.count}: {cell.first.before} -> {cell.first.after}{example}")
+            change = f"{cell.count}: {cell.before} -> {cell.after}{example}"
+            lines.append(f"  {' / '.join(cell.where)}: {change}")
             if cell.message and kind in REGRESSIONS:
                 lines.append(f"    {cell.message}")
-        lines += [f"  ... and {len(changed) - _MOST_LINES} more cells"] * (len(changed) > _MOST_LINES)
+        lines += [f"  ... and {len(changed) - _MOST_LINES} more"] * (len(changed) > _MOST_LINES)
     if comparison.problems:
         lines += ["", "incomplete", *(f"  {line}" for line in comparison.problems[:_MOST_LINES])]
     return "\n".join(truncate(for_terminal(line), _MOST_TEXT) for line in [*lines, "", conclusion(comparison)])
@@ -164,9 +182,9 @@ def _markdown(comparison: RunComparison, old: Sequence[RunRecords], new: Sequenc
         yield markdown_table(
             ["where", "cases", "before", "now", "first", ""],
             [
-                [" / ".join(cell.where), cell.count, cell.first.before, cell.first.after, cell.case, cell.message]
+                [" / ".join(cell.where), cell.count, cell.before, cell.after, cell.case, cell.message]
                 for cell in changed[:MOST_ROWS]
             ],
         )
         if len(changed) > MOST_ROWS:
-            yield f"\nand {len(changed) - MOST_ROWS} more cells"
+            yield f"\nand {len(changed) - MOST_ROWS} more"

@@ -15,13 +15,13 @@ from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.ids import ItemId, PairingId, Place
 from kerneltest.core.media import for_terminal
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.evidence import Element, Evidence, format_budget, instability_note
+from kerneltest.records.evidence import Evidence, format_budget, format_pair, instability_note
 from kerneltest.records.run_plan import FunctionSource, PairingSummary, innermost_function
 from kerneltest.records.schema import Record
 from kerneltest.report.rerun_commands import repro_command
 from kerneltest.report.text.lines import Line, LineKind, as_lines, truncate
 from kerneltest.triage.suspects import Suspect
-from kerneltest.triage.symptoms import OF_ROUNDING, Effect, Level, cause_of
+from kerneltest.triage.symptoms import OF_ROUNDING, Level, cause_of
 
 if TYPE_CHECKING:  # which would load JAX where a summary alone is written
     from kerneltest.execute.item import Item
@@ -84,8 +84,9 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
         yield from as_lines(LineKind.PLAIN, (line for text, line in told if text not in title))
     else:
         yield from as_lines(LineKind.PLAIN, _case_lines(suspect, record, evidence))
-    if suspect.everywhere and suspect.effect is Effect.WRONG:
-        yield Line(LineKind.PLAIN, "is the oracle right? Nearly no case agrees with it, on any backend")
+    if suspect.doubts_oracle:
+        counts = (f"{count:,} of {suspect.tried[name]:,} cases on {name}" for name, count in suspect.backends.items())
+        yield Line(LineKind.PLAIN, f"check the oracle, too: it differs from the kernel in {' and '.join(counts)}")
         if folder and evidence.script:
             yield Line(LineKind.COMMAND, f"in a notebook: %run {folder}/{evidence.script}")
     if fault is not None:
@@ -134,15 +135,8 @@ def _case_lines(suspect: Suspect, record: Record, evidence: Evidence) -> Iterato
             yield f"  {note}"
     elif cause is not None and cause.what in (ErrorCause.BACKEND, ErrorCause.OVERFLOW):
         yield f"  {cause.text()}"  # the title does not say so
-
-
-def format_pair(got: Element | None, expected: Element | None) -> tuple[str, str]:
-    """Formats two numbers with four digits, or as many as show how they differ; integers and booleans as they are."""
-    for digits in (4, 6, 9, 17):
-        one, other = (f"{value:.{digits}g}" if isinstance(value, float) else str(value) for value in (got, expected))
-        if one != other:
-            break
-    return one, other
+    if cause is not None and cause.hint():
+        yield f"  {cause.hint()}"
 
 
 def format_suspects(

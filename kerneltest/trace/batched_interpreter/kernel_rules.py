@@ -1,5 +1,6 @@
 """The rule sets of kernels: numbers computed as a CPU does, or with floats promoted; and a kernel evaluated by them."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -25,7 +26,7 @@ from kerneltest.trace.machine import (
     call_python,
     control_rule,
 )
-from kerneltest.trace.primitives import PRIMITIVES, Kind, kind_of
+from kerneltest.trace.primitives import PRIMITIVES, Kind, kind_of, primitive_of
 from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import primitive_name
@@ -160,6 +161,32 @@ class _CallbackRules(InterpreterRules):
     def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
         is_callback = primitive_name(equation) == "io_callback"
         return call_python(machine, equation) if is_callback else super().rule(machine, equation)
+
+
+class NanDroppingRules(KernelRules):
+    """Numbers, but that a maximum (or minimum) of floats is NaN only if all its operands are, as in lowered code."""
+
+    def __init__(self, extreme: str) -> None:
+        super().__init__()
+        self._names, self._loses = extreme[:3], math.inf if extreme == "minimum" else -math.inf
+
+    def rule(self, machine: Machine, equation: Equation) -> EquationFunction:
+        evaluate, primitive = super().rule(machine, equation), primitive_of(equation)
+        of_floats = primitive.extreme and is_float(np.dtype(equation.outvars[0].aval.dtype))
+        if not of_floats or self._names not in primitive.name:
+            return evaluate
+
+        def dropping(operands: Sequence[Array]) -> Sequence[Array]:
+            def without_nan(numbers: Sequence[Array]) -> Array:
+                pairs = zip(operands, numbers, strict=True)
+                (result,) = evaluate([np.where(np.isnan(x), x.dtype.type(self._loses), y) for x, y in pairs])
+                return np.asarray(result)
+
+            is_nan = np.isinf(without_nan([np.zeros_like(x) for x in operands]))
+            result = without_nan(operands)
+            return (np.where(is_nan, result.dtype.type(np.nan), result),)
+
+        return dropping
 
 
 class BatchedKernel:

@@ -278,14 +278,11 @@ class _LimitedRules(KernelRules):
 class PromotedKernel:
     """A kernel with its floats promoted to float64; UnknownError for an unsupported operation or value.
 
-    It `rounds` where the kernel does so explicitly, by `reduce_precision`, and calls some `functions` of
-    `Precision.ulps`.
+    It `rounds` where the kernel does so explicitly, by `reduce_precision`.
     """
 
     def __init__(self, traced: Traced, *, rounds: bool = True) -> None:
         self._traced = traced
-        found = {primitive_of(equation).ulps for equation, _ in iter_equations(traced.jaxpr.jaxpr)}
-        self.functions = frozenset(filter(None, found))
         self._kernel = BatchedKernel(traced, (KernelRules if rounds else _UnroundedRules)(promotes=True))
         self._sampled: dict[SampleArithmetic, tuple[SamplingRules, BatchedKernel]] = {}
         self._within: BatchedKernel | None = None  # made on first use

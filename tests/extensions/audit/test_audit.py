@@ -54,6 +54,14 @@ def test_what_reaches_a_pallas_call(case: str, tmp_path: Path) -> None:
     assert {place.name for place in read_program([tmp_path], CommandProgress()).kernels} == names
 
 
+def test_the_scripts_of_a_report_are_no_sources(tmp_path: Path) -> None:
+    for name in ("ops.py", "reports/new/cases/reproduce_f.py", "reports/notes/g.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{HEAD}def {Path(name).stem}(x): return {CALL}\n", encoding="utf-8")
+    (tmp_path / "reports/new/.kerneltest").touch()
+    assert {place.name for place in read_program([tmp_path], CommandProgress()).kernels} == {"ops", "g"}
+
+
 SUM = " + ".join(["x"] * 20_000)
 DEEP = {
     "brackets": (f"def f(x): return {'(' * 150}{CALL}{')' * 150}\n", True),

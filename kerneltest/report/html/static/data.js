@@ -16,10 +16,16 @@ const byId = (id) => document.getElementById(id);
 const whole = (n) => n.toLocaleString("en-US");
 const plural = (n, word) => `${whole(n)} ${word}${n === 1 ? "" : "s"}`;
 
-function number(value) {
+function number(value, digits = 7) {
   if (typeof value !== "number") return String(value);
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return Object.is(value, -0) ? "-0" : String(value);
-  return String(Number(value.toPrecision(7)));
+  return String(Number(value.toPrecision(digits)));
+}
+
+// Two numbers, with as many digits as show how they differ.
+function numbers(one, other) {
+  const digits = [7, 9, 17].find((count) => number(one, count) !== number(other, count));
+  return [number(one, digits), number(other, digits)];
 }
 
 function pairs(entries) {

@@ -39,7 +39,8 @@ function factsOf(data, finding, verdict, family) {
   if (finding.tolerance) facts.push(["error model", finding.tolerance]);
   if (at) {
     facts.push(["where", `output ${at.output}, element [${at.index.join(", ")}]${finding.block ? `, block ${finding.block}` : ""}`]);
-    facts.push(["counterexample", el("span", {}, "got ", el("code", {}, number(at.actual)), ", expected ", el("code", {}, number(at.expected)), " ± ", el("code", {}, number(at.bound)))]);
+    const [got, expected] = numbers(at.actual, at.expected);
+    facts.push(["counterexample", el("span", {}, "got ", el("code", {}, got), ", expected ", el("code", {}, expected), " ± ", el("code", {}, number(at.bound)))]);
     if (at.blocks[1] > 1) facts.push(["blocks", `${at.blocks[0]} of ${at.blocks[1]} have a wrong element`]);
   }
   const suspect = data.suspects[data.rows.suspect[row]];

@@ -80,10 +80,11 @@ function drawPicture(picture) {
   const showElement = (i) => {
     const at = indexOf(picture, i), [row, column] = [at.at(-2), at.at(-1)];
     const blocks = [picture.blocks[0] && row !== undefined ? Math.floor(row / picture.blocks[0]) : null, block ? Math.floor(column / block) : null].filter((each) => each !== null);
+    const [got, expected] = numbers(picture.values[i], picture.expected[i]);
     readout.replaceChildren(...[
       ["element", `[${at.join(", ")}]${blocks.length ? `, block [${blocks.join(", ")}]` : ""}`],
-      ["got", number(picture.values[i]) + (picture.wrong[i] === "1" ? "  (wrong)" : "")],
-      ["expected", number(picture.expected[i])],
+      ["got", got + (picture.wrong[i] === "1" ? "  (wrong)" : "")],
+      ["expected", expected],
       ["bound", `± ${number(picture.bound[i])}`],
     ].flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
   };
@@ -128,7 +129,7 @@ function gridCell(picture, i, at, worst, flat, across) {
   const column = at.at(-1) ?? 0, row = at.at(-2) ?? 0;
   if (columns && column % columns === 0 && i % across) classes.push("left");
   if (!flat && rows && row % rows === 0 && i >= across) classes.push("top");
-  const label = `[${at.join(", ")}]${wrong ? " wrong" : ""}: got ${number(value)}, expected ${number(picture.expected[i])}, bound ${number(picture.bound[i])}`;
+  const label = `[${at.join(", ")}]${wrong ? " wrong" : ""}: got ${numbers(value, picture.expected[i]).join(", expected ")}, bound ${number(picture.bound[i])}`;
   return el("td", { class: classes.join(" "), tabindex: "-1", role: "gridcell", "aria-label": label }, mark);
 }
 

@@ -66,7 +66,7 @@ function smallestOf(suspect) {
     suspect.picture ? el("div", { class: Math.max(...suspect.picture.extent) > FEW ? "split fine" : "split" },
       few ? given : null, drawPicture(suspect.picture), few ? null : given)
       : [el("p", { class: "lead" }, first), suspect.arguments.map(([path, text]) => el("pre", { tabindex: "0", role: "region", "aria-label": `Values of ${path}${of}` }, `${path} = ${text}`)),
-        suspect.at ? el("p", {}, "got ", el("code", {}, number(suspect.at[1])), ", expected ", el("code", {}, number(suspect.at[2]))) : null,
+        suspect.at ? el("p", {}, "got ", el("code", {}, numbers(...suspect.at.slice(1))[0]), ", expected ", el("code", {}, numbers(...suspect.at.slice(1))[1])) : null,
         rest.length ? el("p", { class: "message dim" }, rest.join("\n")) : null],
     suspect.diagnosis ? el("div", { class: "why" }, suspect.diagnosis) : null,
     suspect.budget.length ? [el("h4", {}, "Parts of its bound"), budgetBars(suspect.budget), suspect.unstable ? el("p", { class: "dim" }, worded(suspect.unstable)) : null] : null,
