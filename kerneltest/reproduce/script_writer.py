@@ -29,7 +29,7 @@ from kerneltest.records.files import slug
 from kerneltest.records.record_files import save_arguments
 from kerneltest.records.schema import Record
 from kerneltest.reproduce.rerun import record_signature
-from kerneltest.trace.jax_environment import PORTABLE_OPTIONS
+from kerneltest.trace.jax_environment import AS_WRITTEN, PORTABLE_OPTIONS
 from kerneltest.trace.jaxpr_source import NoSourceError, literal
 
 _SHOWN_BY_VALUES = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH, Verdict.RUNTIME_ERROR)
@@ -107,7 +107,7 @@ def _constants(path: Path, record: Record, item: Item, signature: Signature) -> 
         "FOLDERS": imports.folders,
         "PLATFORM": "cpu" if interpreted else item.backend.id,
         "INTERPRET": interpreted,
-        "COMPILER_OPTIONS": dict(PORTABLE_OPTIONS) if interpreted else {},
+        "COMPILER_OPTIONS": {**PORTABLE_OPTIONS, **AS_WRITTEN} if interpreted else {},
         "X64": bool(jax.config.read("jax_enable_x64")),
         "OUTPUT": evidence.output,
         "INDEX": evidence.index if evidence.actual is not None else None,

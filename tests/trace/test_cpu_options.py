@@ -24,6 +24,7 @@ def test_a_function_that_plain_loops_compute_worse_is_compiled_in_the_other_way(
     options = fast_compile_options(jaxpr)
     assert {**PORTABLE_OPTIONS, **options} == options
     assert ("xla_cpu_use_fusion_emitters" in options) is (plain and jax.__version_info__ < (0, 11))
+    assert ("xla_disable_hlo_passes" in options) is plain
 
 
 def test_this_version_knows_the_options() -> None:
