@@ -187,10 +187,11 @@ def formula_cause(found: Sequence[Comparison], limits: Sequence[Limit] | None) -
     return replace(_cause(ErrorCause.FORMULA, size), functions=tuple(called))
 
 
-# The largest finite error of wrong elements, relative to the largest expected value.
+# The largest finite error of wrong elements, relative to the largest expected value of these, or else of all.
 def _relative_error(found: Comparison) -> float:
     most = float(np.max(magnitude(found.error[found.wrong]), initial=0.0))
-    largest = float(np.max(magnitude(found.expected), initial=0.0))
+    of_wrong, of_all = (float(np.max(magnitude(e), initial=0.0)) for e in (found.expected[found.wrong], found.expected))
+    largest = of_wrong or of_all
     return most / largest if largest else math.inf if most else 0.0
 
 

@@ -16,7 +16,7 @@ from kerneltest.backends import registry
 from kerneltest.backends.interpret import Interpret
 from kerneltest.core.details import ErrorCause, Mismatch, MismatchCause
 from kerneltest.judge.compare import compare
-from kerneltest.judge.formula import rounding_cause
+from kerneltest.judge.formula import formula_cause, rounding_cause
 from kerneltest.records.sharpness import Informativeness
 from kerneltest.report.text.suspect_text import describe_suspect
 from tests.sample import elementwise
@@ -385,3 +385,8 @@ def test_an_exact_result_that_is_rounded_says_how_far() -> None:
 def test_an_integer_beside_the_right_one_is_twice_as_far_as_a_rounding() -> None:
     found = compare(np.array([27, 26], np.int32), np.array([26, 26]), np.zeros(2), signed_zeros=False)
     assert rounding_cause([found], None) == MismatchCause(ErrorCause.ROUNDING, 2.0)
+
+
+def test_a_wrong_formula_is_as_wrong_as_its_wrong_elements_whatever_the_others_are() -> None:
+    found = compare(np.array([3.0, 3e38]), np.array([2.0, 3e38]), np.full(2, 1e-9), signed_zeros=False)
+    assert formula_cause([found], None) == MismatchCause(ErrorCause.FORMULA, 0.5)

@@ -49,9 +49,9 @@ class MismatchCause:
 
     Attributes:
       what: the cause.
-      size: for `formula` the largest error without rounding, relative to the largest expected value; for `rounding` the
-        largest error / bound; for `unstable` the largest bound of the kernel's formula / that of the oracle's. None if
-        it is infinite, or a value is NaN, and for `overflow` and `backend`.
+      size: for `formula` the largest error without rounding, relative to the largest value expected of the wrong
+        elements; for `rounding` the largest error / bound; for `unstable` the largest bound of the kernel's formula /
+        that of the oracle's. None if it is infinite, or a value is NaN, and for `overflow` and `backend`.
       functions: for `formula` the oracle's functions, if approximations of them could explain the error.
     """
 
