@@ -140,5 +140,7 @@ def test_a_right_kernel_passes_and_its_wrong_twin_does_not(
     make: Callable[[bool], Kernel], pair: Callable[[Kernel], Any], backend: str
 ) -> None:
     right, wrong = (kt.check(pair(make(broken)), backends=[backend], depth="quick") for broken in (False, True))
-    assert {record.verdict for record in right.records} == {"pass"}, right.findings
+    unavailable = [record.message for record in right.records if record.verdict == "unavailable"]
+    assert right.ok, right.findings
+    assert not any("interpret" in message for message in unavailable)
     assert {finding.verdict for finding in wrong.findings} & {"mismatch", "special_mismatch", "unwritten"}
