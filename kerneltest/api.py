@@ -125,7 +125,7 @@ class Result:
         return f"{'ok' if self.ok else 'not ok'}: {found} in {self.cases:,} cases, {self.seconds:.1f} s"
 
     def _remarks(self) -> list[str]:
-        asked = Informativeness(self.records)
+        informativeness = Informativeness(self.records)
         internal = [f"kerneltest itself failed: {error.message}" for error in self.internal_errors[:1]]
         unavailable = [f"{name} unavailable: {reason}" for name, reason in self.unavailable.items()]
         whole = [f"{each.verdict} on {each.backend}: {each.message}" for each in self.findings if not each.record.case]
@@ -133,8 +133,8 @@ class Result:
         return [
             *internal,
             *whole,
-            *asked.problems(),
-            *asked.remarks(),
+            *informativeness.problems(),
+            *informativeness.remarks(),
             *contradiction_remarks(self.records),
             *unavailable,
             *others,

@@ -1,4 +1,4 @@
-"""The interface of error models: the oracle's side of a case, and the two methods of a model."""
+"""Error models: how `kt.tolerance` turns the oracle's side of a case into bounds."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Declared xfails: the verdict that is expected, the cases it is expected in, the reason and a link."""
+"""What a pairing declares of outcomes: xfails, rejections, where outputs are defined, and outputs in any order."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The groups of ordinary cases: values that are compared with the oracle, and signatures that are only compiled."""
+"""The groups of ordinary cases: values compared with the oracle, signatures only compiled, and calls to be rejected."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence

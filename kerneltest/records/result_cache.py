@@ -43,27 +43,27 @@ class ResultCache:
         except (ValueError, RecursionError):
             return {}
         entries = found.items() if isinstance(found, dict) else ()
-        return {name: made for name, made in entries if isinstance(made, str)}
+        return {name: key for name, key in entries if isinstance(key, str)}
 
-    def records(self, item: str, made: str) -> CachedResult | None:
-        """Returns the records of an item whose key is still `made`; None if there are none."""
+    def records(self, item: str, key: str) -> CachedResult | None:
+        """Returns the records of an item whose key is still `key`; None if there are none."""
         try:
             line, _, lines = (self.store.read(_name(item)) or b"").partition(b"\n")
             head = json.loads(line)
             families = tuple(map(str, head["families"]))
-            is_complete = head["made"] == made and head["lines"] == Fingerprint.of(lines).text
+            is_complete = head["made"] == key and head["lines"] == Fingerprint.of(lines).text
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return CachedResult(lines, families) if is_complete else None
 
     def update(self, items: Mapping[str, str | None]) -> None:
         """Stores the keys of green items; removes items that are not green (None) with their records."""
-        for item in (item for item, made in items.items() if not made):
+        for item in (item for item, key in items.items() if not key):
             self.store.remove(_name(item))
-        green = {item: made for item, made in {**self.green(), **items}.items() if made}
+        green = {item: key for item, key in {**self.green(), **items}.items() if key}
         self.store.write(_INDEX, json.dumps(green, indent=0).encode())
 
-    def keep(self, item: str, made: str, records: Sequence[Record], when: str) -> None:
+    def keep(self, item: str, key: str, records: Sequence[Record], when: str) -> None:
         """Stores the records of a green item of a run that began at `when`.
 
         Items that compared nothing, or whose records refer to files of their run, are not stored.
@@ -72,7 +72,7 @@ class ResultCache:
             return
         families = dict.fromkeys(record.family for record in records)
         lines = b"".join(line_of(replace(r, reused_from=r.reused_from or when)) + b"\n" for r in records)
-        head = json.dumps({"made": made, "families": list(families), "lines": Fingerprint.of(lines).text}).encode()
+        head = json.dumps({"made": key, "families": list(families), "lines": Fingerprint.of(lines).text}).encode()
         self.store.write(_name(item), head + b"\n" + lines)
 
 

@@ -148,8 +148,8 @@ def merge_plans(runs: Sequence[RunRecords]) -> Plan:
     for run, name in zip(runs, names, strict=True):
         if (other := _shard(run.plan, name).count) != count:
             raise JoinError(f"{names[0]} and {name} belong to different runs: they have {count} and {other} shards")
-        if told := "; ".join(_differences(first.plan, run.plan)):
-            raise JoinError(f"{names[0]} and {name} belong to different runs: {told}")
+        if differences := "; ".join(_differences(first.plan, run.plan)):
+            raise JoinError(f"{names[0]} and {name} belong to different runs: {differences}")
         if _digest_of_whole(run.plan, (*run.plan.items, *run.plan.elsewhere)) != run.plan.whole:
             raise JoinError(f"{name} does not list all items of its run: run this shard again with this kerneltest")
     by_shard: dict[str, str] = {}
@@ -185,8 +185,8 @@ def _shard(plan: Plan, name: str) -> RunShard:
 
 def _differences(one: Plan, other: Plan) -> list[str]:
     """Returns the differences of two plans because of which their shards do not belong together."""
-    if told := [f"{name} is {a} and {b}" for name, a, b in plan_differences(one, other)]:
-        return told
+    if found := [f"{name} is {a} and {b}" for name, a, b in plan_differences(one, other)]:
+        return found
     if one.whole == other.whole:
         return []
     names = dict.fromkeys([*one.pairings, *other.pairings])

@@ -126,7 +126,8 @@ def _function(names: str, ulps: str | None = None, **fields: Any) -> Iterator[Pr
 
 
 def _table() -> Iterator[Primitive]:
-    yield from _rows(Kind.CALL, "jit pjit closed_call core_call call eval_jaxpr remat remat2 checkpoint")
+    yield from _rows(Kind.CALL, "jit pjit closed_call core_call call eval_jaxpr")
+    yield from _rows(Kind.CALL, "remat remat2 checkpoint")  # `jax.checkpoint`, whose name depends on JAX's version
     yield from _rows(Kind.CALL, "xla_metadata_call composite")
     yield from _rows(Kind.CALL, "custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call", rules=True)
     yield from _rows(Kind.LOOP, "scan while parallel_loop")

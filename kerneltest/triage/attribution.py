@@ -61,11 +61,11 @@ def attributions(records: Sequence[Record]) -> Mapping[FindingKey, Attribution]:
     found: dict[FindingKey, Attribution] = {}
     for (pairing, case), same_case in by_case.items():
         for backend, record in same_case.items():
-            told = attribution(record, list(same_case.values())) if _is_attributable(record) else None
-            if told is not None and told.blame is Blame.LOWERING and (pairing, backend) in overruns:
-                told = Attribution(Blame.KERNEL_MEMORY)
-            if told is not None:
-                found[pairing, case, backend] = told
+            cause = attribution(record, list(same_case.values())) if _is_attributable(record) else None
+            if cause is not None and cause.blame is Blame.LOWERING and (pairing, backend) in overruns:
+                cause = Attribution(Blame.KERNEL_MEMORY)
+            if cause is not None:
+                found[pairing, case, backend] = cause
     return found
 
 

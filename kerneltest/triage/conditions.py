@@ -486,13 +486,13 @@ def _chances_of_hiding(
     # build shows so in every case.
     questions = {(record.signature, _question(record)) for record in findings}
     shown = Counter(question for _, question in questions)
-    asked = Counter(
+    posed = Counter(
         question
         for signature, question in {(r.signature, _question(r)) for r in records if r.verdict.is_judgement}
         if signature in failing
     )
     certain = all(record.verdict.kind is VerdictKind.BUILD for record in findings)
-    missed = {question: 1 - count / (asked[question] + (not certain)) for question, count in shown.items()}
+    missed = {question: 1 - count / (posed[question] + (not certain)) for question, count in shown.items()}
     chances: dict[str, float] = {}
     for record in records:
         if record.verdict.is_judgement:

@@ -142,9 +142,9 @@ def _cases(records: Sequence[Record]) -> Mapping[tuple[Hashable, int], Record]:
     seen: Counter[Hashable] = Counter()
     for record in records:
         if record.case:
-            asked = _identity(record)
-            cases[asked, seen[asked]] = record
-            seen[asked] += 1
+            identity = _identity(record)
+            cases[identity, seen[identity]] = record
+            seen[identity] += 1
     return cases
 
 

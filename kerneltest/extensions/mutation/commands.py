@@ -47,9 +47,9 @@ def _mutate(chosen: argparse.Namespace) -> int:
     backends, advises = ",".join(chosen.backends) or BACKENDS, not chosen.no_advice
     with MutationPool(chosen.jobs) as pool:
         run = MutationRun(backends, chosen.depth, operators, chosen.timeout, pool, advises, chosen.all, chosen.json)
-        shares = [run.judge_pairings(pairing) for pairing in pairings]
+        scores = [score for pairing in pairings for score in run.judge_pairings(pairing)]
     # Without a judged mutant, the score of a pairing is 0.
-    return int(any((share or 0.0) < chosen.least for each in shares for share in each))
+    return int(any((score or 0.0) < chosen.least for score in scores))
 
 
 register_command(

@@ -171,16 +171,16 @@ class MutationPool:
             return
         numbers = range(len(mutants))
         chunks = [list(numbers[start : start + _CHUNK]) for start in numbers[::_CHUNK]]
-        asked = {self._ask(task, numbers=chunk): chunk for chunk in chunks}
+        chunk_of = {self._ask(task, numbers=chunk): chunk for chunk in chunks}
         kernel_problem: str | None = None  # None until the unchanged kernel has run
-        while asked:
-            for future in as_completed(list(asked)):
-                chunk = asked.pop(future)
+        while chunk_of:
+            for future in as_completed(list(chunk_of)):
+                chunk = chunk_of.pop(future)
                 try:
                     yield from zip(chunk, _TRIALS.validate_python(future.result()["trials"]), strict=True)
                 except ChildEndedError as ended:  # one of them ended it: judge each by itself
                     if len(chunk) > 1:
-                        asked |= {self._ask(task, numbers=[number]): [number] for number in chunk}
+                        chunk_of |= {self._ask(task, numbers=[number]): [number] for number in chunk}
                         continue
                     if kernel_problem is None:
                         kernel_problem = self._find_kernel_problem(task)

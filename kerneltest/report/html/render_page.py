@@ -89,6 +89,6 @@ Suspect._repr_html_ = render_suspect  # type: ignore[attr-defined]  # notebooks 
 def render_result(headline: str, suspects: Sequence[Suspect], remarks: Sequence[str], *, good: bool) -> str:
     """Renders a result: its headline, and a card of each suspect."""
     more = len(suspects) - _MOST_SUSPECTS
-    told = [*remarks, *([f"and {more} more suspects"] if more > 0 else [])]
-    cards = [render_card(headline, told, good=good), *map(render_suspect, suspects[:_MOST_SUSPECTS])]
+    lines = [*remarks, *([f"and {more} more suspects"] if more > 0 else [])]
+    cards = [render_card(headline, lines, good=good), *map(render_suspect, suspects[:_MOST_SUSPECTS])]
     return "\n".join(cards)

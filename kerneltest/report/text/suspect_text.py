@@ -78,10 +78,10 @@ def _suspect_lines(suspect: Suspect, folder: str) -> Iterator[Line]:
         yield Line(LineKind.PLAIN, f"known: {suspect.known_bug}")
     if suspect.level in (Level.BUILD, Level.BROKEN):
         first, _, quoted = record.message.partition("\n")
-        told = [(first, first), (record.signature, f"e.g. {record.signature}")]
+        facts = [(first, first), (record.signature, f"e.g. {record.signature}")]
         if suspect.level is Level.BUILD and quoted:  # JAX's or a compiler's words, which people search for
-            told.insert(1, (quoted, truncate(first_line(quoted).partition(". ")[0], _MOST_QUOTED)))
-        yield from as_lines(LineKind.PLAIN, (line for text, line in told if text not in title))
+            facts.insert(1, (quoted, truncate(first_line(quoted).partition(". ")[0], _MOST_QUOTED)))
+        yield from as_lines(LineKind.PLAIN, (line for text, line in facts if text not in title))
     else:
         yield from as_lines(LineKind.PLAIN, _case_lines(suspect, record, evidence))
     if suspect.doubts_oracle:

@@ -14,6 +14,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics.device_operations import multiply_matrices
 from kerneltest.trace.batched_interpreter.memory_rules import memory_parts, operand_leaves, read_through, write_through
+from kerneltest.trace.batched_interpreter.pallas_call import MOST_PROGRAMS
 from kerneltest.trace.jax_compat.jaxprs import Equation, core_meshes, inner_jaxprs
 from kerneltest.trace.machine import (
     BatchedRef,
@@ -30,15 +31,13 @@ from kerneltest.trace.machine import (
 )
 from kerneltest.trace.primitives import PRIMITIVES, Kind
 
-_MOST = 2**13  # programs that run in reasonable time
-
 
 def _on_cores(machine: Machine, equation: Equation) -> EquationFunction:
     meshes, bodies = core_meshes(equation), list(inner_jaxprs(equation))
     if len(meshes) != 1 or len(bodies) != 1 or equation.params.get("external_meshes"):
         raise UnknownError("a kernel on several meshes")
     (mesh,), (body,) = meshes, bodies
-    if math.prod(lengths := tuple(mesh.shape.values())) > _MOST:
+    if math.prod(lengths := tuple(mesh.shape.values())) > MOST_PROGRAMS:
         raise UnknownError("too many programs")
     run_program = machine.compile(body, consts_as_arguments=True)
     aliases = {output: operand for operand, output in dict(equation.params.get("input_output_aliases", {})).items()}

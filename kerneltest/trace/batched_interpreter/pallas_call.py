@@ -26,7 +26,7 @@ from kerneltest.trace.machine import (
 )
 from kerneltest.trace.rewrite import is_plain_call
 
-_MOST = 2**13  # programs that run in reasonable time
+MOST_PROGRAMS = 2**13  # that run in reasonable time
 _MOST_POSSIBLE = 2**20  # those of a grid that is known only when it runs
 
 
@@ -73,7 +73,7 @@ def pallas_call(machine: Machine, equation: Equation) -> EquationFunction:
     if not is_plain_call(equation, sized=False) or getattr(mapping, "local_grid_env", None) is not None:
         raise UnknownError("a call with an unsupported layout")
     bounds, scalars = mapping.num_dynamic_grid_bounds, mapping.num_index_operands
-    if math.prod(length for length in mapping.grid if isinstance(length, int)) > _MOST:
+    if math.prod(length for length in mapping.grid if isinstance(length, int)) > MOST_PROGRAMS:
         raise UnknownError("too many programs")
     layouts = [_block_layout(machine, block_mapping) for block_mapping in mapping.block_mappings]
     run_program = machine.compile(body)
