@@ -150,23 +150,25 @@ def convert_exceptions(raiser: str, verdict: Verdict, *, with_source: bool = Fal
 
 
 def check_raises_again(error: BaseException, raiser: str, again: Callable[[], object]) -> None:
-    """Repeats a call of an oracle that raised an exception, where kerneltest goes on without its results.
+    """Repeats a call of an oracle or a kernel that raised an exception, where kerneltest goes on without its results.
 
     Args:
-      error: the exception.
+      error: the exception, or the failure of a kernel.
       raiser: the oracle, for the message: `oracle NAME`.
       again: calls it in the same way.
 
     Raises:
-      Failure: `oracle_error`: it raises nothing now; or a failure of the second call, such as a hang.
+      Failure: `oracle_error`, or that of the kernel: it raises nothing now; or `hang`.
     """
     try:
         again()
-    except Failure:
-        raise
     except BaseException as other:
         reraise_interrupt(other)
+        if isinstance(other, Failure) and other.verdict is Verdict.HANG:
+            raise
         return
+    if isinstance(error, Failure):
+        raise Failure(error.verdict, Stated("{said}, the first time only", {"said": str(error)})) from error
     detail = Raised(raiser, type(error).__name__, exception_text(error), "the first time only")
     raise Failure(Verdict.ORACLE_ERROR, detail) from error
 

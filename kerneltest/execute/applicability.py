@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Raised
-from kerneltest.core.failures import Failure, assign_blame, reraise_interrupt
+from kerneltest.core.failures import Failure, assign_blame, check_raises_again, reraise_interrupt
 from kerneltest.core.source_location import location_of_argument, relative_path, source_line
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -106,6 +106,7 @@ class Applicability:
                 self._traces[key] = failure = assign_blame(error, Phase.TRACING)
                 if failure.verdict is Verdict.HANG:  # and so may all cases
                     raise failure from None
+                check_raises_again(failure, "", lambda: trace(pairing, signature, platform))
             finally:
                 self._journal.enter_phase(Phase.PLANNING)
         return self._traces[key]

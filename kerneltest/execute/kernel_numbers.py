@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, check_raises_again
 from kerneltest.core.verdicts import GroupName
 from kerneltest.declare.domains import SCALE, DType
 from kerneltest.declare.pairing import Pairing
@@ -37,7 +37,8 @@ def kernel_numbers(pairing: Pairing, signature: Signature) -> tuple[Number, ...]
     """
     try:
         jaxpr = trace(pairing, signature).jaxpr
-    except Failure:
+    except Failure as failure:
+        check_raises_again(failure, "", lambda: trace(pairing, signature))
         return ()
     return tuple(itertools.islice(dict.fromkeys(n for n in _numbers(jaxpr) if np.isfinite(n)), _MOST))
 

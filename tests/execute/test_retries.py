@@ -176,6 +176,26 @@ def test_an_oracle_that_errs_once_is_seen(number: int, said: str, with_key: bool
     assert said in found[0].message
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_kernel_that_raises_once_while_it_is_traced_is_seen(number: int) -> None:
+    calls = [0]
+
+    def kernel(x: jax.Array) -> Any:
+        calls[0] += 1
+        if calls[0] == number:
+            raise ValueError("it happened")
+        return double(x)
+
+    try:
+        result = kt.check(kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=DIMS)(lambda x: 2 * x), depth="quick")
+        said = [finding.message for finding in result.findings]
+    except Failure as failure:  # while it was planned
+        said = [str(failure)]
+    assert said
+    assert "ValueError" in said[0]
+    assert "it happened" in said[0]
+
+
 def test_where_only_numpy_s_evaluation_is_wrong_the_run_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run, calls = NumpyEvaluation.run_batch, [0]
 
