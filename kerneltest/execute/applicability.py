@@ -112,6 +112,20 @@ class Applicability:
         return self._traces[key]
 
 
+def trace_if_possible(pairing: Pairing, signature: Signature) -> Traced | None:
+    """Returns the trace of a kernel; None if it fails, which is reported when a case is judged.
+
+    Raises:
+      Failure: `hang`.
+    """
+    try:
+        return trace(pairing, signature)
+    except Failure as failure:
+        if failure.verdict is Verdict.HANG:
+            raise
+        return None
+
+
 def reaches_kernel(traced: Traced) -> bool:
     """Returns whether a call makes a Pallas call, or has an empty array, for which it needs none."""
     return traced.uses_call or any(0 in each.shape for each in (*traced.inputs, *traced.outputs))

@@ -15,12 +15,18 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
+from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.invariant_group import INVARIANTS
+from kerneltest.execute.kernel_numbers import kernel_numbers, sum_formats
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_single_case
 from kerneltest.execute.settings import RunSettings
+from kerneltest.execute.value_groups import affordable_long_signatures
+from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.trace.tracing import trace
 
 SECONDS = 1
 
@@ -110,6 +116,42 @@ def test_a_pairing_that_hangs_while_it_is_planned_ends_as_a_hang(name: str) -> N
     assert re.fullmatch(rf"no answer within {SECONDS} s while {phase} \(.*{place}\)", found.message)
     assert not result.ok
     assert result.seconds < 10
+
+
+def _hang(x: jax.Array) -> jax.Array:
+    raise Failure(Verdict.HANG, "no answer")  # as the watchdog raises it
+
+
+def _hang_beside(x: jax.Array, y: jax.Array) -> jax.Array:
+    return _hang(x)
+
+
+def _hang_elsewhere(x: jax.Array) -> jax.Array:
+    if jax.default_backend() == "cpu":
+        raise ValueError("not on a CPU")
+    return _hang(x)
+
+
+def _planned(kernel: Callable[..., Any], **more: Any) -> tuple[Pairing, Signature]:
+    pairing = kt.oracle_for(kernel, x=kt.array("n", "float32"), **more)(lambda x, y=0: x * 2)
+    return pairing, signatures(pairing, "quick")[0]
+
+
+PLANS: dict[str, Callable[[], object]] = {
+    "numbers": lambda: kernel_numbers(*_planned(_hang)),
+    "sums": lambda: sum_formats(*_planned(_hang)),
+    "work": lambda: affordable_long_signatures(_planned(_hang)[0], "standard"),
+    "batches": lambda: INVARIANTS["vmapped_first"].applies(*_planned(_hang_beside, y=kt.array("n", "float32"))),
+    "platforms": lambda: trace(*_planned(_hang_elsewhere)),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_what_plans_by_a_kernel_s_trace_passes_a_hang_on(name: str) -> None:
+    with pytest.raises(Failure) as raised:
+        PLANS[name]()
+    assert raised.value.verdict is Verdict.HANG
+    assert str(raised.value) == "no answer"
 
 
 def test_a_case_that_is_judged_by_itself_ends_as_a_hang() -> None:
