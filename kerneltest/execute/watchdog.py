@@ -125,7 +125,7 @@ class Watchdog:
             signal.signal(_WAKE, self._handler)
 
     def _watch(self) -> None:
-        interrupted: Activity | None = None
+        interrupted: tuple[Activity, float] | None = None  # a step, and when it began
         calls: set[int] = set()  # that were running when the hang was raised
         while not self._stopped.wait(_EVERY):
             activity, since = self.journal.activity, self.journal.changed
@@ -140,8 +140,8 @@ class Watchdog:
                 continue
             if late < self.seconds:
                 continue
-            if interrupted is not activity and activity.phase is not Phase.STARTING:  # there no case would catch it
-                interrupted, calls = activity, self._user_calls()
+            if interrupted != (activity, since) and activity.phase is not Phase.STARTING:  # there nothing catches it
+                interrupted, calls = (activity, since), self._user_calls()
                 self._raise_hang(activity)
             elif late > self.seconds + GRACE:
                 self._end_process(activity)

@@ -18,14 +18,18 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute import planning
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.invariant_group import INVARIANTS
+from kerneltest.execute.item import Item
 from kerneltest.execute.kernel_numbers import kernel_numbers, sum_formats
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_single_case
 from kerneltest.execute.settings import RunSettings
-from kerneltest.execute.value_groups import affordable_long_signatures
+from kerneltest.execute.value_groups import ValueGroup, affordable_long_signatures
+from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.records.journal import Journal, Phase
 from kerneltest.trace.tracing import trace
 
 SECONDS = 1
@@ -152,6 +156,30 @@ def test_what_plans_by_a_kernel_s_trace_passes_a_hang_on(name: str) -> None:
         PLANS[name]()
     assert raised.value.verdict is Verdict.HANG
     assert str(raised.value) == "no answer"
+
+
+def test_each_trace_and_each_group_of_a_plan_is_a_step_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a plan of many steps, each within the time limit, is no hang."""
+    journal, traces, groups = Journal(), list[tuple[Phase, float]](), list[float]()
+
+    def kernel(x: jax.Array) -> jax.Array:
+        traces.append((journal.phase, journal.changed))
+        return _double(x)
+
+    class Noting(ValueGroup):
+        def cases(self, item: Item) -> Iterator[AnyCase]:
+            groups.append(journal.changed)
+            return super().cases(item)
+
+    registered = [*planning.registered_groups(), Noting("structural"), Noting("special")]
+    monkeypatch.setattr(planning, "registered_groups", lambda: registered)
+    pairing, _ = _planned(kernel)
+    settings = RunSettings(depth="standard", timeout=SECONDS)
+    plan_pairing(pairing, "t.py::p", resolve(["interpret", "simulate:sm_90"]), settings, journal)
+    assert len(traces) > 2
+    assert {phase for phase, _ in traces} == {Phase.TRACING}
+    assert len({since for _, since in traces}) == len(traces)
+    assert len(set(groups)) == len(groups) > 3
 
 
 def test_a_case_that_is_judged_by_itself_ends_as_a_hang() -> None:
