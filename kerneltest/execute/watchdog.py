@@ -119,10 +119,12 @@ class Watchdog:
 
     def stop(self) -> None:
         self._stopped.set()
-        self._thread.join()
-        self.disarm()
-        if self._handler is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(_WAKE, self._handler)
+        try:
+            self._thread.join()  # a hang that was raised just before may end this
+        finally:
+            self.disarm()
+            if self._handler is not None and threading.current_thread() is threading.main_thread():
+                signal.signal(_WAKE, self._handler)
 
     def _watch(self) -> None:
         interrupted: tuple[Activity, float] | None = None  # a step, and when it began
@@ -142,19 +144,22 @@ class Watchdog:
                 continue
             if interrupted != (activity, since) and activity.phase is not Phase.STARTING:  # there nothing catches it
                 interrupted, calls = (activity, since), self._user_calls()
-                self._raise_hang(activity)
+                self._raise_hang(activity, since)
             elif late > self.seconds + GRACE:
                 self._end_process(activity)
             elif not calls.isdisjoint(self._user_calls()):  # compiled code has dropped the exception
-                self._raise_hang(activity)
+                self._raise_hang(activity, since)
 
-    def _raise_hang(self, activity: Activity) -> None:
+    def _raise_hang(self, activity: Activity, since: float) -> None:
         reason = self._reason(activity)
 
         class Hang(Failure):
             def __init__(self) -> None:
                 super().__init__(Verdict.HANG, Hung(reason.cause, reason.location))
 
+        # To look at stacks takes time, in which the step may have ended.
+        if self._stopped.is_set() or self.journal.activity is not activity or self.journal.changed != since:
+            return
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._watched), ctypes.py_object(Hang))
         if self._handler is not None:
             signal.pthread_kill(self._watched, _WAKE)  # it is raised in the handler, which interrupts a sleep
@@ -216,5 +221,7 @@ def limit_time(journal: Journal, seconds: float, console: int = 2) -> Iterator[N
     try:
         yield
     finally:
-        watchdog.stop()
-        log.close()
+        try:
+            watchdog.stop()
+        finally:
+            log.close()
