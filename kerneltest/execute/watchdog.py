@@ -108,6 +108,12 @@ class Watchdog:
                 self._armed = False
                 faulthandler.cancel_dump_traceback_later()
 
+    # Python has one timer, so another's must be left alone.
+    def _cancel_timer(self) -> None:
+        with self._arming:
+            if self._armed:
+                faulthandler.cancel_dump_traceback_later()
+
     def _set_timer(self) -> None:
         faulthandler.dump_traceback_later(self.seconds + 2 * GRACE, exit=True, file=self._log.stacks)
 
@@ -134,7 +140,7 @@ class Watchdog:
             late = time.monotonic() - since
             # Not for every slow case, since Python may crash when one thread looks at another's frames.
             if activity is not None and late > self.seconds / 2 and self._is_in_debugger():
-                faulthandler.cancel_dump_traceback_later()
+                self._cancel_timer()
                 self.journal.changed = time.monotonic()
                 continue
             self._postpone()
@@ -201,7 +207,7 @@ class Watchdog:
 
 
 @contextmanager
-def limit_time(journal: Journal, seconds: float, console: int = 2) -> Iterator[None]:
+def limit_time(journal: Journal, seconds: float, console: int = 2, *, owns_process: bool = True) -> Iterator[None]:
     """Raises a `hang` in whatever a journal notes inside if it takes too long.
 
     If compiled code does not let it, the process ends with status 1.
@@ -210,6 +216,8 @@ def limit_time(journal: Journal, seconds: float, console: int = 2) -> Iterator[N
       journal: of what is evaluated inside.
       seconds: for each step; 0 for no limit.
       console: descriptor of the file to which the reason is written before the process ends.
+      owns_process: whether the process is one of kerneltest, whose timer of faulthandler it may set. In others, that is
+        the user's or pytest's, and compiled code that keeps all of Python from running is not ended.
     """
     if not seconds:
         yield
@@ -217,7 +225,8 @@ def limit_time(journal: Journal, seconds: float, console: int = 2) -> Iterator[N
     log = ConsoleCrashLog(console)
     watchdog = Watchdog(journal, seconds, log, lambda activity, failure: None)
     watchdog.start()
-    watchdog.arm()
+    if owns_process:
+        watchdog.arm()
     try:
         yield
     finally:

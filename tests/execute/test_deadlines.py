@@ -1,5 +1,6 @@
 """Code that never ends, wherever it is called: while a pairing is planned, in a case, or in a case that runs again."""
 
+import faulthandler
 import re
 import threading
 import time
@@ -27,7 +28,8 @@ from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_single_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.value_groups import ValueGroup, affordable_long_signatures
-from kerneltest.plan.explicit import AnyCase
+from kerneltest.execute.watchdog import limit_time
+from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Journal, Phase
 from kerneltest.trace.tracing import trace
@@ -156,6 +158,21 @@ def test_what_plans_by_a_kernel_s_trace_passes_a_hang_on(name: str) -> None:
         PLANS[name]()
     assert raised.value.verdict is Verdict.HANG
     assert str(raised.value) == "no answer"
+
+
+def test_in_the_user_s_process_the_timer_of_faulthandler_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of pytest's `faulthandler_timeout`."""
+    used: list[str] = []
+    for name in ("dump_traceback_later", "cancel_dump_traceback_later"):
+        monkeypatch.setattr(faulthandler, name, lambda *args, name=name, **more: used.append(name))
+    pairing = _pairing(_double)
+    assert kt.check(pairing, depth="quick").ok
+    signature = signatures(pairing, "quick")[0]
+    kt.assert_conforms(pairing, ExplicitCase(pairing.name, signature, {"x": np.ones(signature.dims[0][1], np.float32)}))
+    assert not used
+    with limit_time(Journal(), SECONDS):
+        pass
+    assert len(used) == 2
 
 
 def test_each_trace_and_each_group_of_a_plan_is_a_step_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
