@@ -17,6 +17,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import Axis, AxisExpression, dims_in, dims_in_axes, length_of, positions_along
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.applicability import trace_if_possible
 from kerneltest.execute.claims import CaseContext, OutputCheck, Variation
 from kerneltest.execute.formula import Take
 from kerneltest.execute.invariant_group import invariant as invariant
@@ -32,7 +33,7 @@ from kerneltest.records.journal import Phase
 from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax, refuses_custom_vmap
 from kerneltest.trace.rewrite import Fill, Rule, fill_outputs, fill_padding, rewrite_jaxpr
-from kerneltest.trace.tracing import Traced, analyze, trace, trace_function
+from kerneltest.trace.tracing import Traced, analyze, trace_function
 from kerneltest.trace.walk import iter_equations, primitive_name
 
 # The cotangents with which gradients are asked: weights of a kernel's outputs, each kind for a fault of its own.
@@ -103,11 +104,9 @@ def vmapped(context: CaseContext) -> Iterator[Variation]:
 def _has_own_batches(pairing: Pairing, signature: Signature) -> bool:
     if len(signature.dtypes) < 2 or any(leaf.derivation for leaf in pairing.leaves.values()):
         return False
-    try:
-        equations = iter_equations(trace(pairing, signature).jaxpr.jaxpr)
-    except Failure:
+    if (traced := trace_if_possible(pairing, signature)) is None:
         return False
-    return any(primitive_name(equation) == "custom_vmap_call" for equation, _ in equations)
+    return any(primitive_name(equation) == "custom_vmap_call" for equation, _ in iter_equations(traced.jaxpr.jaxpr))
 
 
 @invariant(applies=_has_own_batches)
