@@ -191,7 +191,8 @@ class Unordered:
     def arrange(self, result: Any, xp: Any) -> Any:
         """Returns the result of a kernel (`jax.numpy`) or of an oracle (`numpy`) with these outputs in ascending order.
 
-        Integers order the outputs before floats, which are rounded, and earlier outputs before later ones.
+        Integers order the outputs before floats, which are rounded, and earlier outputs before later ones. The signs
+        of zeros come last.
         """
         from jax import tree_util  # noqa: PLC0415 - only JAX knows its pytrees; the kernel has imported it
 
@@ -204,26 +205,28 @@ class Unordered:
                 f"unordered: outputs {', '.join(map(str, numbers))} of {len(leaves)} have shapes "
                 f"{', '.join(map(str, shapes))}; they need one shape, with an axis {self.axis}"
             )
-        if len(chosen) == 1 and xp is np:
-            arranged = [np.sort(chosen[0], axis=self.axis)]
-        else:
-            keys = sorted(chosen, key=lambda values: not is_integer(np.dtype(values.dtype)))
-            order = xp.lexsort([key if xp is np else _sortable(key) for key in keys[::-1]], axis=self.axis)
-            arranged = [xp.take_along_axis(values, order, axis=self.axis) for values in chosen]
-        for number, values in zip(numbers, arranged, strict=True):
-            leaves[number] = values
+        ordered = sorted(chosen, key=lambda values: not is_integer(np.dtype(values.dtype)))
+        keys = [_sort_keys(values, xp) for values in ordered]
+        first_to_last = [*(key for key, *_ in keys), *(key for _, *signs in keys for key in signs)]
+        order = xp.lexsort(tuple(first_to_last[::-1]), axis=self.axis)  # NumPy tracks arrays in a tuple, not in a list
+        for number, values in zip(numbers, chosen, strict=True):
+            leaves[number] = xp.take_along_axis(values, order, axis=self.axis)
         return tree_util.tree_unflatten(structure, leaves)
 
 
-def _sortable(values: Any) -> Any:
-    """Returns integers in the order of a JAX array of floats, NaN last: XLA's comparisons take subnormals for zeros."""
-    from jax import lax, numpy  # noqa: PLC0415 - the kernel has imported it
-
+def _sort_keys(values: Any, xp: Any) -> tuple[Any, ...]:
+    """Returns keys that put zeros of both signs at one place, with NaN last, and negative zeros before other zeros."""
     if not is_float(np.dtype(values.dtype)):
-        return values
+        return (values,)
+    if xp is np:
+        return values, ~((values == 0) & np.signbit(values))
+    from jax import lax  # noqa: PLC0415 - the kernel has imported it
+
+    # Integers in the order of the floats, because XLA's comparisons take subnormals for zeros.
     integer = np.dtype(f"int{8 * values.dtype.itemsize}")
     bits, most = lax.bitcast_convert_type(values, integer), np.iinfo(integer).max
-    return numpy.where(numpy.isnan(values), most, bits ^ ((bits >> (8 * integer.itemsize - 1)) & most))
+    rank = xp.where(xp.isnan(values), most, bits ^ ((bits >> (8 * integer.itemsize - 1)) & most))
+    return xp.where(rank == -1, 0, rank), rank != -1
 
 
 @hide_frames

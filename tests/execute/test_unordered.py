@@ -51,3 +51,28 @@ def test_integers_decide_the_order_and_other_outputs_keep_theirs() -> None:
     values, at, count = np.array([0.5, 0.25, 0.125]), np.array([2, 0, 0]), np.array([3, 1])
     arranged = kt.unordered(0, outputs=(0, 1)).arrange({"a": values, "b": at, "c": count}, np)
     assert [arranged[name].tolist() for name in "abc"] == [[0.125, 0.25, 0.5], [0, 0, 2], [3, 1]]
+
+
+def _same(result: Any) -> list[list[str]]:
+    return [[str(float(value)) for value in each] for each in jax.tree.leaves(result)]
+
+
+NAN = np.nan
+# Outputs whose elements belong together, in which several elements are equal.
+TIES: dict[str, tuple[list[float], ...]] = {
+    "zeros of both signs": ([0.0, -0.0, 0.0],),
+    "zeros with a payload": ([0.0, -0.0], [1.0, 2.0]),
+    "zeros with a payload, in the other order": ([-0.0, 0.0], [2.0, 1.0]),
+    "a payload of zeros": ([1.0, 1.0, 0.5], [0.0, -0.0, 1.0]),
+    "two zeros": ([0.0, -0.0, -0.0], [-0.0, 0.0, -0.0]),
+    "NaN of both signs": ([NAN, -NAN, 1.0], [2.0, 1.0, -0.0]),
+    "infinities": ([np.inf, NAN, -np.inf, -0.0, 0.0], [0.0, 1.0, -0.0, 3.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("outputs", TIES.values(), ids=TIES.keys())
+def test_kernel_and_oracle_have_one_order(outputs: tuple[list[float], ...]) -> None:
+    of_kernel = kt.unordered(0).arrange([jnp.array(each, jnp.float32) for each in outputs], jnp)
+    of_oracle = kt.unordered(0).arrange([np.array(each) for each in outputs], np)
+    reversed_ = kt.unordered(0).arrange([np.array(each[::-1]) for each in outputs], np)
+    assert _same(of_kernel) == _same(of_oracle) == _same(reversed_)
