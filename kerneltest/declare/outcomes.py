@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, ShapeDtype, is_float, is_integer
+from kerneltest.core.dtypes import Array, DType, ShapeDtype, is_float, is_integer
 from kerneltest.core.failures import DeclarationError, exception_text, iter_causes
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.problems import hide_frames
@@ -188,11 +188,16 @@ class Unordered:
     axis: int
     outputs: tuple[int, ...]
 
-    def arrange(self, result: Any, xp: Any) -> Any:
+    def arrange(self, result: Any, xp: Any, like: Sequence[ShapeDtype] = ()) -> Any:
         """Returns the result of a kernel (`jax.numpy`) or of an oracle (`numpy`) with these outputs in ascending order.
 
         Integers order the outputs before floats, which are rounded, and earlier outputs before later ones. The signs
         of zeros come last.
+
+        Args:
+          result: a pytree of outputs.
+          xp: the namespace of its arrays.
+          like: the kernel's outputs, whose dtypes decide which are integers; () for those of `result` itself.
         """
         from jax import tree_util  # noqa: PLC0415 - only JAX knows its pytrees; the kernel has imported it
 
@@ -205,8 +210,9 @@ class Unordered:
                 f"unordered: outputs {', '.join(map(str, numbers))} of {len(leaves)} have shapes "
                 f"{', '.join(map(str, shapes))}; they need one shape, with an axis {self.axis}"
             )
-        ordered = sorted(chosen, key=lambda values: not is_integer(np.dtype(values.dtype)))
-        keys = [_sort_keys(values, xp) for values in ordered]
+        dtypes = [np.dtype((like if number < len(like) else leaves)[number].dtype) for number in numbers]
+        ordered = sorted(zip(chosen, dtypes, strict=True), key=lambda each: not is_integer(each[1]))
+        keys = [_sort_keys(values, dtype, xp) for values, dtype in ordered]
         first_to_last = [*(key for key, *_ in keys), *(key for _, *signs in keys for key in signs)]
         order = xp.lexsort(tuple(first_to_last[::-1]), axis=self.axis)  # NumPy tracks arrays in a tuple, not in a list
         for number, values in zip(numbers, chosen, strict=True):
@@ -214,9 +220,15 @@ class Unordered:
         return tree_util.tree_unflatten(structure, leaves)
 
 
-def _sort_keys(values: Any, xp: Any) -> tuple[Any, ...]:
-    """Returns keys that put zeros of both signs at one place, with NaN last, and negative zeros before other zeros."""
-    if not is_float(np.dtype(values.dtype)):
+def _sort_keys(values: Any, dtype: DType, xp: Any) -> tuple[Any, ...]:
+    """Returns keys that put zeros of both signs at one place, with NaN last, and negative zeros before other zeros.
+
+    Args:
+      values: of an output.
+      dtype: of the kernel's output.
+      xp: the namespace of `values`.
+    """
+    if not is_float(dtype):
         return (values,)
     if xp is np:
         return values, ~((values == 0) & np.signbit(values))

@@ -53,6 +53,29 @@ def test_integers_decide_the_order_and_other_outputs_keep_theirs() -> None:
     assert [arranged[name].tolist() for name in "abc"] == [[0.125, 0.25, 0.5], [0, 0, 2], [3, 1]]
 
 
+def smallest(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def body(x_ref: Any, values_ref: Any, at_ref: Any) -> None:
+        at = jnp.argsort(x_ref[...], axis=1)[:, 1::-1]
+        at_ref[...] = at.astype(x.dtype)
+        values_ref[...] = jnp.take_along_axis(x_ref[...], at, axis=1)
+
+    like = [jax.ShapeDtypeStruct((len(x), 2), x.dtype)] * 2
+    found: tuple[jax.Array, jax.Array] = pl.pallas_call(body, out_shape=like)(x)
+    return found
+
+
+def test_the_kernels_dtypes_decide_the_order_of_an_oracle_with_other_dtypes() -> None:
+    def oracle(x: Any) -> Any:
+        at = np.argsort(x, axis=1, kind="stable")[:, :2]
+        return np.take_along_axis(x, at, axis=1), at
+
+    x, dims = kt.array("m n", "float32", domain=(-9, 9)), {"m": kt.dim(values=(2,)), "n": kt.dim(values=(8,))}
+    pairing = kt.oracle_for(smallest, x=x, dims=dims, unordered=kt.unordered(-1))(oracle)
+    result = kt.check(pairing, backends=["interpret"], depth="quick")
+    assert not result.findings
+    assert any(record.compared for record in result.records)
+
+
 def _same(result: Any) -> list[list[str]]:
     return [[str(float(value)) for value in each] for each in jax.tree.leaves(result)]
 
