@@ -204,6 +204,7 @@ class Unordered:
         leaves, structure = tree_util.tree_flatten(result)
         numbers = self.outputs or tuple(range(len(leaves)))
         chosen = [leaves[number] for number in numbers if number < len(leaves)]
+        self._check_compared(dict(zip(numbers, chosen, strict=False)))
         shapes = list(dict.fromkeys(map(np.shape, chosen)))
         if len(chosen) < len(numbers) or len(shapes) != 1 or not -len(shapes[0]) <= self.axis < len(shapes[0]):
             raise DeclarationError(
@@ -218,6 +219,22 @@ class Unordered:
         for number, values in zip(numbers, chosen, strict=True):
             leaves[number] = xp.take_along_axis(values, order, axis=self.axis)
         return tree_util.tree_unflatten(structure, leaves)
+
+    # Which of the kernel's elements are left out cannot be known once they are sorted.
+    def _check_compared(self, chosen: Mapping[int, Any]) -> None:
+        for number, output in chosen.items():
+            if isinstance(output, Defined):
+                raise DeclarationError(
+                    f"unordered: output {number} is made by kt.defined, whose undefined elements have no place in the "
+                    "kernel's output; return one value there from kernel and oracle, such as -1, without kt.defined"
+                )
+            if isinstance(output, Ignored):
+                others = tuple(each for each in chosen if not isinstance(chosen[each], Ignored))
+                example = f"name the other outputs, as in kt.unordered({self.axis}, outputs={others})"
+                raise DeclarationError(
+                    f"unordered: output {number} is kt.ignored, so it has no order; "
+                    f"{example if others else 'leave out unordered='}"
+                )
 
 
 def _sort_keys(values: Any, dtype: DType, xp: Any) -> tuple[Any, ...]:

@@ -40,11 +40,27 @@ def test_only_the_order_along_the_axis_is_free(kernel: Callable[..., Any], is_ri
     assert compared
 
 
-def test_outputs_that_belong_together_have_one_shape() -> None:
-    with pytest.raises(kt.DeclarationError, match=r"outputs 0, 1 of 2 have shapes \(2,\), \(3,\); they need one shape"):
-        kt.unordered(0).arrange((np.ones(2), np.ones(3)), np)
-    with pytest.raises(kt.DeclarationError, match=r"have shapes \(2,\); they need one shape, with an axis 1"):
-        kt.unordered(1).arrange(np.ones(2), np)
+TWO = np.ones(2)
+# The axis, outputs that cannot be arranged along it, and words of the message.
+REFUSED: list[tuple[int, Any, str]] = [
+    (0, (TWO, np.ones(3)), r"outputs 0, 1 of 2 have shapes \(2,\), \(3,\); they need one shape"),
+    (1, TWO, r"have shapes \(2,\); they need one shape, with an axis 1"),
+    (0, kt.defined(TWO, where=TWO > 1), r"output 0 is made by kt.defined.*return one value there"),
+    (0, (TWO, kt.ignored), r"output 1 is kt.ignored, .*, as in kt.unordered\(0, outputs=\(0,\)\)"),
+    (0, kt.ignored, r"output 0 is kt.ignored, .*; leave out unordered="),
+]
+
+
+@pytest.mark.parametrize(("axis", "outputs", "message"), REFUSED)
+def test_outputs_without_one_order_are_refused(axis: int, outputs: Any, message: str) -> None:
+    with pytest.raises(kt.DeclarationError, match=message):
+        kt.unordered(axis).arrange(outputs, np)
+
+
+def test_an_ignored_output_that_is_not_named_stays() -> None:
+    arranged = kt.unordered(0, outputs=(0,)).arrange((np.array([2.0, 1.0]), kt.ignored), np)
+    assert arranged[0].tolist() == [1, 2]
+    assert arranged[1] is kt.ignored
 
 
 def test_integers_decide_the_order_and_other_outputs_keep_theirs() -> None:
