@@ -106,6 +106,6 @@ BUFFER = Buffer(np.zeros((8, 128), np.float32))
     ],
 )
 def test_an_access_outside_of_a_buffer_is_the_kernels(access: Callable[[], Any], verdict: str) -> None:
-    with keep_jax_frames(), pytest.raises((IndexError, ValueError), match="out of bounds|bigger") as raised:
+    with keep_jax_frames(), pytest.raises((IndexError, ValueError), match=r"out of bounds|bigger") as raised:
         access()
     assert tpu_interpreter.failure(raised.value, None, None).verdict == verdict
