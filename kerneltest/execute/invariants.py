@@ -27,7 +27,7 @@ from kerneltest.oracle.unread import poisoned_arguments
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.plan.families import FAMILIES
-from kerneltest.plan.signatures import Signature
+from kerneltest.plan.signatures import Signature, first_alike
 from kerneltest.records.journal import Phase
 from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax, refuses_custom_vmap
@@ -98,14 +98,21 @@ def vmapped(context: CaseContext) -> Iterator[Variation]:
     yield _batch(context, [True] * len(context.leaves), *_other_values(context))
 
 
-# Whether the kernel says itself how a batch of several arrays is computed. JAX makes the batch of others.
-@functools.lru_cache(maxsize=256)
+# Whether the kernel says itself how a batch of several arrays is computed. JAX makes the batch of others. The first
+# signature with the same dtypes and static arguments decides: planning would take long if each one was traced.
 def _has_own_batches(pairing: Pairing, signature: Signature) -> bool:
     if len(signature.dtypes) < 2 or any(leaf.derivation for leaf in pairing.leaves.values()):
         return False
+    return _calls_custom_vmap(pairing, first_alike(pairing, signature))
+
+
+@functools.lru_cache(maxsize=256)
+def _calls_custom_vmap(pairing: Pairing, signature: Signature) -> bool:
     try:
         equations = iter_equations(trace(pairing, signature).jaxpr.jaxpr)
-    except Failure:
+    except Failure as failure:
+        if failure.verdict is Verdict.HANG:
+            raise
         return False
     return any(primitive_name(equation) == "custom_vmap_call" for equation, _ in equations)
 
