@@ -145,7 +145,7 @@ class InvariantGroup(Group):
                 yield item.case(signature, known.family)
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
-        """Returns the fingerprint of the plain call, of other values, and of the functions that are traced in addition."""
+        """Returns the fingerprint of the plain call, of other values, and of further functions that are traced."""
         invariant, pairing = INVARIANTS[case.family.name], item.pairing
         if not invariant.is_built_in:
             raise NotReusableError(f"the verdicts of the invariant {case.family.name} are not reused")
