@@ -34,6 +34,7 @@ _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # few, since every variati
 
 Vary = Callable[[CaseContext], Iterator[Variation]]
 Condition = Callable[[Pairing, Signature], bool]
+OtherCase = Callable[[Pairing, AnyCase, int, Cache], AnyCase]  # of a case of a run with a seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Invariant:
     once: bool
     follows: bool = False
     every_order: bool = False
+    other: OtherCase | None = None
 
     @property
     def is_built_in(self) -> bool:
@@ -68,6 +70,7 @@ def invariant(
     once: bool = False,
     follows: bool = False,
     every_order: bool = False,
+    other: OtherCase | None = None,
 ) -> Callable[[Vary], Vary]:
     """Registers a generator `(context) -> variations` as an invariant; in a `conftest.py`, for every suite.
 
@@ -89,6 +92,7 @@ def invariant(
         option to occur twice; those of deeper plans too, if the run's own are too few.
       follows: for kerneltest's own, whose verdicts are reused: what it runs follows from the kernel's jaxpr, unless
         that has rules of its own for derivatives or batches.
+      other: for kerneltest's own: the case with other values whose expectation it uses besides that of the plain call.
 
     Raises:
       ValueError: another module has registered the name.
@@ -100,7 +104,7 @@ def invariant(
         if known and known.vary.__module__ != vary.__module__:
             raise ValueError(f"invariant: the name {name!r} is taken by {known.vary.__module__}")
         family = Family(name, GroupName.INVARIANTS, normal_values, lambda slot: slot.is_float_data, False, True)
-        INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once, follows, every_order)
+        INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once, follows, every_order, other)
         return vary
 
     return register
@@ -141,12 +145,15 @@ class InvariantGroup(Group):
                 yield item.case(signature, known.family)
 
     def fingerprint(self, item: Item, case: AnyCase, cache: Cache) -> Fingerprint:
-        """Returns the fingerprint of the plain call and of the functions that the invariant traces in addition."""
+        """Returns the fingerprint of the plain call, of other values, and of further functions that are traced."""
         invariant, pairing = INVARIANTS[case.family.name], item.pairing
         if not invariant.is_built_in:
             raise NotReusableError(f"the verdicts of the invariant {case.family.name} are not reused")
         plain = value_fingerprint(pairing, case, item.backend, cache)
         try:
+            if invariant.other is not None:
+                other = invariant.other(pairing, case, item.seed, cache)
+                plain = Fingerprint.of(plain, value_fingerprint(pairing, other, item.backend, cache))
             traced = cache.traces.of(pairing, case.signature, item.backend)
             if invariant.rewrites or (invariant.follows and RULES not in function_fingerprint(traced, cache).omits):
                 return plain

@@ -18,17 +18,19 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import Axis, AxisExpression, dims_in, dims_in_axes, length_of, positions_along
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.applicability import trace_if_possible
+from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import CaseContext, OutputCheck, Variation
 from kerneltest.execute.formula import Take
+from kerneltest.execute.invariant_group import OtherCase
 from kerneltest.execute.invariant_group import invariant as invariant
 from kerneltest.oracle.evaluation import evaluator, tracking_evaluator
 from kerneltest.oracle.expectation import Expectation, Outputs
 from kerneltest.oracle.gradient import expect_gradients
 from kerneltest.oracle.unread import poisoned_arguments
 from kerneltest.plan.cases import Case
-from kerneltest.plan.explicit import ExplicitCase
+from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES
-from kerneltest.plan.signatures import Signature
+from kerneltest.plan.signatures import Signature, first_alike
 from kerneltest.records.journal import Phase
 from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax, refuses_custom_vmap
@@ -73,63 +75,78 @@ def _has_arrays(pairing: Pairing, signature: Signature) -> bool:
     return bool(pairing.leaves)
 
 
-@invariant(applies=_has_arrays, rewrites=True, once=True)
+# Another case of the same signature.
+def _other_case(pairing: Pairing, case: AnyCase, seed: int, cache: Cache) -> Case:
+    return Case(case.pairing_id, pairing.name, case.signature, FAMILIES["small_integers"], "", seed)
+
+
+# The arrays of another case, and the oracle's values for them.
+def _values_of(context: CaseContext, other: OtherCase) -> tuple[tuple[Array, ...], Expectation]:
+    pairing, cache = context.pairing, context.cache
+    case = other(pairing, context.case, context.seed, cache)
+    expectation, _ = cache.expectations.of(pairing, case, context.traced)
+    return cache.expectations.inputs(pairing, case), expectation
+
+
+@invariant(applies=_has_arrays, rewrites=True, once=True, other=_other_case)
 def plain_call(context: CaseContext) -> Iterator[Variation]:
     """The kernel gives the right outputs when it is called on arrays, outside of `jax.jit`, twice on other values."""
     if context.traced.not_local:
         raise Failure(Verdict.UNAVAILABLE, "outside of jax.jit, kerneltest does not run the devices of a mesh together")
     traced = context.once("eager", lambda: replace(context.traced, eager=True))
     yield Variation(traced, context.leaves, (OutputCheck("called outside of jax.jit", context.by_oracle()),))
-    leaves, expectation = _other_values(context)
+    leaves, expectation = _values_of(context, _other_case)
     label = "called outside of jax.jit for the second time, with other values"
     yield Variation(traced, leaves, (OutputCheck(label, context.by_oracle(expectation)),))
 
 
-# Other values for the same signature, and the oracle's for them.
-def _other_values(context: CaseContext) -> tuple[tuple[Array, ...], Expectation]:
-    pairing, signature = context.pairing, context.case.signature
-    other = Case(context.case.pairing_id, pairing.name, signature, FAMILIES["small_integers"], "", context.seed)
-    expectation, _ = context.cache.expectations.of(pairing, other, context.traced)
-    return context.cache.expectations.inputs(pairing, other), expectation
-
-
-@invariant(applies=_has_arrays, follows=True)
+@invariant(applies=_has_arrays, follows=True, other=_other_case)
 def vmapped(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch gives the same outputs as by itself."""
-    yield _batch(context, [True] * len(context.leaves), *_other_values(context))
+    yield _batch(context, [True] * len(context.leaves), *_values_of(context, _other_case))
 
 
-# Whether the kernel says itself how a batch of several arrays is computed. JAX makes the batch of others.
-@functools.lru_cache(maxsize=256)
+# Whether the kernel says itself how a batch of several arrays is computed. JAX makes the batch of others. The first
+# signature with the same dtypes and static arguments decides: planning would take long if each one was traced.
 def _has_own_batches(pairing: Pairing, signature: Signature) -> bool:
     if len(signature.dtypes) < 2 or any(leaf.derivation for leaf in pairing.leaves.values()):
         return False
+    return _calls_custom_vmap(pairing, first_alike(pairing, signature))
+
+
+@functools.lru_cache(maxsize=256)
+def _calls_custom_vmap(pairing: Pairing, signature: Signature) -> bool:
     if (traced := trace_if_possible(pairing, signature)) is None:
         return False
     return any(primitive_name(equation) == "custom_vmap_call" for equation, _ in iter_equations(traced.jaxpr.jaxpr))
 
 
-@invariant(applies=_has_own_batches)
+# The case with the other one's values in the place of some of its arrays.
+def _mixed_case(places: slice) -> OtherCase:
+    def mixed(pairing: Pairing, case: AnyCase, seed: int, cache: Cache) -> ExplicitCase:
+        new = cache.expectations.arguments(pairing, _other_case(pairing, case, seed, cache))
+        replaced = {path: new[path] for path, _ in case.signature.dtypes[places]}
+        arguments = {**cache.expectations.arguments(pairing, case), **replaced}
+        return ExplicitCase(case.pairing_id, case.signature, arguments, family=case.family)
+
+    return mixed
+
+
+_FIRST_CHANGED, _OTHERS_CHANGED = _mixed_case(slice(0, 1)), _mixed_case(slice(1, None))
+
+
+@invariant(applies=_has_own_batches, other=_FIRST_CHANGED)
 def vmapped_first(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis of the first array alone, the outputs are those of each by itself."""
-    yield _batch_some(context, [number == 0 for number in range(len(context.leaves))])
+    batched = [number == 0 for number in range(len(context.leaves))]
+    yield _batch(context, batched, *_values_of(context, _FIRST_CHANGED))
 
 
-@invariant(applies=_has_own_batches)
+@invariant(applies=_has_own_batches, other=_OTHERS_CHANGED)
 def vmapped_others(context: CaseContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis of all arrays but the first, they are those of each by itself."""
-    yield _batch_some(context, [number > 0 for number in range(len(context.leaves))])
-
-
-# A batch of arrays of the case and, in the place of some of them, those of other values.
-def _batch_some(context: CaseContext, batched: Sequence[bool]) -> Variation:
-    pairing, case = context.pairing, context.case
-    leaves, _ = _other_values(context)
-    chosen = tuple(new if is_new else old for new, old, is_new in zip(leaves, context.leaves, batched, strict=True))
-    mixed = dict(zip(context.arguments, chosen, strict=True))
-    other = ExplicitCase(case.pairing_id, case.signature, mixed, family=case.family)
-    expectation, _ = context.cache.expectations.of(pairing, other, context.traced)
-    return _batch(context, batched, chosen, expectation)
+    batched = [number > 0 for number in range(len(context.leaves))]
+    yield _batch(context, batched, *_values_of(context, _OTHERS_CHANGED))
 
 
 # The case and another one, as a batch under `jax.vmap`, over the arrays that are `batched`.

@@ -16,7 +16,7 @@ from kerneltest.declare.domains import SCALE, DType
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.applicability import trace_if_possible
 from kerneltest.plan.families import Rng, Slot, family, is_data
-from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.plan.signatures import Signature, first_alike
 from kerneltest.trace.inlined_jaxpr import inline_jaxpr, is_literal, iter_steps
 from kerneltest.trace.jax_compat.jaxprs import Atom, Jaxpr, Var, inner_jaxprs
 from kerneltest.trace.primitives import Kind, primitive_of
@@ -99,16 +99,11 @@ def _near(slot: Slot, numbers: tuple[Number, ...]) -> Array:
     return np.append(near, -0.0) if is_float(slot.dtype) and low < 0 and 0 in near else near
 
 
-def _numbers_for(pairing: Pairing, signature: Signature) -> tuple[Number, ...]:
-    """Returns the numbers of a kernel for the lengths of the first signature with these dtypes and static arguments."""
-    alike = (s for s in signatures(pairing, "quick") if (s.dtypes, s.statics) == (signature.dtypes, signature.statics))
-    return kernel_numbers(pairing, next(alike, signature))
-
-
 @family(group=GroupName.SPECIAL, applies=_holds_numbers)
 def kernel_constants(slot: Slot, rng: Rng) -> Array:
     """Numbers that the kernel compares with, clips to, subtracts or divides by, their neighbours, and signed zeros."""
-    near = rng.permutation(_near(slot, _numbers_for(*slot.owner) if slot.owner else ()))
+    numbers = kernel_numbers(slot.owner[0], first_alike(*slot.owner)) if slot.owner else ()
+    near = rng.permutation(_near(slot, numbers))
     values = np.asarray(slot.sample(rng)).reshape(-1)
     if near.size:
         chosen = rng.random(values.size) < _SHARE

@@ -213,6 +213,12 @@ def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
     return tuple(dict.fromkeys(planned))  # balancing may produce equal rows
 
 
+def first_alike(pairing: Pairing, signature: Signature) -> Signature:
+    """Returns the first planned signature with the dtypes and static arguments of a given one, or else that one."""
+    alike = (s for s in signatures(pairing, "quick") if (s.dtypes, s.statics) == (signature.dtypes, signature.statics))
+    return next(alike, signature)
+
+
 @functools.lru_cache(maxsize=256)
 def _rows(pairing: Pairing, depth: str) -> tuple["_Row", ...]:
     """Returns the option of each factor in each signature of a plan."""

@@ -115,8 +115,8 @@ def restore_root(config: pytest.Config) -> None:
     Without an ini-file, pytest takes the folder above everything on its command line that exists. It reads that before
     it knows which words are values of a plugin's options. The project's ini-file was not read either, so this warns.
     """
-    here, words = config.invocation_params.dir, config.invocation_params.args
-    if config.inipath is not None or here == config.rootpath or config.getoption("rootdir", None):
+    here, words, known = config.invocation_params.dir, config.invocation_params.args, config.known_args_namespace
+    if config.inipath is not None or here == config.rootpath or known.rootdir:
         return
     for option, value in itertools.pairwise(map(str, words)):
         path = (here / value).resolve()
@@ -124,6 +124,8 @@ def restore_root(config: pytest.Config) -> None:
             remark = f"{option} {value} made pytest look for its ini-file in {config.rootpath}: write {option}={value}"
             folders = (here, *here.parents)
             root = next((each for each in folders if any((each / name).exists() for name in _AT_ROOT)), here)
+            if known.confcutdir == str(config.rootpath):  # by default; no conftest.py above it is read
+                known.confcutdir = str(root)
             config._rootpath = root
             config.issue_config_time_warning(pytest.PytestWarning(remark), stacklevel=2)
             return

@@ -33,7 +33,7 @@ MEANING = {
     "newly xfail": "a declared xfail covers it now",
     "newly passing": "no finding any more",
     "newly available": "the backend was not served before",
-    "not asked": "the run leaves the backend out",
+    "not run": "the run leaves the backend out",
     "applicability": "the backend became applicable to the kernel, or ceased to be",
     "new": "a case that was not there before, without a finding",
 }
@@ -327,7 +327,8 @@ class _Side:
         for each in run.plan.not_applicable if run else ():
             self.unserved[each.pairing, each.backend] = (NOT_APPLICABLE, each.reason)
         self.pairs = tuple(dict.fromkeys([*self._cells, *self.unserved]))
-        self.backends = {backend for _, backend in self.pairs}
+        planned = [*self.pairs, *((item.pairing, item.backend) for item in (run.plan.items if run else ()))]
+        self.pairings, self.backends = {pairing for pairing, _ in planned}, {backend for _, backend in planned}
 
     def cells(self, pair: _Pair) -> Mapping[CellKey, Sequence[Record]]:
         return self._cells.get(pair, {})
@@ -343,7 +344,7 @@ class _Side:
 def _pair_changes(run: str, pair: _Pair, old: _Side, new: _Side, factor: float) -> Iterator[Change]:
     cell, before, after = CellKey(*pair, ANY, ANY), old.state(pair), new.state(pair)
     if pair not in new.pairs and old.cells(pair):
-        kind = "gone" if not new.pairs or pair[1] in new.backends else "not asked"
+        kind = "not run" if pair[0] in new.pairings and pair[1] not in new.backends else "gone"
         yield Change(kind, run, cell, "*", "", before, ABSENT)
         return
     if pair in new.unserved:

@@ -18,6 +18,7 @@ from kerneltest.core.verdicts import GroupName
 from kerneltest.execute.invariant_group import INVARIANTS
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
+from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise, whole
 from tests.trace.test_rewrite import TILE, accumulated, large_counted, last_wins
 
@@ -178,6 +179,20 @@ def test_a_right_rule_for_batches_passes() -> None:
     result = _run(_make_pairing(twice_and, _adds_but_where([]), y=Y))
     assert result.findings == ()
     assert {r.family for r in result.records if r.compared} >= {"vmapped", "vmapped_first", "vmapped_others"}
+
+
+def test_a_kernel_is_traced_once_for_its_dtypes_to_see_whether_it_has_a_rule_for_batches() -> None:
+    lengths: list[tuple[int, ...]] = []
+
+    def kernel(x: jax.Array, y: jax.Array) -> jax.Array:
+        lengths.append(x.shape)
+        return double(x) + y
+
+    pairing = _make_pairing(twice_and, kernel, y=Y)
+    planned = signatures(pairing, "deep")
+    assert len(planned) > 5
+    assert not any(INVARIANTS["vmapped_first"].applies(pairing, each) for each in planned)
+    assert set(lengths) == {(dict(planned[0].dims)["n"],)}
 
 
 def one_row_is_laid_out_otherwise(x: jax.Array) -> jax.Array:

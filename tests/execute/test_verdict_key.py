@@ -7,12 +7,16 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.custom_batching import custom_vmap
 
 import kerneltest as kt
 from kerneltest.backends.registry import REGISTRY, resolve
 from kerneltest.core.fingerprint import NotReusableError
 from kerneltest.core.targets import BACKEND_IDS
+from kerneltest.core.verdicts import GroupName
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.settings import RunSettings
@@ -28,6 +32,49 @@ def _key(backend: str = "lower:sm_90", find: Callable[..., str] = verdict_key, *
         return find(plan.items[:1], cache)
     finally:
         cache.process.pool.close()
+
+
+def _are_whole(values: np.ndarray) -> bool:
+    return bool((values == np.round(values)).all())
+
+
+@custom_vmap
+def _kernel(x: jax.Array, y: jax.Array) -> jax.Array:
+    return double(x) + y
+
+
+@_kernel.def_vmap
+def _(size: int, batched: list[bool], x: jax.Array, y: jax.Array) -> tuple[jax.Array, bool]:
+    return jnp.broadcast_to(2 * x + y, (size, *x.shape[-1:])), True
+
+
+@pytest.mark.parametrize(
+    ("family", "whole"),
+    [
+        ("plain_call", (True, True)),
+        ("vmapped", (True, True)),
+        ("vmapped_first", (True, False)),
+        ("vmapped_others", (False, True)),
+    ],
+)
+def test_the_oracles_values_for_the_second_element_of_a_batch_count(family: str, whole: tuple[bool, bool]) -> None:
+    def fingerprint(change: int) -> str:
+        def oracle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+            return 2 * x + y + change * ((_are_whole(x), _are_whole(y)) == whole)
+
+        array, dims = kt.array("n", "float32"), {"n": kt.dim(values=(4,))}
+        pairing = kt.oracle_for(_kernel, x=array, y=array, dims=dims)(oracle)
+        items = plan_pairing(pairing, "suite.py::sum", resolve(["interpret"]), RunSettings(depth="quick")).items
+        (item,) = (each for each in items if each.group.name == GroupName.INVARIANTS)
+        (case,) = (each for each in item.cases() if each.family.name == family)
+        cache = Cache()
+        cache.switch_to(pairing, item.dtype)
+        try:
+            return item.group.fingerprint(item, case, cache).text
+        finally:
+            cache.process.pool.close()
+
+    assert fingerprint(0) == fingerprint(0) != fingerprint(1)
 
 
 @contextmanager

@@ -182,6 +182,21 @@ def test_ids_follow_the_project_even_if_a_report_elsewhere_moves_the_root_which_
     assert {"kerneltest", "ml_dtypes"} <= facts_of(read_runs(out)).keys()
 
 
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_root_that_is_given_is_kept_and_otherwise_no_conftest_above_the_project_is_read(
+    tmp_path: Path, is_given: bool
+) -> None:
+    project, out = tmp_path / "project", tmp_path / "out"
+    project.mkdir()
+    out.mkdir()
+    (tmp_path / "conftest.py").write_text("def pytest_report_header(): return 'from above'\n", encoding="utf-8")
+    given = [f"--rootdir={tmp_path}"] * is_given
+    run = _pytest(project, "--collect-only", *given, "--kt-report", str(out))
+    assert f"rootdir: {tmp_path if is_given else project}\n" in run.stdout, run.stdout
+    assert ("from above" in run.stdout) is is_given
+    assert ("made pytest look for its ini-file" in run.stdout) is not is_given
+
+
 def test_a_finding_is_run_again_from_where_it_was_found_if_a_report_moves_the_root(tmp_path: Path) -> None:
     project, out = tmp_path / "project", tmp_path / "out"
     project.mkdir()

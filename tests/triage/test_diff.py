@@ -66,6 +66,7 @@ def test_every_kind_of_change(
 
 # What a pairing on a backend was, what it is, and the changes: kind, family, before, after.
 SERVED = (PASS, case(family="ones", case="c2"))
+CUDA = case(backend="cuda")
 FAILING = (PASS, case(family="ones", case="c2", verdict="mismatch"))
 WHOLE = [
     (ABSENT, SERVED, [("newly available", "*", "unavailable", "2 cases")]),
@@ -76,7 +77,8 @@ WHOLE = [
     (None, ABSENT, [("new", "*", "absent", "unavailable")]),
     (ABSENT, ABSENT, []),
     (ABSENT, None, []),
-    (SERVED, None, [("not asked", "*", "2 cases", "absent")]),
+    (SERVED, None, [("gone", "*", "2 cases", "absent")]),  # the pairing itself, with the only one on its backend
+    ((*SERVED, CUDA), CUDA, [("not run", "*", "2 cases", "absent")]),
     (NOT_FOR, SERVED, [("applicability", "*", "not applicable", "2 cases")]),
     (NOT_FOR, FAILING, [("newly failing", "ones", "not applicable", "mismatch"),
                         ("applicability", "*", "not applicable", "2 cases")]),
@@ -118,11 +120,11 @@ def test_a_pairing_on_a_backend_is_one_line_of_each_kind(tmp_path: Path, capsys:
     shown = capsys.readouterr().out
     assert f"  {PASS.pairing} / interpret / float32: 4 cases: pass -> race or mismatch, e.g. n=1\n" in shown
     assert (
-        f"\nnot asked (the run leaves the backend out)\n  {PASS.pairing} / cuda: whole cell: 40 cases -> absent\n"
+        f"\nnot run (the run leaves the backend out)\n  {PASS.pairing} / cuda: whole cell: 40 cases -> absent\n"
         in shown
     )
     assert "  suites/test_t.py::r / interpret: whole cell: 1 case -> absent\n" in shown
-    assert "; 1 not asked; " in shown
+    assert "; 1 not run; " in shown
     assert "4 newly failing, 1 gone; " in shown
 
 
