@@ -271,10 +271,10 @@ def _constants(site: Site, primitives: Collection[str]) -> Iterator[tuple[int, L
             yield number, operand
 
 
-def _next(x: Array) -> Array:
-    # Away from zero; the next float32 where a kernel is traced in float64.
-    if x.dtype == np.float64:
-        return x * (1 + 2.0**-23)
+def _in_a_late_digit(x: Array) -> Array:
+    # By 16 ulps of float32, more than rounding admits; to the next number, away from zero, in fewer than 32 bits.
+    if x.dtype.itemsize >= 4:
+        return x * np.asarray(1 + 2.0**-19, x.dtype)
     bits = x.view(f"u{x.dtype.itemsize}")
     return (bits + np.ones((), bits.dtype)).view(x.dtype)
 
@@ -551,9 +551,9 @@ def _shift_program(site: Site) -> Iterator[EquationChange]:
 OPERATORS: tuple[Operator, ...] = (
     Operator("comparison-edge", "A boundary is off by one", **_both(EDGES, cost=0)),
     Operator(
-        "constant-by-an-ulp",
-        "A constant is rounded wrongly in its last digit",
-        partial(_enlarge, "larger by an ulp", _next),
+        "constant-in-a-late-digit",
+        "A constant is wrong in a late digit",
+        partial(_enlarge, "larger in a late digit", _in_a_late_digit),
     ),
     Operator(
         "constant-by-a-little",

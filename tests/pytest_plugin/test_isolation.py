@@ -223,7 +223,7 @@ def test_a_run_that_is_ended_leaves_what_it_had_done_and_no_process(
     if end is signal.SIGINT:
         assert run.returncode == pytest.ExitCode.INTERRUPTED
         (left,) = read_runs(tmp_path / "out")
-        assert ("INCOMPLETE" in said) is not left.reconciled.complete  # a worker may end what it has been given
+        assert "INCOMPLETE" in said or left.reconciled.complete  # a worker may still end what it has been given
         assert workers or not left.reconciled.complete
     _, alive = psutil.wait_procs(family, timeout=20)
     assert not alive
