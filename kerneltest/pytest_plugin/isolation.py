@@ -19,6 +19,7 @@ from kerneltest.core.children import CONTEXTS, Child, ChildEndedError, ChildRais
 from kerneltest.core.ids import ItemId, PairingId
 from kerneltest.core.processes import free_memory
 from kerneltest.execute import watchdog
+from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_entry
 from kerneltest.execute.verdict_key import item_fingerprint
@@ -189,7 +190,7 @@ def plan_differences(plan: Plan, parts: Sequence[Item], name: str, fingerprint: 
         yield f"the source or the declaration of {pairing_id} differs"
     elif [plan_entry(part, name) for part in parts] != [item for item in plan.items if item.item == name]:
         yield f"{name} has other cases"
-    elif fingerprint and fingerprint != item_fingerprint(parts):
+    elif fingerprint and fingerprint != item_fingerprint(parts, Cache()):
         yield f"code or data outside of the project differs: the kernel or the oracle of {pairing_id} is another one"
 
 

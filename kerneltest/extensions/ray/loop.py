@@ -21,8 +21,10 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, worst
+from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.verdict_key import item_fingerprint
+from kerneltest.execute.watchdog import limit_time
 from kerneltest.extensions.ray import ACCELERATOR, GPUS, RAY
 from kerneltest.extensions.ray.client import ClusterError, RayCluster
 from kerneltest.extensions.ray.code import ArchiveError, pack, project_code
@@ -275,7 +277,7 @@ class RayLoop:
 
     # Those on devices come first, and the most expensive of each kind.
     def _split_into_jobs(self, items: Sequence[KernelItem]) -> list[ClusterJob]:
-        costs = part_costs(items, {})
+        costs, fingerprints = part_costs(items, {}), self._fingerprints(items)
         by_needs: defaultdict[Resources, list[KernelItem]] = defaultdict(list)
         for item in items:
             by_needs[self._needs(item.items[0].backend)].append(item)
@@ -290,11 +292,17 @@ class RayLoop:
                 job = by_number.setdefault(job_of[part_of(item)], ClusterJob({}, needs))
                 first = item.items[0]
                 request = self._run.dispatcher.request(first, item.nodeid, is_retry=False)
-                job.requests[first.name] = replace(request, fingerprint=item_fingerprint(item.items))
+                job.requests[first.name] = replace(request, fingerprint=fingerprints[item.nodeid])
             for part, number in job_of.items():
                 totals[number] += math.ceil(parts[part])
             jobs += [(needs == Resources(), -totals[number], job) for number, job in by_number.items()]
         return [job for *_, job in sorted(jobs, key=lambda each: each[:2])]
+
+    def _fingerprints(self, items: Sequence[KernelItem]) -> dict[str, str]:
+        cache = Cache()  # of one pairing and dtype at a time, which all backends share
+        ordered = sorted(items, key=part_of)
+        with limit_time(cache.process.journal, self._run.settings.timeout, self._run.reporter.console):
+            return {item.nodeid: item_fingerprint(item.items, cache) for item in ordered}
 
     def _slots(self, needs: Resources) -> int:
         name, count = needs.scarcest
