@@ -127,8 +127,12 @@ BINARY = {
     "logaddexp": _cancelling,
     "logaddexp2": _cancelling,
 }
-# XLA multiplies by the reciprocal of a constant, and JAX multiplies for a power that is an integer.
+# XLA's simplifier multiplies by the reciprocal of a constant; of interpreted kernels, only those with functions such as
+# tanh keep it. JAX multiplies for a power that is an integer.
 CONSTANTS = {f"divide by {c}": Function("divide", lambda x, c=c: x / c, lambda x, c=c: x / c) for c in (3.0, 7.0, 49.0)}
+CONSTANTS["divide by 7.0, with tanh"] = Function(
+    "divide", lambda x: jnp.where(jnp.tanh(x) > 2, x, x / 7.0), lambda x: x / 7.0
+)
 CONSTANTS |= {f"power by {n}": Function("power", lambda x, n=n: x**n, lambda x, n=n: x**n) for n in (2, 3, 7, 20)}
 FUNCTIONS = (
     {name: Function(name, *pair) for name, pair in UNARY.items()}

@@ -168,7 +168,7 @@ def check(
       orders: number of random orders in which `simulate:*` also runs the programs of a grid, one after another.
       minimize: seconds to search for the smallest case of each suspect, and for the source of its wrong values.
       timeout: seconds that one step of a case may take, such as tracing the kernel; the case is then a `hang`. Compiled
-        code that does not return ends the process. 0 for no limit.
+        code that does not return ends the process, unless it keeps all of Python from running. 0 for no limit.
 
     Returns:
       The findings with their inputs as NumPy arrays, the suspects, counts, and a record of each case.
@@ -185,7 +185,7 @@ def check(
                         f"({name or 'kernel'}, x=kt.array(\"n\")), and check that")  # fmt: skip
     settings, chosen = _settle(backends, orders, depth=depth, seed=seed, minimize=minimize, timeout=timeout)
     cache, started = Cache(), time.perf_counter()
-    with limit_time(cache.process.journal, timeout):
+    with limit_time(cache.process.journal, timeout, owns_process=False):
         planned = plan_pairing(pairing, pairing_id(pairing), chosen, settings, cache.process.journal)
         cache.process.planned = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in planned.items)
         outcomes = [outcome for item in planned.items for outcome in run_item(item, cache, case)]
@@ -264,7 +264,10 @@ def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str
         item = Item(pairing.name, pairing, pairing.name, backend, dtype, FuzzGroup(), RunSettings())
         cache = _cache(pairing, dtype)
         reason = backend.unavailable()
-        record = run_single_case(item, case, cache).record if not reason else item.record(Verdict.UNAVAILABLE, reason)
+        if reason:
+            record = item.record(Verdict.UNAVAILABLE, reason)
+        else:
+            record = run_single_case(item, case, cache, owns_process=False).record
         cache.expectations.cases.clear()  # there may be thousands of examples, and they rarely recur
         if record.verdict is Verdict.UNAVAILABLE:
             raise AssertionError(f"{backend.id} unavailable: {record.message}")

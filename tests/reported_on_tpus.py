@@ -339,7 +339,7 @@ REPORTED = (
     Reported("a load from HBM", HELION + "pull/2018", _load_from_hbm, _copy_from_hbm,
              lambda x: x * 2, (TILE,), "Loads are only allowed on VMEM and SMEM references"),
     Reported("a SparseCore kernel where there is none", JAX + "issues/32639", _on_a_sparse_core, _on_the_tensor_core,
-             lambda x: x, (((128,), "int32"),), "The current TPU does not have SparseCores",
+             lambda x: x, (((128,), "int32"),), "this TPU has no SparseCores",
              generations=("v4", "v5e"), verdict="unimplemented"),
 )
 # fmt: on

@@ -22,7 +22,7 @@ from kerneltest.core.failures import Failure, exception_text, warn_of_recovery
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.patches import interpret_directly, keep_jax_frames
-from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, user_line
+from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, processed_line
 from kerneltest.trace.local_kernels import mesh_size, on_devices
 from kerneltest.trace.machine import UnknownError
 from kerneltest.trace.runnable import run_eagerly, runnable
@@ -153,7 +153,7 @@ def poisons_device(said: str) -> bool:
 
 def compile_failure(error: Exception) -> Failure:
     """Returns the failure for an exception of a compilation, with the user's line."""
-    return describe_compile_failure(type(error).__name__, exception_text(error), user_line(error).strip(" ()"))
+    return describe_compile_failure(type(error).__name__, exception_text(error), processed_line(error).strip(" ()"))
 
 
 def describe_compile_failure(name: str, said: str, source: str) -> Failure:

@@ -230,7 +230,7 @@ _XLA_CPU = {
     **_IEEE,
     **_row(
         "measured with benchmarks/function_errors.py",
-        divide=1.5,  # 1.14 by a constant, since it multiplies by the reciprocal; otherwise 0.5
+        divide=1.5,  # 1.14 by a constant where XLA's simplifier multiplies by the reciprocal; otherwise 0.5
         reciprocal=0.5,
         sqrt=0.5,
         rsqrt=2,  # 1.70

@@ -30,6 +30,7 @@ from kerneltest.declare.dims import (
     Dim,
     Function,
     dims_in,
+    dims_in_axes,
     length_of,
     parse_relation,
     required_parameters,
@@ -97,6 +98,25 @@ def check_axes(pairing: Pairing) -> Problems:
                 yield (f"argument {path!r}", f"{axis} is negative where {dim} is {least[dim]}; give the dim a minimum")
         if leaf.kind.along_last_axis and not leaf.shape:
             yield (f"argument {path!r}", "it needs an axis for its values to depend on each other along, such as 'n'")
+        if leaf.least and pairing.where is None:
+            yield from _check_least(f"argument {path!r}", pairing, leaf, least)
+
+
+# Checks that the shortest axis has the positions or counts of an array that is not empty. A relation may exclude it.
+def _check_least(place: str, pairing: Pairing, leaf: ArrayArgument, least: Mapping[str, int]) -> Problems:
+    shortest = {
+        name: min(each.shortest for each in (pairing.dims[name], *pairing.dims[name].on.values()))
+        for name in dims_in_axes(leaf.shape)
+    }
+    lengths = {**least, **shortest}
+    end, needed = length_of(leaf.bound, lengths), leaf.least + (not leaf.kind.includes_end)
+    if end >= needed or not all(length_of(axis, lengths) for axis in leaf.shape):
+        return
+    cure = ""
+    if names := dims_in(leaf.bound):
+        example = f", as in dims=dict({leaf.bound}=kt.dim(minimum={needed}))" if isinstance(leaf.bound, str) else ""
+        cure = f"; exclude shorter lengths of {' and '.join(dict.fromkeys(names))}{example}"
+    yield place, f"no number from {leaf.least} on is in a length of {end}{cure}"
 
 
 def _keeps_64_bits() -> bool:

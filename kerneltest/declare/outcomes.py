@@ -1,4 +1,4 @@
-"""What a pairing declares of outcomes: xfails, rejections, where outputs are defined, and outputs in any order."""
+"""Declared outcomes: xfails, rejections, where outputs are defined, and outputs in any order."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, ShapeDtype, is_float, is_integer
+from kerneltest.core.dtypes import Array, DType, ShapeDtype, is_float, is_integer
 from kerneltest.core.failures import DeclarationError, exception_text, iter_causes
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.problems import hide_frames
@@ -188,42 +188,74 @@ class Unordered:
     axis: int
     outputs: tuple[int, ...]
 
-    def arrange(self, result: Any, xp: Any) -> Any:
+    def arrange(self, result: Any, xp: Any, like: Sequence[ShapeDtype] = ()) -> Any:
         """Returns the result of a kernel (`jax.numpy`) or of an oracle (`numpy`) with these outputs in ascending order.
 
-        Integers order the outputs before floats, which are rounded, and earlier outputs before later ones.
+        Integers order the outputs before floats, which are rounded, and earlier outputs before later ones. The signs
+        of zeros come last.
+
+        Args:
+          result: a pytree of outputs.
+          xp: the namespace of its arrays.
+          like: the kernel's outputs, whose dtypes decide which are integers; () for those of `result` itself.
         """
         from jax import tree_util  # noqa: PLC0415 - only JAX knows its pytrees; the kernel has imported it
 
         leaves, structure = tree_util.tree_flatten(result)
         numbers = self.outputs or tuple(range(len(leaves)))
         chosen = [leaves[number] for number in numbers if number < len(leaves)]
+        self._check_compared(dict(zip(numbers, chosen, strict=False)))
         shapes = list(dict.fromkeys(map(np.shape, chosen)))
         if len(chosen) < len(numbers) or len(shapes) != 1 or not -len(shapes[0]) <= self.axis < len(shapes[0]):
             raise DeclarationError(
                 f"unordered: outputs {', '.join(map(str, numbers))} of {len(leaves)} have shapes "
                 f"{', '.join(map(str, shapes))}; they need one shape, with an axis {self.axis}"
             )
-        if len(chosen) == 1 and xp is np:
-            arranged = [np.sort(chosen[0], axis=self.axis)]
-        else:
-            keys = sorted(chosen, key=lambda values: not is_integer(np.dtype(values.dtype)))
-            order = xp.lexsort([key if xp is np else _sortable(key) for key in keys[::-1]], axis=self.axis)
-            arranged = [xp.take_along_axis(values, order, axis=self.axis) for values in chosen]
-        for number, values in zip(numbers, arranged, strict=True):
-            leaves[number] = values
+        dtypes = [np.dtype((like if number < len(like) else leaves)[number].dtype) for number in numbers]
+        ordered = sorted(zip(chosen, dtypes, strict=True), key=lambda each: not is_integer(each[1]))
+        keys = [_sort_keys(values, dtype, xp) for values, dtype in ordered]
+        first_to_last = [*(key for key, *_ in keys), *(key for _, *signs in keys for key in signs)]
+        order = xp.lexsort(tuple(first_to_last[::-1]), axis=self.axis)  # NumPy tracks arrays in a tuple, not in a list
+        for number, values in zip(numbers, chosen, strict=True):
+            leaves[number] = xp.take_along_axis(values, order, axis=self.axis)
         return tree_util.tree_unflatten(structure, leaves)
 
+    # Which of the kernel's elements are left out cannot be known once they are sorted.
+    def _check_compared(self, chosen: Mapping[int, Any]) -> None:
+        for number, output in chosen.items():
+            if isinstance(output, Defined):
+                raise DeclarationError(
+                    f"unordered: output {number} is made by kt.defined, whose undefined elements have no place in the "
+                    "kernel's output; return one value there from kernel and oracle, such as -1, without kt.defined"
+                )
+            if isinstance(output, Ignored):
+                others = tuple(each for each in chosen if not isinstance(chosen[each], Ignored))
+                example = f"name the other outputs, as in kt.unordered({self.axis}, outputs={others})"
+                raise DeclarationError(
+                    f"unordered: output {number} is kt.ignored, so it has no order; "
+                    f"{example if others else 'leave out unordered='}"
+                )
 
-def _sortable(values: Any) -> Any:
-    """Returns integers in the order of a JAX array of floats, NaN last: XLA's comparisons take subnormals for zeros."""
-    from jax import lax, numpy  # noqa: PLC0415 - the kernel has imported it
 
-    if not is_float(np.dtype(values.dtype)):
-        return values
+def _sort_keys(values: Any, dtype: DType, xp: Any) -> tuple[Any, ...]:
+    """Returns keys that put zeros of both signs at one place, with NaN last, and negative zeros before other zeros.
+
+    Args:
+      values: of an output.
+      dtype: of the kernel's output.
+      xp: the namespace of `values`.
+    """
+    if not is_float(dtype):
+        return (values,)
+    if xp is np:
+        return values, ~((values == 0) & np.signbit(values))
+    from jax import lax  # noqa: PLC0415 - the kernel has imported it
+
+    # Integers in the order of the floats, because XLA's comparisons take subnormals for zeros.
     integer = np.dtype(f"int{8 * values.dtype.itemsize}")
     bits, most = lax.bitcast_convert_type(values, integer), np.iinfo(integer).max
-    return numpy.where(numpy.isnan(values), most, bits ^ ((bits >> (8 * integer.itemsize - 1)) & most))
+    rank = xp.where(xp.isnan(values), most, bits ^ ((bits >> (8 * integer.itemsize - 1)) & most))
+    return xp.where(rank == -1, 0, rank), rank != -1
 
 
 @hide_frames

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import raises_for_user
 from kerneltest.core.fingerprint import uncounted
 from kerneltest.core.targets import HARDWARE_PATTERNS
@@ -228,19 +229,25 @@ class Pairing:
 
         return self.unordered.arrange(result, numpy)
 
-    def call_oracle(self, values: Mapping[str, Value]) -> Value:
+    def call_oracle(self, values: Mapping[str, Value], like: Sequence[ShapeDtype] = ()) -> Value:
         """Returns the oracle's result. Static arguments that it does not take are left out."""
-        return self.call_as_oracle(self.oracle, values)
+        return self.call_as_oracle(self.oracle, values, like)
 
-    def call_as_oracle(self, function: Function, values: Mapping[str, Value]) -> Value:
-        """Returns the result of the oracle, or of a variant of it. A ufunc gets the arrays in order."""
+    def call_as_oracle(self, function: Function, values: Mapping[str, Value], like: Sequence[ShapeDtype] = ()) -> Value:
+        """Returns the result of the oracle, or of a variant of it. A ufunc gets the arrays in order.
+
+        Args:
+          function: the oracle or its variant.
+          values: arguments by name.
+          like: the kernel's outputs, which decide how unordered ones are arranged; () for the oracle's own.
+        """
         if isinstance(function, np.ufunc):
             return function(*(values[name] for name, each in self.arguments.items() if not isinstance(each, Static)))
         taken = inspect.signature(function).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
             values = {name: value for name, value in values.items() if name in taken}
         result = _call(function, taken, values)
-        return result if self.unordered is None else self.unordered.arrange(result, np)
+        return result if self.unordered is None else self.unordered.arrange(result, np, like)
 
 
 # The results of `Pairing.on`, by pairing and by the dims and dtypes declared for a backend.

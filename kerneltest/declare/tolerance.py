@@ -47,7 +47,13 @@ def rounding(
         is an `oracle_error`. Gradients are bounded by the oracle alone.
       functions: functions that the kernel approximates on purpose, as the oracle calls them, with the largest error of
         each relative to its value, as in `{"exp": 1e-4}`. The bounds allow for these errors, with and without rounding.
+
+    Raises:
+      ValueError: `functions` is not a mapping.
     """
+    if not isinstance(functions, Mapping | None):
+        example = "functions={'exp': 1e-4}"
+        raise ValueError(f"rounding: functions= gives the error of each, as in {example}, not {functions!r}")
     return Rounding(compute, precision, tuple(forms), tuple((functions or {}).items()))
 
 

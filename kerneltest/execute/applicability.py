@@ -3,6 +3,8 @@
 import inspect
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Raised
@@ -110,6 +112,39 @@ class Applicability:
             finally:
                 self._journal.enter_phase(Phase.PLANNING)
         return self._traces[key]
+
+
+def trace_if_possible(pairing: Pairing, signature: Signature) -> Traced | None:
+    """Returns the trace of a kernel; None if it fails, which is reported when a case is judged.
+
+    Raises:
+      Failure: `hang`.
+    """
+    if journal := _PLANNED.get():
+        journal.enter_phase(Phase.TRACING)
+    try:
+        return trace(pairing, signature)
+    except Failure as failure:
+        if failure.verdict is Verdict.HANG:
+            raise
+        return None
+    finally:
+        if journal:
+            journal.enter_phase(Phase.PLANNING)
+
+
+# The journal of the pairing that is being planned; None while a case is judged, whose steps are its own.
+_PLANNED: ContextVar[Journal | None] = ContextVar("_PLANNED", default=None)
+
+
+@contextmanager
+def note_traces(journal: Journal) -> Iterator[None]:
+    """Makes each trace that a plan asks for inside a step of its own, for which the whole time limit is left."""
+    token = _PLANNED.set(journal)
+    try:
+        yield
+    finally:
+        _PLANNED.reset(token)
 
 
 def reaches_kernel(traced: Traced) -> bool:

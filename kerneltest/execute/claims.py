@@ -418,15 +418,9 @@ class _Judge:
     def _without_doubted(
         self, comparisons: Sequence[Comparison], oracle: ExpectedOutputs | Expectation
     ) -> tuple[Sequence[Comparison], int]:
-        process = self.context.cache.process
-
         def own_error() -> Sequence[Array]:
-            before = process.journal.phase
-            process.enter_phase(Phase.EXPECTING)
-            try:
+            with self.context.cache.process.in_phase(Phase.EXPECTING):
                 return oracle.own_error()
-            finally:
-                process.enter_phase(before)
 
         return without_doubted(comparisons, own_error, self.noise)
 
@@ -506,6 +500,7 @@ class _Judge:
                 models_operands=self.record.tolerance == BIT_FOR_BIT
                 or getattr(pairing.tolerance, "models_operands", False),
                 guard=guard,
+                expecting=lambda: context.cache.process.in_phase(Phase.EXPECTING),
                 call=label,
                 cause=cause,
                 gradient_of=claim.check.gradient_of[number] if claim.check.gradient_of else "",

@@ -17,6 +17,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.dims import Axis, AxisExpression, dims_in, dims_in_axes, length_of, positions_along
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.applicability import trace_if_possible
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import CaseContext, OutputCheck, Variation
 from kerneltest.execute.formula import Take
@@ -34,7 +35,7 @@ from kerneltest.records.journal import Phase
 from kerneltest.trace.grid_rewrites import reverse_grids
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax, refuses_custom_vmap
 from kerneltest.trace.rewrite import Fill, Rule, fill_outputs, fill_padding, rewrite_jaxpr
-from kerneltest.trace.tracing import Traced, analyze, trace, trace_function
+from kerneltest.trace.tracing import Traced, analyze, trace_function
 from kerneltest.trace.walk import iter_equations, primitive_name
 
 # The cotangents with which gradients are asked: weights of a kernel's outputs, each kind for a fault of its own.
@@ -115,13 +116,9 @@ def _has_own_batches(pairing: Pairing, signature: Signature) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _calls_custom_vmap(pairing: Pairing, signature: Signature) -> bool:
-    try:
-        equations = iter_equations(trace(pairing, signature).jaxpr.jaxpr)
-    except Failure as failure:
-        if failure.verdict is Verdict.HANG:
-            raise
+    if (traced := trace_if_possible(pairing, signature)) is None:
         return False
-    return any(primitive_name(equation) == "custom_vmap_call" for equation, _ in equations)
+    return any(primitive_name(equation) == "custom_vmap_call" for equation, _ in iter_equations(traced.jaxpr.jaxpr))
 
 
 # The case with the other one's values in the place of some of its arrays.

@@ -11,9 +11,10 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.core.failures import Failure, check_raises_again
-from kerneltest.core.verdicts import GroupName
+from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.domains import SCALE, DType
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.applicability import trace_if_possible
 from kerneltest.plan.families import Rng, Slot, family, is_data
 from kerneltest.plan.signatures import Signature, first_alike
 from kerneltest.trace.inlined_jaxpr import inline_jaxpr, is_literal, iter_steps
@@ -38,6 +39,8 @@ def kernel_numbers(pairing: Pairing, signature: Signature) -> tuple[Number, ...]
     try:
         jaxpr = trace(pairing, signature).jaxpr
     except Failure as failure:
+        if failure.verdict is Verdict.HANG:
+            raise
         check_raises_again(failure, "", lambda: trace(pairing, signature))
         return ()
     return tuple(itertools.islice(dict.fromkeys(n for n in _numbers(jaxpr) if np.isfinite(n)), _MOST))
@@ -65,11 +68,10 @@ def _literal(atom: Atom) -> Number | None:
 
 def sum_formats(pairing: Pairing, signature: Signature) -> frozenset[DType]:
     """Returns the dtypes of at most 32 bits in which a kernel adds up, but for int32; none if it cannot be traced."""
-    try:
-        jaxpr = trace(pairing, signature).jaxpr.jaxpr
-    except Failure:
+    if (traced := trace_if_possible(pairing, signature)) is None:
         return frozenset()
-    adding = (e for e, _ in iter_equations(jaxpr) if primitive_of(e).sums or primitive_name(e) in ("add", "addupdate"))
+    equations = iter_equations(traced.jaxpr.jaxpr)
+    adding = (e for e, _ in equations if primitive_of(e).sums or primitive_name(e) in ("add", "addupdate"))
     dtypes = {np.dtype(v.aval.dtype) for e in adding for v in e.outvars if isinstance(v.aval.dtype, np.dtype)}
     return frozenset(d for d in dtypes if (is_float(d) and d.itemsize <= 4) or (is_integer(d) and d.itemsize <= 2))
 

@@ -14,7 +14,7 @@ from kerneltest.core.ids import ItemId
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing, matches_backend
-from kerneltest.execute.applicability import Applicability, absence
+from kerneltest.execute.applicability import Applicability, absence, note_traces
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz_group import FuzzGroup
 from kerneltest.execute.invariant_group import InvariantGroup
@@ -145,7 +145,8 @@ def plan_pairing(
     journal.start(pairing_id)
     journal.enter_phase(Phase.PLANNING)
     try:
-        plan = _plan(pairing, pairing_id, backends, settings, journal)
+        with note_traces(journal):
+            plan = _plan(pairing, pairing_id, backends, settings, journal)
     except Exception as error:
         if (hang := underlying_hang(error)) is None:
             raise
@@ -184,7 +185,10 @@ def _plan(
         kernel = None
         if not (reason := _undeclared(pairing, backend)):
             reason, kernel = applicability.judge(backend)
-        count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], settings))
+        count = 0
+        for item in _items(pairing, pairing_id, [backend], settings, journal):
+            journal.enter_phase(Phase.PLANNING)
+            count += sum(item.families().values())
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
         elif reason := absence(backend, kernel):
@@ -192,11 +196,14 @@ def _plan(
             absent.append(_absent_item(pairing, pairing_id, backend, failure, count, settings))
         else:
             available.append(backend)
-    items = (*_items(pairing, pairing_id, available, settings), *absent)
+    items = (*_items(pairing, pairing_id, available, settings, journal), *absent)
     return PairingPlan(items, tuple(not_applicable), applicability.problem(), applicability.remark())
 
 
-def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings) -> Iterator[Item]:
+# Each group of a backend in a dtype is a step of its own in the journal, so that a long plan is not taken for a hang.
+def _items(
+    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings, journal: Journal
+) -> Iterator[Item]:
     declared = {backend.id: pairing.on(backend.id) for backend in backends}
     dtypes = [signature_dtypes(each, settings.depth) for each in declared.values()]
     for dtype in dict.fromkeys(dtype for each in dtypes for dtype in each):
@@ -204,6 +211,7 @@ def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], setti
             if isinstance(group, FuzzGroup) and not (settings.fuzz and pairing.leaves):
                 continue  # without arrays there are no values to draw
             for backend in backends:
+                journal.enter_phase(Phase.PLANNING)
                 if group.applies_to(backend) and dtype in signature_dtypes(declared[backend.id], settings.depth):
                     name = str(ItemId.of(pairing_id, backend.id, dtype))
                     lowering = backend.lowering_backend()

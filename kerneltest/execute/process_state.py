@@ -3,8 +3,9 @@
 import functools
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar, TypeVarTuple
 
@@ -107,3 +108,13 @@ class ProcessState:
     def enter_phase(self, phase: Phase, *, is_waiting: bool = False, others: int = 0) -> None:
         """Notes in the journal that the case, with some others, enters a phase, or waits for a compilation itself."""
         self.journal.enter_phase(phase, self.pool.pending - is_waiting + others)
+
+    @contextmanager
+    def in_phase(self, phase: Phase) -> Iterator[None]:
+        """Notes in the journal that the case enters a phase, and afterwards that it is in the one before again."""
+        before = self.journal.phase
+        self.enter_phase(phase)
+        try:
+            yield
+        finally:
+            self.enter_phase(before)

@@ -169,9 +169,9 @@ def _judge_group(
             yield Outcome(item.record(failure.verdict, failure.detail, case=case))
 
 
-def run_single_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
-    """Runs and judges a case outside of a run of its item, within the time limit of the item's settings."""
-    with limit_time(cache.process.journal, item.settings.timeout):
+def run_single_case(item: Item, case: AnyCase, cache: Cache, *, owns_process: bool = True) -> Outcome:
+    """Runs and judges a case outside of a run of its item, within the item's time limit; see `limit_time`."""
+    with limit_time(cache.process.journal, item.settings.timeout, owns_process=owns_process):
         cache.process.begin_case(item.name, case)
         try:
             return run_case(item, case, cache)

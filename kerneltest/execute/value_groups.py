@@ -17,7 +17,7 @@ from kerneltest.core.verdicts import GroupName, Verdict
 from kerneltest.declare.arguments import Argument, ArrayArgument, Optional, Static
 from kerneltest.declare.outcomes import Rejection
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.applicability import reaches_kernel
+from kerneltest.execute.applicability import reaches_kernel, trace_if_possible
 from kerneltest.execute.batching import (
     check_repeated,
     checked_executable,
@@ -175,10 +175,8 @@ def affordable_long_signatures(pairing: Pairing, depth: str) -> tuple[Signature,
 
 
 def _runs_in_time(pairing: Pairing, depth: str, signature: Signature) -> bool:
-    try:
-        return estimate_work(trace(pairing, signature)).seconds <= _SECONDS[depth]
-    except Failure:
-        return True  # reported when the case is judged
+    traced = trace_if_possible(pairing, signature)
+    return traced is None or estimate_work(traced).seconds <= _SECONDS[depth]
 
 
 @functools.lru_cache(maxsize=256)

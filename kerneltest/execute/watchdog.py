@@ -70,6 +70,10 @@ GRACE = 10.0  # seconds for a case to end after the hang is raised, and then for
 _DEBUGGERS = {"bdb", "pdb", "pydevd"}
 
 
+def _on_wake(number: int, frame: object) -> None:
+    """Handles `_WAKE`: the hang is raised in here."""
+
+
 class Watchdog:
     """A thread that watches the journal of the thread that starts it.
 
@@ -87,12 +91,20 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="kerneltest-watchdog", daemon=True)
         self._watched = 0  # the id of the thread that is watched
         self._handler: Any = None  # of the signal, before the start
+        self._wakes = False  # whether the signal wakes the watched thread
         self._armed, self._arming = False, threading.Lock()
 
     def start(self) -> None:
         self._watched = threading.get_ident()
-        if threading.current_thread() is threading.main_thread():  # Python handles signals in no other
-            self._handler = signal.signal(_WAKE, lambda number, frame: None)
+        self._handler = signal.getsignal(_WAKE)
+        is_free = self._handler in (
+            signal.SIG_DFL,
+            signal.SIG_IGN,
+            _on_wake,
+        )  # or another's, who may wait for the signal
+        if is_free and threading.current_thread() is threading.main_thread():  # Python handles signals in no other
+            signal.signal(_WAKE, _on_wake)
+            self._wakes = True
         self._thread.start()
 
     def arm(self) -> None:
@@ -108,6 +120,12 @@ class Watchdog:
                 self._armed = False
                 faulthandler.cancel_dump_traceback_later()
 
+    # Python has one timer, so another's must be left alone.
+    def _cancel_timer(self) -> None:
+        with self._arming:
+            if self._armed:
+                faulthandler.cancel_dump_traceback_later()
+
     def _set_timer(self) -> None:
         faulthandler.dump_traceback_later(self.seconds + 2 * GRACE, exit=True, file=self._log.stacks)
 
@@ -119,20 +137,22 @@ class Watchdog:
 
     def stop(self) -> None:
         self._stopped.set()
-        self._thread.join()
-        self.disarm()
-        if self._handler is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(_WAKE, self._handler)
+        try:
+            self._thread.join()  # a hang that was raised just before may end this
+        finally:
+            self.disarm()
+            if self._wakes and threading.current_thread() is threading.main_thread():
+                signal.signal(_WAKE, self._handler)
 
     def _watch(self) -> None:
-        interrupted: Activity | None = None
+        interrupted: tuple[Activity, float] | None = None  # a step, and when it began
         calls: set[int] = set()  # that were running when the hang was raised
         while not self._stopped.wait(_EVERY):
             activity, since = self.journal.activity, self.journal.changed
             late = time.monotonic() - since
             # Not for every slow case, since Python may crash when one thread looks at another's frames.
             if activity is not None and late > self.seconds / 2 and self._is_in_debugger():
-                faulthandler.cancel_dump_traceback_later()
+                self._cancel_timer()
                 self.journal.changed = time.monotonic()
                 continue
             self._postpone()
@@ -140,23 +160,26 @@ class Watchdog:
                 continue
             if late < self.seconds:
                 continue
-            if interrupted is not activity and activity.phase is not Phase.STARTING:  # there no case would catch it
-                interrupted, calls = activity, self._user_calls()
-                self._raise_hang(activity)
+            if interrupted != (activity, since) and activity.phase is not Phase.STARTING:  # there nothing catches it
+                interrupted, calls = (activity, since), self._user_calls()
+                self._raise_hang(activity, since)
             elif late > self.seconds + GRACE:
                 self._end_process(activity)
             elif not calls.isdisjoint(self._user_calls()):  # compiled code has dropped the exception
-                self._raise_hang(activity)
+                self._raise_hang(activity, since)
 
-    def _raise_hang(self, activity: Activity) -> None:
+    def _raise_hang(self, activity: Activity, since: float) -> None:
         reason = self._reason(activity)
 
         class Hang(Failure):
             def __init__(self) -> None:
                 super().__init__(Verdict.HANG, Hung(reason.cause, reason.location))
 
+        # To look at stacks takes time, in which the step may have ended.
+        if self._stopped.is_set() or self.journal.activity is not activity or self.journal.changed != since:
+            return
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._watched), ctypes.py_object(Hang))
-        if self._handler is not None:
+        if self._wakes:
             signal.pthread_kill(self._watched, _WAKE)  # it is raised in the handler, which interrupts a sleep
 
     def _end_process(self, activity: Activity) -> None:
@@ -196,7 +219,7 @@ class Watchdog:
 
 
 @contextmanager
-def limit_time(journal: Journal, seconds: float, console: int = 2) -> Iterator[None]:
+def limit_time(journal: Journal, seconds: float, console: int = 2, *, owns_process: bool = True) -> Iterator[None]:
     """Raises a `hang` in whatever a journal notes inside if it takes too long.
 
     If compiled code does not let it, the process ends with status 1.
@@ -205,6 +228,8 @@ def limit_time(journal: Journal, seconds: float, console: int = 2) -> Iterator[N
       journal: of what is evaluated inside.
       seconds: for each step; 0 for no limit.
       console: descriptor of the file to which the reason is written before the process ends.
+      owns_process: whether the process is one of kerneltest, whose timer of faulthandler it may set. In others, that is
+        the user's or pytest's, and compiled code that keeps all of Python from running is not ended.
     """
     if not seconds:
         yield
@@ -212,9 +237,12 @@ def limit_time(journal: Journal, seconds: float, console: int = 2) -> Iterator[N
     log = ConsoleCrashLog(console)
     watchdog = Watchdog(journal, seconds, log, lambda activity, failure: None)
     watchdog.start()
-    watchdog.arm()
+    if owns_process:
+        watchdog.arm()
     try:
         yield
     finally:
-        watchdog.stop()
-        log.close()
+        try:
+            watchdog.stop()
+        finally:
+            log.close()

@@ -8,7 +8,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,7 @@ class MismatchContext:
       comparison: the output's comparison; at least one element is wrong.
       axes: the output's axes.
       deadline: when to stop evaluating the oracle, in seconds of the monotonic clock.
+      expecting: entered for each evaluation of the oracle.
     """
 
     pairing: Pairing
@@ -47,6 +48,7 @@ class MismatchContext:
     comparison: Comparison
     axes: Sequence[OutputAxis]
     deadline: float = math.inf
+    expecting: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def inputs_are_finite(self) -> bool:
@@ -77,7 +79,8 @@ class MismatchContext:
         """
         if time.monotonic() > self.deadline:
             raise OutOfTimeError
-        return evaluator(self.pairing, self.signature, ())(leaves)
+        with self.expecting():
+            return evaluator(self.pairing, self.signature, ())(leaves)
 
 
 # Relations between what a kernel computes and what its oracle does, such as a transposition or a shift by a row.

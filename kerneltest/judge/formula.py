@@ -86,7 +86,8 @@ def compare_closely(
     if is_wrong(found):
         found = compare_all(*map(_movement, sample(FORMULA_ARITHMETIC)))
     if floors and is_wrong(strict := found):
-        alternatives = [_alternatives(limit, FLOOR_PRECISION) for limit in floors]
+        pairs = zip(alternatives, floors, strict=True)
+        alternatives = [(*strict_ones, *_alternatives(limit, FLOOR_PRECISION)) for strict_ones, limit in pairs]
         found = compare_all(*map(_floor, found, floors))
         if is_wrong(found) and any(isinstance(each, RoundingLimit) and each.note(FLOOR_PRECISION) for each in floors):
             found = compare_all(*map(_movement, sample(_FLOOR_ARITHMETIC)))
@@ -271,7 +272,7 @@ def own_rounding(
         if not is_float(output.actual.dtype):
             tied = _is_tied(each[1:], output)
             own.append(np.where(tied, np.inf, output.bound))
-            if sampled and (tied & output.wrong).any():
+            if sampled and tied.any():
                 tied &= _is_tied([cast(other, output.actual.dtype) for other in coarse()[number]], output)
             admitted.append(np.where(tied, np.inf, output.bound))
             continue
@@ -292,18 +293,23 @@ def own_rounding(
             by_inputs = _moved(perturbed[number][0], perturbed[number], fmt)
             stable = np.maximum(stable, _BACKWARD_STABLE * by_inputs)
         admitted.append(np.where(unstable, np.minimum(stable, own[-1]), own[-1]))
-        if unstable.any() and arithmetic.precision is not None:  # what operands of 16 bits lose is no formula's
-            kept = sample(replace(arithmetic, precision=arithmetic.precision.with_wide_products()))
+        if not unstable.any() or arithmetic.precision is None:
+            continue
+        # What operands of 16 bits lose is no formula's.
+        if kept := sample(replace(arithmetic, precision=arithmetic.precision.with_wide_products())):
             own[-1] = np.where(unstable, np.maximum(output.bound, _moved(output.wanted, kept[number], fmt)), own[-1])
     return OwnRounding(tuple(own), tuple(admitted))
 
 
-# Where an integer is as near to the expected one as samples are: rounding decides between all of these.
+# The wrong integers that rounding decides: those that a sample has, too, and those that are as near to the expected one
+# as samples are, if these take three values or more. Of two, such as the positions of two maxima, none is between.
 def _is_tied(samples: Iterable[Array], output: Comparison) -> Array:
-    squares = sum(
-        ((np.asarray(each, np.float64) - output.wanted) ** 2 for each in samples), np.zeros(output.wanted.shape)
-    )
-    return output.error <= SPREAD_FACTOR * np.sqrt(squares / (SAMPLE_ROWS - 1))
+    rows = np.stack([output.wanted, *(np.asarray(each, np.float64) for each in samples)])
+    squares = ((rows - output.wanted) ** 2).sum(0)
+    is_near = output.error <= SPREAD_FACTOR * np.sqrt(squares / (SAMPLE_ROWS - 1))
+    has_several = (np.diff(np.sort(rows, axis=0), axis=0) != 0).sum(0) > 1
+    tied: Array = output.wrong & ((rows == output.got).any(0) | (has_several & is_near))
+    return tied
 
 
 # The bound that samples make around exact values.

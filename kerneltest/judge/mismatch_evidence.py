@@ -1,8 +1,8 @@
 """The evidence of a mismatch: its location, its size, its diagnosis, and the arrays around the worst element."""
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -126,6 +126,7 @@ def mismatch_record(
     structural: bool,
     models_operands: bool,
     guard: Guard,
+    expecting: Callable[[], AbstractContextManager[None]] = nullcontext,
     call: str = "",
     gradient_of: str = "",
     cause: MismatchCause | None = None,
@@ -141,6 +142,7 @@ def mismatch_record(
       structural: whether the values keep the kernel's arithmetic exact. If so, special values cannot be the cause.
       models_operands: whether the bound accounts for how a backend rounds the operands of products.
       guard: collects everything but the verdict, the number of wrong elements and the worst one.
+      expecting: entered for each further evaluation of the oracle.
       call: the call in words, if it is not a plain one.
       gradient_of: the leaf with respect to which the output is a gradient; "" for other outputs.
       cause: of the wrong values; None if it is unknown.
@@ -155,7 +157,7 @@ def mismatch_record(
         )
 
     def diagnose_it() -> str:
-        context = MismatchContext(pairing, signature, arguments, output, comparison, axes, guard.deadline)
+        context = MismatchContext(pairing, signature, arguments, output, comparison, axes, guard.deadline, expecting)
         return diagnose(context, is_gradient=bool(gradient_of))
 
     unnamed = tuple(OutputAxis(f"axis{i}", length, None) for i, length in enumerate(shape))

@@ -197,8 +197,9 @@ class OracleSamples:
 
         It is () if the oracle is not sampled in one evaluation, or raises if a single operation is rounded.
         """
+        known, case = self.at(precision), self.case
         precision = self._adapt(precision)
-        known, case, key = self.at(precision), self.case, (precision.name, output)
+        key = precision.name, output
         if known.note or not known.sources:
             return ()
 

@@ -66,7 +66,7 @@ def evaluate_oracle(
     with _silence_warnings():
         with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR, with_source=True):
             try:
-                result = pairing.call_oracle(values)
+                result = pairing.call_oracle(values, like)
             except np.linalg.LinAlgError as error:
                 if not any(words in str(error) for words in _SINGULAR):
                     raise
@@ -113,7 +113,7 @@ def tracking_evaluator(pairing: Pairing, signature: Signature, like: Sequence[Sh
     def evaluate(leaves: Mapping[str, Operand]) -> tuple[Operand, ...]:
         values = pairing.assemble(leaves, dict(signature.dims), dict(signature.statics), oracle=True)
         with _silence_warnings():
-            outputs = tree_leaves(pairing.call_as_oracle(oracle, values))
+            outputs = tree_leaves(pairing.call_as_oracle(oracle, values, like))
             outputs = [undefined_output(x) if isinstance(o, Ignored) else o for o, x in zip(outputs, like, strict=True)]
             return tuple(np.where(o.where, o.values, 0) if isinstance(o, Defined) else o for o in outputs)
 
@@ -187,7 +187,7 @@ def expect(
         copies = {path: value.copy() for path, value in leaves.items()}
         arguments = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
         with _silence_warnings():
-            results, _ = split_defined(tree_leaves(pairing.call_as_oracle(reference, arguments)), outputs)
+            results, _ = split_defined(tree_leaves(pairing.call_as_oracle(reference, arguments, outputs)), outputs)
         return tuple(result.astype(np.float64) for result in results)
 
     def form(function: Callable[..., object]) -> OracleCase:

@@ -127,7 +127,7 @@ class Dispatcher:
         budget = self._settings.budget
         seconds = self._collection.share_of(budget, item) if budget else 0.0
         stops = self._config.getoption("maxfail") == 1
-        return ItemRequest(item.name, command, seconds, is_retry, stops)
+        return ItemRequest(item.name, command, seconds, is_retry=is_retry, stops_at_finding=stops)
 
     def prestart(self) -> None:
         """Starts the isolated process during collection if items are likely to need it and a processor is free."""

@@ -272,8 +272,11 @@ def trace_kernel(
         if platform or failure.verdict is Verdict.HANG or not queries_platform(kernel):
             raise
         for each in PLATFORMS:  # a kernel may refuse every platform but its own
-            with suppress(Failure):
+            try:
                 return traced_for(each)
+            except Failure as other:
+                if other.verdict is Verdict.HANG:
+                    raise
         raise
     if platform or traced.calls or not traced.by_platform:
         return traced

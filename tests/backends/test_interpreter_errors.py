@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container
 from itertools import count
+from operator import getitem, setitem
 from typing import Any
 
 import jax
@@ -12,7 +13,8 @@ import kerneltest as kt
 from kerneltest.api import pairing_id
 from kerneltest.plan.cases import value_cases
 from kerneltest.records.schema import Record
-from kerneltest.trace.jax_compat import interpreter_threads, mosaic_gpu_interpreter
+from kerneltest.trace.jax_compat import interpreter_threads, mosaic_gpu_interpreter, tpu_interpreter
+from kerneltest.trace.jax_compat.patches import keep_jax_frames
 from kerneltest.trace.jax_compat.tpu_memory import TrackedSharedMemory
 from tests.pipeline_bugs import BLOCK, SHAPE, TWINS
 from tests.sample import whole
@@ -89,3 +91,21 @@ def test_a_deadlock_is_noticed_though_looking_for_it_raised_once(
     make, _ = TWINS["waits_for_each_other"]
     record = ended(GPU, make(True), lambda x: 2 * x[: BLOCK[0]])
     assert record.verdict == "hang", record.message
+
+
+Buffer = vars(tpu_interpreter)["tpu_memory"].Buffer
+BUFFER = Buffer(np.zeros((8, 128), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("access", "verdict"),
+    [
+        (lambda: getitem(BUFFER, (slice(8, 16), 0)), "out_of_bounds"),
+        (lambda: setitem(BUFFER, (slice(4, 12), 0), np.zeros(8, np.float32)), "out_of_bounds"),
+        (lambda: Buffer(BUFFER.content, logical_shape=(16, 128)), "unavailable"),
+    ],
+)
+def test_an_access_outside_of_a_buffer_is_the_kernels(access: Callable[[], Any], verdict: str) -> None:
+    with keep_jax_frames(), pytest.raises((IndexError, ValueError), match=r"out of bounds|bigger") as raised:
+        access()
+    assert tpu_interpreter.failure(raised.value, None, None).verdict == verdict

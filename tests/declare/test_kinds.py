@@ -66,6 +66,14 @@ def test_random_and_canonical_values_are_valid_in_every_shape(what: str, shape: 
         assert slot.repair(values).tolist() == values.tolist()
 
 
+@pytest.mark.parametrize("role", ["index", "length"])
+def test_an_empty_array_of_numbers_that_do_not_exist_has_elements(role: str) -> None:
+    slot = replace(INTEGERS, role=role, shape=(0,), end=0, least=1)
+    assert slot.kind.element(slot, 5.0) == 1
+    assert slot.kind.element_at(slot, [np.arange(2)], np.arange(2), np).tolist() == [1, 1]
+    assert slot.sample(np.random.default_rng(0)).shape == (0,)
+
+
 def test_too_many_different_indices_are_an_error_that_names_the_fix() -> None:
     slot = replace(INTEGERS, role="permutation", globally_unique=True, shape=(4, 3))
     with pytest.raises(ValueError, match=r"12 different indices do not fit into a length of 10; exclude it"):

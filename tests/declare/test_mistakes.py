@@ -115,6 +115,10 @@ DECLARED: dict[str, tuple[Callable[[], object], list[str]]] = {
     "a tolerance without a reason": (
         lambda: LOOSE.tolerance.relative(0.1), ["relative: it needs reason, as in kt.tolerance.relative("],
     ),
+    "approximated functions as a list": (
+        lambda: LOOSE.tolerance.rounding(functions=["exp"]),
+        ["rounding: functions= gives the error of each, as in functions={'exp': 1e-4}, not ['exp']"],
+    ),
     "check() misspelt": (
         lambda: LOOSE.check(_pair(x=N), backend="interpret"),
         ["check: 'backend' is not an option", "did you mean 'backends'?"],

@@ -72,6 +72,25 @@ MISFITS: dict[str, tuple[dict[str, Any], list[str]]] = {
         dict(x=kt.array("n-4"), dims=dict(n=kt.dim(minimum=5, on={"tpu": kt.dim(values=(2, 8))}))),
         ["argument 'x'", "n-4 is negative where n is 2"],
     ),
+    "a count from 1 on of an axis that may be empty": (
+        dict(x=kt.array("n"), y=kt.lengths("b", up_to="n", least=1), dims=dict(n=kt.dim(minimum=0))),
+        ["argument 'y'", "no number from 1 on is in a length of 0", "as in dims=dict(n=kt.dim(minimum=1))"],
+    ),
+    "a position from 1 on of an axis that may have one": (
+        dict(y=kt.indices("b", into="n", least=1)),
+        ["argument 'y'", "no number from 1 on is in a length of 1", "as in dims=dict(n=kt.dim(minimum=2))"],
+    ),
+    "a position from 9 on of a shorter axis": (
+        dict(y=kt.indices("b", into=8, least=9)), ["argument 'y': no number from 9 on is in a length of 8"],
+    ),
+    "a position from 1 on of two axes": (
+        dict(y=kt.indices("b", into="m*n", least=1)),
+        ["argument 'y'", "is in a length of 1; exclude shorter lengths of m and n"],
+    ),
+    "a count from 3 on of a shorter axis on some backends": (
+        dict(y=kt.lengths("b", up_to="n", least=3), dims=dict(n=kt.dim(minimum=3, on={"tpu": kt.dim(values=(2, 8))}))),
+        ["argument 'y'", "no number from 3 on is in a length of 2"],
+    ),
     "optional in optional": (
         dict(y=kt.optional(kt.tree({"a": kt.optional(N)}))),
         ["argument 'y'", "it may be absent as a whole, so none of its parts is optional"],
@@ -196,6 +215,21 @@ def test_what_is_no_function_with_a_name_is_refused(kernel: Any, oracle: Any, me
     with pytest.raises(kt.DeclarationError) as caught:
         kt.oracle_for(kernel, x=kt.array("n"))(oracle)
     assert str(caught.value).startswith(message)
+
+
+ROOMY: dict[str, dict[str, Any]] = {
+    "an array as long as the axis, or empty": dict(
+        y=kt.lengths("n", up_to="n", least=1), dims=dict(n=kt.dim(minimum=0))
+    ),
+    "a relation": dict(y=kt.lengths("b", up_to="n", least=2), where=lambda b, n: n > b),
+    "lengths that suffice": dict(y=kt.indices("b", into="n", least=1), dims=dict(n=kt.dim(values=(2, 8)))),
+    "a number": dict(y=kt.lengths("b", up_to=8, least=8)),
+}
+
+
+@pytest.mark.parametrize("declared", ROOMY.values(), ids=ROOMY.keys())
+def test_a_least_number_that_every_length_has_is_accepted(declared: dict[str, Any]) -> None:
+    assert kt.oracle_for(lambda y: y, **declared)(lambda y: y).leaves["y"].least
 
 
 @pytest.mark.parametrize("misfit", MISFITS, ids=lambda name: name.replace(" ", "-"))

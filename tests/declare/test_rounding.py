@@ -184,6 +184,27 @@ def test_what_an_oracle_is_written_like_is_tried_once() -> None:
         assert len(calls) == expected + Conditioned().samples
 
 
+def _exp_of_each(x: Any) -> Any:
+    return np.array([np.exp(float(v)) for v in x])
+
+
+@pytest.mark.parametrize("oracle", [np.exp, _exp_of_each])
+def test_the_parts_of_a_bound_come_from_the_samples_of_the_bound(oracle: Callable[..., Any]) -> None:
+    calls: list[int] = []
+
+    def counted(x: Any) -> Any:
+        calls.append(1)
+        return oracle(x)
+
+    found = _one(vector(counted, n=5), Rounding(functions=(("exp", 1e-4),)))
+    found.at(NVIDIA)
+    known = set(found.samples.found)
+    calls.clear()
+    found.shares(NVIDIA)
+    assert set(found.samples.found) == known
+    assert len(calls) <= 2
+
+
 def test_no_more_than_numpy_is_needed() -> None:
     code = "import sys; sys.modules['scipy'] = None; import kerneltest.numerics.spread"
     subprocess.run([sys.executable, "-c", code], check=True)

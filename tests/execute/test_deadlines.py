@@ -1,5 +1,6 @@
 """Code that never ends, wherever it is called: while a pairing is planned, in a case, or in a case that runs again."""
 
+import faulthandler
 import re
 import threading
 import time
@@ -15,12 +16,23 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
+from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute import planning
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.invariant_group import INVARIANTS
+from kerneltest.execute.item import Item
+from kerneltest.execute.kernel_numbers import kernel_numbers, sum_formats
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run_single_case
 from kerneltest.execute.settings import RunSettings
+from kerneltest.execute.value_groups import ValueGroup, affordable_long_signatures
+from kerneltest.execute.watchdog import limit_time
+from kerneltest.plan.explicit import AnyCase, ExplicitCase
+from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.records.journal import Journal, Phase
+from kerneltest.trace.tracing import trace
 
 SECONDS = 1
 
@@ -110,6 +122,81 @@ def test_a_pairing_that_hangs_while_it_is_planned_ends_as_a_hang(name: str) -> N
     assert re.fullmatch(rf"no answer within {SECONDS} s while {phase} \(.*{place}\)", found.message)
     assert not result.ok
     assert result.seconds < 10
+
+
+def _hang(x: jax.Array) -> jax.Array:
+    raise Failure(Verdict.HANG, "no answer")  # as the watchdog raises it
+
+
+def _hang_beside(x: jax.Array, y: jax.Array) -> jax.Array:
+    return _hang(x)
+
+
+def _hang_elsewhere(x: jax.Array) -> jax.Array:
+    if jax.default_backend() == "cpu":
+        raise ValueError("not on a CPU")
+    return _hang(x)
+
+
+def _planned(kernel: Callable[..., Any], **more: Any) -> tuple[Pairing, Signature]:
+    pairing = kt.oracle_for(kernel, x=kt.array("n", "float32"), **more)(lambda x, y=0: x * 2)
+    return pairing, signatures(pairing, "quick")[0]
+
+
+PLANS: dict[str, Callable[[], object]] = {
+    "numbers": lambda: kernel_numbers(*_planned(_hang)),
+    "sums": lambda: sum_formats(*_planned(_hang)),
+    "work": lambda: affordable_long_signatures(_planned(_hang)[0], "standard"),
+    "batches": lambda: INVARIANTS["vmapped_first"].applies(*_planned(_hang_beside, y=kt.array("n", "float32"))),
+    "platforms": lambda: trace(*_planned(_hang_elsewhere)),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_what_plans_by_a_kernel_s_trace_passes_a_hang_on(name: str) -> None:
+    with pytest.raises(Failure) as raised:
+        PLANS[name]()
+    assert raised.value.verdict is Verdict.HANG
+    assert str(raised.value) == "no answer"
+
+
+def test_in_the_user_s_process_the_timer_of_faulthandler_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of pytest's `faulthandler_timeout`."""
+    used: list[str] = []
+    for name in ("dump_traceback_later", "cancel_dump_traceback_later"):
+        monkeypatch.setattr(faulthandler, name, lambda *args, name=name, **more: used.append(name))
+    pairing = _pairing(_double)
+    assert kt.check(pairing, depth="quick").ok
+    signature = signatures(pairing, "quick")[0]
+    kt.assert_conforms(pairing, ExplicitCase(pairing.name, signature, {"x": np.ones(signature.dims[0][1], np.float32)}))
+    assert not used
+    with limit_time(Journal(), SECONDS):
+        pass
+    assert len(used) == 2
+
+
+def test_each_trace_and_each_group_of_a_plan_is_a_step_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a plan of many steps, each within the time limit, is no hang."""
+    journal, traces, groups = Journal(), list[tuple[Phase, float]](), list[float]()
+
+    def kernel(x: jax.Array) -> jax.Array:
+        traces.append((journal.phase, journal.changed))
+        return _double(x)
+
+    class Noting(ValueGroup):
+        def cases(self, item: Item) -> Iterator[AnyCase]:
+            groups.append(journal.changed)
+            return super().cases(item)
+
+    registered = [*planning.registered_groups(), Noting("structural"), Noting("special")]
+    monkeypatch.setattr(planning, "registered_groups", lambda: registered)
+    pairing, _ = _planned(kernel)
+    settings = RunSettings(depth="standard", timeout=SECONDS)
+    plan_pairing(pairing, "t.py::p", resolve(["interpret", "simulate:sm_90"]), settings, journal)
+    assert len(traces) > 2
+    assert {phase for phase, _ in traces} == {Phase.TRACING}
+    assert len({since for _, since in traces}) == len(traces)
+    assert len(set(groups)) == len(groups) > 3
 
 
 def test_a_case_that_is_judged_by_itself_ends_as_a_hang() -> None:

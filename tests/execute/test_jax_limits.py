@@ -224,19 +224,63 @@ def _at_an_unnamed_barrier(x_ref: Any, o_ref: Any, loaded: Any) -> None:
     o_ref[...] = x_ref[...] * 2
 
 
-@pytest.mark.parametrize(
-    ("body", "options", "verdict", "words"),
-    [
-        (_in_registers_of_all_threads, {"num_threads": 1, "thread_name": "thread"}, "unavailable", "MemorySpace.REGS"),
-        (_at_an_unnamed_barrier, {"scratch_types": [plgpu.Barrier(num_barriers=2)]}, "compile_error", "barrier"),
-    ],
-)
-def test_only_true_checks_of_an_interpreter_accuse(
-    body: Callable[..., None], options: dict[str, Any], verdict: str, words: str
-) -> None:
-    def kernel(x: jax.Array) -> Any:
-        return plgpu.kernel(body, out_type=_like(x), grid=(1,), grid_names=("g",), **options)(x)
+def _on_a_gpu(body: Callable[..., None], **options: Any) -> Callable[[jax.Array], Any]:
+    return lambda x: plgpu.kernel(body, out_type=_like(x), grid=(1,), grid_names=("g",), **options)(x)
 
-    result = _checked(kernel, "interpret-mosaic-gpu")
-    assert {record.verdict for record in result.records} == {verdict}, result.records[0].message
-    assert all(words in record.message for record in result.records)
+
+def _from_main_memory_directly(x: jax.Array) -> Any:
+    def body(x_ref: Any, o_ref: Any, _: Any) -> None:
+        o_ref[...] = x_ref[...] * 2
+
+    return pl.pallas_call(body, out_shape=_like(x), in_specs=[WHOLE], scratch_shapes=[pltpu.SemaphoreType.DMA])(x)
+
+
+def _in_memory_of_a_cluster(x_ref: Any, o_ref: Any) -> None:
+    def scope(_: Any) -> None:
+        o_ref[...] = x_ref[...] * 2
+
+    pl.run_scoped(scope, plgpu.SMEM((64, 128), jnp.float32), collective_axes=("c",))
+
+
+def _warps_in_warps(x_ref: Any, o_ref: Any) -> None:
+    @pl.core_map(plgpu.WarpMesh(axis_name="warp"))
+    def _() -> None:
+        @pl.core_map(plgpu.WarpMesh(axis_name="inner"))
+        def _() -> None:
+            pass
+
+    o_ref[...] = x_ref[...] * 2
+
+
+GPU, TPU = "interpret-mosaic-gpu", "interpret-tpu"
+# Older interpreters have no warps in warps, nor any message about them.
+NESTED = ("compile_error", "already mpmd_mapped") if jax.__version_info__ >= (0, 11) else ("unavailable", "core_map")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "backend", "verdict", "words"),
+    [
+        (
+            _on_a_gpu(_in_registers_of_all_threads, num_threads=1, thread_name="thread"),
+            GPU, "unavailable", "MemorySpace.REGS",
+        ),
+        (
+            _on_a_gpu(_at_an_unnamed_barrier, scratch_types=[plgpu.Barrier(num_barriers=2)]),
+            GPU, "compile_error", "barrier",
+        ),
+        (_from_main_memory_directly, TPU, "compile_error", "cannot be referenced directly"),
+        (from_main_memory, TPU, "pass", ""),
+        (
+            _on_a_gpu(_in_memory_of_a_cluster, cluster=(1,), cluster_names=("c",)),
+            GPU, "compile_error", "no explicit thread axis",
+        ),
+        (_on_a_gpu(_warps_in_warps), GPU, *NESTED),
+    ],
+)  # fmt: skip
+def test_only_true_checks_of_an_interpreter_accuse(
+    kernel: Callable[..., Any], backend: str, verdict: str, words: str
+) -> None:
+    result = _checked(kernel, backend)
+    values = [record for record in result.records if record.family != "vmapped"]
+    assert {record.verdict for record in values} == {verdict}, result.records[0].message
+    assert all(words in record.message for record in values)

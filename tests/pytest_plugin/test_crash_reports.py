@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -222,6 +223,84 @@ def test_a_hang_is_raised_into_the_case(monkeypatch: pytest.MonkeyPatch) -> None
     journal.stop()
     dog.stop()
     assert given_up == []
+
+
+MOVES: dict[str, Callable[[Journal, Watchdog], object]] = {
+    "the next step": lambda journal, dog: journal.enter_phase(Phase.JUDGING),
+    "the same step again": lambda journal, dog: journal.enter_phase(Phase.RUNNING),
+    "the next item": lambda journal, dog: journal.start("j"),
+    "none": lambda journal, dog: journal.stop(),
+    "the end of the watch": lambda journal, dog: dog._stopped.set(),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_step_that_ends_while_its_stack_is_read_gets_no_hang(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, moved = Journal(), threading.Event()
+    journal.start("i", "c", "f", "s")
+    journal.enter_phase(Phase.RUNNING)
+    dog, _, _ = _watched(journal, monkeypatch)
+    reason = dog._reason
+
+    def slow_reason(activity: Activity) -> CrashReason:
+        found = reason(activity)
+        MOVES[name](journal, dog)
+        moved.set()
+        return found
+
+    monkeypatch.setattr(dog, "_reason", slow_reason)
+    dog.start()
+    while not moved.is_set():
+        time.sleep(0.01)
+    journal.stop()
+    for _ in range(10):  # a hang would be raised in here
+        time.sleep(0.01)
+    dog.stop()
+
+
+def test_a_hang_that_ends_the_watchdog_s_stop_leaves_no_timer_and_no_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    dog, _, _ = _watched(Journal(), monkeypatch)
+    ended: list[None] = []
+    monkeypatch.setattr(watchdog.faulthandler, "cancel_dump_traceback_later", lambda: ended.append(None))
+    before = signal.getsignal(signal.SIGURG)
+    dog.start()
+    dog.arm()
+
+    def interrupted() -> None:
+        raise Failure(Verdict.HANG, "no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dog._thread, "join", interrupted)
+        with pytest.raises(Failure):
+            dog.stop()
+    assert ended
+    assert signal.getsignal(signal.SIGURG) == before
+    dog._thread.join()
+
+
+def _handle(number: int, frame: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("handler", "is_free"), [(signal.SIG_DFL, True), (signal.SIG_IGN, True), (_handle, False), (None, False)]
+)
+def test_the_watchdog_takes_no_signal_that_another_handles(
+    handler: Any, is_free: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler is None if it is one of C."""
+    given: list[Any] = [handler]
+    monkeypatch.setattr(watchdog.signal, "getsignal", lambda number: given[-1])
+    monkeypatch.setattr(watchdog.signal, "signal", lambda number, handler: given.append(handler))
+    outer, inner = (_watched(Journal(), monkeypatch)[0] for _ in range(2))
+    for dog in (outer, inner):
+        dog.start()
+        assert (given[-1] != handler) == is_free
+        assert dog._wakes == is_free
+    for dog in (inner, outer):
+        dog.stop()
+    assert given[-1] == handler
+    assert len(given) == (5 if is_free else 1)
 
 
 def test_no_stack_is_looked_at_while_a_case_has_time(monkeypatch: pytest.MonkeyPatch) -> None:

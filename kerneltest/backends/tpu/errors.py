@@ -265,6 +265,10 @@ LOWERING: tuple[Rule, ...] = (
         r"for reduce_index|^Only float32 is supported",
         "jnp.argmax and jnp.argmin lower only for float32: convert, or compare an iota with the maximum",
     ),
+    lacking(
+        r"SparseCore is not available on the current device|The current TPU does not have SparseCores",
+        "this TPU has no SparseCores, on which the kernel runs: write one for its TensorCores",
+    ),
     refused(
         r"Length of grid does not match length of dimension semantics",
         "dimension_semantics needs 'parallel' or 'arbitrary' for each dimension of the grid",

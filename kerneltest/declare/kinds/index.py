@@ -163,12 +163,12 @@ class Index(Positions):
         return slot.least, self.greatest(slot)
 
     def element(self, slot: Slot, number: float) -> float:
-        return slot.least + number % (self.greatest(slot) - slot.least + 1)
+        return slot.least + number % max(self.greatest(slot) - slot.least + 1, 1)
 
     def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
         """Returns positions scattered over the axis, as far as the dtype reaches."""
         count = min(self.greatest(slot), int(np.iinfo(slot.dtype).max)) + 1 - slot.least
-        return slot.least + code * _SPREAD % count
+        return slot.least + code * _SPREAD % max(count, 1)
 
 
 # Permutations: indices that are all different. Declared by `kt.permutation`.

@@ -334,27 +334,43 @@ def _write(memory: BatchedRef, region: _Region, values: Array, *, padded: bool =
         _write_block(memory.array, _block(rows, at, region.lengths), own)
 
 
-def read_through(memory: Array, steps: Sequence[_Step], operands: Sequence[Value]) -> Array:
+def read_through(memory: Array, steps: Sequence[_Step], operands: Sequence[Value], *, padded: bool = False) -> Array:
     """Reads what a reference refers to, from the memory and the steps that lead there."""
     for step in steps:
-        memory = step.apply(memory) if isinstance(step, _Relayout) else _read(memory, step(operands))
+        memory = step.apply(memory) if isinstance(step, _Relayout) else _read(memory, step(operands), padded=padded)
     return memory
 
 
-def write_through(memory: BatchedRef, steps: Sequence[_Step], operands: Sequence[Value], values: Array) -> None:
+def check_inside(memory: Array, steps: Sequence[_Step], operands: Sequence[Value]) -> None:
+    """Raises UnknownError if slices reach past the end of a memory."""
+    for step in steps:
+        if isinstance(step, _Relayout):
+            return  # what is left keeps its shape
+        region = step(operands)
+        ends = () if region.arrays else zip(region.starts, region.lengths, memory.shape[1:], strict=True)
+        for start, length, n in ends:
+            if np.any(np.asarray(start) + length > n):
+                raise UnknownError("a copy past an array's end")
+        if len(steps) > 1:
+            memory = _read(memory, region)
+
+
+def write_through(
+    memory: BatchedRef, steps: Sequence[_Step], operands: Sequence[Value], values: Array, *, padded: bool = False
+) -> None:
     """Writes to what a reference refers to."""
     step, *others = steps
     if isinstance(step, _Relayout):
         part = BatchedRef(np.array(step.apply(memory.array)))
-        write_through(part, others, operands, values)
+        write_through(part, others, operands, values, padded=padded)
         memory.array[...] = step.undo(part.array)
         return
     region = step(operands)
     if others:
-        part = BatchedRef(_read(memory.array, region))
-        write_through(part, others, operands, values)
+        part = BatchedRef(_read(memory.array, region, padded=padded))
+        write_through(part, others, operands, values, padded=padded)
         values = part.array
-    _write(memory, region, values)
+    _write(memory, region, values, padded=padded)
 
 
 # Rules for accesses of references.
@@ -502,7 +518,8 @@ def _occurrence(numbers: Array) -> Array:
     return occurrence
 
 
-# Rules for asynchronous copies, which are made when they start, as by Pallas' interpreter.
+# Rules for asynchronous copies, which are made when they start, as by Pallas' interpreter. On TPUs they may reach past
+# an array's end, into the padding of its last tile.
 
 
 def _dma_start(machine: Machine, equation: Equation) -> EquationFunction:
@@ -512,8 +529,8 @@ def _dma_start(machine: Machine, equation: Equation) -> EquationFunction:
     (read, read_steps), (written, write_steps) = _memory(equation, source), _memory(equation, target)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        values = read_through(operands[read].array, read_steps, operands)
-        write_through(operands[written], write_steps, operands, values)
+        values = read_through(operands[read].array, read_steps, operands, padded=True)
+        write_through(operands[written], write_steps, operands, values, padded=True)
         return ()
 
     return evaluate

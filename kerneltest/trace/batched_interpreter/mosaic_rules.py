@@ -13,7 +13,13 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics.device_operations import multiply_matrices
-from kerneltest.trace.batched_interpreter.memory_rules import memory_parts, operand_leaves, read_through, write_through
+from kerneltest.trace.batched_interpreter.memory_rules import (
+    check_inside,
+    memory_parts,
+    operand_leaves,
+    read_through,
+    write_through,
+)
 from kerneltest.trace.batched_interpreter.pallas_call import MOST_PROGRAMS
 from kerneltest.trace.jax_compat.jaxprs import Equation, core_meshes, inner_jaxprs
 from kerneltest.trace.machine import (
@@ -97,6 +103,8 @@ def _copy(machine: Machine, equation: Equation) -> EquationFunction:
         if conditional and not is_uniform(operands[-1:]):
             raise UnknownError("rows of which only some are copied")
         if not conditional or operands[-1].all():
+            for number, steps in ((0, source), (1, target)):
+                check_inside(operands[number].array, steps, operands)
             write_through(operands[1], target, operands, read_through(operands[0].array, source, operands))
         return ()
 

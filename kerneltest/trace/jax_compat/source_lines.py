@@ -138,7 +138,7 @@ _OWN_LIMIT = re.compile(
 # The checks of kernels that JAX's interpreters of Mosaic make before they run one.
 _CHECKS = re.compile(
     r"barrier without indexing|more axes than barrier|does not select one barrier|Collective axis .* not found|"
-    r"only allows arriving on a Barrier"
+    r"no explicit thread axis|only allows arriving on a Barrier|already mpmd_mapped|cannot be referenced directly"
 )
 
 
@@ -158,9 +158,13 @@ def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
 
 def describe_limitation(error: BaseException, what: str) -> str:
     """Text for a limit of JAX's: its version, `what` it cannot do (a predicate), the error and the user's line."""
-    lines = [line_of(equation.source_info) for equation, _ in _equations_in_frames(error)]  # that JAX was processing
-    place = user_line(error) or next((f" ({line})" for line in reversed(lines) if line), "")
-    return limitation_text(what, type(error).__name__, f"{text_of(error)}{place}")
+    return limitation_text(what, type(error).__name__, f"{text_of(error)}{processed_line(error)}")
+
+
+def processed_line(error: BaseException) -> str:
+    """` (FILE:LINE)` of the user's code that raised, or from which JAX was processing an equation, or ""."""
+    lines = [line_of(equation.source_info) for equation, _ in _equations_in_frames(error)]
+    return user_line(error) or next((f" ({line})" for line in reversed(lines) if line), "")
 
 
 def text_of(error: BaseException) -> str:

@@ -72,6 +72,7 @@ _REVISITED = in_order(
     r".*? iterations ",
     r"(\(.*?\)) ",
 )
+_OUTSIDE = re.compile(r"^Out-of-bounds|^Range [^\n]*? out of bounds for (?:allocation )?shape ")
 _INDEX = re.compile(r"slice\((-?\d+), (-?\d+), \w+\)|(-?\d+)")
 
 
@@ -83,7 +84,7 @@ def failure(error: Exception, deadlock: Hung | None, memory: TrackedSharedMemory
     if isinstance(cause, MisuseError):
         return Failure(cause.verdict, cause.detail)
     text, name = exception_text(cause), type(cause).__name__
-    if memory is not None and (found := _checked(text, memory)) is not None:
+    if (found := _checked(text, memory)) is not None:
         return found
     if is_limit_text(name, text) or raised_in_jax(cause):
         said = text_of(cause) + (f" ({memory.layout.line})" if memory is not None else "")
@@ -92,14 +93,15 @@ def failure(error: Exception, deadlock: Hung | None, memory: TrackedSharedMemory
 
 
 # The failure that a check of the interpreter's found, from its text; None for any other exception.
-def _checked(text: str, memory: TrackedSharedMemory) -> Failure | None:
-    if "RACE DETECTED" in text:
-        return Failure(Verdict.RACE, race(text, memory))
-    if (block := _BLOCK.search(text)) is not None:
-        return Failure(Verdict.OUT_OF_BOUNDS, _block_outside(block, memory))
-    if (again := _REVISITED.search(text)) is not None:
-        return Failure(Verdict.RUNTIME_ERROR, _revisited_block(again, memory))
-    if text.startswith("Out-of-bounds"):
+def _checked(text: str, memory: TrackedSharedMemory | None) -> Failure | None:
+    if memory is not None:
+        if "RACE DETECTED" in text:
+            return Failure(Verdict.RACE, race(text, memory))
+        if (block := _BLOCK.search(text)) is not None:
+            return Failure(Verdict.OUT_OF_BOUNDS, _block_outside(block, memory))
+        if (again := _REVISITED.search(text)) is not None:
+            return Failure(Verdict.RUNTIME_ERROR, _revisited_block(again, memory))
+    if _OUTSIDE.search(text):  # NumPy's own IndexError has other words: it may be due to JAX
         return Failure(Verdict.OUT_OF_BOUNDS, MemoryFault("", Visit(Access.LOAD), "", "", text))
     return None
 

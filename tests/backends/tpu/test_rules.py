@@ -26,6 +26,9 @@ LOWERED = [
     ("Only float32 is supported", "unimplemented", "jnp.argmax and jnp.argmin lower only for float32"),
     ("The Pallas TPU lowering currently supports in memory space ANY only blocks having the same block shape as the "
      "array shape", "compile_error", "an argument that stays in main memory has no blocks"),
+    ("SparseCore is not available on the current device (v4), but the kernel type is set to SparseCore.",
+     "unimplemented", "this TPU has no SparseCores"),
+    ("The current TPU does not have SparseCores", "unimplemented", "this TPU has no SparseCores"),
     ("DShapedArray(shape=(ShapedArray(int32[]), 128), dtype=float32)", "compile_error", "mask with jnp.where"),
 ]  # fmt: skip
 COMPILED = [
