@@ -210,14 +210,15 @@ def pairing_fingerprints(items: Sequence[Item], journal: Journal) -> dict[str, s
 
 
 @without_debugging()
-def item_fingerprint(parts: Sequence[Item], cache: Cache) -> str:
+def item_fingerprint(parts: Sequence[Item], journal: Journal) -> str:
     """Returns a fingerprint of the kernel and the oracle of an item, for its first case, that is equal on any machine.
 
-    It is "" for a device, of which a kernel may make its code depend, and after a hang, which may not occur again. The
-    cache's journal notes the steps.
+    It is "" for a device, of which a kernel may make its code depend, and after a hang, which may not occur again. A
+    journal notes the steps.
     """
     if parts[0].backend.tier is Tier.DEVICE:
         return ""
+    cache = Cache(ProcessState(journal))
     try:
         return Fingerprint.of(*itertools.islice(_approximations(parts, cache), 2)).text
     except Exception as error:
@@ -225,7 +226,8 @@ def item_fingerprint(parts: Sequence[Item], cache: Cache) -> str:
             raise
         return ""
     finally:
-        cache.process.journal.stop()
+        journal.stop()
+        cache.process.pool.close()
 
 
 def _approximations(items: Sequence[Item], cache: Cache) -> Iterator[Fingerprint]:

@@ -121,9 +121,8 @@ def test_a_pairing_on_a_backend_is_one_line_of_each_kind(tmp_path: Path, capsys:
     assert main(["diff", str(old), str(new), "--html", str(page)]) == 1
     shown = capsys.readouterr().out
     assert f"  {PASS.pairing} / interpret / float32: 4 cases: pass -> race or mismatch, e.g. n=1\n" in shown
-    glyphs = re.findall(
-        r'k-([a-z]+)(?: line)?"><span class="glyph">(.)</span> ([a-z]+)<', page.read_text(encoding="utf-8")
-    )
+    cells = r'k-([a-z]+)(?: line)?"><span class="glyph">(.)</span> ([a-z]+)<'
+    glyphs = re.findall(cells, page.read_text(encoding="utf-8"))
     wanted = [Verdict.PASS, Verdict.RACE, Verdict.MISMATCH]
     assert glyphs == [(str(each.kind), each.letter, str(each)) for each in wanted]
     assert (

@@ -21,7 +21,6 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, worst
-from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.verdict_key import item_fingerprint
 from kerneltest.execute.watchdog import limit_time
@@ -45,7 +44,7 @@ from kerneltest.pytest_plugin import crash_reports
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
 from kerneltest.pytest_plugin.kernel_item import KernelItem
 from kerneltest.pytest_plugin.sharding import balance, part_costs, part_of
-from kerneltest.records.journal import Activity
+from kerneltest.records.journal import Activity, Journal
 from kerneltest.trace.jax_environment import JAX_SETTINGS
 
 if TYPE_CHECKING:
@@ -277,7 +276,9 @@ class RayLoop:
 
     # Those on devices come first, and the most expensive of each kind.
     def _split_into_jobs(self, items: Sequence[KernelItem]) -> list[ClusterJob]:
-        costs, fingerprints = part_costs(items, {}), self._fingerprints(items)
+        costs = part_costs(items, {})
+        with limit_time(journal := Journal(), self._run.settings.timeout, self._run.reporter.console):
+            fingerprints = {item.nodeid: item_fingerprint(item.items, journal) for item in items}
         by_needs: defaultdict[Resources, list[KernelItem]] = defaultdict(list)
         for item in items:
             by_needs[self._needs(item.items[0].backend)].append(item)
@@ -297,12 +298,6 @@ class RayLoop:
                 totals[number] += math.ceil(parts[part])
             jobs += [(needs == Resources(), -totals[number], job) for number, job in by_number.items()]
         return [job for *_, job in sorted(jobs, key=lambda each: each[:2])]
-
-    def _fingerprints(self, items: Sequence[KernelItem]) -> dict[str, str]:
-        cache = Cache()  # of one pairing and dtype at a time, which all backends share
-        ordered = sorted(items, key=part_of)
-        with limit_time(cache.process.journal, self._run.settings.timeout, self._run.reporter.console):
-            return {item.nodeid: item_fingerprint(item.items, cache) for item in ordered}
 
     def _slots(self, needs: Resources) -> int:
         name, count = needs.scarcest

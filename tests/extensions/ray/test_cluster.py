@@ -16,7 +16,6 @@ from kerneltest.backends.registry import REGISTRY
 from kerneltest.cli import main
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import build_plan, plan_pairing
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.verdict_key import item_fingerprint, pairing_fingerprints
@@ -251,11 +250,9 @@ def test_an_oracle_that_hangs_leaves_its_item_without_a_fingerprint() -> None:
         return 2 * x
 
     parts = [replace(item, pairing=replace(item.pairing, oracle=hangs)) for item in items[:1]]
-    cache, journal = Cache(), Journal()
-    with limit_time(cache.process.journal, 0.5):
-        assert item_fingerprint(parts, cache) == ""
-        assert item_fingerprint(items[:1], cache)
-    with limit_time(journal, 0.5):
+    with limit_time(journal := Journal(), 0.5):
+        assert item_fingerprint(parts, journal) == ""
+        assert item_fingerprint(items[:1], journal)
         assert pairing_fingerprints(parts, journal).keys() == {"p"}
 
 
@@ -285,8 +282,8 @@ def test_a_node_refuses_what_it_would_run_otherwise() -> None:
     on_interpret, simple = _planned(REGISTRY["interpret"].make())
     parts = [item for item in on_interpret if item.name == on_interpret[0].name]
     there = [replace(part, pairing=replace(part.pairing, kernel=_tripled)) for part in parts]
-    assert not list(plan_differences(simple, parts, parts[0].name, item_fingerprint(parts, Cache())))
-    (word,) = plan_differences(simple, parts, parts[0].name, item_fingerprint(there, Cache()))
+    assert not list(plan_differences(simple, parts, parts[0].name, item_fingerprint(parts, Journal())))
+    (word,) = plan_differences(simple, parts, parts[0].name, item_fingerprint(there, Journal()))
     assert word.startswith("code or data outside of the project differs")
     elsewhere = replace(plan, environment={**plan.environment, "jax": "0.1", "jax_enable_x64": "maybe"})
     assert [each.partition(" is ")[0] for each in plan_differences(elsewhere, mine, name)] == ["jax", "jax_enable_x64"]
