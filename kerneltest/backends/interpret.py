@@ -51,7 +51,7 @@ class Interpret(Backend):
                 "(pl.run_state): call it by pl.kernel, which takes arrays"
             )
         if any(asks_for_core(call.equation) for call in traced.calls):
-            return "Pallas' general interpreter does not know the cores of a mesh, and the kernel asks which it is on"
+            return "Pallas' general interpreter cannot run kernels that read their core's index"
         # Devices that exchange values around the calls can be interpreted together, on as many devices.
         calls = (call.equation for call in traced.calls)
         return traced.not_local and (exchange_in(calls) or mesh_problem(traced, "cpu"))

@@ -118,9 +118,10 @@ class Rounding(_Model):
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
         for name, error in self.functions:
             if name not in FUNCTIONS:
-                return f"rounding(functions=...) names {name!r}; it knows {', '.join(sorted(FUNCTIONS))}"
+                return f"rounding(functions=...) names {name!r}; use one of {', '.join(sorted(FUNCTIONS))}"
             if not (isinstance(error, Real) and 0 < error < 1):
-                return f"rounding(functions=...) has {error!r} for {name}, which is no relative error, such as 1e-4"
+                give = "give a relative error between 0 and 1, such as 1e-4"
+                return f"rounding(functions=...) has {error!r} for {name}; {give}"
         return ""
 
     def bounds(self, measured: Measured) -> tuple[RoundingLimit, ...]:

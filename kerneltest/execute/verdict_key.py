@@ -15,7 +15,7 @@ import jax
 
 from kerneltest.backends.base import Backend, DelegatingBackend
 from kerneltest.core.dtypes import ShapeDtype, widen
-from kerneltest.core.failures import Failure, exception_text, reraise_interrupt
+from kerneltest.core.failures import Failure, exception_text, reraise_interrupt, underlying_hang
 from kerneltest.core.fingerprint import Fingerprint, NotReusableError, library_contents
 from kerneltest.core.host import host_identity
 from kerneltest.core.precision import TPU
@@ -195,8 +195,14 @@ def pairing_fingerprints(items: Sequence[Item], journal: Journal) -> dict[str, s
         by_dtype.setdefault((item.pairing_id, item.dtype), []).append(item)
     cache, parts = Cache(ProcessState(journal)), dict[str, set[Fingerprint]]()
     try:
-        for (pairing, _), group in sorted(by_dtype.items()):
-            parts.setdefault(pairing, set()).update(_approximations(group, cache))
+        for (pairing, dtype), group in sorted(by_dtype.items()):
+            known = parts.setdefault(pairing, set())
+            try:
+                known.update(_approximations(group, cache))
+            except Exception as error:
+                if underlying_hang(error) is None:
+                    raise
+                known.add(Fingerprint.of(dtype, str(Verdict.HANG)))
     finally:
         journal.stop()
         cache.process.pool.close()
@@ -204,17 +210,23 @@ def pairing_fingerprints(items: Sequence[Item], journal: Journal) -> dict[str, s
 
 
 @without_debugging()
-def item_fingerprint(parts: Sequence[Item]) -> str:
+def item_fingerprint(parts: Sequence[Item], journal: Journal) -> str:
     """Returns a fingerprint of the kernel and the oracle of an item, for its first case, that is equal on any machine.
 
-    It is "" for a device, of which a kernel may make its code depend.
+    It is "" for a device, of which a kernel may make its code depend, and after a hang, which may not occur again. A
+    journal notes the steps.
     """
     if parts[0].backend.tier is Tier.DEVICE:
         return ""
-    cache = Cache()
+    cache = Cache(ProcessState(journal))
     try:
         return Fingerprint.of(*itertools.islice(_approximations(parts, cache), 2)).text
+    except Exception as error:
+        if underlying_hang(error) is None:
+            raise
+        return ""
     finally:
+        journal.stop()
         cache.process.pool.close()
 
 
@@ -229,6 +241,8 @@ def _approximations(items: Sequence[Item], cache: Cache) -> Iterator[Fingerprint
             try:
                 traced = cache.traces.of(item.pairing, case.signature, item.backend)
             except Failure as failure:
+                if failure.verdict is Verdict.HANG:
+                    raise
                 yield Fingerprint.of(kernel, str(failure.verdict))
                 continue
             if kernel not in seen:
@@ -253,6 +267,8 @@ def _approximate_values(item: Item, case: AnyCase, traced: Traced, cache: Cache)
         values, _ = evaluate_oracle(item.pairing, case.signature, wide, traced.outputs)
     except BaseException as error:  # reported when the case is judged
         reraise_interrupt(error)
+        if underlying_hang(error) is not None:
+            raise
         return type(error).__name__
     return Fingerprint.of(*values, approximate=True)
 

@@ -89,4 +89,6 @@ def _raise_in_words(error: Exception, doing: str, name: str) -> NoReturn:
 
 def describe_os_error(error: OSError) -> str:
     """Returns an error of the operating system that keeps kerneltest from reading or writing a file, in words."""
-    return lines_for_terminal(f"kerneltest cannot use its files: {exception_text(error)}")
+    if error.filename is None:
+        return lines_for_terminal(f"kerneltest cannot read or write its files: {exception_text(error)}")
+    return lines_for_terminal(f"kerneltest cannot read or write {error.filename}: {error.strerror}")

@@ -27,7 +27,7 @@ from kerneltest.pytest_plugin import crash_reports
 from kerneltest.pytest_plugin.crash_reports import UncollectedError, captured_output
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.worker import ItemWorker
-from kerneltest.records.journal import Activity, read_orphaned
+from kerneltest.records.journal import Activity, Journal, read_orphaned
 from kerneltest.records.record_files import read_plan
 from kerneltest.records.run_plan import Plan, describe_pairing
 from kerneltest.trace.jax_environment import jax_environment, jax_settings
@@ -189,7 +189,7 @@ def plan_differences(plan: Plan, parts: Sequence[Item], name: str, fingerprint: 
         yield f"the source or the declaration of {pairing_id} differs"
     elif [plan_entry(part, name) for part in parts] != [item for item in plan.items if item.item == name]:
         yield f"{name} has other cases"
-    elif fingerprint and fingerprint != item_fingerprint(parts):
+    elif fingerprint and fingerprint != item_fingerprint(parts, Journal()):
         yield f"code or data outside of the project differs: the kernel or the oracle of {pairing_id} is another one"
 
 

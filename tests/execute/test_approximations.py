@@ -247,7 +247,10 @@ def test_an_approximation_that_is_not_declared_is_a_finding_that_says_how_to_dec
 
 @pytest.mark.parametrize(
     ("functions", "words"),
-    [({"gelu": 1e-4}, r"names 'gelu'; it knows arccos, .*, erf, .*, tanh$"), ({"exp": 0.0}, "has 0.0 for exp")],
+    [
+        ({"gelu": 1e-4}, r"names 'gelu'; use one of arccos, .*, erf, .*, tanh$"),
+        ({"exp": 0.0}, "0.0 for exp; give a relative error between 0 and 1"),
+    ],
 )
 def test_a_declaration_of_an_approximation_is_checked(functions: dict[str, float], words: str) -> None:
     tolerance = kt.tolerance.rounding(functions=functions)

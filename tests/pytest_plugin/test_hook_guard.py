@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kerneltest.pytest_plugin.hook_guard import guard_hooks, guard_members
+from kerneltest.pytest_plugin.hook_guard import describe_os_error, guard_hooks, guard_members
 from tests import forked
 from tests.plugins import PLUGINS
 from tests.pytest_plugin.test_collect import KERNEL, OPTIONS
@@ -120,6 +120,13 @@ def test_outside_of_a_session_the_command_ends_with_3_and_the_message_alone(
     assert "Traceback" not in run.stdout + run.stderr
 
 
+def test_an_error_of_a_file_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "none"
+    with pytest.raises(FileNotFoundError) as raised:
+        file.read_text(encoding="utf-8")
+    assert describe_os_error(raised.value) == f"kerneltest cannot read or write {file}: No such file or directory"
+
+
 @pytest.mark.parametrize("names", ["write_plan", "RecordWriter.write", "RecordWriter.close"])
 def test_a_full_disk_ends_a_session_in_words(names: str, tmp_path: Path) -> None:
     plugin = PLUGIN.format(module="kerneltest.records.record_files", names=names, error=FULL)
@@ -128,6 +135,6 @@ def test_a_full_disk_ends_a_session_in_words(names: str, tmp_path: Path) -> None
     run = forked.run(tmp_path, "pytest", "-p", "injecting", *PLUGINS, "-p", "no:cacheprovider", *OPTIONS)
     said = run.stdout + run.stderr
     assert run.returncode == pytest.ExitCode.TESTS_FAILED, said
-    assert "kerneltest cannot use its files: [Errno 28] No space left on device" in said
+    assert "kerneltest cannot read or write its files: [Errno 28] No space left on device" in said
     assert "Traceback" not in said
     assert "INTERNALERROR" not in said

@@ -1,6 +1,7 @@
 """What changed between two runs: every kind of change, what is a regression, what is refused, and the three forms."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -116,9 +117,14 @@ def test_a_pairing_on_a_backend_is_one_line_of_each_kind(tmp_path: Path, capsys:
     old = write_run(tmp_path / "a", *passing, *cuda, other, case(pairing="suites/test_t.py::r"))
     failing = [replace(each, verdict=Verdict.RACE) for each in passing[:3]]
     new = write_run(tmp_path / "b", *failing, replace(passing[3], verdict=Verdict.MISMATCH), other)
-    assert main(["diff", str(old), str(new)]) == 1
+    page = tmp_path / "page.html"
+    assert main(["diff", str(old), str(new), "--html", str(page)]) == 1
     shown = capsys.readouterr().out
     assert f"  {PASS.pairing} / interpret / float32: 4 cases: pass -> race or mismatch, e.g. n=1\n" in shown
+    cells = r'k-([a-z]+)(?: line)?"><span class="glyph">(.)</span> ([a-z]+)<'
+    glyphs = re.findall(cells, page.read_text(encoding="utf-8"))
+    wanted = [Verdict.PASS, Verdict.RACE, Verdict.MISMATCH]
+    assert glyphs == [(str(each.kind), each.letter, str(each)) for each in wanted]
     assert (
         f"\nnot run (the run leaves the backend out)\n  {PASS.pairing} / cuda: whole cell: 40 cases -> absent\n"
         in shown

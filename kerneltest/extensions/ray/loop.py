@@ -23,6 +23,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict, worst
 from kerneltest.execute.item import Item
 from kerneltest.execute.verdict_key import item_fingerprint
+from kerneltest.execute.watchdog import limit_time
 from kerneltest.extensions.ray import ACCELERATOR, GPUS, RAY
 from kerneltest.extensions.ray.client import ClusterError, RayCluster
 from kerneltest.extensions.ray.code import ArchiveError, pack, project_code
@@ -43,7 +44,7 @@ from kerneltest.pytest_plugin import crash_reports
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
 from kerneltest.pytest_plugin.kernel_item import KernelItem
 from kerneltest.pytest_plugin.sharding import balance, part_costs, part_of
-from kerneltest.records.journal import Activity
+from kerneltest.records.journal import Activity, Journal
 from kerneltest.trace.jax_environment import JAX_SETTINGS
 
 if TYPE_CHECKING:
@@ -276,6 +277,8 @@ class RayLoop:
     # Those on devices come first, and the most expensive of each kind.
     def _split_into_jobs(self, items: Sequence[KernelItem]) -> list[ClusterJob]:
         costs = part_costs(items, {})
+        with limit_time(journal := Journal(), self._run.settings.timeout, self._run.reporter.console):
+            fingerprints = {item.nodeid: item_fingerprint(item.items, journal) for item in items}
         by_needs: defaultdict[Resources, list[KernelItem]] = defaultdict(list)
         for item in items:
             by_needs[self._needs(item.items[0].backend)].append(item)
@@ -290,7 +293,7 @@ class RayLoop:
                 job = by_number.setdefault(job_of[part_of(item)], ClusterJob({}, needs))
                 first = item.items[0]
                 request = self._run.dispatcher.request(first, item.nodeid, is_retry=False)
-                job.requests[first.name] = replace(request, fingerprint=item_fingerprint(item.items))
+                job.requests[first.name] = replace(request, fingerprint=fingerprints[item.nodeid])
             for part, number in job_of.items():
                 totals[number] += math.ceil(parts[part])
             jobs += [(needs == Resources(), -totals[number], job) for number, job in by_number.items()]

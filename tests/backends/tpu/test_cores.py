@@ -73,7 +73,7 @@ subcores = _on(
 scalar = _on(lambda: plsc.ScalarSubcoreMesh(axis_name="core", num_cores=2), _copy_half)
 ONE_OF = "runs one of the {} SparseCore subcores"
 OUTSIDE = "references from outside" if jax.__version_info__ < (0, 11) else ""  # JAX lowers them since then
-NO_CORES = "does not know the cores of a mesh"
+NO_CORES = "cannot run kernels that read their core's index"
 
 CASES = [
     (whole, 2, "interpret", ""),

@@ -1,6 +1,7 @@
 """What a session does with what nodes send, without a cluster: each record once, each item once, each file in place."""
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,8 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.planning import build_plan, plan_pairing
 from kerneltest.execute.settings import RunSettings
-from kerneltest.execute.verdict_key import item_fingerprint
+from kerneltest.execute.verdict_key import item_fingerprint, pairing_fingerprints
+from kerneltest.execute.watchdog import limit_time
 from kerneltest.extensions.ray.code import ArchiveError, code_differences, format_reasons, pack, project_code, unpack
 from kerneltest.extensions.ray.loop import MAX_LOSSES, ClusterJob, JobTable
 from kerneltest.extensions.ray.messages import (
@@ -33,7 +35,7 @@ from kerneltest.extensions.ray.messages import (
 )
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
 from kerneltest.pytest_plugin.isolation import plan_differences
-from kerneltest.records.journal import Activity, Phase, read_orphaned
+from kerneltest.records.journal import Activity, Journal, Phase, read_orphaned
 from kerneltest.records.record_files import line_of, read_records
 from kerneltest.records.schema import Record
 from tests.faults import double
@@ -240,6 +242,20 @@ def _planned(backend: Backend) -> Any:
     return planned.items, build_plan([planned], planned.items, [each.name for each in planned.items], settings, run="r")
 
 
+def test_an_oracle_that_hangs_leaves_its_item_without_a_fingerprint() -> None:
+    items, _ = _planned(REGISTRY["interpret"].make())
+
+    def hangs(x: Any) -> Any:
+        time.sleep(30)
+        return 2 * x
+
+    parts = [replace(item, pairing=replace(item.pairing, oracle=hangs)) for item in items[:1]]
+    with limit_time(journal := Journal(), 0.5):
+        assert item_fingerprint(parts, journal) == ""
+        assert item_fingerprint(items[:1], journal)
+        assert pairing_fingerprints(parts, journal).keys() == {"p"}
+
+
 def test_a_device_that_a_node_has_is_planned_for_here() -> None:
     cuda = Device("cuda", frozenset({"mosaic_tpu"}))
     items, plan = _planned(RemoteBackend(cuda, "", {"device": "NVIDIA H100"}))
@@ -266,8 +282,8 @@ def test_a_node_refuses_what_it_would_run_otherwise() -> None:
     on_interpret, simple = _planned(REGISTRY["interpret"].make())
     parts = [item for item in on_interpret if item.name == on_interpret[0].name]
     there = [replace(part, pairing=replace(part.pairing, kernel=_tripled)) for part in parts]
-    assert not list(plan_differences(simple, parts, parts[0].name, item_fingerprint(parts)))
-    (word,) = plan_differences(simple, parts, parts[0].name, item_fingerprint(there))
+    assert not list(plan_differences(simple, parts, parts[0].name, item_fingerprint(parts, Journal())))
+    (word,) = plan_differences(simple, parts, parts[0].name, item_fingerprint(there, Journal()))
     assert word.startswith("code or data outside of the project differs")
     elsewhere = replace(plan, environment={**plan.environment, "jax": "0.1", "jax_enable_x64": "maybe"})
     assert [each.partition(" is ")[0] for each in plan_differences(elsewhere, mine, name)] == ["jax", "jax_enable_x64"]
