@@ -1,4 +1,4 @@
-"""What a pairing declares of outcomes: xfails, rejections, where outputs are defined, and outputs in any order."""
+"""Outcomes that a pairing declares: xfails, rejections, where outputs are defined, and outputs in any order."""
 
 import re
 from collections.abc import Mapping, Sequence
