@@ -92,11 +92,11 @@ def _near(slot: Slot, numbers: tuple[Number, ...]) -> Array:
             ends = [np.nextafter(chosen, np.asarray(end).astype(slot.dtype)) for end in (low, high)]
             exact = written[written == chosen.astype(np.float64)]  # kernel and oracle compare with one number
             near = np.concatenate([exact, *ends, -exact, 2 * exact, np.zeros(1)]).astype(np.float64)
-    else:
-        whole = [int(n) for n in numbers if n == int(n)]
-        near = np.array([0, *(m + step for n in whole for m in (n, -n, 2 * n) for step in (-1, 0, 1))], np.float64)
-    near = np.unique(near[(near >= low) & (near <= high)])
-    return np.append(near, -0.0) if is_float(slot.dtype) and low < 0 and 0 in near else near
+        near = np.unique(near[(near >= low) & (near <= high)])
+        return np.append(near, -0.0) if low < 0 and 0 in near else near
+    whole = [int(n) for n in numbers if n == int(n)]
+    integers = {0, *(m + step for n in whole for m in (n, -n, 2 * n) for step in (-1, 0, 1))}
+    return np.array(sorted(n for n in integers if low <= n <= high), slot.dtype)  # float64 cannot hold all of int64
 
 
 @family(group=GroupName.SPECIAL, applies=_holds_numbers)

@@ -266,6 +266,28 @@ def test_specials_are_not_fed_to_a_bounded_domain() -> None:
     assert not np.signbit(values).any()
 
 
+# A dtype, the least value of the domain, a number of the kernel, and the numbers near it that the argument may hold.
+NEAR_INTEGERS = [
+    ("int64", 0, np.int64(2**63 - 1), {0, 1, 2**63 - 2, 2**63 - 1}),
+    ("int64", 0, np.int64(2**53 + 1), {0, 1, *(2**53 + i for i in range(3)), *(2**54 + i for i in (1, 2, 3))}),
+    ("int64", -np.inf, np.int64(-(2**63)), {-1, 0, 1, -(2**63), 1 - 2**63, 2**63 - 1}),
+    ("uint8", 0, np.float32(255), {0, 1, 254, 255}),
+    ("int4", -np.inf, np.int32(5), {-1, 0, 1, -6, -5, -4, 4, 5, 6}),
+]
+
+
+@pytest.mark.parametrize(("name", "low", "number", "near"), NEAR_INTEGERS)
+def test_integers_near_those_of_a_kernel_are_in_the_domain(
+    name: str, low: float, number: Any, near: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerneltest.execute.kernel_numbers._numbers_for", lambda *_: (number, np.int32(0)))
+    slot = replace(BASE, dtype=parse_dtype(name), domain=Interval(low, np.inf), owner=(None, None))
+    values = {int(value) for value in _fill("kernel_constants", slot).ravel()}
+    assert min(values) >= low
+    assert near <= values
+    assert {value for value in values if abs(value) >= 2**53} <= near
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0), (2, 1, 5)])
 def test_every_applicable_family_fills_every_shape(shape: tuple[int, ...]) -> None:
     slot = replace(BASE, shape=shape, blocks=tuple(None for _ in shape[1:]) + ((4,) if shape else ()))
