@@ -70,6 +70,10 @@ GRACE = 10.0  # seconds for a case to end after the hang is raised, and then for
 _DEBUGGERS = {"bdb", "pdb", "pydevd"}
 
 
+def _on_wake(number: int, frame: object) -> None:
+    """Handles `_WAKE`: the hang is raised in here."""
+
+
 class Watchdog:
     """A thread that watches the journal of the thread that starts it.
 
@@ -87,12 +91,20 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="kerneltest-watchdog", daemon=True)
         self._watched = 0  # the id of the thread that is watched
         self._handler: Any = None  # of the signal, before the start
+        self._wakes = False  # whether the signal wakes the watched thread
         self._armed, self._arming = False, threading.Lock()
 
     def start(self) -> None:
         self._watched = threading.get_ident()
-        if threading.current_thread() is threading.main_thread():  # Python handles signals in no other
-            self._handler = signal.signal(_WAKE, lambda number, frame: None)
+        self._handler = signal.getsignal(_WAKE)
+        is_free = self._handler in (
+            signal.SIG_DFL,
+            signal.SIG_IGN,
+            _on_wake,
+        )  # no one waits for it
+        if is_free and threading.current_thread() is threading.main_thread():  # Python handles signals in no other
+            signal.signal(_WAKE, _on_wake)
+            self._wakes = True
         self._thread.start()
 
     def arm(self) -> None:
@@ -129,7 +141,7 @@ class Watchdog:
             self._thread.join()  # a hang that was raised just before may end this
         finally:
             self.disarm()
-            if self._handler is not None and threading.current_thread() is threading.main_thread():
+            if self._wakes and threading.current_thread() is threading.main_thread():
                 signal.signal(_WAKE, self._handler)
 
     def _watch(self) -> None:
@@ -167,7 +179,7 @@ class Watchdog:
         if self._stopped.is_set() or self.journal.activity is not activity or self.journal.changed != since:
             return
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._watched), ctypes.py_object(Hang))
-        if self._handler is not None:
+        if self._wakes:
             signal.pthread_kill(self._watched, _WAKE)  # it is raised in the handler, which interrupts a sleep
 
     def _end_process(self, activity: Activity) -> None:

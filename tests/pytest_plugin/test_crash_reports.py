@@ -278,6 +278,31 @@ def test_a_hang_that_ends_the_watchdog_s_stop_leaves_no_timer_and_no_handler(mon
     dog._thread.join()
 
 
+def _handle(number: int, frame: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("handler", "is_free"), [(signal.SIG_DFL, True), (signal.SIG_IGN, True), (_handle, False), (None, False)]
+)
+def test_the_watchdog_takes_no_signal_that_another_handles(
+    handler: Any, is_free: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler is None if it is one of C."""
+    given: list[Any] = [handler]
+    monkeypatch.setattr(watchdog.signal, "getsignal", lambda number: given[-1])
+    monkeypatch.setattr(watchdog.signal, "signal", lambda number, handler: given.append(handler))
+    outer, inner = (_watched(Journal(), monkeypatch)[0] for _ in range(2))
+    for dog in (outer, inner):
+        dog.start()
+        assert (given[-1] != handler) == is_free
+        assert dog._wakes == is_free
+    for dog in (inner, outer):
+        dog.stop()
+    assert given[-1] == handler
+    assert len(given) == (5 if is_free else 1)
+
+
 def test_no_stack_is_looked_at_while_a_case_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal()
     journal.start("i", "c", "f", "s")
