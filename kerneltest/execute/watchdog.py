@@ -101,7 +101,7 @@ class Watchdog:
             signal.SIG_DFL,
             signal.SIG_IGN,
             _on_wake,
-        )  # or another's, who may wait for the signal
+        )  # no one waits for it
         if is_free and threading.current_thread() is threading.main_thread():  # Python handles signals in no other
             signal.signal(_WAKE, _on_wake)
             self._wakes = True
