@@ -274,7 +274,8 @@ def _constants(site: Site, primitives: Collection[str]) -> Iterator[tuple[int, L
 def _in_a_late_digit(x: Array) -> Array:
     # By 16 ulps of float32, more than rounding admits; to the next number, away from zero, in fewer than 32 bits.
     if x.dtype.itemsize >= 4:
-        return x * np.asarray(1 + 2.0**-19, x.dtype)
+        larger: Array = x * np.asarray(1 + 2.0**-19, x.dtype)
+        return larger
     bits = x.view(f"u{x.dtype.itemsize}")
     return (bits + np.ones((), bits.dtype)).view(x.dtype)
 
