@@ -97,11 +97,7 @@ class Watchdog:
     def start(self) -> None:
         self._watched = threading.get_ident()
         self._handler = signal.getsignal(_WAKE)
-        is_free = self._handler in (
-            signal.SIG_DFL,
-            signal.SIG_IGN,
-            _on_wake,
-        )  # no one waits for it
+        is_free = self._handler in (signal.SIG_DFL, signal.SIG_IGN, _on_wake)  # no one waits for it
         if is_free and threading.current_thread() is threading.main_thread():  # Python handles signals in no other
             signal.signal(_WAKE, _on_wake)
             self._wakes = True
