@@ -103,9 +103,8 @@ def test_the_oracle_is_not_asked_again_what_a_run_has_asked() -> None:
     items, cache = plan_items(counted, "counted", "interpret"), Cache()
     for item in items:
         list(run_item(item, cache))
-    # Only mutants need to know how exact the oracle is.
-    assert judge_all(MutationSession(items)) > (first := judge_all(MutationSession(items, cache)))
-    assert judge_all(MutationSession(items, cache)) < first / 2
+    # What is left asks how exact the oracle is, which no right kernel needs to know.
+    assert judge_all(MutationSession(items, cache)) < judge_all(MutationSession(items))
 
 
 def test_a_case_that_finds_the_kernel_itself_judges_no_mutants() -> None:
