@@ -518,8 +518,8 @@ def _occurrence(numbers: Array) -> Array:
     return occurrence
 
 
-# Rules for asynchronous copies, which are made when they start, as by Pallas' interpreter. On TPUs they may reach past
-# an array's end, into the padding of its last tile.
+# Rules for asynchronous copies, which are made when they start, as by Pallas' interpreter. That one shifts copies past an
+# array's end; on TPUs, and so in a kernel's formula, they reach into the padding of its last tile.
 
 
 def _dma_start(machine: Machine, equation: Equation) -> EquationFunction:
@@ -529,8 +529,8 @@ def _dma_start(machine: Machine, equation: Equation) -> EquationFunction:
     (read, read_steps), (written, write_steps) = _memory(equation, source), _memory(equation, target)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
-        values = read_through(operands[read].array, read_steps, operands, padded=True)
-        write_through(operands[written], write_steps, operands, values, padded=True)
+        values = read_through(operands[read].array, read_steps, operands, padded=machine.rules.promotes)
+        write_through(operands[written], write_steps, operands, values, padded=machine.rules.promotes)
         return ()
 
     return evaluate
