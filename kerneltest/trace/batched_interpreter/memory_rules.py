@@ -518,8 +518,8 @@ def _occurrence(numbers: Array) -> Array:
     return occurrence
 
 
-# Rules for asynchronous copies, which are made when they start, as by Pallas' interpreter. That one shifts copies past an
-# array's end; on TPUs, and so in a kernel's formula, they reach into the padding of its last tile.
+# Rules for asynchronous copies, which are made when they start, as by Pallas' interpreter. That one shifts copies past
+# an array's end; on TPUs, and so in a kernel's formula, they reach into the padding of its last tile.
 
 
 def _dma_start(machine: Machine, equation: Equation) -> EquationFunction:
