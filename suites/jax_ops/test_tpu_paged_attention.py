@@ -52,6 +52,16 @@ def paged(q, k_pages, v_pages, lengths, page_indices, soft_cap=None):
     pages_per_compute_block=kt.static(2),
     attn_logits_soft_cap=kt.static(None, 2.0),
     dims=DIMS,
+    xfail=[
+        kt.xfail(
+            "special_mismatch",
+            backend="interpret*",
+            family="unread_values",
+            reason="a NaN past the length spreads: scores are masked by a sum",
+            url=f"{SOURCE}#L269",
+            strict=False,
+        )
+    ],
 )
 def bfloat16(q, k_pages, v_pages, lengths, page_indices, attn_logits_soft_cap):
     return paged(q, k_pages, v_pages, lengths, page_indices, attn_logits_soft_cap)
