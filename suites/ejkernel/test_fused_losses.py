@@ -63,6 +63,7 @@ def reduced(logits, targets, reduction):
             "mismatch", backend="interpret*", group="*",
             reason="the loss loses the sign of a weight, its gradient does not",
             url="https://github.com/erfanzar/ejkernel/blob/main/ejkernel/kernels/_pallas/tpu/fused_cross_entropy",
+            strict=False,  # within a budget, a group may have one case, of positive weights
         )
     ],
 )  # fmt: skip
