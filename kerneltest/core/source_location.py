@@ -61,9 +61,9 @@ def relative_path(file: str) -> str:
     return file.removeprefix(os.path.join(os.getcwd(), "")).replace(os.sep, "/")  # noqa: PTH109, PTH118
 
 
-def is_internal(file: str) -> bool:
-    """Returns whether a file belongs to kerneltest."""
-    return file.startswith(_PACKAGE)
+def is_internal(file: str, *rooms: str) -> bool:
+    """Returns whether a file belongs to kerneltest, or to one of some rooms."""
+    return file.startswith(tuple(os.path.join(_PACKAGE, room, "") for room in rooms) or _PACKAGE)  # noqa: PTH118
 
 
 def source_line(location: str) -> str:

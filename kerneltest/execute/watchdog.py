@@ -68,6 +68,7 @@ _WAKE = signal.SIGURG  # ignored by default, and sent by nothing else
 _EVERY = 0.5  # seconds between two checks
 GRACE = 10.0  # seconds for a case to end after the hang is raised, and then for its process
 _DEBUGGERS = {"bdb", "pdb", "pydevd"}
+_MACHINES = ("numerics", "trace")  # the rooms that evaluate oracles and kernels, and catch no hang
 
 
 def _on_wake(number: int, frame: object) -> None:
@@ -157,11 +158,11 @@ class Watchdog:
             if late < self.seconds:
                 continue
             if interrupted != (activity, since) and activity.phase is not Phase.STARTING:  # there nothing catches it
-                interrupted, calls = (activity, since), self._user_calls()
+                interrupted, calls = (activity, since), self._evaluating_calls()
                 self._raise_hang(activity, since)
             elif late > self.seconds + GRACE:
                 self._end_process(activity)
-            elif not calls.isdisjoint(self._user_calls()):  # compiled code has dropped the exception
+            elif not calls.isdisjoint(self._evaluating_calls()):  # the exception was dropped
                 self._raise_hang(activity, since)
 
     def _raise_hang(self, activity: Activity, since: float) -> None:
@@ -194,12 +195,16 @@ class Watchdog:
         cause = f"no answer within {self.seconds:g} s while {activity.phase}"
         return CrashReason(cause, is_hang=True, location=location)
 
-    # Returns the ids of the frames inside the innermost call by kerneltest.
-    def _user_calls(self) -> set[int]:
+    # Returns the ids of the frames of the user's code, and of kerneltest's machines that evaluate it. Compiled code may
+    # drop an exception, and Python does so in callbacks of its garbage collector, of which JAX has one.
+    def _evaluating_calls(self) -> set[int]:
         found = set()
         with thread_stacks() as frames:
             frame = frames.get(self._watched)
-            while frame is not None and not is_internal(frame.f_code.co_filename):
+            while frame is not None:
+                file = frame.f_code.co_filename
+                if is_internal(file) and not is_internal(file, *_MACHINES):
+                    break
                 found.add(id(frame))
                 frame = frame.f_back
         return found

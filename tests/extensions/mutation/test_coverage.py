@@ -1,6 +1,8 @@
 """What planned cases never exercise in a kernel."""
 
+import ctypes
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.__main__ import main
+from kerneltest.execute import watchdog
 from kerneltest.extensions.mutation.coverage import PairingCoverage, format_coverage, measure_coverage
 from kerneltest.extensions.mutation.results import StoredCoverage, read_results
 from tests.extensions.mutation import weak_suite
@@ -65,6 +68,29 @@ def test_a_kernel_that_takes_too_long_is_left_out() -> None:
     assert coverage.cases == 0
     assert all(reason.startswith("no answer within 0.5 s while ") for reason in coverage.left_out)
     assert coverage.left_out
+
+
+def test_a_hang_that_is_dropped_while_numpy_evaluates_is_raised_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python drops what is raised inside a callback of its garbage collector, and JAX has one."""
+    happened: list[str] = []
+    raise_into = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+    def raise_second(thread: Any, error: Any) -> None:
+        happened.append("raised")
+        if len(happened) > 1:
+            raise_into(thread, error)
+
+    def leave(status: int) -> None:
+        happened.append("the process would end")
+        raise_into(ctypes.c_ulong(threading.main_thread().ident), ctypes.py_object(KeyboardInterrupt))
+
+    monkeypatch.setattr(watchdog, "GRACE", 3)
+    monkeypatch.setattr(watchdog.exit_guard, "leave", leave)
+    monkeypatch.setattr(ctypes.pythonapi, "PyThreadState_SetAsyncExc", raise_second)
+    pairing = kt.oracle_for(_long, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(4,))))(lambda x: x)
+    coverage = measure_coverage(pairing, "long", "quick", seconds=0.5)
+    assert set(happened) == {"raised"}
+    assert len(happened) == len(coverage.left_out) + 1
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "missing"])
