@@ -118,7 +118,7 @@ def trace_if_possible(pairing: Pairing, signature: Signature) -> Traced | None:
     """Returns the trace of a kernel; None if it fails, which is reported when a case is judged.
 
     Raises:
-      Failure: `hang`.
+      Failure: `hang`, or that of a kernel that fails the first time only.
     """
     if journal := _PLANNED.get():
         journal.enter_phase(Phase.TRACING)
@@ -127,6 +127,7 @@ def trace_if_possible(pairing: Pairing, signature: Signature) -> Traced | None:
     except Failure as failure:
         if failure.verdict is Verdict.HANG:
             raise
+        check_raises_again(failure, "", lambda: trace(pairing, signature))
         return None
     finally:
         if journal:

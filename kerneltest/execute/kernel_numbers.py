@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
-from kerneltest.core.failures import Failure, check_raises_again
-from kerneltest.core.verdicts import GroupName, Verdict
+from kerneltest.core.verdicts import GroupName
 from kerneltest.declare.domains import SCALE, DType
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.applicability import trace_if_possible
@@ -20,7 +19,6 @@ from kerneltest.plan.signatures import Signature, first_alike
 from kerneltest.trace.inlined_jaxpr import inline_jaxpr, is_literal, iter_steps
 from kerneltest.trace.jax_compat.jaxprs import Atom, Jaxpr, Var, inner_jaxprs
 from kerneltest.trace.primitives import Kind, primitive_of
-from kerneltest.trace.tracing import trace
 from kerneltest.trace.walk import iter_equations, primitive_name
 
 _USES = frozenset(("sub", "div", "rem", "max", "min", "clamp"))  # besides comparisons
@@ -36,14 +34,9 @@ def kernel_numbers(pairing: Pairing, signature: Signature) -> tuple[Number, ...]
 
     It returns none if the kernel cannot be traced, which is reported where it is run.
     """
-    try:
-        jaxpr = trace(pairing, signature).jaxpr
-    except Failure as failure:
-        if failure.verdict is Verdict.HANG:
-            raise
-        check_raises_again(failure, "", lambda: trace(pairing, signature))
+    if (traced := trace_if_possible(pairing, signature)) is None:
         return ()
-    return tuple(itertools.islice(dict.fromkeys(n for n in _numbers(jaxpr) if np.isfinite(n)), _MOST))
+    return tuple(itertools.islice(dict.fromkeys(n for n in _numbers(traced.jaxpr) if np.isfinite(n)), _MOST))
 
 
 def _numbers(jaxpr: Jaxpr) -> Iterator[Number]:

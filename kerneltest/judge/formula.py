@@ -281,13 +281,11 @@ def own_rounding(
         own.append(np.maximum(output.bound, moved + float_format(output.actual.dtype).ulp(size + moved) / 2))
         most = np.maximum(output.bound, most)
 
-        # Where the oracle itself keeps no digit, none can be lost.
-        def is_unstable(most: Array, own: Array = own[-1], size: Array = size) -> Array:
-            return (own > MOST_UNSTABLE * most) & (size > _DIGIT * most) & sampled
-
-        if is_unstable(most).any() and (counted := sample(replace(arithmetic, counters=True))):
+        unstable = _is_unstable(own[-1], most, size) & sampled
+        if unstable.any() and (counted := sample(replace(arithmetic, counters=True))):
             most = np.maximum(most, _moved(counted[number][0], counted[number], fmt))
-        unstable, stable = is_unstable(most), _UNSTABLE_SLACK * most
+            unstable &= _is_unstable(own[-1], most, size)
+        stable = _UNSTABLE_SLACK * most
         rounded_inputs = SampleArithmetic(_FLOAT64, inputs=fmt.unit_roundoff, normwise=normwise)
         if unstable.any() and (perturbed := sample(rounded_inputs)):
             by_inputs = _moved(perturbed[number][0], perturbed[number], fmt)
@@ -310,6 +308,12 @@ def _is_tied(samples: Iterable[Array], output: Comparison) -> Array:
     has_several = (np.diff(np.sort(rows, axis=0), axis=0) != 0).sum(0) > 1
     tied: Array = output.wrong & ((rows == output.got).any(0) | (has_several & is_near))
     return tied
+
+
+# Where a formula moves much farther than it may. Where the oracle itself keeps no digit, none can be lost.
+def _is_unstable(own: Array, most: Array, size: Array) -> Array:
+    unstable: Array = (own > MOST_UNSTABLE * most) & (size > _DIGIT * most)
+    return unstable
 
 
 # The bound that samples make around exact values.

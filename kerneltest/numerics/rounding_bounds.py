@@ -355,9 +355,10 @@ FORMULA_PRECISION = Precision("40 bits", _EXACT, exact_quotients=True)
 """The arithmetic in which an oracle is compared with a kernel that is evaluated in float64: functions are exact."""
 
 FLOOR_PRECISION = Precision("float32, once", {**XLA_CPU.ulps, **_EXACT}, exact_quotients=True, sums_once=True)
-"""The arithmetic whose rounding is no error of a formula: each function and each sum is rounded to float32 once.
+"""The arithmetic of the floor: the result of each function and of each sum is rounded to float32 once.
 
-It admits approximations that are as good as float32, and constants of seven digits.
+A formula that differs from the oracle's by no more is right. It may approximate functions as closely as float32 can, or
+have constants of seven digits.
 """
 
 FLOOR_ULPS = 4.0

@@ -23,7 +23,13 @@ from kerneltest.trace.jax_compat.interpreter_threads import (
     method_codes,
     supported_parameters,
 )
-from kerneltest.trace.jax_compat.source_lines import is_limit_text, limitation_text, line_of, noted, raised_in_jax
+from kerneltest.trace.jax_compat.source_lines import (
+    first_exception,
+    is_limit_text,
+    limitation_text,
+    line_of,
+    raised_in_jax,
+)
 
 # Before 0.11, copies to global memory, waits for them and `commit_smem` do not take part in the order of events.
 DETECTS_ALL_RACES = jax.__version_info__ >= (0, 11)
@@ -94,7 +100,7 @@ def _failure(text: str, deadlock: Hung | None) -> Failure:
     if "barrier" in said.lower() and _AT_A_BARRIER.search(said):
         misuse = Stated("a barrier is misused: {error}: {message}", {"error": name, "message": message})
         return Failure(Verdict.RUNTIME_ERROR, misuse)
-    if is_limit_text(name, said) or raised_in_jax(noted()):
+    if is_limit_text(name, said) or raised_in_jax(first_exception()):
         return Failure(Verdict.UNAVAILABLE, limitation_text("cannot interpret this", name, message))
     return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, message))
 

@@ -216,8 +216,8 @@ def note(error: Exception) -> None:
         _noted.append(error)
 
 
-def noted() -> Exception | None:
-    """The exception that was kept."""
+def first_exception() -> Exception | None:
+    """Returns the exception that `note` has kept in this run of an interpreter; None if there is none."""
     return next(iter(_noted), None)
 
 
