@@ -44,17 +44,11 @@ class LoweredCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CompiledCall:
-    """A compiled call.
+    """A compiled call."""
 
-    Attributes:
-      facts: the compiler's report: registers per thread, bytes of memory, counts of instructions.
-      advice: facts that its author may want to change, in words.
-      files: the machine code as text, by the suffix of its file.
-    """
-
-    facts: dict[str, int]
-    advice: tuple[str, ...]
-    files: Mapping[str, str] = field(default_factory=dict)
+    facts: dict[str, int]  # the compiler's report: registers per thread, bytes of memory, counts of instructions
+    advice: tuple[str, ...]  # facts that its author may want to change, in words
+    files: Mapping[str, str] = field(default_factory=dict)  # the machine code as text, by the suffix of its file
 
 
 @dataclass(frozen=True, slots=True)

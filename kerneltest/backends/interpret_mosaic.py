@@ -39,14 +39,10 @@ _FOREIGN = {"mosaic_gpu": {"triton", "mosaic_tpu", "any"}, "mosaic_tpu": {"trito
 
 @dataclass(frozen=True, slots=True)
 class InterpretMosaic(Backend):
-    """Runs Mosaic kernels with their threads, on-chip memory, asynchronous copies, barriers and order in time.
-
-    Attributes:
-      dialect: of the kernels it runs, `mosaic_gpu` or `mosaic_tpu`.
-    """
+    """Runs Mosaic kernels with their threads, on-chip memory, asynchronous copies, barriers and order in time."""
 
     id: str
-    dialect: str
+    dialect: str  # of the kernels it runs, `mosaic_gpu` or `mosaic_tpu`
     tier = Tier.INTERPRET
     costly = True
 

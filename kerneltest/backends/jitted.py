@@ -43,18 +43,13 @@ _STICKY = re.compile("CUDA_ERROR_(?!OUT_OF_MEMORY)|hipError(?!OutOfMemory)")
 
 @dataclass(frozen=True, slots=True)
 class Jitted:
-    """A compiled function of the leaves on a device of JAX.
-
-    Attributes:
-      eager: it is the kernel itself, called outside of `jax.jit`, to which it may donate its arguments.
-      placement: where its arguments are put: on the device, or on each device of a kernel's mesh.
-    """
+    """A compiled function of the leaves on a device of JAX."""
 
     compiled: Callable[..., Any]
     device: Any
     precision: Precision
-    eager: bool = False
-    placement: Any = None
+    eager: bool = False  # it is the kernel itself, called outside of `jax.jit`, to which it may donate its arguments
+    placement: Any = None  # where its arguments are put: on the device, or on each device of a kernel's mesh
 
     def run(self, leaves: Sequence[Array]) -> Outputs:
         (outputs,) = self.run_batch([leaves])

@@ -22,43 +22,28 @@ _ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A definition in a module.
+    """A definition in a module."""
 
-    Attributes:
-      line, last: its first and last line, with decorators.
-      def_line: the line of its `def`.
-      names: the dotted names that it contains, as written.
-      enters: whether it names a Pallas call itself.
-      in_class: whether it is a method, or an attribute that a constructor sets.
-      takes_arguments: False for a function without parameters.
-    """
-
+    # line, last: its first and last line, with decorators
     line: int
     last: int
-    def_line: int
-    names: frozenset[str]
-    enters: bool
-    in_class: bool
-    takes_arguments: bool
+    def_line: int  # the line of its `def`
+    names: frozenset[str]  # the dotted names that it contains, as written
+    enters: bool  # whether it names a Pallas call itself
+    in_class: bool  # whether it is a method, or an attribute that a constructor sets
+    takes_arguments: bool  # False for a function without parameters
 
 
 @dataclass(eq=False)
 class SourceModule:
-    """One file.
+    """One file."""
 
-    Attributes:
-      path: the path of the file.
-      imports: the dotted name that each imported name refers to; relative imports are resolved.
-      stars: modules from which all names are imported.
-      definitions: by name.
-      problem: why it could not be read, or None.
-    """
-
-    path: Path
+    path: Path  # the path of the file
+    # the dotted name that each imported name refers to; relative imports are resolved
     imports: dict[str, str] = field(default_factory=dict)
-    stars: list[str] = field(default_factory=list)
-    definitions: dict[str, Definition] = field(default_factory=dict)
-    problem: SourceError | None = None
+    stars: list[str] = field(default_factory=list)  # modules from which all names are imported
+    definitions: dict[str, Definition] = field(default_factory=dict)  # by name
+    problem: SourceError | None = None  # why it could not be read, or None
 
     @cached_property
     def dotted(self) -> str:
@@ -186,28 +171,18 @@ def _calls_pallas(module: SourceModule, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QualifiedName:
-    """The name of a function, a method or a variable of a module.
+    """The name of a function, a method or a variable of a module."""
 
-    Attributes:
-      path: the path of the file.
-      name: in the module: `softmax`, `Layer.apply`.
-    """
-
-    path: Path
-    name: str
+    path: Path  # the path of the file
+    name: str  # in the module: `softmax`, `Layer.apply`
 
 
 @dataclass(eq=False)
 class Program:
-    """The modules below some folders.
+    """The modules below some folders."""
 
-    Attributes:
-      modules: by path.
-      files_left: the number of files that were not read, for lack of time.
-    """
-
-    modules: Mapping[Path, SourceModule]
-    files_left: int = 0
+    modules: Mapping[Path, SourceModule]  # by path
+    files_left: int = 0  # the number of files that were not read, for lack of time
 
     @property
     def unread(self) -> Mapping[Path, SourceError]:

@@ -66,20 +66,13 @@ class MapCell(NamedTuple):
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class LoweringResult:
-    """The cells of one primitive, every dtype with every target, that have the same outcome and message.
+    """The cells of one primitive, every dtype with every target, that have the same outcome and message."""
 
-    Attributes:
-      primitive: its name in JAX, with a variant in brackets.
-      group: the heading in reports.
-      outcome: of each cell.
-      message: of JAX or the compiler, truncated; "" if the cells lower.
-      dtypes, targets: of the cells.
-    """
-
-    primitive: str
-    group: str
-    outcome: LoweringOutcome
-    message: str
+    primitive: str  # its name in JAX, with a variant in brackets
+    group: str  # the heading in reports
+    outcome: LoweringOutcome  # of each cell
+    message: str  # of JAX or the compiler, truncated; "" if the cells lower
+    # dtypes, targets: of the cells
     dtypes: tuple[str, ...]
     targets: tuple[str, ...]
 
@@ -87,24 +80,18 @@ class LoweringResult:
 @with_config(_STRICT)
 @dataclass(frozen=True)
 class LoweringMap:
-    """The outcomes of one version of JAX.
+    """The outcomes of one version of JAX."""
 
-    Attributes:
-      schema: the version of the file format.
-      jax, jaxlib, python: versions.
-      triton, libtpu: versions of the compilers for GPUs and TPUs; "" if nothing was compiled for them.
-      targets: that were probed.
-      results: in the order of the probes.
-    """
-
-    schema: Literal[2]
+    schema: Literal[2]  # the version of the file format
+    # jax, jaxlib, python: versions
     jax: str
     jaxlib: str
     python: str
+    # triton, libtpu: versions of the compilers for GPUs and TPUs; "" if nothing was compiled for them
     triton: str
     libtpu: str
-    targets: tuple[str, ...]
-    results: tuple[LoweringResult, ...]
+    targets: tuple[str, ...]  # that were probed
+    results: tuple[LoweringResult, ...]  # in the order of the probes
 
     @property
     def title(self) -> str:
@@ -240,21 +227,16 @@ _LOWERED = frozenset(outcome.value for outcome in LoweringOutcome if outcome.is_
 
 @dataclass(frozen=True, slots=True)
 class LoweringChange:
-    """Cells of one primitive that started or stopped lowering.
+    """Cells of one primitive that started or stopped lowering."""
 
-    Attributes:
-      primitive: its name in JAX.
-      before, after: outcomes, or `REFUSED`.
-      dtypes, targets: of the cells.
-      message: of the first cell, from the map in which it does not lower.
-    """
-
-    primitive: str
+    primitive: str  # its name in JAX
+    # before, after: outcomes, or `REFUSED`
     before: str
     after: str
+    # dtypes, targets: of the cells
     dtypes: tuple[str, ...]
     targets: tuple[str, ...]
-    message: str
+    message: str  # of the first cell, from the map in which it does not lower
 
     @property
     def stopped(self) -> bool:
@@ -316,17 +298,11 @@ _SHORT_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """The entry of a primitive in one column.
+    """The entry of a primitive in one column."""
 
-    Attributes:
-      state: the outcome of its cells, `PARTLY` if only some of them lower, or `NOT_ASKED` if there are none.
-      text: dtypes by outcome, and by target if targets differ.
-      reasons: the messages of the cells that do not lower.
-    """
-
-    state: str
-    text: str
-    reasons: tuple[str, ...]
+    state: str  # the outcome of its cells, `PARTLY` if only some of them lower, or `NOT_ASKED` if there are none
+    text: str  # dtypes by outcome, and by target if targets differ
+    reasons: tuple[str, ...]  # the messages of the cells that do not lower
 
     @property
     def letter(self) -> str:
@@ -336,14 +312,11 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class LoweringTable:
-    """A table with a row for each primitive.
+    """A table with a row for each primitive."""
 
-    Attributes:
-      columns: the headings: versions of JAX, separately for GPUs and TPUs, or targets if there is only one map.
-      rows: group, primitive, and an entry for each column; sorted by group.
-    """
-
+    # the headings: versions of JAX, separately for GPUs and TPUs, or targets if there is only one map
     columns: tuple[str, ...]
+    # group, primitive, and an entry for each column; sorted by group
     rows: tuple[tuple[str, str, tuple[TableEntry, ...]], ...]
 
 

@@ -136,17 +136,12 @@ TestResults = tuple[tuple[SizeTest, bool], ...]
 
 @dataclass(frozen=True)
 class Form:
-    """The code of a Pallas call at some sizes.
+    """The code of a Pallas call at some sizes."""
 
-    Attributes:
-      code: with formulas of the sizes as numbers; None if the kernel makes no such call at these sizes.
-      when: tests on the sizes that have this form, with their results.
-      seen: the sampled sizes that have it.
-    """
-
+    # with formulas of the sizes as numbers; None if the kernel makes no such call at these sizes
     code: LoweredCode[Polynomial] | None
-    when: TestResults
-    seen: tuple[Row, ...]
+    when: TestResults  # tests on the sizes that have this form, with their results
+    seen: tuple[Row, ...]  # the sampled sizes that have it
 
     def covers(self, sizes: Sizes) -> bool:
         """Returns whether the code has this form at some sizes."""
@@ -158,19 +153,12 @@ class Form:
 
 @dataclass(frozen=True)
 class Forms:
-    """All forms of a kernel's calls.
+    """All forms of a kernel's calls."""
 
-    Attributes:
-      calls: the forms of each Pallas call, in order.
-      language: of their formulas.
-      seen: the number of sampled sizes at which the kernel lowers.
-      refused: the number of those at which it does not.
-    """
-
-    calls: tuple[tuple[Form, ...], ...]
-    language: FormulaLanguage
-    seen: int
-    refused: int
+    calls: tuple[tuple[Form, ...], ...]  # the forms of each Pallas call, in order
+    language: FormulaLanguage  # of their formulas
+    seen: int  # the number of sampled sizes at which the kernel lowers
+    refused: int  # the number of those at which it does not
 
 
 def _align_program_ids(codes: Sequence[LoweredCode[int] | None]) -> list[LoweredCode[int] | None]:

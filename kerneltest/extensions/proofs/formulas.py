@@ -24,19 +24,14 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Atom:
-    """A quantity that kernels compute from the length of a dim.
+    """A quantity that kernels compute from the length of a dim."""
 
-    Attributes:
-      dim: the name of the dim.
-      kind: `length`; `blocks`, the number of blocks that cover it; `whole`, the number of blocks that fit in; `rest`,
-        the remainder; `power`, the next power of two of the greater of length and block; or `tiles`, the next power of
-        two of `blocks`.
-      block: in elements; 1 for `length`.
-    """
-
-    dim: str
+    dim: str  # the name of the dim
+    # `length`; `blocks`, the number of blocks that cover it; `whole`, the number of blocks that fit in; `rest`, the
+    # remainder; `power`, the next power of two of the greater of length and block; or `tiles`, the next power of two of
+    # `blocks`
     kind: str
-    block: int = 1
+    block: int = 1  # in elements; 1 for `length`
 
     @property
     def name(self) -> str:
@@ -97,17 +92,11 @@ class Atom:
 
 @dataclass(frozen=True)
 class SizeTest:
-    """A test on sizes that may distinguish forms: the product of atoms is at most a bound, or equal to it.
+    """A test on sizes that may distinguish forms: the product of atoms is at most a bound, or equal to it."""
 
-    Attributes:
-      atoms: the factors.
-      bound: of the product.
-      exact: whether the product must be equal to the bound.
-    """
-
-    atoms: tuple[Atom, ...]
-    bound: int
-    exact: bool = False
+    atoms: tuple[Atom, ...]  # the factors
+    bound: int  # of the product
+    exact: bool = False  # whether the product must be equal to the bound
 
     def __call__(self, sizes: Sizes) -> bool:
         value = _product_at(self.atoms, sizes)

@@ -40,23 +40,16 @@ Path = tuple[tuple[Step, int], ...]
 
 @dataclass(frozen=True, eq=False)
 class SymbolicAccess:
-    """An access by one lane of a program, in one iteration of the loops around it.
+    """An access by one lane of a program, in one iteration of the loops around it."""
 
-    Attributes:
-      step: the operation.
-      kind: `load`, `store` or `atomic`.
-      buffer: the number of the array.
-      offset: of the element.
-      enabled: the constraint that control flow reaches the access, in an existing lane, and that it is not masked.
-      requirements: under which the machine decides as `enabled` does, and those under which it accesses `offset`; with
-        the constraint under which they apply.
-    """
-
-    step: Step
-    kind: str
-    buffer: int
-    offset: Polynomial
+    step: Step  # the operation
+    kind: str  # `load`, `store` or `atomic`
+    buffer: int  # the number of the array
+    offset: Polynomial  # of the element
+    # the constraint that control flow reaches the access, in an existing lane, and that it is not masked
     enabled: Constraint
+    # under which the machine decides as `enabled` does, and those under which it accesses `offset`; with the constraint
+    # under which they apply
     requirements: tuple[tuple[Constraint, tuple[Requirement, ...]], ...]
 
     def __str__(self) -> str:
@@ -134,22 +127,15 @@ MAX_TENSOR = 2**20
 
 @dataclass(frozen=True)
 class Obligation:
-    """A property of one access, or of two, that must be proved.
+    """A property of one access, or of two, that must be proved."""
 
-    Attributes:
-      verdict: of a violation: `out_of_bounds` or `race`.
-      violation: the violation in words.
-      accesses: one or two.
-      negation: constraints that hold together exactly where the property is violated.
-      is_proved: whether the property can be proved, at all sizes or at those with given lengths.
-      about_memory: whether it is about accesses; otherwise it is about the integers that addresses are computed from.
-    """
-
-    verdict: Verdict
-    violation: str
-    accesses: tuple[SymbolicAccess, ...]
-    negation: tuple[Constraint, ...]
+    verdict: Verdict  # of a violation: `out_of_bounds` or `race`
+    violation: str  # the violation in words
+    accesses: tuple[SymbolicAccess, ...]  # one or two
+    negation: tuple[Constraint, ...]  # constraints that hold together exactly where the property is violated
+    # whether the property can be proved, at all sizes or at those with given lengths
     is_proved: Callable[[Sizes], bool]
+    # whether it is about accesses; otherwise it is about the integers that addresses are computed from
     about_memory: bool = True
 
 

@@ -34,15 +34,10 @@ Key = tuple[int, Coordinates]
 
 @dataclass(frozen=True)
 class SymbolicPointer:
-    """An element of an array.
+    """An element of an array."""
 
-    Attributes:
-      buffer: the array's number.
-      offset: in elements.
-    """
-
-    buffer: int
-    offset: Polynomial
+    buffer: int  # the array's number
+    offset: Polynomial  # in elements
 
 
 SymbolicValue = Polynomial | Constraint | SymbolicPointer
@@ -50,34 +45,21 @@ SymbolicValue = Polynomial | Constraint | SymbolicPointer
 
 @dataclass(frozen=True)
 class Requirement:
-    """A condition under which the machine computes what a polynomial says.
+    """A condition under which the machine computes what a polynomial says."""
 
-    Attributes:
-      step: the operation.
-      condition: for example that the result fits its type.
-      value: the result if it must fit its type, else None.
-      end: one past the greatest integer of that type.
-    """
-
-    step: Step
-    condition: Constraint
-    value: Polynomial | None = None
-    end: int = 0
+    step: Step  # the operation
+    condition: Constraint  # for example that the result fits its type
+    value: Polynomial | None = None  # the result if it must fit its type, else None
+    end: int = 0  # one past the greatest integer of that type
 
 
 @dataclass(frozen=True)
 class Producer:
-    """The step that defines a value.
+    """The step that defines a value."""
 
-    Attributes:
-      step: the operation.
-      block: the number of its block of which the value is an argument; -1 for a result of the step.
-      index: of the argument or result.
-    """
-
-    step: Step
-    block: int
-    index: int
+    step: Step  # the operation
+    block: int  # the number of its block of which the value is an argument; -1 for a result of the step
+    index: int  # of the argument or result
 
 
 class Symbols:

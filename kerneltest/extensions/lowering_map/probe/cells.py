@@ -19,15 +19,10 @@ class Cell(NamedTuple):
 
 
 class CellOutcome(NamedTuple):
-    """The outcome of a cell.
+    """The outcome of a cell."""
 
-    Attributes:
-      outcome: `compiles`, `lowers`, `error`, `unimplemented` or `absent`.
-      message: JAX's or the compiler's; "" for a cell that lowers.
-    """
-
-    outcome: str
-    message: str
+    outcome: str  # `compiles`, `lowers`, `error`, `unimplemented` or `absent`
+    message: str  # JAX's or the compiler's; "" for a cell that lowers
 
 
 def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> tuple[Cell, ...]:

@@ -20,30 +20,22 @@ from .probes import BLOCK, MATRIX, VECTOR, LoweringProbe, first_available
 
 @dataclass(frozen=True)
 class Target:
-    """A device to lower for, as the caller describes it.
+    """A device to lower for, as the caller describes it."""
 
-    Attributes:
-      id: as the map calls it.
-      platform, device_kind: as JAX calls them.
-    """
-
-    id: str
+    id: str  # as the map calls it
+    # platform, device_kind: as JAX calls them
     platform: str
     device_kind: str
 
 
 @dataclass(frozen=True)
 class GpuTarget(Target):
-    """One GPU architecture.
+    """One GPU architecture."""
 
-    Attributes:
-      triton_backend, arch: as Triton calls them.
-      warp: threads in a warp or a wavefront.
-    """
-
+    # triton_backend, arch: as Triton calls them
     triton_backend: str
     arch: int | str
-    warp: int
+    warp: int  # threads in a warp or a wavefront
 
 
 @dataclass(frozen=True)

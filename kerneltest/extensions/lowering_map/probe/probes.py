@@ -37,31 +37,20 @@ class AbsentError(Exception):
 
 @dataclass(frozen=True)
 class LoweringProbe:
-    """A kernel around one primitive.
+    """A kernel around one primitive."""
 
-    Attributes:
-      name: the primitive's name in JAX, with the variant in brackets.
-      group: the heading in reports.
-      body: maps values to values. If there is an `output`, it takes references instead, the last to the output, and
-        returns nothing.
-      dtypes: to probe.
-      operands: their shapes, with a dtype if it is not the probed one.
-      output: the same of the output; None if it is that of the body's values.
-      grid: of the kernel.
-      block: the block shape of all operands and the output, whose index is the program's; () for whole arrays. For
-        TPUs only.
-      only: `gpu` or `tpu` if only these have the function; "" for both.
-    """
-
-    name: str
-    group: str
+    name: str  # the primitive's name in JAX, with the variant in brackets
+    group: str  # the heading in reports
+    # maps values to values. If there is an `output`, it takes references instead, the last to the output, and returns
+    # nothing.
     body: Body
-    dtypes: tuple[str, ...]
-    operands: tuple[Operand, ...]
-    output: Operand | None = None
-    grid: tuple[int, ...] = ()
+    dtypes: tuple[str, ...]  # to probe
+    operands: tuple[Operand, ...]  # their shapes, with a dtype if it is not the probed one
+    output: Operand | None = None  # the same of the output; None if it is that of the body's values
+    grid: tuple[int, ...] = ()  # of the kernel
+    # the block shape of all operands and the output, whose index is the program's; () for whole arrays. For TPUs only.
     block: tuple[int, ...] = ()
-    only: str = ""
+    only: str = ""  # `gpu` or `tpu` if only these have the function; "" for both
 
 
 def first_available(*paths: str) -> Any:
