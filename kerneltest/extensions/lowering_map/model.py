@@ -11,6 +11,7 @@ from itertools import compress, groupby, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
+import jinja2
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 from tabulate import tabulate
 
@@ -412,86 +413,27 @@ def print_table(maps: Sequence[LoweringMap]) -> None:
 
 def format_markdown(maps: Sequence[LoweringMap]) -> str:
     """Returns a Markdown page about one or more maps."""
-    parts = (_introduction(maps), _changes(maps), _table(maps), _errors(maps[-1]))
-    return "\n".join(line for part in parts for line in part) + "\n"
-
-
-def _introduction(maps: Sequence[LoweringMap]) -> Iterator[str]:
-    yield from ("# What Pallas lowers", "")
-    yield "Made by `kerneltest lowering`. A cell is a primitive with a dtype on a target. If lax refuses the dtype,"
-    yield "there is no cell. Nothing here ran on a GPU or TPU, so an outcome says nothing about values. The outcomes:"
-    yield ""
-    outcomes = [outcome for outcome in LoweringOutcome if any(outcome in each.counts_on(each.targets) for each in maps)]
-    yield from (f"- `{outcome}`: {outcome.meaning}" for outcome in outcomes)
-    yield ""
-    yield from _lines(
-        ["JAX", "jaxlib", "Python", "compiled by", *outcomes, "targets that agree"],
-        [
-            [
-                each.jax,
-                each.jaxlib,
-                each.python,
-                ", ".join(each.compilers) or "nothing",
-                *(str(each.counts_on(targets).get(outcome, 0)) for outcome in outcomes),
-                "; ".join(" ".join(agreeing) for agreeing in each.agreeing_targets if agreeing[0] in targets),
-            ]
-            for each in maps
-            for targets in each.kinds.values()
-        ],
-    )
-
-
-def _changes(maps: Sequence[LoweringMap]) -> Iterator[str]:
-    for old, new, changes in successive_changes(maps):
-        for stopped, verb in ((False, "started"), (True, "stopped")):
-            yield from ("", f"## What {verb} lowering from {_escape(old.title)} to {_escape(new.title)}", "")
-            rows = [
-                [*_cells_of(change, new), change.before, change.after, change.message]
-                for change in changes
-                if change.stopped == stopped
-            ]
-            heading = ["primitive", "dtypes", "targets", "before", "after", "message"]
-            yield from _lines(heading, rows) if rows else ("Nothing.",)
-
-
-def _cells_of(cells: LoweringChange | LoweringResult, lowering_map: LoweringMap) -> list[str]:
-    return [f"`{cells.primitive}`", short_dtypes(cells.dtypes), _places(cells.targets, lowering_map.targets)]
-
-
-def _table(maps: Sequence[LoweringMap]) -> Iterator[str]:
-    table = tabulate_maps(maps)
-    for group, members in groupby(table.rows, key=lambda row: row[0]):
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"cell": _escape, "dtypes": short_dtypes, "places": _places}
+    shown = tabulate_maps(maps)
+    groups = []
+    for group, members in groupby(shown.rows, key=lambda row: row[0]):
         rows = [(primitive, entries) for _, primitive, entries in members]
-        asked = [any(entries[column].state != NOT_ASKED for _, entries in rows) for column in range(len(table.columns))]
-        yield from ("", f"## {_escape(group.capitalize())}", "")
-        yield from _lines(
-            ["primitive", *compress(table.columns, asked)],
-            [
-                [f"`{primitive}`", *(f"{entry.letter} {entry.text}".strip() for entry in compress(entries, asked))]
-                for primitive, entries in rows
-            ],
-        )
-
-
-def _errors(lowering_map: LoweringMap) -> Iterator[str]:
-    yield from ("", f"## Errors of {_escape(lowering_map.title)}", "")
-    yield from _lines(
-        ["primitive", "dtypes", "targets", "message"],
-        [
-            [*_cells_of(result, lowering_map), result.message]
-            for result in lowering_map.results
-            if result.outcome == LoweringOutcome.ERROR
-        ],
+        asked = [any(entries[i].state != NOT_ASKED for _, entries in rows) for i in range(len(shown.columns))]
+        kept = [(primitive, list(compress(entries, asked))) for primitive, entries in rows]
+        groups.append((group.capitalize(), list(compress(shown.columns, asked)), kept))
+    counted = [(each, targets, each.counts_on(targets)) for each in maps for targets in each.kinds.values()]
+    return environment.from_string(Path(__file__).with_name("page.md").read_text(encoding="utf-8")).render(
+        counted=counted,
+        outcomes=[outcome for outcome in LoweringOutcome if any(outcome in counts for *_, counts in counted)],
+        steps=successive_changes(maps),
+        groups=groups,
+        newest=maps[-1],
+        errors=[result for result in maps[-1].results if result.outcome == LoweringOutcome.ERROR],
     )
 
 
-def _lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yields the lines of a table. Columns are not padded: one long message would widen all rows."""
-    for row in (heading, ["---"] * len(heading), *rows):
-        yield f"| {' | '.join(map(_escape, row))} |"
-
-
+# Escapes text, such as a message, so that it is one cell.
 def _escape(text: str) -> str:
-    """Escapes text, such as a message, so that it is one cell."""
     plain = text if re.fullmatch(r"`[^`|<]*`", text) else re.sub(r"([\\`*<\[\]])", r"\\\1", text)
     return " ".join(plain.replace("|", "\\|").split())

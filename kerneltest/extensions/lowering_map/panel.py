@@ -33,24 +33,18 @@ def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
 
 def section_of(maps: "Sequence[LoweringMap]") -> Section:
     """The section for some maps, at least one, by version of JAX."""
-    from kerneltest.extensions.lowering_map.model import (
-        LoweringOutcome,
-        format_change,
-        format_counts,
-        successive_changes,
-        tabulate_maps,
-    )
+    from kerneltest.extensions.lowering_map import model
     from kerneltest.report.panels import render_text
 
     ordered = sorted(maps, key=lambda each: each.version)
     html = render_text(
         Path(__file__).with_name("panel.html").read_text(encoding="utf-8"),
-        outcomes=list(LoweringOutcome),
-        counts=[(each.title, format_counts(each)) for each in ordered],
-        table=tabulate_maps(ordered),
+        outcomes=list(model.LoweringOutcome),
+        counts=[(each.title, model.format_counts(each)) for each in ordered],
+        table=model.tabulate_maps(ordered),
         steps=[
-            (old.jax, new.jax, [(change, format_change(change, new.targets)) for change in changes])
-            for old, new, changes in successive_changes(ordered)
+            (old.jax, new.jax, [(change, model.format_change(change, new.targets)) for change in changes])
+            for old, new, changes in model.successive_changes(ordered)
         ],
     )
     return Section(_NAME, "Lowering", html)

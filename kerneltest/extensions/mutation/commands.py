@@ -25,7 +25,7 @@ def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
 def _mutate(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.judging import BACKENDS
     from kerneltest.extensions.mutation.operators import OPERATORS
-    from kerneltest.extensions.mutation.run import MutationPool, MutationRun, find_pairings
+    from kerneltest.extensions.mutation.run import MutationPool, MutationRun, Task, find_pairings
     from kerneltest.reproduce.rerun import SuiteImportError
 
     if chosen.list:
@@ -44,9 +44,9 @@ def _mutate(chosen: argparse.Namespace) -> int:
     operators = tuple(filter(None, chosen.operators.split(",")))
     if unknown := sorted(set(operators) - names):
         return refuse("mutate", ValueError(f"no operator is called {unknown[0]}; --list shows them"))
-    backends, advises = ",".join(chosen.backends) or BACKENDS, not chosen.no_advice
+    options = Task(",".join(chosen.backends) or BACKENDS, chosen.depth, operators=operators, timeout=chosen.timeout)
     with MutationPool(chosen.jobs) as pool:
-        run = MutationRun(backends, chosen.depth, operators, chosen.timeout, pool, advises, chosen.all, chosen.json)
+        run = MutationRun(options, pool, not chosen.no_advice, chosen.all, chosen.json)
         scores = [score for pairing in pairings for score in run.judge_pairings(pairing)]
     # Without a judged mutant, the score of a pairing is 0.
     return int(any((score or 0.0) < chosen.least for score in scores))

@@ -243,7 +243,9 @@ class RunningTrial:
         times: Counter[Signature] = Counter()
         for (signature, _), count in self.kills.items():
             times[signature] += count
-        for signature in sorted(part.values, key=lambda each: (-times[each], _size(each))):
+        # The longest signatures take the longest.
+        lengths = {signature: math.prod(length for _, length in signature.dims) for signature in part.values}
+        for signature in sorted(part.values, key=lambda each: (-times[each], lengths[each])):
             group = part.values[signature]
             item, _ = group.pairs[0]
             traced = cache.traces.of(item.pairing, signature, item.backend)
@@ -271,7 +273,7 @@ class RunningTrial:
                 pairs = [pair for pair, _ in differing]
                 self.same.update(case.id for _, case in group.pairs)
                 self.same.difference_update(case.id for _, case in pairs)
-            elif not _reads_indices(traced):
+            elif all(is_float(leaf.dtype) for leaf in traced.inputs):  # addresses may depend on others
                 same = [pair for pair in pairs if pair[1].id in self.same]
                 pairs = [pair for pair in pairs if pair[1].id not in self.same] + same[:_OF_THE_SAME]
             cache.batch.cases = {signature: [case for _, case in pairs]}
@@ -334,16 +336,6 @@ class RunningTrial:
             return TrialEnd.SURVIVED, note
         is_known = self.is_evaluated and not self.is_unknown
         return (TrialEnd.EQUIVALENT if is_known else TrialEnd.UNDECIDED), ""
-
-
-def _size(signature: Signature) -> int:
-    # An estimate of how long the cases of a signature take.
-    return math.prod(length for _, length in signature.dims)
-
-
-def _reads_indices(traced: Traced) -> bool:
-    # The addresses of accesses may depend on integers and booleans.
-    return any(not is_float(leaf.dtype) for leaf in traced.inputs)
 
 
 BACKENDS = "interpret,interpret-tpu,interpret-mosaic-gpu,simulate:sm_90"

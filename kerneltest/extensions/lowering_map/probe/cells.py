@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .lowering import EmptyError, Target, TpuTarget, lower
+from .lowering import EmptyError, Target, lower
 from .probes import AbsentError, LoweringProbe, probes
 
 
@@ -47,7 +47,7 @@ def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> t
         for probe in chosen
         for dtype in probe.dtypes
         for target in targets
-        if probe.only in ("", "tpu" if isinstance(target, TpuTarget) else "gpu")
+        if probe.only in ("", "tpu" if target.topology else "gpu")
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import jax
 
 from .cells import Cell, CellOutcome, merge_outcomes, probe_cell, select_cells, with_reason
-from .lowering import LIBTPU_ENVIRONMENT, Target, TpuTarget, read_targets
+from .lowering import LIBTPU_ENVIRONMENT, Target, read_targets
 
 SCHEMA = 2
 _COMPILES_FOR = {"triton": "GPUs", "libtpu": "TPUs (pip install 'jax[tpu]')"}
@@ -55,7 +55,7 @@ def main() -> int:
 
 def _compilers(targets: Sequence[Target]) -> dict[str, str]:
     """Returns the version of each compiler; "" if no target needs it."""
-    needed = {"libtpu" if isinstance(target, TpuTarget) else "triton" for target in targets}
+    needed = {"libtpu" if target.topology else "triton" for target in targets}
     return {name: metadata.version(name) if name in needed else "" for name in ("triton", "libtpu")}
 
 

@@ -77,15 +77,8 @@ def lax_function(name: str, *static: Any, **options: Any) -> Body:
 def _in_group(
     group: str, usual: tuple[str, ...], shape: Operand = VECTOR, **fixed: Any
 ) -> Callable[..., LoweringProbe]:
-    """Returns a function that makes the probes of a group.
-
-    Args:
-      group: the heading in reports.
-      usual: the dtypes of probes that are given none.
-      shape: of the operand of probes that are given none.
-      fixed: further attributes of each probe.
-    """
-
+    # Returns a function that makes the probes of a group. Those that are given no dtypes have the usual ones, and those
+    # without operands have one of a shape.
     def probe(
         name: str, body: Body, *operands: Operand, dtypes: tuple[str, ...] = usual, only: str = ""
     ) -> LoweringProbe:
@@ -120,8 +113,7 @@ _BINARY = {
 _elementwise, _comparison = _in_group("elementwise", FLOATS), _in_group("comparison", DTYPES)
 
 
-def elementwise_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of groups `elementwise` and `comparison`."""
+def _elementwise_probes() -> Iterator[LoweringProbe]:
     two = (VECTOR, VECTOR)
     for operands, table in (((VECTOR,), _UNARY), (two, _BINARY)):
         for dtypes, names in table.items():
@@ -146,8 +138,7 @@ def elementwise_probes() -> Iterator[LoweringProbe]:
 _reduction, _scan = _in_group("reduction", NUMBERS, MATRIX), _in_group("scan", NUMBERS)
 
 
-def reductions_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of groups `reduction` and `scan`."""
+def _reductions_probes() -> Iterator[LoweringProbe]:
     for name in "reduce_sum reduce_prod reduce_max reduce_min".split():
         yield _reduction(name, _reduce(name))
     for name in "reduce_and reduce_or reduce_xor".split():
@@ -193,8 +184,7 @@ _PRESETS = {
 }
 
 
-def dots_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `dot`."""
+def _dots_probes() -> Iterator[LoweringProbe]:
     yield _dot("", NUMBERS)
     for name in ("HIGH", "HIGHEST"):
         yield _dot(f"[{name}]", NUMBERS, precision=f"Precision.{name}")
@@ -239,8 +229,7 @@ def _dot(
 _cast = _in_group("cast", ())
 
 
-def casts_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `cast`, whose dtypes are those they cast from."""
+def _casts_probes() -> Iterator[LoweringProbe]:
     for primitive, known in (("convert_element_type", DTYPES), ("bitcast_convert_type", NUMBERS)):
         for target in known:
             size = jnp.dtype(target).itemsize
@@ -252,8 +241,7 @@ def casts_probes() -> Iterator[LoweringProbe]:
 _shape = _in_group("shape", DTYPES, MATRIX)
 
 
-def shapes_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `shape`."""
+def _shapes_probes() -> Iterator[LoweringProbe]:
     yield _shape("reshape", lambda x: lax.reshape(x, (2 * x.shape[0], x.shape[1] // 2)))
     yield _shape("reshape[to 1D]", lambda x: lax.reshape(x, (x.size,)))
     yield _shape("transpose", lambda x: lax.transpose(x, (1, 0)))
@@ -289,8 +277,7 @@ def _pad(x: Value) -> Value:
 _control = _in_group("control flow", ("float32", "int32", "int64"))
 
 
-def control_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `control flow`."""
+def _control_probes() -> Iterator[LoweringProbe]:
     with_number = (VECTOR, (SCALAR, "int32"))
     yield _control("cond", lambda x, i: lax.cond(i > 0, lambda: x + x, lambda: x), *with_number)
     yield _control(
@@ -337,8 +324,7 @@ def _custom_vjp() -> Value:
 _random = _in_group("random", ("uint32",))
 
 
-def random_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `random`."""
+def _random_probes() -> Iterator[LoweringProbe]:
     yield _random("threefry2x32", lambda *x: extend_random.threefry2x32_p.bind(*x), *(VECTOR,) * 4)
     yield _random("random_bits", _of_key(lambda key: jax.random.bits(key, (16,))), (2,))
     yield _random("random_split", _of_key(lambda key: jax.random.key_data(jax.random.split(key))), (2,))
@@ -353,8 +339,7 @@ def _of_key(draw: Callable[[Value], Value]) -> Callable[[Value], Value]:
 _indexing = _in_group("indexing", DTYPES)
 
 
-def indexing_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `indexing`."""
+def _indexing_probes() -> Iterator[LoweringProbe]:
     indices, start = (VECTOR, "int32"), (SCALAR, "int32")
     yield _indexing("gather[take]", lambda x, i: jnp.take(x, _rows(i), axis=0, mode="clip"), VECTOR, indices)
     yield _indexing("gather[take_along_axis]", _take_along_axis(0, "clip"), VECTOR, indices)
@@ -393,8 +378,7 @@ _WHOLE, _HALF = pl.ds(0, 16), pl.ds(0, 8)
 _memory = _in_group("memory", DTYPES, output=VECTOR)
 
 
-def memory_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of groups `memory` and `atomic`."""
+def _memory_probes() -> Iterator[LoweringProbe]:
     mask = (VECTOR, "bool")
     yield _memory("get, swap[whole]", _copy)
     yield _memory("get[one element]", _get_element)
@@ -476,8 +460,7 @@ _pallas = _in_group("pallas", FLOATS)
 _of_references = _in_group("pallas", FLOAT32, output=VECTOR, grid=(2,))
 
 
-def pallas_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `pallas`."""
+def _pallas_probes() -> Iterator[LoweringProbe]:
     for name in ("program_id", "num_programs"):
         yield _of_references(name, _storing(_plus_number(f"pl.{name}")))
     debug_print = "pl.debug_print"
@@ -568,8 +551,7 @@ _tpu = _in_group("pallas.tpu", NUMBERS, only="tpu")
 _tpu_references = _in_group("pallas.tpu", DTYPES, output=VECTOR, only="tpu")
 
 
-def tpus_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `pallas.tpu`."""
+def _tpus_probes() -> Iterator[LoweringProbe]:
     yield _tpu("roll", lambda x: _of("roll")(x, 1, 0))
     yield _tpu("roll[lanes]", lambda x: _of("roll")(x, 1, 1))
     yield _tpu("roll[strided]", lambda x: _of("roll")(x, 1, 1, stride=1, stride_axis=0))
@@ -615,8 +597,7 @@ _WIDE, _LONG = (64, 512), (4096,)
 _TPU_DTYPES = tuple(dtype for dtype in DTYPES if "64" not in dtype)
 
 
-def blocks_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `blocks`: an array copied block by block."""
+def _blocks_probes() -> Iterator[LoweringProbe]:
     for rows in (1, 2, 4, 8, 16, 32):
         for columns in (32, 64, 128, 256, 512):
             yield _blocks(_WIDE, (rows, columns))
@@ -631,18 +612,18 @@ def _blocks(whole: tuple[int, ...], block: tuple[int, ...]) -> LoweringProbe:
 
 
 _GROUPS = (
-    elementwise_probes,
-    reductions_probes,
-    dots_probes,
-    indexing_probes,
-    casts_probes,
-    shapes_probes,
-    control_probes,
-    memory_probes,
-    pallas_probes,
-    random_probes,
-    tpus_probes,
-    blocks_probes,
+    _elementwise_probes,
+    _reductions_probes,
+    _dots_probes,
+    _indexing_probes,
+    _casts_probes,
+    _shapes_probes,
+    _control_probes,
+    _memory_probes,
+    _pallas_probes,
+    _random_probes,
+    _tpus_probes,
+    _blocks_probes,
 )
 
 
