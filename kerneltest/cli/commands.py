@@ -220,27 +220,22 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
 
 @_command(10, "write the pairing of a kernel, with the oracle to fill in", _add_init_arguments)
 def _init(chosen: argparse.Namespace) -> int:
+    from kerneltest.start import example_calls
     from kerneltest.start.command_progress import CommandProgress
-    from kerneltest.start.example_calls import (
-        StartError,
-        example_from_shapes,
-        example_from_text,
-        import_kernel,
-        record_calls,
-    )
     from kerneltest.start.init import write_pairing
 
     progress = CommandProgress(chosen.limit)
     try:
         if chosen.dtypes and not chosen.shapes:
-            raise StartError("--dtypes is for --shapes; a call has its own dtypes")
-        kernel = import_kernel(chosen.kernel)
-        if chosen.shapes is not None:
-            examples = [example_from_shapes(kernel, chosen.shapes, chosen.dtypes)]
-        elif chosen.call is not None:
-            examples = [example_from_text(kernel, chosen.call)]
-        else:
-            examples = record_calls(kernel, chosen.watch)
+            raise example_calls.StartError("--dtypes is for --shapes; a call has its own dtypes")
+        with progress.interrupt():  # they run the user's code
+            kernel = example_calls.import_kernel(chosen.kernel)
+            if chosen.shapes is not None:
+                examples = [example_calls.example_from_shapes(kernel, chosen.shapes, chosen.dtypes)]
+            elif chosen.call is not None:
+                examples = [example_calls.example_from_text(kernel, chosen.call)]
+            else:
+                examples = example_calls.record_calls(kernel, chosen.watch)
         path, declaration = write_pairing(kernel, examples, chosen.output, progress)
     finally:
         progress.clear()

@@ -42,7 +42,7 @@ from kerneltest.records.schema import Record
 _OPTIONS = ("--collect-only", "--quiet", "--capture=no", "-p", "kerneltest")
 
 
-class SuiteImportError(Exception):
+class SuiteImportError(UnusableInputError):
     """A test file cannot be imported; the message says why, in a line."""
 
 

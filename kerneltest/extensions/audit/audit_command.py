@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from kerneltest.cli.command_registry import Command, add_limit, refuse, register_command
+from kerneltest.cli.command_registry import Command, add_limit, register_command
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.media import lines_for_terminal
 
 
@@ -22,7 +23,7 @@ def _audit(chosen: argparse.Namespace) -> int:
 
     suites = chosen.suites or [chosen.path]
     if missing := [path for path in (chosen.path, *suites) if not path.exists()]:
-        return refuse("audit", FileNotFoundError(f"{missing[0]} does not exist"))
+        raise UnusableInputError(f"{missing[0]} does not exist")
     progress = CommandProgress(chosen.limit)
     program = read_program([chosen.path, *suites], progress)
     tests = {path for path in program.modules if program.does_import(path, "kerneltest")}

@@ -15,6 +15,7 @@ import jinja2
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 from tabulate import tabulate
 
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.files import read_regular_file
 from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.targets import TPUS
@@ -22,7 +23,7 @@ from kerneltest.core.targets import TPUS
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
 
-class MapError(ValueError):
+class MapError(UnusableInputError):
     """A map cannot be measured, read or compared; the message says why."""
 
 

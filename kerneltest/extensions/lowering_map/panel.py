@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kerneltest.report.panels import Panel, PanelError, Section, register_panel
+from kerneltest.report.panels import Panel, Section, register_panel
 
 if TYPE_CHECKING:
     from kerneltest.extensions.lowering_map.model import LoweringMap
@@ -23,12 +23,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
     if not chosen.lowering:
         return None
-    from kerneltest.extensions.lowering_map.model import MapError, read_map
+    from kerneltest.extensions.lowering_map.model import read_map
 
-    try:
-        return section_of([read_map(path) for path in chosen.lowering])
-    except MapError as error:
-        raise PanelError(str(error)) from error
+    return section_of([read_map(path) for path in chosen.lowering])
 
 
 def section_of(maps: "Sequence[LoweringMap]") -> Section:

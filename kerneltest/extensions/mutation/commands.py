@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from kerneltest.cli.command_registry import Command, add_setting, refuse, register_command
+from kerneltest.cli.command_registry import Command, add_setting, register_command
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.media import for_terminal, lines_for_terminal
 
 
@@ -26,24 +27,20 @@ def _mutate(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.judging import BACKENDS
     from kerneltest.extensions.mutation.operators import OPERATORS
     from kerneltest.extensions.mutation.run import MutationPool, MutationRun, Task, find_pairings
-    from kerneltest.reproduce.rerun import SuiteImportError
 
     if chosen.list:
         for operator in OPERATORS.entries():
             print(for_terminal(f"{operator.name:26} {operator.mistake}"))
         return 0
     if chosen.jobs < 1:
-        return refuse("mutate", ValueError(f"--jobs must be at least 1, not {chosen.jobs}"))
+        raise UnusableInputError(f"--jobs must be at least 1, not {chosen.jobs}")
     if not chosen.pairings:
-        return refuse("mutate", ValueError("name a test file, as in kerneltest mutate tests/test_softmax.py"))
-    try:
-        pairings = [find_pairings(place) for place in chosen.pairings]
-    except (SuiteImportError, ValueError) as error:
-        return refuse("mutate", error)
+        raise UnusableInputError("name a test file, as in kerneltest mutate tests/test_softmax.py")
+    pairings = [find_pairings(place) for place in chosen.pairings]
     names = {operator.name for operator in OPERATORS.entries()}  # a conftest may have added some
     operators = tuple(filter(None, chosen.operators.split(",")))
     if unknown := sorted(set(operators) - names):
-        return refuse("mutate", ValueError(f"no operator is called {unknown[0]}; --list shows them"))
+        raise UnusableInputError(f"no operator is called {unknown[0]}; --list shows them")
     options = Task(",".join(chosen.backends) or BACKENDS, chosen.depth, operators=operators, timeout=chosen.timeout)
     with MutationPool(chosen.jobs) as pool:
         run = MutationRun(options, pool, not chosen.no_advice, chosen.all, chosen.json)
@@ -78,16 +75,11 @@ def _cover(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.judging import UnfitPairingError
     from kerneltest.extensions.mutation.run import find_pairings
     from kerneltest.records.files import dumps
-    from kerneltest.reproduce.rerun import SuiteImportError
 
     results: list[dict[str, Any]] = []
     unmeasured = 0
     for place in chosen.pairings:
-        try:
-            found = find_pairings(place)
-        except (SuiteImportError, ValueError) as error:
-            return refuse("coverage", error)
-        for name, pairing in found.items():
+        for name, pairing in find_pairings(place).items():
             try:
                 coverage = measure_coverage(pairing, name, chosen.depth, chosen.timeout)
                 lines = list(format_coverage(name, coverage))

@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import TypeAdapter
 
 from kerneltest.core.children import Answer, Child, ChildEndedError, Children
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.ids import PairingId
 from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.declare.discovery import iter_pairings
@@ -63,7 +64,7 @@ def find_pairings(place: str) -> dict[str, Pairing]:
 
     Raises:
       SuiteImportError: the file cannot be imported.
-      ValueError: it has no pairing of that name, or none at all.
+      UnusableInputError: it has no pairing of that name, or none at all.
     """
     chosen = PairingId.parse(place)
     try:
@@ -72,7 +73,7 @@ def find_pairings(place: str) -> dict[str, Pairing]:
         raise SuiteImportError(f"{chosen.file}: {error}") from error
     if not pairings or chosen.name not in ("", *pairings):
         lacking = f"{chosen.file} has no pairing {chosen.name}".rstrip()
-        raise ValueError(f"{lacking}; it has {', '.join(pairings) or 'none'}")
+        raise UnusableInputError(f"{lacking}; it has {', '.join(pairings) or 'none'}")
     return {str(replace(chosen, name=name)): pairings[name] for name in ([chosen.name] if chosen.name else pairings)}
 
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kerneltest.cli.command_registry import Command, pass_to_pytest, refuse, register_command
+from kerneltest.cli.command_registry import Command, pass_to_pytest, register_command
 from kerneltest.core.ids import PairingId
 
 
@@ -23,12 +23,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _watch(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.watch import session as watching
 
-    files = list(_files(chosen.rest))
-    try:
-        watching.find_watchfiles()
-        folders = watching.watched_folders(files)
-    except watching.WatchError as error:
-        return refuse("watch", error)
+    watching.find_watchfiles()
+    folders = watching.watched_folders(list(_files(chosen.rest)))
     plugin = ["-p", "kerneltest", "-W", "ignore:Module already imported so cannot be rewritten; kerneltest"]
     with tempfile.TemporaryDirectory(prefix="kerneltest-watch-") as temporary:
         report = chosen.kt_report or Path(temporary, "report")

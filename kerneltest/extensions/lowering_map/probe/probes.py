@@ -147,7 +147,7 @@ def _reductions_probes() -> Iterator[LoweringProbe]:
     yield _reduction("reduce_sum[all axes]", _reduce("reduce_sum", (0, 1)))
     for name in ("argmax", "argmin"):
         yield _reduction(name, lax_function(name, 1, jnp.int32))
-    yield _reduction("reduce", _reduce_by_function)
+    yield _reduction("reduce", lambda x: lax.reduce(x, np.zeros((), x.dtype), lambda a, b: a + b + b, (1,)))
     yield _reduction("reduce_window_sum", _reduce_windows)
 
     for name in "cumsum cumprod cummax cummin".split():
@@ -164,10 +164,6 @@ def _reduce(name: str, axes: tuple[int, ...] = (1,)) -> Body:
         return first_available(f"lax.{name}_p").bind(x, axes=axes)  # the primitive is older than the function
 
     return body
-
-
-def _reduce_by_function(x: Value) -> Value:
-    return lax.reduce(x, np.zeros((), x.dtype), lambda a, b: a + b + b, (1,))
 
 
 def _reduce_windows(x: Value) -> Value:
@@ -246,7 +242,9 @@ def _shapes_probes() -> Iterator[LoweringProbe]:
     yield _shape("reshape[to 1D]", lambda x: lax.reshape(x, (x.size,)))
     yield _shape("transpose", lambda x: lax.transpose(x, (1, 0)))
     yield _shape("transpose[3D]", lambda x: lax.transpose(x, (2, 0, 1)), (2, 4, 8))
-    yield _shape("broadcast_in_dim", _broadcast, VECTOR)
+    yield _shape(
+        "broadcast_in_dim", lambda x: lax.broadcast_in_dim(x, (8, *x.shape), tuple(range(1, x.ndim + 1))), VECTOR
+    )
     yield _shape("broadcast_in_dim[scalar]", lambda x: lax.broadcast_in_dim(x, (8, 16), ()), SCALAR)
     yield _shape("broadcast_to[pl]", lambda x: first_available("pl.broadcast_to")(x, (8, x.shape[1])), (1, 16))
     yield _shape("expand_dims", lambda x: lax.expand_dims(x, (0,)))
@@ -264,10 +262,6 @@ def _shapes_probes() -> Iterator[LoweringProbe]:
     yield _shape("copy", lambda x: jnp.array(x, copy=True), VECTOR)
     yield _shape("full", lambda x: lax.full(x.shape, 1, x.dtype), VECTOR)
     yield _shape("iota", lambda x: lax.broadcasted_iota(x.dtype, x.shape, 1), dtypes=NUMBERS)
-
-
-def _broadcast(x: Value) -> Value:
-    return lax.broadcast_in_dim(x, (8, *x.shape), tuple(range(1, x.ndim + 1)))
 
 
 def _pad(x: Value) -> Value:
@@ -387,7 +381,7 @@ def _memory_probes() -> Iterator[LoweringProbe]:
     yield _memory("get[integer array]", _storing(lambda x, i: x[_rows(i[...])]), VECTOR, (VECTOR, "int32"))
     yield _memory("addupdate", _add_update((_WHOLE,)))
     yield _memory("addupdate[whole]", _add_update(...))
-    yield _memory("swap", _swap)
+    yield _memory("swap", lambda x, o: first_available("jax.ref.swap", "pl.swap")(o, (_WHOLE,), x[...]))
     yield _memory("masked_load", _storing(lambda x, m: _load(x, mask=m[...])), VECTOR, mask, only="gpu")
     other = _storing(lambda x, m: _load(x, mask=m[...], other=np.zeros((), x.dtype)))
     yield _memory("masked_load[other]", other, VECTOR, mask, only="gpu")
@@ -399,7 +393,8 @@ def _memory_probes() -> Iterator[LoweringProbe]:
         dtypes = BITWISE if name in ("and", "or", "xor") else DTYPES
         yield _of_atomics(f"atomic_{name}", _atomic(name, (_WHOLE,)), dtypes)
     yield _of_atomics("atomic_add[one element]", _atomic("add", (3,)), NUMBERS)
-    yield _of_atomics("atomic_cas", _storing(_compare_and_swap), DTYPES, SCALAR)
+    cas = _storing(lambda x: first_available("plt.atomic_cas", "pl.atomic_cas")(x, x[()], x[()]))
+    yield _of_atomics("atomic_cas", cas, DTYPES, SCALAR)
 
 
 def _of_atomics(name: str, body: Body, dtypes: tuple[str, ...], shape: tuple[int, ...] = VECTOR) -> LoweringProbe:
@@ -430,10 +425,6 @@ def _add_update(index: Any) -> Callable[[Ref, Ref], None]:
     return body
 
 
-def _swap(x: Ref, o: Ref) -> None:
-    first_available("jax.ref.swap", "pl.swap")(o, (_WHOLE,), x[...])
-
-
 def _load(ref: Ref, **options: Any) -> Value:
     """Calls `load`, which in old versions took the indices as a separate argument."""
     if hasattr(plt, "load"):
@@ -450,10 +441,6 @@ def _masked_store(x: Ref, m: Ref, o: Ref) -> None:
 
 def _atomic(name: str, index: Any) -> Body:
     return lambda x, o: first_available(f"plt.atomic_{name}", f"pl.atomic_{name}")(o, index, x[index])
-
-
-def _compare_and_swap(x: Ref) -> Value:
-    return first_available("plt.atomic_cas", "pl.atomic_cas")(x, x[()], x[()])
 
 
 _pallas = _in_group("pallas", FLOATS)
@@ -564,7 +551,9 @@ def _tpus_probes() -> Iterator[LoweringProbe]:
     yield _tpu("prng_random_bits", _draw, dtypes=("uint32",))
     yield _tpu_references("run_scoped[VMEM]", _through_scratch(lambda x: _of("VMEM")(x.shape, x.dtype)))
     yield _tpu_references("async_copy", _async_copy)
-    yield _tpu_references("store[masked]", _tpu_masked_store, VECTOR, (VECTOR, "bool"))
+    yield _tpu_references(
+        "store[masked]", lambda x, m, o: _of("store")(o, x[...], mask=m[...]), VECTOR, (VECTOR, "bool")
+    )
 
 
 def _of(name: str) -> Any:
@@ -587,10 +576,6 @@ def _async_copy(x: Ref, o: Ref) -> None:
         description.wait()
 
     pl.run_scoped(copy, _of("SemaphoreType.DMA"))
-
-
-def _tpu_masked_store(x: Ref, m: Ref, o: Ref) -> None:
-    _of("store")(o, x[...], mask=m[...])
 
 
 _WIDE, _LONG = (64, 512), (4096,)
