@@ -47,11 +47,8 @@ class Accessors:
     def extend(self, count: int) -> "Accessors":
         """Returns the same with `count` elements more, which no program has accessed."""
         more = Accessors.empty(count)
-        return Accessors(
-            np.concatenate([self.first, more.first]),
-            np.concatenate([self.last, more.last]),
-            np.concatenate([self.access, more.access]),
-        )
+        fields = ("first", "last", "access")
+        return Accessors(*(np.concatenate([getattr(each, name) for each in (self, more)]) for name in fields))
 
 
 @dataclass(eq=False, slots=True)
@@ -175,19 +172,14 @@ class MemoryAccess:
 
 
 class AccessChecker:
-    """Checks every access in order, and keeps the first fault of each kind on each buffer.
-
-    Attributes:
-      grid: programs along x, y and z.
-      hints: possible causes of an access past a buffer's end, by the buffer's name.
-      programs: the linear ids of the programs that run, in ascending order.
-      sources: the reads so far whose results are undefined, in order.
-    """
+    """Checks every access in order, and keeps the first fault of each kind on each buffer."""
 
     def __init__(self, grid: tuple[int, int, int], hints: dict[str, str], programs: Array) -> None:
+        # Possible causes of an access past a buffer's end, by the buffer's name; the linear ids of the programs that
+        # run, in ascending order.
         self.grid, self.hints, self.programs = grid, hints, programs
         self.faults: dict[tuple[Verdict, str], Fault] = {}
-        self.sources: dict[UndefinedSource, None] = {}
+        self.sources: dict[UndefinedSource, None] = {}  # the reads so far whose results are undefined, in order
         self._places: dict[int, str] = {}  # by the number of the access
 
     def without_faults(self) -> "AccessChecker":
@@ -208,7 +200,7 @@ class AccessChecker:
         if not buffer.writable:
             return undefined
         offset, positions = (np.broadcast_to(each, inside.shape)[inside] for each in (access.offset, access.positions))
-        programs = self._programs_of(inside)
+        programs = np.broadcast_to(self.programs.reshape(-1, *(1,) * (inside.ndim - 1)), inside.shape)[inside]
         where = offset, positions, programs
         self._check_race(access, where, buffer.writers, Access.STORE)
         if access.kind is Access.LOAD:
@@ -241,10 +233,6 @@ class AccessChecker:
     def visit(self, access: Access, program: int, place: str) -> Visit:
         """Returns the access of one program, given its linear id."""
         return Visit(access, program_index(self.grid, program), place)
-
-    def _programs_of(self, inside: Array) -> Array:
-        programs = self.programs.reshape(-1, *(1,) * (inside.ndim - 1))
-        return np.broadcast_to(programs, inside.shape)[inside]
 
     def _add_out_of_bounds(self, access: MemoryAccess, outside: Array) -> None:
         buffer = access.buffer

@@ -143,7 +143,6 @@ def kernels_of(pairing: Pairing, program: Program) -> Iterator[QualifiedName]:
 
 
 def _names_of(kernel: object, program: Program) -> Iterator[QualifiedName]:
-    """Yields the names that modules of the program give to an object."""
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         path = Path(file or "").resolve()

@@ -79,7 +79,6 @@ def read_module(path: Path) -> SourceModule:
 
 
 def _import_source(module: SourceModule, node: ast.ImportFrom) -> str:
-    """Returns the module that an import takes names from, without leading dots."""
     if not node.level:
         return node.module or ""
     package = module.dotted.split(".") if module.path.stem == "__init__" else module.dotted.split(".")[:-1]
@@ -144,7 +143,6 @@ def _add_names(module: SourceModule, name: str, names: set[str]) -> None:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    """Yields the dotted names that a piece of source reads, each with its prefixes."""
     for each in ast.walk(node):
         parts: list[str] = []
         while isinstance(each, ast.Attribute):
@@ -265,7 +263,6 @@ class Program:
 
     @cached_property
     def _naming(self) -> Mapping[QualifiedName, Collection[QualifiedName]]:
-        """The definitions that name each definition."""
         naming: dict[QualifiedName, set[QualifiedName]] = {}
         for place, named in self.named_by.items():
             for each in named:
@@ -301,7 +298,6 @@ class Program:
 def _closure(
     start: Collection[QualifiedName], edges: Mapping[QualifiedName, Collection[QualifiedName]]
 ) -> frozenset[QualifiedName]:
-    """Returns the definitions of a set, with all that they lead to."""
     found, waiting = set(start), list(start)
     while waiting:
         for each in edges.get(waiting.pop(), ()):

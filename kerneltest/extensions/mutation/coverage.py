@@ -52,15 +52,11 @@ _LOOP = ("zero", "one", "more than one")
 
 
 class CoverageRecorder(KernelRules):
-    """Records the states of sites while kernels are evaluated.
-
-    Attributes:
-      seen: the states of each site so far.
-    """
+    """Records the states of sites while kernels are evaluated."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: dict[CoverageSite, set[str]] = {}
+        self.seen: dict[CoverageSite, set[str]] = {}  # the states of each site so far
 
     def kernel(self, traced: Traced) -> BatchedKernel:
         """Returns a kernel whose evaluation is recorded.

@@ -409,19 +409,19 @@ class MutationSession:
         with without_debugging():
             for item in items:
                 is_evaluated = item.backend.id == "interpret"
-                self._add(replace(item, backend=EvaluatedInterpret("interpret")) if is_evaluated else item)
+                self._add(self._parts, replace(item, backend=EvaluatedInterpret("interpret")) if is_evaluated else item)
 
-    def _add(self, item: Item) -> None:
-        part = next((p for p in self._parts if (p.dtype, p.backend.id) == (item.dtype, item.backend.id)), None)
+    def _add(self, parts: list[KernelCases], item: Item) -> None:
+        part = next((p for p in parts if (p.dtype, p.backend.id) == (item.dtype, item.backend.id)), None)
         if part is None:
-            part = self._make_part(item)
-            self._parts.append(part)
+            part = self._make_part(parts, item)
+            parts.append(part)
         part.add(item)
 
-    def _make_part(self, item: Item) -> KernelCases:
+    def _make_part(self, parts: Sequence[KernelCases], item: Item) -> KernelCases:
         # Parts of one dtype share traces and the oracle's results.
         owner = id(item.pairing.kernel), id(item.pairing.oracle), item.dtype
-        shared = next((p for p in self._parts if p.dtype == item.dtype), None)
+        shared = next((p for p in parts if p.dtype == item.dtype), None)
         traces = shared.traces if shared is not None else LocatedTraces()
         cache = Cache(ProcessState(self._journal), owner=owner, tracer=traces)
         if shared is not None:
@@ -528,10 +528,8 @@ class MutationSession:
         plan = plan_pairing(
             self.pairing, planned.pairing_id, [EvaluatedInterpret("interpret")], settings, self._journal
         )
-        parts: dict[str, KernelCases] = {}
+        parts: list[KernelCases] = []
         for item in plan.items:
             if item.group.name in VALUES and not item.backend.unavailable():
-                traces = LocatedTraces()
-                made = KernelCases(item.dtype, item.backend, traces, Cache(ProcessState(self._journal), tracer=traces))
-                parts.setdefault(item.dtype, made).add(item)
-        return list(parts.values())
+                self._add(parts, item)
+        return parts

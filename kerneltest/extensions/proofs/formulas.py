@@ -188,7 +188,6 @@ def _product_at(atoms: Sequence[Atom], sizes: Sizes) -> int:
 
 
 def _fit_line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
-    """Returns the integer slope and intercept of the line through points, or None."""
     first = next((i for i in range(1, len(xs)) if xs[i] != xs[0]), None)
     if first is None:
         return None

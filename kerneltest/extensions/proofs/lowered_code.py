@@ -116,11 +116,7 @@ def _map_block(block: Any, change: Callable[[Any], Any]) -> Any:
 
 
 class _Slicer:
-    """Slices a function's body: follows values backwards from accesses and control flow.
-
-    Raises:
-      Undecided: an operation is unknown, so that it may access memory.
-    """
+    """Slices a function's body: follows values backwards from accesses and control flow."""
 
     def __init__(self, body: Region) -> None:
         self.producers: dict[int, tuple[Operation, int]] = {}
@@ -336,7 +332,6 @@ def _operand_origins(jaxpr: Jaxpr, wanted: JaxprEqn, leaves: Mapping[Var, str]) 
 
 
 def _is_widening(equation: JaxprEqn) -> bool:
-    """Returns whether an equation converts integers to a type that holds all of them."""
     if primitive_name(equation) != "convert_element_type":
         return False
     before = np.dtype(equation.invars[0].aval.dtype)  # type: ignore[attr-defined]

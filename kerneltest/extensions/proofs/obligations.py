@@ -189,7 +189,6 @@ class FormVerifier:
         return self._answers[key]
 
     def _with_facts(self, constraints: list[Constraint]) -> list[Constraint]:
-        """Adds all that is known of the names in some constraints, and of the names in that."""
         found = dict.fromkeys(constraints)
         names: set[str] = set()
         while new := {name for constraint in found for name in constraint.names} - names:
@@ -244,7 +243,9 @@ class FormVerifier:
         Raises:
           Undecided: the premises contradict the sizes at which the code was lowered, so that anything would follow.
         """
-        if not all(map(self._is_consistent, self.accesses)):
+        tautologies = ([access.enabled | ~access.enabled] for access in self.accesses)
+        rows = [dict(row) for row in self.form.seen]
+        if not all(any(self.check(each, row).kind == "sat" for row in rows) for each in tautologies):
             raise Undecided("the sizes at which the kernel was lowered contradict the premises of the proof")
         found = [obligation for access in self.accesses for obligation in self._bounds_obligations(access)]
         for i, access in enumerate(self.accesses):
@@ -255,12 +256,7 @@ class FormVerifier:
             ]
         return found
 
-    def _is_consistent(self, access: SymbolicAccess) -> bool:
-        tautology = access.enabled | ~access.enabled
-        return any(self.check([tautology], dict(row)).kind == "sat" for row in self.form.seen)
-
     def _bounds_obligations(self, access: SymbolicAccess) -> list[Obligation]:
-        """Returns the obligations that an access is in bounds and that its address and masks do not wrap."""
         size = product(self.code.arrays[access.buffer].shape)
         outside = (access.enabled, ~between(access.offset, 0, size))
         name = self.code.arrays[access.buffer].name
@@ -326,7 +322,6 @@ class FormVerifier:
         return shared and kinds not in ({"load"}, {"atomic"})
 
     def _race_obligation(self, one: SymbolicAccess, other: SymbolicAccess) -> Obligation:
-        """Returns the obligation that accesses by two different programs are to different elements."""
         distinct, ranges = [], []
         for axis, length in enumerate(self.code.grid):
             if length != ONE:
@@ -387,7 +382,6 @@ def describe_conditions(
 
 
 def _declared_limits(pairing: Pairing) -> Iterator[str]:
-    """Yields the declared range of each dim."""
     for name, dim in pairing.dims.items():
         if dim.values:
             yield f"{name} is {' or '.join(map(str, sorted(set(dim.values))))}"

@@ -63,20 +63,16 @@ class Producer:
 
 
 class Symbols:
-    """Names of integers whose values are not known, with the constraints that hold of them.
-
-    Attributes:
-      unknown: by name of an integer about which too little is known: the operation that computes it.
-      loaded: by name of a loaded integer: its element.
-      value_numbers: by name: the number of the value in the code.
-    """
+    """Names of integers whose values are not known, with the constraints that hold of them."""
 
     def __init__(self) -> None:
         self._facts: dict[str, tuple[Constraint, ...]] = {}
         self._names: dict[object, str] = {}
-        self.unknown: dict[str, str] = {}
-        self.loaded: dict[str, SymbolicPointer] = {}
-        self.value_numbers: dict[str, int] = {}
+        self.unknown: dict[
+            str, str
+        ] = {}  # of integers about which too little is known: the operations that compute them
+        self.loaded: dict[str, SymbolicPointer] = {}  # of loaded integers: their elements
+        self.value_numbers: dict[str, int] = {}  # in the code
 
     def assume(self, name: str, *facts: Constraint) -> None:
         """Replaces the constraints that hold of a name."""
@@ -192,7 +188,6 @@ class SymbolicExecution:
         return value
 
     def _compute(self, number: int, coordinates: Coordinates) -> SymbolicValue:
-        """Computes a value that is not in the memo."""
         if number in self.code.body.arguments:
             return SymbolicPointer(self.code.body.arguments.index(number), ZERO)
         producer = self._producers[number]
@@ -340,7 +335,6 @@ class SymbolicExecution:
         return [iteration >= 0, lower + iteration * by < upper]
 
     def _block_argument(self, number: int, producer: Producer, coordinates: Coordinates) -> SymbolicValue | None:
-        """Returns the value of an argument of a loop's block, or None if it is unknown."""
         step = producer.step
         if step.name == "scf.for" and producer.index == 0:
             lower, _, by = map(self.integer, step.operands[:3])
@@ -350,7 +344,6 @@ class SymbolicExecution:
         return self._induction_value(number, producer, coordinates, self.iteration(step))
 
     def _control_flow_result(self, producer: Producer, coordinates: Coordinates) -> SymbolicValue | None:
-        """Returns a result of a loop or a branch, or None if it is unknown."""
         step = producer.step
         if step.name == "scf.if":
             then, otherwise = (self.value(block.yields[producer.index], coordinates) for block in step.blocks)
@@ -440,7 +433,6 @@ class SymbolicExecution:
 
 
 def _end_of(dtype: str) -> int:
-    """Returns one past the greatest integer of a signed type."""
     return int(2 ** (np.dtype(dtype).itemsize * 8 - 1))
 
 

@@ -144,7 +144,6 @@ def _as_on(target: Target) -> Any:
 
 
 def _triton_ir(operation: Any) -> bytes:
-    """Returns the MLIR bytecode of the first Triton kernel that an operation calls; empty if there is none."""
     for region in operation.regions:
         for block in region:
             for inner in block:
