@@ -173,7 +173,8 @@ def _run_call(run: _Run, operands: Sequence[PartialArray]) -> list[PartialArray]
     others = run([_refill(operand) for operand in operands], _other_fill)
     results = []
     for number, (output, other) in enumerate(zip(ran.outputs, others.outputs, strict=True)):
-        codes = np.where(_differ(output, other), np.uint8(UNINITIALISED), np.uint8(0))
+        differs = (output != other) & ~((output != output) & (other != other))
+        codes = np.where(differs, np.uint8(UNINITIALISED), np.uint8(0))
         if ran.unwritten and (mask := ran.unwritten[number]) is not None:
             codes[mask] = UNWRITTEN
         results.append(PartialArray(output, codes, sources) if codes.any() else PartialArray(output))
@@ -186,7 +187,3 @@ def _refill(operand: PartialArray) -> Any:
     values = np.array(operand.values)
     values[operand.undefined != 0] = _other_fill(values.dtype)
     return values
-
-
-def _differ(one: Array, other: Array) -> Array:
-    return np.asarray((one != other) & ~((one != one) & (other != other)))

@@ -177,8 +177,6 @@ def interpreting_failure(error: Exception, *, checks: bool = False) -> Failure:
 # An evaluation is compared with JAX's own interpreter, bit for bit, on the first case of each signature with equations
 # of a new kind, and with compiled code once for a pairing and dtype, within the oracle's bounds.
 
-_DOING = "preparing to evaluate a kernel in NumPy"
-
 
 class NumpyExecutable(Executable, Protocol):
     """A kernel evaluated in NumPy."""
@@ -265,10 +263,8 @@ class NumpyPath:
     def _evaluate_or_none(self, traced: Traced) -> NumpyExecutable | None:
         try:
             return self._evaluate(traced)
-        except Failure as failure:
-            if failure.verdict is Verdict.HANG:
-                raise
-            warn_of_recovery(failure, _DOING, UnknownError)
         except Exception as error:  # whatever it is, code that JAX compiles does not depend on it
-            warn_of_recovery(error, _DOING, UnknownError)
-        return None
+            if isinstance(error, Failure) and error.verdict is Verdict.HANG:
+                raise
+            warn_of_recovery(error, "preparing to evaluate a kernel in NumPy", UnknownError)
+            return None

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kerneltest.cli.command_registry import UNUSABLE_INPUT, Command, refuse, register_command
+from kerneltest.cli.command_registry import UNUSABLE_INPUT, command, refuse
 from kerneltest.core.media import for_terminal, lines_for_terminal
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", type=Path, metavar="FILE")
 
 
+@command(100, "list which primitive lowers, for which dtype, on which target", _add_arguments)
 def _lowering(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.lowering_map.model import MapError, read_map
 
@@ -106,9 +107,3 @@ def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "Lower
     if chosen.markdown:
         write_text(chosen.markdown, model.format_markdown(maps))
     return old is not None and any(change.stopped for change in steps[0][2])
-
-
-register_command(
-    Command("lowering", "list which primitive lowers, for which dtype, on which target", _add_arguments, _lowering),
-    order=100,
-)

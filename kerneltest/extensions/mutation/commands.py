@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from kerneltest.cli.command_registry import Command, add_setting, register_command
+from kerneltest.cli.command_registry import add_setting, command
 from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.media import for_terminal, lines_for_terminal
 
@@ -23,6 +23,11 @@ def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="list the operators, each with the bug that it plants")
 
 
+@command(
+    105,
+    "judge pairings by the bugs that they find in mutants of their kernels; 1 below --least",
+    _add_mutate_arguments,
+)
 def _mutate(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.judging import BACKENDS
     from kerneltest.extensions.mutation.operators import OPERATORS
@@ -49,17 +54,6 @@ def _mutate(chosen: argparse.Namespace) -> int:
     return int(any((score or 0.0) < chosen.least for score in scores))
 
 
-register_command(
-    Command(
-        "mutate",
-        "judge pairings by the bugs that they find in mutants of their kernels; 1 below --least",
-        _add_mutate_arguments,
-        _mutate,
-    ),
-    order=105,
-)
-
-
 # `kerneltest coverage FILE[::NAME]...`: lists the states of kernels that the planned cases never reach.
 
 
@@ -70,7 +64,8 @@ def _add_coverage_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
 
 
-def _cover(chosen: argparse.Namespace) -> int:
+@command(106, "list the states of kernels that the planned cases never reach", _add_coverage_arguments)
+def _coverage(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.coverage import coverage_as_data, format_coverage, measure_coverage
     from kerneltest.extensions.mutation.judging import UnfitPairingError
     from kerneltest.extensions.mutation.run import find_pairings
@@ -92,14 +87,3 @@ def _cover(chosen: argparse.Namespace) -> int:
     if chosen.json is not None:
         chosen.json.write_text(dumps(results) + "\n", encoding="utf-8")
     return int(unmeasured > 0)
-
-
-register_command(
-    Command(
-        "coverage",
-        "list the states of kernels that the planned cases never reach",
-        _add_coverage_arguments,
-        _cover,
-    ),
-    order=106,
-)
