@@ -99,7 +99,10 @@ def _parse_records(text: str, tool: str) -> Iterator[SanitizerError]:
 # Returns the error in words, and further fields of a `SanitizerError`.
 def _parse(record: ElementTree.Element, tool: str) -> tuple[Verdict, str, dict[str, Any]]:
     direction, error = record.findtext("what/direction", ""), record.findtext("what/error", "")
-    size, sentence = _integer(record.findtext("what/size", "")), _sentence(record)
+    size, sentence = (
+        _integer(record.findtext("what/size", "")),
+        " ".join(record.findtext("what/text", "is in error").split()),
+    )
     match tool:
         case "initcheck":
             what = f"reads {size} bytes that were never written" if size else sentence
@@ -119,10 +122,6 @@ def _parse(record: ElementTree.Element, tool: str) -> tuple[Verdict, str, dict[s
     verb = {"read": "reads", "write": "writes"}.get(direction, f"does an {direction} of")
     where = f" in {space} memory" if space and space != "global" else ""
     return verdict, f"{verb} {size} bytes {error}{where}", {"access": direction, "size": size}
-
-
-def _sentence(record: ElementTree.Element) -> str:
-    return " ".join(record.findtext("what/text", "is in error").split())
 
 
 def _integer(text: str) -> int:

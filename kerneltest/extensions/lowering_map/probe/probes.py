@@ -87,13 +87,15 @@ def _in_group(
     return probe
 
 
-def _storing(compute: Body) -> Body:
-    """Returns a body that stores to the output the value computed from the references to the operands."""
-
+# Returns a body that stores to the output the value computed from the references to the operands.
+def _storing(compute: Body, index: Any = ...) -> Body:
     def body(*refs: Ref) -> None:
-        refs[-1][...] = compute(*refs[:-1])
+        refs[-1][index] = compute(*refs[:-1])
 
     return body
+
+
+_copy = _storing(lambda x: x[...])
 
 
 _UNARY = {
@@ -375,9 +377,9 @@ _memory = _in_group("memory", DTYPES, output=VECTOR)
 def _memory_probes() -> Iterator[LoweringProbe]:
     mask = (VECTOR, "bool")
     yield _memory("get, swap[whole]", _copy)
-    yield _memory("get[one element]", _get_element)
-    yield _memory("get[dynamic slice]", _get_dynamic_slice, VECTOR, (SCALAR, "int32"))
-    yield _memory("get[strided]", _get_strided)
+    yield _memory("get[one element]", _storing(lambda x: jnp.full(x.shape, x[(3,) * len(x.shape)])))
+    yield _memory("get[dynamic slice]", _storing(lambda x, i: x[pl.ds(i[()], 8)], _HALF), VECTOR, (SCALAR, "int32"))
+    yield _memory("get[strided]", _storing(lambda x: x[pl.ds(0, 8, 2)], _HALF))
     yield _memory("get[integer array]", _storing(lambda x, i: x[_rows(i[...])]), VECTOR, (VECTOR, "int32"))
     yield _memory("addupdate", _add_update((_WHOLE,)))
     yield _memory("addupdate[whole]", _add_update(...))
@@ -399,22 +401,6 @@ def _memory_probes() -> Iterator[LoweringProbe]:
 
 def _of_atomics(name: str, body: Body, dtypes: tuple[str, ...], shape: tuple[int, ...] = VECTOR) -> LoweringProbe:
     return LoweringProbe(name, "atomic", body, dtypes, (shape,), shape, only="gpu")
-
-
-def _copy(x: Ref, o: Ref) -> None:
-    o[...] = x[...]
-
-
-def _get_element(x: Ref, o: Ref) -> None:
-    o[...] = jnp.full(o.shape, x[(3,) * len(x.shape)])
-
-
-def _get_dynamic_slice(x: Ref, i: Ref, o: Ref) -> None:
-    o[_HALF] = x[pl.ds(i[()], 8)]
-
-
-def _get_strided(x: Ref, o: Ref) -> None:
-    o[_HALF] = x[pl.ds(0, 8, 2)]
 
 
 def _add_update(index: Any) -> Callable[[Ref, Ref], None]:
@@ -462,7 +448,8 @@ def _pallas_probes() -> Iterator[LoweringProbe]:
     yield _of_references("run_scoped", _through_scratch(_any_space), only="gpu")
     yield _of_references("loop", _loop)
     yield _of_references("when", _when)
-    yield _of_references("multiple_of", _multiple_of, VECTOR, (SCALAR, "int32"))
+    multiple = _storing(lambda x, i: x[pl.ds(pl.multiple_of(i[()], 8), 8)], _HALF)
+    yield _of_references("multiple_of", multiple, VECTOR, (SCALAR, "int32"))
     yield _of_references("max_contiguous", _storing(_max_contiguous), only="gpu")
     for kind, instruction, constraints in (("PTX", "mov.b32", "=r,r"), ("AMD", "v_mov_b32", "=v,v")):
         body = _assembly(f"{instruction} $0, $1;", constraints)
@@ -477,7 +464,7 @@ def _effect(
 ) -> LoweringProbe:
     def body(x: Ref, o: Ref) -> None:
         effect(x)
-        o[...] = x[...]
+        _copy(x, o)
 
     return _of_references(name, body, dtypes=dtypes, only=only)
 
@@ -515,10 +502,6 @@ def _when(x: Ref, o: Ref) -> None:
     @pl.when(pl.program_id(0) == 0)
     def first() -> None:
         o[...] = x[...]
-
-
-def _multiple_of(x: Ref, i: Ref, o: Ref) -> None:
-    o[pl.ds(0, 8)] = x[pl.ds(pl.multiple_of(i[()], 8), 8)]
 
 
 def _max_contiguous(x: Ref) -> Value:
