@@ -25,7 +25,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.files import DiskStore
 from kerneltest.core.fingerprint import Fingerprint, library_contents
 from kerneltest.core.host import host_identity
-from kerneltest.core.targets import Target, Tier, Tpu
+from kerneltest.core.targets import Tier, Tpu
 from kerneltest.trace.tracing import Traced
 
 
@@ -44,17 +44,11 @@ class LoweredCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CompiledCall:
-    """A compiled call.
+    """A compiled call."""
 
-    Attributes:
-      facts: the compiler's report: registers per thread, bytes of memory, counts of instructions.
-      advice: facts that its author may want to change, in words.
-      files: the machine code as text, by the suffix of its file.
-    """
-
-    facts: dict[str, int]
-    advice: tuple[str, ...]
-    files: Mapping[str, str] = field(default_factory=dict)
+    facts: dict[str, int]  # the compiler's report: registers per thread, bytes of memory, counts of instructions
+    advice: tuple[str, ...]  # facts that its author may want to change, in words
+    files: Mapping[str, str] = field(default_factory=dict)  # the machine code as text, by the suffix of its file
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +100,11 @@ class CompileTier(LowerTier):
             try:
                 compiled[name] = self.compile(call)
             except Failure as failure:
-                detail = _name_kernel(failure.detail, name, self.target)
+                detail = failure.detail
+                if isinstance(detail, NotBuilt | ResourceExceeded):
+                    detail = replace(detail, kernel=name, target=str(self.target))
+                else:
+                    detail = prefix(detail, f"kernel {name} for {self.target}: ")
                 raise Failure(failure.verdict, detail, failure.stderr) from failure
         facts = {name: call.facts for name, call in compiled.items()}
         advice = tuple(f"{name}: {line}" for name, call in compiled.items() for line in call.advice)
@@ -130,12 +128,6 @@ def _unique_names(calls: Sequence[_Call]) -> list[tuple[str, _Call]]:
 
 def _texts(calls: Sequence[LoweredCall]) -> dict[str, str]:
     return {f"{name}.{call.suffix}": call.text for name, call in _unique_names(calls) if call.suffix}
-
-
-def _name_kernel(detail: Detail, kernel: str, target: Target | Tpu) -> Detail:
-    if isinstance(detail, NotBuilt | ResourceExceeded):
-        return replace(detail, kernel=kernel, target=str(target))
-    return prefix(detail, f"kernel {kernel} for {target}: ")
 
 
 def prefix(detail: Detail, text: str) -> Detail:

@@ -121,8 +121,11 @@ class Device(Backend):
         return self.id
 
     def unavailable(self) -> str:
-        problem, wheel = device_problem(self.id), _missing_wheel(self.id)
-        return f"{problem}. This machine has its driver: pip install '{wheel}'" if problem and wheel else problem
+        problem = device_problem(self.id)
+        driver, plugins = _DRIVERS.get(self.id, (None, ()))
+        if not problem or driver is None or not driver.exists() or any(map(find_spec, plugins)):
+            return problem
+        return f"{problem}. This machine has its driver: pip install '{WHEELS[self.id]}'"
 
     def unsupported_reason(self, traced: Traced) -> str:
         foreign = traced.foreign_dialect(self.foreign)
@@ -166,13 +169,6 @@ _DRIVERS = {
     "cuda": (Path("/dev/nvidiactl"), ("jax_cuda13_plugin", "jax_cuda12_plugin")),
     "rocm": (Path("/dev/kfd"), ("jax_rocm7_plugin", "jax_rocm60_plugin")),
 }
-
-
-def _missing_wheel(platform: str) -> str:
-    if platform not in _DRIVERS:
-        return ""
-    driver, plugins = _DRIVERS[platform]
-    return WHEELS[platform] if driver.exists() and not any(map(find_spec, plugins)) else ""
 
 
 @functools.cache

@@ -113,8 +113,8 @@ class NumpyEvaluation:
         _check_blocks(self.prefetching, leaves)
 
     def run(self, leaves: Sequence[Array]) -> Outputs:
-        self.check_blocks(leaves)
-        return tuple(output[0] for output in self.rows([leaf[None] for leaf in leaves]))
+        (outputs,) = self.run_batch([leaves])
+        return outputs
 
     def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
         for leaves in cases:

@@ -39,14 +39,10 @@ _FOREIGN = {"mosaic_gpu": {"triton", "mosaic_tpu", "any"}, "mosaic_tpu": {"trito
 
 @dataclass(frozen=True, slots=True)
 class InterpretMosaic(Backend):
-    """Runs Mosaic kernels with their threads, on-chip memory, asynchronous copies, barriers and order in time.
-
-    Attributes:
-      dialect: of the kernels it runs, `mosaic_gpu` or `mosaic_tpu`.
-    """
+    """Runs Mosaic kernels with their threads, on-chip memory, asynchronous copies, barriers and order in time."""
 
     id: str
-    dialect: str
+    dialect: str  # of the kernels it runs, `mosaic_gpu` or `mosaic_tpu`
     tier = Tier.INTERPRET
     costly = True
 
@@ -177,7 +173,8 @@ def _run_call(run: _Run, operands: Sequence[PartialArray]) -> list[PartialArray]
     others = run([_refill(operand) for operand in operands], _other_fill)
     results = []
     for number, (output, other) in enumerate(zip(ran.outputs, others.outputs, strict=True)):
-        codes = np.where(_differ(output, other), np.uint8(UNINITIALISED), np.uint8(0))
+        differs = (output != other) & ~((output != output) & (other != other))
+        codes = np.where(differs, np.uint8(UNINITIALISED), np.uint8(0))
         if ran.unwritten and (mask := ran.unwritten[number]) is not None:
             codes[mask] = UNWRITTEN
         results.append(PartialArray(output, codes, sources) if codes.any() else PartialArray(output))
@@ -190,7 +187,3 @@ def _refill(operand: PartialArray) -> Any:
     values = np.array(operand.values)
     values[operand.undefined != 0] = _other_fill(values.dtype)
     return values
-
-
-def _differ(one: Array, other: Array) -> Array:
-    return np.asarray((one != other) & ~((one != one) & (other != other)))

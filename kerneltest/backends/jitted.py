@@ -43,18 +43,13 @@ _STICKY = re.compile("CUDA_ERROR_(?!OUT_OF_MEMORY)|hipError(?!OutOfMemory)")
 
 @dataclass(frozen=True, slots=True)
 class Jitted:
-    """A compiled function of the leaves on a device of JAX.
-
-    Attributes:
-      eager: it is the kernel itself, called outside of `jax.jit`, to which it may donate its arguments.
-      placement: where its arguments are put: on the device, or on each device of a kernel's mesh.
-    """
+    """A compiled function of the leaves on a device of JAX."""
 
     compiled: Callable[..., Any]
     device: Any
     precision: Precision
-    eager: bool = False
-    placement: Any = None
+    eager: bool = False  # it is the kernel itself, called outside of `jax.jit`, to which it may donate its arguments
+    placement: Any = None  # where its arguments are put: on the device, or on each device of a kernel's mesh
 
     def run(self, leaves: Sequence[Array]) -> Outputs:
         (outputs,) = self.run_batch([leaves])
@@ -182,8 +177,6 @@ def interpreting_failure(error: Exception, *, checks: bool = False) -> Failure:
 # An evaluation is compared with JAX's own interpreter, bit for bit, on the first case of each signature with equations
 # of a new kind, and with compiled code once for a pairing and dtype, within the oracle's bounds.
 
-_DOING = "preparing to evaluate a kernel in NumPy"
-
 
 class NumpyExecutable(Executable, Protocol):
     """A kernel evaluated in NumPy."""
@@ -270,10 +263,8 @@ class NumpyPath:
     def _evaluate_or_none(self, traced: Traced) -> NumpyExecutable | None:
         try:
             return self._evaluate(traced)
-        except Failure as failure:
-            if failure.verdict is Verdict.HANG:
-                raise
-            warn_of_recovery(failure, _DOING, UnknownError)
         except Exception as error:  # whatever it is, code that JAX compiles does not depend on it
-            warn_of_recovery(error, _DOING, UnknownError)
-        return None
+            if isinstance(error, Failure) and error.verdict is Verdict.HANG:
+                raise
+            warn_of_recovery(error, "preparing to evaluate a kernel in NumPy", UnknownError)
+            return None

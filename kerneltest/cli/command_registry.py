@@ -15,6 +15,9 @@ UNUSABLE_INPUT = 2
 """The exit status of a command that could not do its work."""
 
 
+Run = Callable[[argparse.Namespace], int]
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command of `kerneltest`.
@@ -30,7 +33,7 @@ class Command:
     name: str
     help: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
+    run: Run
 
 
 _REGISTRY: Registry[Command] = Registry("command", extended_by="commands")
@@ -47,6 +50,18 @@ def register_command(command: Command, *, order: int = AFTER_BUILT_IN) -> None:
       ValueError: the name is taken.
     """
     _REGISTRY.add(command, command.run.__module__, order)
+
+
+def command(
+    order: int, about: str, add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+) -> Callable[[Run], Run]:
+    """Registers a function that runs a command of its name, at a position in `kerneltest --help` and with its line."""
+
+    def register(run: Run) -> Run:
+        register_command(Command(run.__name__.removeprefix("_"), about, add_arguments, run), order=order)
+        return run
+
+    return register
 
 
 def registered_commands() -> tuple[Command, ...]:

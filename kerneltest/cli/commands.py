@@ -2,25 +2,13 @@
 
 import argparse
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from kerneltest.cli.command_registry import Command, add_limit, add_setting, pass_to_pytest, register_command
+from kerneltest.cli.command_registry import add_limit, add_setting, command, pass_to_pytest
 from kerneltest.core.media import for_terminal, lines_for_terminal
 
-_Run = Callable[[argparse.Namespace], int]
 _FOLDERS = "folders that --kt-report wrote, or folders that contain them"
-
-
-def _command(
-    order: int, about: str, add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
-) -> Callable[[_Run], _Run]:
-    def register(run: _Run) -> _Run:
-        register_command(Command(run.__name__.removeprefix("_"), about, add_arguments, run), order=order)
-        return run
-
-    return register
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +16,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     pass_to_pytest(parser, ray="--ray")
 
 
-@_command(
+@command(
     40,
     "run suites with pytest, on one machine or on a Ray cluster; further arguments are passed to pytest",
     _add_run_arguments,
@@ -49,7 +37,7 @@ def _add_report_arguments(parser: argparse.ArgumentParser) -> None:
         panel.add_arguments(parser)
 
 
-@_command(50, "write one HTML page from the folders of one or more runs", _add_report_arguments)
+@command(50, "write one HTML page from the folders of one or more runs", _add_report_arguments)
 def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.records.files import write_text
     from kerneltest.records.runs import overlay_runs, read_all
@@ -76,7 +64,7 @@ def _add_summary_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(option, action="append", type=Path, default=[], metavar="FILE", help=about)
 
 
-@_command(60, "summarise runs in the terminal, as Markdown or as a badge", _add_summary_arguments)
+@command(60, "summarise runs in the terminal, as Markdown or as a badge", _add_summary_arguments)
 def _summary(chosen: argparse.Namespace) -> int:
     from kerneltest.records.files import write_text
     from kerneltest.records.runs import overlay_runs, read_all
@@ -118,7 +106,7 @@ def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@_command(70, "merge all shards of a run that --kt-shard split into one run", _add_merge_arguments)
+@command(70, "merge all shards of a run that --kt-shard split into one run", _add_merge_arguments)
 def _merge(chosen: argparse.Namespace) -> int:
     from kerneltest.pytest_plugin.run_folder import RunFolder
     from kerneltest.pytest_plugin.summary import finish
@@ -163,7 +151,7 @@ def _add_diff_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE")
 
 
-@_command(80, "list what changed between two runs, or two sets of runs; 1 for a regression", _add_diff_arguments)
+@command(80, "list what changed between two runs, or two sets of runs; 1 for a regression", _add_diff_arguments)
 def _diff(chosen: argparse.Namespace) -> int:
     from kerneltest.records.files import write_text
     from kerneltest.records.runs import read_runs
@@ -190,7 +178,7 @@ def _add_repro_arguments(parser: argparse.ArgumentParser) -> None:
     add_setting(parser, "timeout", "--timeout")
 
 
-@_command(90, "judge a finding's saved inputs again; in the folder that pytest ran in", _add_repro_arguments)
+@command(90, "judge a finding's saved inputs again; in the folder that pytest ran in", _add_repro_arguments)
 def _repro(chosen: argparse.Namespace) -> int:
     from kerneltest.core.verdicts import Verdict
     from kerneltest.report.counts import INTERNAL_ERROR_CODE
@@ -218,29 +206,24 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
     add_limit(parser, "write the pairing as far as it is known")
 
 
-@_command(10, "write the pairing of a kernel, with the oracle to fill in", _add_init_arguments)
+@command(10, "write the pairing of a kernel, with the oracle to fill in", _add_init_arguments)
 def _init(chosen: argparse.Namespace) -> int:
+    from kerneltest.start import example_calls
     from kerneltest.start.command_progress import CommandProgress
-    from kerneltest.start.example_calls import (
-        StartError,
-        example_from_shapes,
-        example_from_text,
-        import_kernel,
-        record_calls,
-    )
     from kerneltest.start.init import write_pairing
 
     progress = CommandProgress(chosen.limit)
     try:
         if chosen.dtypes and not chosen.shapes:
-            raise StartError("--dtypes is for --shapes; a call has its own dtypes")
-        kernel = import_kernel(chosen.kernel)
-        if chosen.shapes is not None:
-            examples = [example_from_shapes(kernel, chosen.shapes, chosen.dtypes)]
-        elif chosen.call is not None:
-            examples = [example_from_text(kernel, chosen.call)]
-        else:
-            examples = record_calls(kernel, chosen.watch)
+            raise example_calls.StartError("--dtypes is for --shapes; a call has its own dtypes")
+        with progress.interrupt():  # they run the user's code
+            kernel = example_calls.import_kernel(chosen.kernel)
+            if chosen.shapes is not None:
+                examples = [example_calls.example_from_shapes(kernel, chosen.shapes, chosen.dtypes)]
+            elif chosen.call is not None:
+                examples = [example_calls.example_from_text(kernel, chosen.call)]
+            else:
+                examples = example_calls.record_calls(kernel, chosen.watch)
         path, declaration = write_pairing(kernel, examples, chosen.output, progress)
     finally:
         progress.clear()
@@ -250,7 +233,7 @@ def _init(chosen: argparse.Namespace) -> int:
     return 0
 
 
-@_command(20, "list the backends that this machine can serve, and what to install for the others")
+@command(20, "list the backends that this machine can serve, and what to install for the others")
 def _doctor(chosen: argparse.Namespace) -> int:
     from kerneltest.start.doctor import doctor_lines, list_backends
 

@@ -42,7 +42,7 @@ from kerneltest.records.schema import Record
 _OPTIONS = ("--collect-only", "--quiet", "--capture=no", "-p", "kerneltest")
 
 
-class SuiteImportError(Exception):
+class SuiteImportError(UnusableInputError):
     """A test file cannot be imported; the message says why, in a line."""
 
 
@@ -234,21 +234,18 @@ def _find_root(file: str, report: Path) -> Path | None:
     if path.is_absolute() or ".." in path.parts or path.suffix != ".py" or "\0" in file:
         return None
     here, written = Path.cwd().resolve(), report.resolve()
+    # Up to the root of the project; folders above may be writable by others.
+    folders = [here, *here.parents]
+    ends = [number for number, each in enumerate(folders) if any((each / name).exists() for name in _ROOT_HAS)]
+    project = folders[: ends[0] + 1 if ends else 1]
     # `Path.is_file` raises if the name is too long.
-    root = next((folder for folder in _project_folders(here) if os.path.isfile(folder / path)), None)  # noqa: PTH113
+    root = next((folder for folder in project if os.path.isfile(folder / path)), None)  # noqa: PTH113
     if root is None:
         raise ReproductionError(f"no file {file} in {here} or its project: run this command where pytest ran")
     suite = (root / path).resolve()
     if suite.is_relative_to(written):
         raise ReproductionError(f"{file} is in {report}: nothing is imported from a report's own folder")
     return root if suite.is_relative_to(root) else None
-
-
-# Returns a folder and its parents up to the root of its project; folders above may be writable by others.
-def _project_folders(here: Path) -> list[Path]:
-    folders = [here, *here.parents]
-    ends = [number for number, each in enumerate(folders) if any((each / name).exists() for name in _ROOT_HAS)]
-    return folders[: ends[0] + 1 if ends else 1]
 
 
 def record_signature(pairing: Pairing, record: Record) -> Signature | None:

@@ -137,9 +137,6 @@ class _Imports:
         module, name = self._suite(pairing)
         return self._describe(module, f"{name}.{attribute}")
 
-    def of_option(self, pairing: Pairing, argument: str, option: str) -> Description:
-        return ("option", *self.of_argument(pairing, argument), option)
-
     def of_argument(self, pairing: Pairing, argument: str) -> tuple[str, ...]:
         module, name = self._suite(pairing)
         _, *named = self._describe(module, name)
@@ -200,7 +197,7 @@ def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signat
             try:
                 literal(value)
             except NoSourceError:
-                return imports.of_option(pairing, name, option)
+                return ("option", *imports.of_argument(pairing, name), option)
             return "literal", value
 
 

@@ -1,20 +1,20 @@
 """The progress of a command on standard error, and its time limit."""
 
-import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.media import for_terminal
+from kerneltest.execute.watchdog import limit_time
+from kerneltest.records.journal import Journal, Phase
 
 _EVERY = 10.0  # seconds between lines where there is no terminal
 _WIDTH = 100
 
 
-class TimeLimitError(Exception):
+class TimeLimitError(UnusableInputError):
     """The time limit of the command has passed."""
 
 
@@ -52,19 +52,19 @@ class CommandProgress:
 
     @contextmanager
     def interrupt(self) -> Iterator[None]:
-        """Raises a `TimeLimitError` in the code inside once the time is over; in other threads, only before it."""
+        """Raises a `TimeLimitError` in the code inside once the time is over, or after it."""
+        error = TimeLimitError(f"the limit of {self.seconds:g} s has passed; give a larger --limit")
         if self.is_over:
-            raise TimeLimitError(f"the limit of {self.seconds:g} s has passed")
-        if not self.seconds or threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        earlier = signal.signal(signal.SIGALRM, self._raise)
-        signal.setitimer(signal.ITIMER_REAL, self._started + self.seconds - time.monotonic())
+            raise error
+        journal = Journal()
+        journal.start("the command")
+        journal.enter_phase(Phase.TRACING)
+        left = self._started + self.seconds - time.monotonic() if self.seconds else 0.0
         try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, earlier)
-
-    def _raise(self, number: int, frame: FrameType | None) -> None:
-        raise TimeLimitError(f"the limit of {self.seconds:g} s has passed")
+            with limit_time(journal, left):
+                yield
+        except Exception:  # it may follow from the hang that was raised
+            if not self.is_over:
+                raise
+        if self.is_over:
+            raise error

@@ -10,7 +10,7 @@ import math
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,11 @@ from kerneltest.start.trace_probe import LengthSlot, Probe
 # Python source of values, for the static arguments and pytrees in the file of a pairing.
 
 
-@dataclasses.dataclass
+@dataclass
 class SourceWriter:
     """Writes values as source, and collects the imports (module and name) that the source needs."""
 
-    imports: dict[tuple[str, str], None] = dataclasses.field(default_factory=dict)
+    imports: dict[tuple[str, str], None] = field(default_factory=dict)
 
     def value_source(self, name: str, value: object) -> str:
         """Returns the source of the value of an argument; raises a StartError if it has none."""

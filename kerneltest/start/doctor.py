@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import metadata
 
 from kerneltest.backends.registry import REGISTRY, generic_id
@@ -60,16 +59,12 @@ def list_backends() -> list[BackendRow]:
     skip_tpu_discovery()
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name in REGISTRY:
-        reason = _unless_broken(partial(_unavailable, name))
+        reason = _unless_broken(lambda name=name: REGISTRY[name].make().unavailable())  # type: ignore[misc]
         groups.setdefault((generic_id(name), reason, _how_to_install(name) if reason else ""), []).append(name)
     return [
         BackendRow(shown, tuple(BackendId.parse(name).target for name in names if shown != name), reason, install)
         for (shown, reason, install), names in groups.items()
     ]
-
-
-def _unavailable(name: str) -> str:
-    return REGISTRY[name].make().unavailable()
 
 
 def _unless_broken(find: Callable[[], str]) -> str:

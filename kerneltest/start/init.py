@@ -119,13 +119,11 @@ def _rejected_lengths(declaration: Declaration, progress: CommandProgress) -> li
     rejected = []
     for signature in signatures(pairing, "standard"):
         progress.show(f"tracing the kernel at {signature}")
-        with progress.interrupt(), without_debugging(), show_warnings_once():
-            try:
+        try:
+            with progress.interrupt(), without_debugging(), show_warnings_once():
                 trace(pairing, signature)
-            except Failure:
-                if progress.is_over:
-                    raise TimeLimitError("the time was over") from None
-                rejected.append(dict(signature.dims))
+        except Failure:
+            rejected.append(dict(signature.dims))
     return rejected
 
 

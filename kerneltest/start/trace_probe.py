@@ -1,8 +1,8 @@
 """Traces a kernel at chosen lengths and dtypes, and summarises what depends on the lengths."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,8 +66,6 @@ class Probe:
             self.traced = traced = self.trace({})
         except Failure as error:
             raise StartError(str(error)) from error
-        except TimeLimitError as error:
-            raise StartError(f"the call had not been traced when {error}; give a larger --limit") from error
         if not traced.calls:
             raise StartError(f"{self.kernel.name} reaches no Pallas call in this example; name a function that does")
         self._looks[tuple(self.lengths.values())] = self.own = _summarize(traced)
@@ -120,19 +118,8 @@ class Probe:
             f"{path}: {each.dtype}{list(each.shape)}" for path, each in zip(self.example.leaves, inputs, strict=True)
         )
         purpose = f"for {shown}" if shown else "without arrays"
-        with self._interrupt(), without_debugging(), show_warnings_once():
+        with self.progress.interrupt(), without_debugging(), show_warnings_once():
             return trace_kernel(self.kernel.function, flat, inputs, purpose)
-
-    @contextmanager
-    def _interrupt(self) -> Iterator[None]:
-        # An exception that the time limit causes inside the kernel is not the kernel's failure.
-        try:
-            with self.progress.interrupt():
-                yield
-        except Failure as error:
-            if self.progress.is_over:
-                raise TimeLimitError("the time was over") from error
-            raise
 
     def lowers(self, changed: Lengths, target: str = "") -> bool:
         """Returns whether the kernel lowers for its dialect, or else for `target`; True if it has none or several."""
@@ -147,7 +134,7 @@ class Probe:
         """Returns whether the kernel lowers for a backend, by its id; raises a TimeLimitError."""
         try:
             traced = self.trace(changed)
-            with self._interrupt():
+            with self.progress.interrupt():
                 resolve([backend])[0].prepare(traced)
         except Failure:
             return False

@@ -149,6 +149,16 @@ def test_when_the_time_is_over_the_file_has_what_is_known(tmp_path: Path, capsys
     assert "dims=dict(n=kt.dim(values=(" in (tmp_path / "test_slow.py").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("option", ["--call", "--watch"])
+def test_the_time_of_code_that_calls_the_kernel_is_limited(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script := tmp_path / "script.py").write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
+    given = str(script) if option == "--watch" else "f(__import__('time').sleep(60))"
+    assert main(["init", f"{SAMPLE}:whole", option, given, "-o", str(tmp_path), "--limit", "0.1"]) == 2
+    assert "the limit of 0.1 s has passed; give a larger --limit" in capsys.readouterr().err
+
+
 def test_dtypes_are_those_of_the_call() -> None:
     made = _declared("tailed", "f(jnp.ones(100, jnp.bfloat16))")
     assert execute_declaration(made).arguments["x"].dtypes == ("bfloat16",)  # type: ignore[union-attr]

@@ -22,20 +22,14 @@ from kerneltest.trace.walk import primitive_name
 
 @dataclass(frozen=True, slots=True)
 class ReducedProgram:
-    """A part of a kernel that fails by itself.
+    """A part of a kernel that fails by itself."""
 
-    Attributes:
-      script: Python that imports only JAX and Pallas and needs no GPU. It exits with JAX's error and code 1 while the
-        part does not lower, and with 0 once it does.
-      equations: the number of the kernel's equations that are left.
-      total: the number of equations in the kernel, at any depth.
-      line: FILE:LINE of the user's source for the one that fails, or "".
-    """
-
+    # Python that imports only JAX and Pallas and needs no GPU. It exits with JAX's error and code 1 while the part does
+    # not lower, and with 0 once it does.
     script: str
-    equations: int
-    total: int
-    line: str
+    equations: int  # the number of the kernel's equations that are left
+    total: int  # the number of equations in the kernel, at any depth
+    line: str  # FILE:LINE of the user's source for the one that fails, or ""
 
 
 def reduce_program(traced: Traced, target: Target, failure: Failure, seconds: float = 5.0) -> ReducedProgram | None:

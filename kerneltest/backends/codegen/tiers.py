@@ -167,24 +167,16 @@ _RULES: tuple[Rule, ...] = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LoweredKernel:
-    """One Pallas call as GPU code.
+    """One Pallas call as GPU code."""
 
-    Attributes:
-      name: of the kernel function.
-      language: `triton`, or `mosaic_gpu`, whose code only XLA compiles.
-      grid: the numbers of programs along x, y and z.
-      warps, stages: from its compiler parameters.
-      bytecode: the MLIR module; its function takes a pointer to each input, then to each output.
-      aliases: maps an output to the input whose memory it shares.
-    """
-
-    name: str
-    language: str
-    grid: tuple[int, int, int]
+    name: str  # of the kernel function
+    language: str  # `triton`, or `mosaic_gpu`, whose code only XLA compiles
+    grid: tuple[int, int, int]  # the numbers of programs along x, y and z
+    # warps, stages: from its compiler parameters
     warps: int
     stages: int
-    bytecode: bytes
-    aliases: Mapping[int, int]
+    bytecode: bytes  # the MLIR module; its function takes a pointer to each input, then to each output
+    aliases: Mapping[int, int]  # maps an output to the input whose memory it shares
 
     @property
     def text(self) -> str:

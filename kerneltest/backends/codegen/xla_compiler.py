@@ -10,17 +10,13 @@ from typing import Any
 from kerneltest.core.children import answer_requests
 
 
-def compile_module(module: bytes, target: str) -> str:
-    """Compiles StableHLO bytecode for a GPU, the text of XLA's GpuTargetConfigProto; returns optimised HLO as text."""
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    # The optimised HLO of StableHLO bytecode for a GPU, the text of XLA's GpuTargetConfigProto.
     from kerneltest.trace.jax_compat.abstract_devices import compile_for_device, described_gpu
 
-    executable = compile_for_device(module, described_gpu(target))
-    return "\n\n".join(module.to_string() for module in executable.hlo_modules())
-
-
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
-        return {"hlo": compile_module(base64.b64decode(request["module"]), request["target"])}
+        executable = compile_for_device(base64.b64decode(request["module"]), described_gpu(request["target"]))
+        return {"hlo": "\n\n".join(module.to_string() for module in executable.hlo_modules())}
     except Exception as error:
         return {"verdict": "compile_error", "error": type(error).__name__, "message": str(error)}
 

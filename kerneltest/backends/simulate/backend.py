@@ -30,16 +30,13 @@ from kerneltest.trace.walk import computes_outside_calls
 
 @dataclass(frozen=True, slots=True)
 class Simulate(Backend):
-    """Runs the code lowered for a GPU; needs neither a GPU nor the triton package.
-
-    Attributes:
-      orders: the number of random orders in which programs are also run one after another, to compare the results.
-    """
+    """Runs the code lowered for a GPU; needs neither a GPU nor the triton package."""
 
     id: str
     target: Target
     tier = Tier.SIMULATE
     supports_scale = True
+    # the number of random orders in which programs are also run one after another, to compare the results
     orders: int = 0
 
     @property

@@ -124,17 +124,12 @@ def array_of(value: Value) -> Any:
 
 
 class IRInterpreter:
-    """Runs operations whose operands are all known.
-
-    Attributes:
-      environment: values by number, results included.
-      enabled: the programs that the control flow lets act, (programs,) bool; None for all.
-    """
+    """Runs operations whose operands are all known."""
 
     def __init__(self, launch: Launch, environment: dict[int, Value], enabled: Value | None) -> None:
         self.launch = launch
-        self.environment = environment
-        self.enabled = enabled
+        self.environment = environment  # values by number, results included
+        self.enabled = enabled  # the programs that the control flow lets act, (programs,) bool; None for all
         self._masks: dict[int, tuple[Array, Array]] = {}  # arrays and the masks of their undefined elements, by id
         self._most_masks = _FIRST_SWEEP
 

@@ -31,14 +31,11 @@ class Rule:
 
     A value of type tensor<a x b> is an array of shape (programs, a, b), in which an axis may have length 1 if the
     values are the same along it. A scalar is an array of shape (programs,).
-
-    Attributes:
-      compute: from the operands' arrays to the result, or to a tuple of results.
-      undefined: from the operands' arrays and their masks of undefined elements (None if all are defined, but not for
-        every operand) to the results' mask.
     """
 
-    compute: Compute
+    compute: Compute  # from the operands' arrays to the result, or to a tuple of results
+    # from the operands' arrays and their masks of undefined elements (None if all are defined, but not for every
+    # operand) to the results' mask
     undefined: Callable[[Sequence[Array], Sequence[Mask]], Array]
 
 
@@ -67,47 +64,33 @@ def unsupported_rule(op: "Operation") -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Semantics:
-    """The semantics of one kind of operation.
+    """The semantics of one kind of operation."""
 
-    Attributes:
-      rule: returns the computation of an operation of this kind.
-      execute: runs it in an interpreter, given its operands, if a rule does not suffice: memory, control flow.
-      has_effect: whether it has an effect besides its results, so that it is not dead if these are unused.
-      bare: whether its operands and types suffice. Its attributes and its source line are then not read, which is most
-        of the time that parsing takes.
-    """
-
-    rule: Callable[["Operation"], Rule] = unsupported_rule
+    rule: Callable[["Operation"], Rule] = unsupported_rule  # returns the computation of an operation of this kind
+    # runs it in an interpreter, given its operands, if a rule does not suffice: memory, control flow
     execute: Callable[[Any, "Operation", Sequence[Any]], Sequence[Any]] | None = None
-    has_effect: bool = False
+    has_effect: bool = False  # whether it has an effect besides its results, so that it is not dead if these are unused
+    # whether its operands and types suffice. Its attributes and its source line are then not read, which is most of the
+    # time that parsing takes.
     bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation.
+    """One operation."""
 
-    Attributes:
-      name: the name in the IR, as `arith.addf`.
-      semantics: the semantics of operations of that name.
-      operands, results: the numbers of the values.
-      operand_types, types: the types of the operands and of the results.
-      attributes: the attributes by name, as plain data.
-      regions: nested code.
-      place: FILE:LINE of the kernel's source that it was lowered from.
-      location: the IR's complete location; "" unless requested.
-    """
-
-    name: str
-    semantics: Semantics
+    name: str  # the name in the IR, as `arith.addf`
+    semantics: Semantics  # the semantics of operations of that name
+    # operands, results: the numbers of the values
     operands: tuple[int, ...]
     results: tuple[int, ...]
+    # operand_types, types: the types of the operands and of the results
     operand_types: tuple[Type, ...]
     types: tuple[Type, ...]
-    attributes: Mapping[str, Any]
-    regions: "tuple[Region, ...]"
-    place: str
-    location: str = ""
+    attributes: Mapping[str, Any]  # the attributes by name, as plain data
+    regions: "tuple[Region, ...]"  # nested code
+    place: str  # FILE:LINE of the kernel's source that it was lowered from
+    location: str = ""  # the IR's complete location; "" unless requested
 
     def uses(self) -> set[int]:
         """Returns the numbers of the values that it and the code nested in it use."""
@@ -120,17 +103,11 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A block of operations.
+    """A block of operations."""
 
-    Attributes:
-      arguments: the numbers of the values that it is entered with.
-      operations: its operations in order, without the terminator.
-      yields: the numbers of the values that the terminator yields.
-    """
-
-    arguments: tuple[int, ...]
-    operations: tuple[Operation, ...]
-    yields: tuple[int, ...]
+    arguments: tuple[int, ...]  # the numbers of the values that it is entered with
+    operations: tuple[Operation, ...]  # its operations in order, without the terminator
+    yields: tuple[int, ...]  # the numbers of the values that the terminator yields
 
     def uses(self) -> set[int]:
         """Returns the numbers of the values that are used in it."""

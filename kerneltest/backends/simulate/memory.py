@@ -47,39 +47,28 @@ class Accessors:
     def extend(self, count: int) -> "Accessors":
         """Returns the same with `count` elements more, which no program has accessed."""
         more = Accessors.empty(count)
-        return Accessors(
-            np.concatenate([self.first, more.first]),
-            np.concatenate([self.last, more.last]),
-            np.concatenate([self.access, more.access]),
-        )
+        fields = ("first", "last", "access")
+        return Accessors(*(np.concatenate([getattr(each, name) for each in (self, more)]) for name in fields))
 
 
 @dataclass(eq=False, slots=True)
 class SimulatedBuffer:
-    """One array in memory.
-
-    Attributes:
-      data: its elements, flat.
-      output: whether the kernel must write it; it starts uninitialised.
-      writable: whether the kernel stores to it.
-      written: whether each element has been written; empty for a buffer that is not writable, as are the next two.
-      writers, readers: the programs that wrote and read each element.
-      undefined: whether each element's value is undefined; None if all are defined.
-      race_values: the values that programs store to each raced element, by its flat offset.
-      atomically_updated: whether no element is final before all programs have run.
-    """
+    """One array in memory."""
 
     name: str
     shape: tuple[int, ...]
-    data: Array
-    output: bool
-    writable: bool = False
+    data: Array  # its elements, flat
+    output: bool  # whether the kernel must write it; it starts uninitialised
+    writable: bool = False  # whether the kernel stores to it
+    # whether each element has been written; empty for a buffer that is not writable, as are the next two
     written: Array = field(init=False)
-    undefined: Array | None = None
+    undefined: Array | None = None  # whether each element's value is undefined; None if all are defined
+    # writers, readers: the programs that wrote and read each element
     writers: Accessors = field(init=False)
     readers: Accessors = field(init=False)
+    # the values that programs store to each raced element, by its flat offset
     race_values: dict[int, list[Any]] = field(default_factory=dict)
-    atomically_updated: bool = False
+    atomically_updated: bool = False  # whether no element is final before all programs have run
 
     def __post_init__(self) -> None:
         self.reset()
@@ -157,24 +146,17 @@ def memory_failure(kernel: str, faults: Sequence[Fault]) -> Failure:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MemoryAccess:
-    """One load, store or atomic operation of all programs.
-
-    Attributes:
-      number: its place in the order of accesses.
-      offset: (programs, ...) int64, in elements.
-      enabled: (programs, ...) bool, by the mask and by the control flow.
-      inside: whether each element is enabled and lies in the buffer.
-      positions: positions in the buffer's data; that of the first element for elements that are not inside.
-    """
+    """One load, store or atomic operation of all programs."""
 
     kind: Access
-    number: int
+    number: int  # its place in the order of accesses
     buffer: SimulatedBuffer
-    offset: Array
-    enabled: Array
+    offset: Array  # (programs, ...) int64, in elements
+    enabled: Array  # (programs, ...) bool, by the mask and by the control flow
     place: str
-    inside: Array = field(init=False)
+    inside: Array = field(init=False)  # whether each element is enabled and lies in the buffer
     all_inside: bool = field(init=False)
+    # positions in the buffer's data; that of the first element for elements that are not inside
     positions: Array = field(init=False)
 
     def __post_init__(self) -> None:
@@ -190,19 +172,14 @@ class MemoryAccess:
 
 
 class AccessChecker:
-    """Checks every access in order, and keeps the first fault of each kind on each buffer.
-
-    Attributes:
-      grid: programs along x, y and z.
-      hints: possible causes of an access past a buffer's end, by the buffer's name.
-      programs: the linear ids of the programs that run, in ascending order.
-      sources: the reads so far whose results are undefined, in order.
-    """
+    """Checks every access in order, and keeps the first fault of each kind on each buffer."""
 
     def __init__(self, grid: tuple[int, int, int], hints: dict[str, str], programs: Array) -> None:
+        # Possible causes of an access past a buffer's end, by the buffer's name; the linear ids of the programs that
+        # run, in ascending order.
         self.grid, self.hints, self.programs = grid, hints, programs
         self.faults: dict[tuple[Verdict, str], Fault] = {}
-        self.sources: dict[UndefinedSource, None] = {}
+        self.sources: dict[UndefinedSource, None] = {}  # the reads so far whose results are undefined, in order
         self._places: dict[int, str] = {}  # by the number of the access
 
     def without_faults(self) -> "AccessChecker":
@@ -223,7 +200,7 @@ class AccessChecker:
         if not buffer.writable:
             return undefined
         offset, positions = (np.broadcast_to(each, inside.shape)[inside] for each in (access.offset, access.positions))
-        programs = self._programs_of(inside)
+        programs = np.broadcast_to(self.programs.reshape(-1, *(1,) * (inside.ndim - 1)), inside.shape)[inside]
         where = offset, positions, programs
         self._check_race(access, where, buffer.writers, Access.STORE)
         if access.kind is Access.LOAD:
@@ -256,10 +233,6 @@ class AccessChecker:
     def visit(self, access: Access, program: int, place: str) -> Visit:
         """Returns the access of one program, given its linear id."""
         return Visit(access, program_index(self.grid, program), place)
-
-    def _programs_of(self, inside: Array) -> Array:
-        programs = self.programs.reshape(-1, *(1,) * (inside.ndim - 1))
-        return np.broadcast_to(programs, inside.shape)[inside]
 
     def _add_out_of_bounds(self, access: MemoryAccess, outside: Array) -> None:
         buffer = access.buffer
@@ -315,19 +288,15 @@ _ENOUGH = 8  # programs with ascending stores, from which the programs between t
 
 @dataclass(eq=False, slots=True)
 class PagedBuffer(SimulatedBuffer):
-    """A buffer of which only the accessed pages are in memory, one after another in `data`.
+    """A buffer of which only the accessed pages are in memory, one after another in `data`."""
 
-    Attributes:
-      length: the length in elements.
-      read: returns the elements' initial values, given their offsets, int64; None for an output.
-      pages: the numbers of the pages in memory, in the order in which they were first accessed.
-      low, high: the smallest and the largest offset that each program has stored to, int64 (programs,): the largest
-        integer and -1 for a program that has stored nothing. None before the first store.
-    """
-
-    length: int = 0
+    length: int = 0  # the length in elements
+    # returns the elements' initial values, given their offsets, int64; None for an output
     read: Callable[[Array], Array] | None = None
+    # the numbers of the pages in memory, in the order in which they were first accessed
     pages: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    # low, high: the smallest and the largest offset that each program has stored to, int64 (programs,): the largest
+    # integer and -1 for a program that has stored nothing. None before the first store.
     low: Array | None = None
     high: Array | None = None
     _frames: dict[int, int] = field(default_factory=dict)
@@ -408,18 +377,13 @@ class PagedBuffer(SimulatedBuffer):
 
 @dataclass(eq=False, slots=True)
 class Launch:
-    """Programs and the buffers that they share, in the order of the function's arguments.
-
-    Attributes:
-      programs: the linear ids of those that run, in ascending order, int32 (programs,).
-      dynamic: whether an address, a mask or a branch depends on loaded values, so that every access is checked when it
-        happens.
-    """
+    """Programs and the buffers that they share, in the order of the function's arguments."""
 
     grid: tuple[int, int, int]
-    programs: Array
+    programs: Array  # the linear ids of those that run, in ascending order, int32 (programs,)
     buffers: Sequence[SimulatedBuffer]
     checker: AccessChecker
+    # whether an address, a mask or a branch depends on loaded values, so that every access is checked when it happens
     dynamic: bool = False
     _accesses: int = 0
 

@@ -9,7 +9,6 @@ import numpy as np
 from kerneltest.backends.simulate.interpreter import (
     AccessRequest,
     Action,
-    BufferPointer,
     IRInterpreter,
     Value,
     array_of,
@@ -94,7 +93,10 @@ class OverflowInterpreter(IRInterpreter):
         pointer, mask = request.pointer, request.mask
         offset, *masks = self.elements(request)
         if any((doubt := self.undefined_mask(part)) is not None and doubt.any() for part in (offset, *masks)):
-            return self._skip(pointer, mask)
+            shape = np.broadcast_shapes(*(array_of(part).shape for part in (pointer, mask) if part is not None))
+            value = np.zeros(shape, self.launch.buffers[pointer.buffer].data.dtype)
+            self.mark_undefined(value, np.ones(shape, bool))
+            return value
         shadows = [self._shadow(pointer), None if mask is None else self._shadow(mask)]
         if any(shadows):
             diverges = intersect_masks(masks, offset.ndim) & (self._exact(pointer) != offset)
@@ -108,12 +110,6 @@ class OverflowInterpreter(IRInterpreter):
         value = super().access(request)
         if pointer.buffer in self.guessed:
             self.mark_undefined(value, np.ones(value.shape, bool))
-        return value
-
-    def _skip(self, pointer: BufferPointer, mask: Value | None) -> Value:
-        shape = np.broadcast_shapes(*(array_of(part).shape for part in (pointer, mask) if part is not None))
-        value = np.zeros(shape, self.launch.buffers[pointer.buffer].data.dtype)
-        self.mark_undefined(value, np.ones(shape, bool))
         return value
 
     def _add_fault(self, request: AccessRequest, diverges: Array, shadows: Sequence[ShadowValue | None]) -> None:

@@ -9,7 +9,6 @@ import functools
 import os
 import re
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,10 @@ def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]
         costs = compile_for_topology(module, topology).cost_analysis() or {}
         used = {"vmem": 0, "smem": 0}
         bundles = 0
-        for path in _kernel_dumps(folder):
+        for path in folder.iterdir():
+            name = path.name.partition("-")[2]
+            if path.suffix != ".txt" or name.startswith(("TLP", "<")):  # the program around the kernels
+                continue
             text = path.read_text(encoding="utf-8", errors="replace")
             if path.stem.endswith("-original"):
                 for space, size in _ALLOCATION.findall(text):
@@ -53,14 +55,6 @@ def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]
     by_operand = sum(value for name, value in costs.items() if name.startswith("bytes accessed"))
     moved = int(costs.get("bytes accessed", by_operand))
     return {"VMEM": used["vmem"], "SMEM": used["smem"], "bundles": bundles, "bytes accessed": moved}
-
-
-# Yields the dumps of kernels, but not of the program around them.
-def _kernel_dumps(folder: Path) -> Iterator[Path]:
-    for path in folder.iterdir():
-        name = path.name.partition("-")[2]
-        if path.suffix == ".txt" and not name.startswith(("TLP", "<")):
-            yield path
 
 
 def _answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:

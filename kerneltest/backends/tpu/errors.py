@@ -24,20 +24,14 @@ LANES, SUBLANES = 128, 8
 
 @dataclass(frozen=True, slots=True)
 class VmemWindow:
-    """One array in VMEM.
+    """One array in VMEM."""
 
-    Attributes:
-      name: of the kernel's parameter.
-      shape, dtype: of a block, or of the scratch.
-      whole: the shape of the array that is cut into blocks, or of the scratch.
-      buffers: the number of blocks in VMEM at a time: two if one is fetched while the other is in use.
-    """
-
-    name: str
+    name: str  # of the kernel's parameter
+    # shape, dtype: of a block, or of the scratch
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    whole: tuple[int, ...]
-    buffers: int
+    whole: tuple[int, ...]  # the shape of the array that is cut into blocks, or of the scratch
+    buffers: int  # the number of blocks in VMEM at a time: two if one is fetched while the other is in use
 
     @property
     def size(self) -> int:

@@ -97,16 +97,11 @@ def problem(tpu: Tpu) -> str:
     except Failure as failure:
         required = next((line for line in metadata.requires("jax") or () if line.startswith("libtpu")), "libtpu")
         return (
-            f"libtpu {version()} with JAX {jax.__version__} cannot compile even a copy for {tpu}: "
+            f"libtpu {metadata.version('libtpu')} with JAX {jax.__version__} cannot compile even a copy for {tpu}: "
             f"{str(failure).splitlines()[0]} (this JAX requires {required.partition(';')[0].strip()}: "
             "pip install 'jax[tpu]')"
         )
     return ""
-
-
-def version() -> str:
-    """Returns the version of the installed libtpu."""
-    return metadata.version("libtpu")
 
 
 def compile_module(module: MosaicModule, tpu: Tpu) -> CompiledCall:

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from kerneltest.cli.command_registry import Command, add_limit, refuse, register_command
+from kerneltest.cli.command_registry import add_limit, command
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.media import lines_for_terminal
 
 
@@ -15,6 +16,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_limit(parser, "list the functions found so far")
 
 
+@command(30, "list the functions that reach a Pallas call; 1 if any of them has no pairing", _add_arguments)
 def _audit(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.audit.audited_functions import audit_functions, format_audit, gather
     from kerneltest.extensions.audit.call_graph import read_program
@@ -22,7 +24,7 @@ def _audit(chosen: argparse.Namespace) -> int:
 
     suites = chosen.suites or [chosen.path]
     if missing := [path for path in (chosen.path, *suites) if not path.exists()]:
-        return refuse("audit", FileNotFoundError(f"{missing[0]} does not exist"))
+        raise UnusableInputError(f"{missing[0]} does not exist")
     progress = CommandProgress(chosen.limit)
     program = read_program([chosen.path, *suites], progress)
     tests = {path for path in program.modules if program.does_import(path, "kerneltest")}
@@ -32,14 +34,3 @@ def _audit(chosen: argparse.Namespace) -> int:
     progress.clear()
     print(lines_for_terminal("\n".join(format_audit(found, broken, program.unread, program.files_left))))
     return int(bool(broken or program.unread or program.files_left) or any(each.is_unpaired for each in found))
-
-
-register_command(
-    Command(
-        "audit",
-        "list the functions that reach a Pallas call; 1 if any of them has no pairing",
-        _add_arguments,
-        _audit,
-    ),
-    order=30,
-)

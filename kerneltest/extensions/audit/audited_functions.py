@@ -27,19 +27,12 @@ from kerneltest.start.command_progress import CommandProgress
 
 @dataclass(frozen=True, slots=True)
 class AuditedFunction:
-    """A function that reaches a Pallas call.
+    """A function that reaches a Pallas call."""
 
-    Attributes:
-      place: FILE:LINE of its definition.
-      name: its name in its module.
-      through: the function that calls it and represents it; "" if it represents itself.
-      paired: whether it, or the function that represents it, is the kernel of a pairing.
-    """
-
-    place: str
-    name: str
-    through: str
-    paired: bool
+    place: str  # FILE:LINE of its definition
+    name: str  # its name in its module
+    through: str  # the function that calls it and represents it; "" if it represents itself
+    paired: bool  # whether it, or the function that represents it, is the kernel of a pairing
 
     @property
     def status(self) -> str:
@@ -150,7 +143,6 @@ def kernels_of(pairing: Pairing, program: Program) -> Iterator[QualifiedName]:
 
 
 def _names_of(kernel: object, program: Program) -> Iterator[QualifiedName]:
-    """Yields the names that modules of the program give to an object."""
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         path = Path(file or "").resolve()

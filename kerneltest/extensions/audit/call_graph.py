@@ -22,43 +22,28 @@ _ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A definition in a module.
+    """A definition in a module."""
 
-    Attributes:
-      line, last: its first and last line, with decorators.
-      def_line: the line of its `def`.
-      names: the dotted names that it contains, as written.
-      enters: whether it names a Pallas call itself.
-      in_class: whether it is a method, or an attribute that a constructor sets.
-      takes_arguments: False for a function without parameters.
-    """
-
+    # line, last: its first and last line, with decorators
     line: int
     last: int
-    def_line: int
-    names: frozenset[str]
-    enters: bool
-    in_class: bool
-    takes_arguments: bool
+    def_line: int  # the line of its `def`
+    names: frozenset[str]  # the dotted names that it contains, as written
+    enters: bool  # whether it names a Pallas call itself
+    in_class: bool  # whether it is a method, or an attribute that a constructor sets
+    takes_arguments: bool  # False for a function without parameters
 
 
 @dataclass(eq=False)
 class SourceModule:
-    """One file.
+    """One file."""
 
-    Attributes:
-      path: the path of the file.
-      imports: the dotted name that each imported name refers to; relative imports are resolved.
-      stars: modules from which all names are imported.
-      definitions: by name.
-      problem: why it could not be read, or None.
-    """
-
-    path: Path
+    path: Path  # the path of the file
+    # the dotted name that each imported name refers to; relative imports are resolved
     imports: dict[str, str] = field(default_factory=dict)
-    stars: list[str] = field(default_factory=list)
-    definitions: dict[str, Definition] = field(default_factory=dict)
-    problem: SourceError | None = None
+    stars: list[str] = field(default_factory=list)  # modules from which all names are imported
+    definitions: dict[str, Definition] = field(default_factory=dict)  # by name
+    problem: SourceError | None = None  # why it could not be read, or None
 
     @cached_property
     def dotted(self) -> str:
@@ -94,7 +79,6 @@ def read_module(path: Path) -> SourceModule:
 
 
 def _import_source(module: SourceModule, node: ast.ImportFrom) -> str:
-    """Returns the module that an import takes names from, without leading dots."""
     if not node.level:
         return node.module or ""
     package = module.dotted.split(".") if module.path.stem == "__init__" else module.dotted.split(".")[:-1]
@@ -159,7 +143,6 @@ def _add_names(module: SourceModule, name: str, names: set[str]) -> None:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    """Yields the dotted names that a piece of source reads, each with its prefixes."""
     for each in ast.walk(node):
         parts: list[str] = []
         while isinstance(each, ast.Attribute):
@@ -186,28 +169,18 @@ def _calls_pallas(module: SourceModule, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QualifiedName:
-    """The name of a function, a method or a variable of a module.
+    """The name of a function, a method or a variable of a module."""
 
-    Attributes:
-      path: the path of the file.
-      name: in the module: `softmax`, `Layer.apply`.
-    """
-
-    path: Path
-    name: str
+    path: Path  # the path of the file
+    name: str  # in the module: `softmax`, `Layer.apply`
 
 
 @dataclass(eq=False)
 class Program:
-    """The modules below some folders.
+    """The modules below some folders."""
 
-    Attributes:
-      modules: by path.
-      files_left: the number of files that were not read, for lack of time.
-    """
-
-    modules: Mapping[Path, SourceModule]
-    files_left: int = 0
+    modules: Mapping[Path, SourceModule]  # by path
+    files_left: int = 0  # the number of files that were not read, for lack of time
 
     @property
     def unread(self) -> Mapping[Path, SourceError]:
@@ -290,7 +263,6 @@ class Program:
 
     @cached_property
     def _naming(self) -> Mapping[QualifiedName, Collection[QualifiedName]]:
-        """The definitions that name each definition."""
         naming: dict[QualifiedName, set[QualifiedName]] = {}
         for place, named in self.named_by.items():
             for each in named:
@@ -326,7 +298,6 @@ class Program:
 def _closure(
     start: Collection[QualifiedName], edges: Mapping[QualifiedName, Collection[QualifiedName]]
 ) -> frozenset[QualifiedName]:
-    """Returns the definitions of a set, with all that they lead to."""
     found, waiting = set(start), list(start)
     while waiting:
         for each in edges.get(waiting.pop(), ()):

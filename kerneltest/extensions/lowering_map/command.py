@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kerneltest.cli.command_registry import UNUSABLE_INPUT, Command, refuse, register_command
+from kerneltest.cli.command_registry import UNUSABLE_INPUT, command, refuse
 from kerneltest.core.media import for_terminal, lines_for_terminal
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", type=Path, metavar="FILE")
 
 
+@command(100, "list which primitive lowers, for which dtype, on which target", _add_arguments)
 def _lowering(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.lowering_map.model import MapError, read_map
 
@@ -71,10 +72,8 @@ def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[
                 lowering_map = read_map(source)
             else:
                 subject = f"JAX {source}" if source else "the installed JAX"
-                print(
-                    for_terminal(f"measuring {subject}" + "; all primitives take minutes" * (not primitives)),
-                    flush=True,
-                )
+                duration = "" if primitives else "; all primitives take minutes"
+                print(for_terminal(f"measuring {subject}{duration}"), flush=True)
                 lowering_map = measure(
                     targets=targets,
                     primitives=primitives,
@@ -91,33 +90,20 @@ def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[
 
 def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "LoweringMap | None") -> bool:
     """Writes and prints maps, by version; returns whether something stopped lowering since an `old` map."""
-    from kerneltest.extensions.lowering_map.model import (
-        compare_maps,
-        format_change,
-        format_markdown,
-        print_table,
-        save_maps,
-        successive_changes,
-    )
+    from kerneltest.extensions.lowering_map import model
     from kerneltest.records.files import write_text
 
     if chosen.json:
-        save_maps(chosen.json, maps)
+        model.save_maps(chosen.json, maps)
     print()
-    print_table(maps)
-    steps = [(old, maps[-1], compare_maps(old, maps[-1]))] if old else successive_changes(maps)
+    model.print_table(maps)
+    steps = [(old, maps[-1], model.compare_maps(old, maps[-1]))] if old else model.successive_changes(maps)
     for before, after, changes in steps:
         count = f"{len(changes) or 'no'} change{'s' * (len(changes) != 1)}"
         print(lines_for_terminal(f"\nJAX {before.jax} to {after.jax}: {count}"))
         for change in changes:
             verb = "- stopped" if change.stopped else "+ started"
-            print(for_terminal(f"  {verb} {format_change(change, after.targets)}"))
+            print(for_terminal(f"  {verb} {model.format_change(change, after.targets)}"))
     if chosen.markdown:
-        write_text(chosen.markdown, format_markdown(maps))
+        write_text(chosen.markdown, model.format_markdown(maps))
     return old is not None and any(change.stopped for change in steps[0][2])
-
-
-register_command(
-    Command("lowering", "list which primitive lowers, for which dtype, on which target", _add_arguments, _lowering),
-    order=100,
-)

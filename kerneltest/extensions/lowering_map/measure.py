@@ -70,7 +70,6 @@ def describe_targets(targets: Sequence[str]) -> str:
 
 
 def _python_command(version: str, python: str, compiled_for: Sequence[str]) -> list[str]:
-    """Returns the command that runs Python with a version of JAX and the compilers for some targets."""
     if not re.fullmatch(r"\d+(\.\d+){2,3}", version):
         raise MapError(f"{version!r} is not a version of JAX, such as 0.10.2")
     if tuple(map(int, version.split("."))) < OLDEST:

@@ -11,9 +11,11 @@ from itertools import compress, groupby, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
+import jinja2
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 from tabulate import tabulate
 
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.files import read_regular_file
 from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.core.targets import TPUS
@@ -21,7 +23,7 @@ from kerneltest.core.targets import TPUS
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
 
-class MapError(ValueError):
+class MapError(UnusableInputError):
     """A map cannot be measured, read or compared; the message says why."""
 
 
@@ -66,20 +68,13 @@ class MapCell(NamedTuple):
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class LoweringResult:
-    """The cells of one primitive, every dtype with every target, that have the same outcome and message.
+    """The cells of one primitive, every dtype with every target, that have the same outcome and message."""
 
-    Attributes:
-      primitive: its name in JAX, with a variant in brackets.
-      group: the heading in reports.
-      outcome: of each cell.
-      message: of JAX or the compiler, truncated; "" if the cells lower.
-      dtypes, targets: of the cells.
-    """
-
-    primitive: str
-    group: str
-    outcome: LoweringOutcome
-    message: str
+    primitive: str  # its name in JAX, with a variant in brackets
+    group: str  # the heading in reports
+    outcome: LoweringOutcome  # of each cell
+    message: str  # of JAX or the compiler, truncated; "" if the cells lower
+    # dtypes, targets: of the cells
     dtypes: tuple[str, ...]
     targets: tuple[str, ...]
 
@@ -87,24 +82,18 @@ class LoweringResult:
 @with_config(_STRICT)
 @dataclass(frozen=True)
 class LoweringMap:
-    """The outcomes of one version of JAX.
+    """The outcomes of one version of JAX."""
 
-    Attributes:
-      schema: the version of the file format.
-      jax, jaxlib, python: versions.
-      triton, libtpu: versions of the compilers for GPUs and TPUs; "" if nothing was compiled for them.
-      targets: that were probed.
-      results: in the order of the probes.
-    """
-
-    schema: Literal[2]
+    schema: Literal[2]  # the version of the file format
+    # jax, jaxlib, python: versions
     jax: str
     jaxlib: str
     python: str
+    # triton, libtpu: versions of the compilers for GPUs and TPUs; "" if nothing was compiled for them
     triton: str
     libtpu: str
-    targets: tuple[str, ...]
-    results: tuple[LoweringResult, ...]
+    targets: tuple[str, ...]  # that were probed
+    results: tuple[LoweringResult, ...]  # in the order of the probes
 
     @property
     def title(self) -> str:
@@ -240,21 +229,16 @@ _LOWERED = frozenset(outcome.value for outcome in LoweringOutcome if outcome.is_
 
 @dataclass(frozen=True, slots=True)
 class LoweringChange:
-    """Cells of one primitive that started or stopped lowering.
+    """Cells of one primitive that started or stopped lowering."""
 
-    Attributes:
-      primitive: its name in JAX.
-      before, after: outcomes, or `REFUSED`.
-      dtypes, targets: of the cells.
-      message: of the first cell, from the map in which it does not lower.
-    """
-
-    primitive: str
+    primitive: str  # its name in JAX
+    # before, after: outcomes, or `REFUSED`
     before: str
     after: str
+    # dtypes, targets: of the cells
     dtypes: tuple[str, ...]
     targets: tuple[str, ...]
-    message: str
+    message: str  # of the first cell, from the map in which it does not lower
 
     @property
     def stopped(self) -> bool:
@@ -316,17 +300,11 @@ _SHORT_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """The entry of a primitive in one column.
+    """The entry of a primitive in one column."""
 
-    Attributes:
-      state: the outcome of its cells, `PARTLY` if only some of them lower, or `NOT_ASKED` if there are none.
-      text: dtypes by outcome, and by target if targets differ.
-      reasons: the messages of the cells that do not lower.
-    """
-
-    state: str
-    text: str
-    reasons: tuple[str, ...]
+    state: str  # the outcome of its cells, `PARTLY` if only some of them lower, or `NOT_ASKED` if there are none
+    text: str  # dtypes by outcome, and by target if targets differ
+    reasons: tuple[str, ...]  # the messages of the cells that do not lower
 
     @property
     def letter(self) -> str:
@@ -336,14 +314,11 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class LoweringTable:
-    """A table with a row for each primitive.
+    """A table with a row for each primitive."""
 
-    Attributes:
-      columns: the headings: versions of JAX, separately for GPUs and TPUs, or targets if there is only one map.
-      rows: group, primitive, and an entry for each column; sorted by group.
-    """
-
+    # the headings: versions of JAX, separately for GPUs and TPUs, or targets if there is only one map
     columns: tuple[str, ...]
+    # group, primitive, and an entry for each column; sorted by group
     rows: tuple[tuple[str, str, tuple[TableEntry, ...]], ...]
 
 
@@ -439,86 +414,27 @@ def print_table(maps: Sequence[LoweringMap]) -> None:
 
 def format_markdown(maps: Sequence[LoweringMap]) -> str:
     """Returns a Markdown page about one or more maps."""
-    parts = (_introduction(maps), _changes(maps), _table(maps), _errors(maps[-1]))
-    return "\n".join(line for part in parts for line in part) + "\n"
-
-
-def _introduction(maps: Sequence[LoweringMap]) -> Iterator[str]:
-    yield from ("# What Pallas lowers", "")
-    yield "Made by `kerneltest lowering`. A cell is a primitive with a dtype on a target. If lax refuses the dtype,"
-    yield "there is no cell. Nothing here ran on a GPU or TPU, so an outcome says nothing about values. The outcomes:"
-    yield ""
-    outcomes = [outcome for outcome in LoweringOutcome if any(outcome in each.counts_on(each.targets) for each in maps)]
-    yield from (f"- `{outcome}`: {outcome.meaning}" for outcome in outcomes)
-    yield ""
-    yield from _lines(
-        ["JAX", "jaxlib", "Python", "compiled by", *outcomes, "targets that agree"],
-        [
-            [
-                each.jax,
-                each.jaxlib,
-                each.python,
-                ", ".join(each.compilers) or "nothing",
-                *(str(each.counts_on(targets).get(outcome, 0)) for outcome in outcomes),
-                "; ".join(" ".join(agreeing) for agreeing in each.agreeing_targets if agreeing[0] in targets),
-            ]
-            for each in maps
-            for targets in each.kinds.values()
-        ],
-    )
-
-
-def _changes(maps: Sequence[LoweringMap]) -> Iterator[str]:
-    for old, new, changes in successive_changes(maps):
-        for stopped, verb in ((False, "started"), (True, "stopped")):
-            yield from ("", f"## What {verb} lowering from {_escape(old.title)} to {_escape(new.title)}", "")
-            rows = [
-                [*_cells_of(change, new), change.before, change.after, change.message]
-                for change in changes
-                if change.stopped == stopped
-            ]
-            heading = ["primitive", "dtypes", "targets", "before", "after", "message"]
-            yield from _lines(heading, rows) if rows else ("Nothing.",)
-
-
-def _cells_of(cells: LoweringChange | LoweringResult, lowering_map: LoweringMap) -> list[str]:
-    return [f"`{cells.primitive}`", short_dtypes(cells.dtypes), _places(cells.targets, lowering_map.targets)]
-
-
-def _table(maps: Sequence[LoweringMap]) -> Iterator[str]:
-    table = tabulate_maps(maps)
-    for group, members in groupby(table.rows, key=lambda row: row[0]):
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"cell": _escape, "dtypes": short_dtypes, "places": _places}
+    shown = tabulate_maps(maps)
+    groups = []
+    for group, members in groupby(shown.rows, key=lambda row: row[0]):
         rows = [(primitive, entries) for _, primitive, entries in members]
-        asked = [any(entries[column].state != NOT_ASKED for _, entries in rows) for column in range(len(table.columns))]
-        yield from ("", f"## {_escape(group.capitalize())}", "")
-        yield from _lines(
-            ["primitive", *compress(table.columns, asked)],
-            [
-                [f"`{primitive}`", *(f"{entry.letter} {entry.text}".strip() for entry in compress(entries, asked))]
-                for primitive, entries in rows
-            ],
-        )
-
-
-def _errors(lowering_map: LoweringMap) -> Iterator[str]:
-    yield from ("", f"## Errors of {_escape(lowering_map.title)}", "")
-    yield from _lines(
-        ["primitive", "dtypes", "targets", "message"],
-        [
-            [*_cells_of(result, lowering_map), result.message]
-            for result in lowering_map.results
-            if result.outcome == LoweringOutcome.ERROR
-        ],
+        asked = [any(entries[i].state != NOT_ASKED for _, entries in rows) for i in range(len(shown.columns))]
+        kept = [(primitive, list(compress(entries, asked))) for primitive, entries in rows]
+        groups.append((group.capitalize(), list(compress(shown.columns, asked)), kept))
+    counted = [(each, targets, each.counts_on(targets)) for each in maps for targets in each.kinds.values()]
+    return environment.from_string(Path(__file__).with_name("page.md").read_text(encoding="utf-8")).render(
+        counted=counted,
+        outcomes=[outcome for outcome in LoweringOutcome if any(outcome in counts for *_, counts in counted)],
+        steps=successive_changes(maps),
+        groups=groups,
+        newest=maps[-1],
+        errors=[result for result in maps[-1].results if result.outcome == LoweringOutcome.ERROR],
     )
 
 
-def _lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yields the lines of a table. Columns are not padded: one long message would widen all rows."""
-    for row in (heading, ["---"] * len(heading), *rows):
-        yield f"| {' | '.join(map(_escape, row))} |"
-
-
+# Escapes text, such as a message, so that it is one cell.
 def _escape(text: str) -> str:
-    """Escapes text, such as a message, so that it is one cell."""
     plain = text if re.fullmatch(r"`[^`|<]*`", text) else re.sub(r"([\\`*<\[\]])", r"\\\1", text)
     return " ".join(plain.replace("|", "\\|").split())

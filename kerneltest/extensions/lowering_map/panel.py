@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kerneltest.report.panels import Panel, PanelError, Section, register_panel
+from kerneltest.report.panels import Panel, Section, register_panel
 
 if TYPE_CHECKING:
     from kerneltest.extensions.lowering_map.model import LoweringMap
@@ -23,34 +23,25 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
     if not chosen.lowering:
         return None
-    from kerneltest.extensions.lowering_map.model import MapError, read_map
+    from kerneltest.extensions.lowering_map.model import read_map
 
-    try:
-        return section_of([read_map(path) for path in chosen.lowering])
-    except MapError as error:
-        raise PanelError(str(error)) from error
+    return section_of([read_map(path) for path in chosen.lowering])
 
 
 def section_of(maps: "Sequence[LoweringMap]") -> Section:
     """The section for some maps, at least one, by version of JAX."""
-    from kerneltest.extensions.lowering_map.model import (
-        LoweringOutcome,
-        format_change,
-        format_counts,
-        successive_changes,
-        tabulate_maps,
-    )
+    from kerneltest.extensions.lowering_map import model
     from kerneltest.report.panels import render_text
 
     ordered = sorted(maps, key=lambda each: each.version)
     html = render_text(
         Path(__file__).with_name("panel.html").read_text(encoding="utf-8"),
-        outcomes=list(LoweringOutcome),
-        counts=[(each.title, format_counts(each)) for each in ordered],
-        table=tabulate_maps(ordered),
+        outcomes=list(model.LoweringOutcome),
+        counts=[(each.title, model.format_counts(each)) for each in ordered],
+        table=model.tabulate_maps(ordered),
         steps=[
-            (old.jax, new.jax, [(change, format_change(change, new.targets)) for change in changes])
-            for old, new, changes in successive_changes(ordered)
+            (old.jax, new.jax, [(change, model.format_change(change, new.targets)) for change in changes])
+            for old, new, changes in model.successive_changes(ordered)
         ],
     )
     return Section(_NAME, "Lowering", html)

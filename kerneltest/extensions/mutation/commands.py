@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from kerneltest.cli.command_registry import Command, add_setting, refuse, register_command
+from kerneltest.cli.command_registry import add_setting, command
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.media import for_terminal, lines_for_terminal
 
 
@@ -22,45 +23,35 @@ def _add_mutate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="list the operators, each with the bug that it plants")
 
 
+@command(
+    105,
+    "judge pairings by the bugs that they find in mutants of their kernels; 1 below --least",
+    _add_mutate_arguments,
+)
 def _mutate(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.judging import BACKENDS
     from kerneltest.extensions.mutation.operators import OPERATORS
-    from kerneltest.extensions.mutation.run import MutationPool, MutationRun, find_pairings
-    from kerneltest.reproduce.rerun import SuiteImportError
+    from kerneltest.extensions.mutation.run import MutationPool, MutationRun, Task, find_pairings
 
     if chosen.list:
         for operator in OPERATORS.entries():
             print(for_terminal(f"{operator.name:26} {operator.mistake}"))
         return 0
     if chosen.jobs < 1:
-        return refuse("mutate", ValueError(f"--jobs must be at least 1, not {chosen.jobs}"))
+        raise UnusableInputError(f"--jobs must be at least 1, not {chosen.jobs}")
     if not chosen.pairings:
-        return refuse("mutate", ValueError("name a test file, as in kerneltest mutate tests/test_softmax.py"))
-    try:
-        pairings = [find_pairings(place) for place in chosen.pairings]
-    except (SuiteImportError, ValueError) as error:
-        return refuse("mutate", error)
+        raise UnusableInputError("name a test file, as in kerneltest mutate tests/test_softmax.py")
+    pairings = [find_pairings(place) for place in chosen.pairings]
     names = {operator.name for operator in OPERATORS.entries()}  # a conftest may have added some
     operators = tuple(filter(None, chosen.operators.split(",")))
     if unknown := sorted(set(operators) - names):
-        return refuse("mutate", ValueError(f"no operator is called {unknown[0]}; --list shows them"))
-    backends, advises = ",".join(chosen.backends) or BACKENDS, not chosen.no_advice
+        raise UnusableInputError(f"no operator is called {unknown[0]}; --list shows them")
+    options = Task(",".join(chosen.backends) or BACKENDS, chosen.depth, operators=operators, timeout=chosen.timeout)
     with MutationPool(chosen.jobs) as pool:
-        run = MutationRun(backends, chosen.depth, operators, chosen.timeout, pool, advises, chosen.all, chosen.json)
+        run = MutationRun(options, pool, not chosen.no_advice, chosen.all, chosen.json)
         scores = [score for pairing in pairings for score in run.judge_pairings(pairing)]
     # Without a judged mutant, the score of a pairing is 0.
     return int(any((score or 0.0) < chosen.least for score in scores))
-
-
-register_command(
-    Command(
-        "mutate",
-        "judge pairings by the bugs that they find in mutants of their kernels; 1 below --least",
-        _add_mutate_arguments,
-        _mutate,
-    ),
-    order=105,
-)
 
 
 # `kerneltest coverage FILE[::NAME]...`: lists the states of kernels that the planned cases never reach.
@@ -73,21 +64,17 @@ def _add_coverage_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
 
 
-def _cover(chosen: argparse.Namespace) -> int:
+@command(106, "list the states of kernels that the planned cases never reach", _add_coverage_arguments)
+def _coverage(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.mutation.coverage import coverage_as_data, format_coverage, measure_coverage
     from kerneltest.extensions.mutation.judging import UnfitPairingError
     from kerneltest.extensions.mutation.run import find_pairings
     from kerneltest.records.files import dumps
-    from kerneltest.reproduce.rerun import SuiteImportError
 
     results: list[dict[str, Any]] = []
     unmeasured = 0
     for place in chosen.pairings:
-        try:
-            found = find_pairings(place)
-        except (SuiteImportError, ValueError) as error:
-            return refuse("coverage", error)
-        for name, pairing in found.items():
+        for name, pairing in find_pairings(place).items():
             try:
                 coverage = measure_coverage(pairing, name, chosen.depth, chosen.timeout)
                 lines = list(format_coverage(name, coverage))
@@ -100,14 +87,3 @@ def _cover(chosen: argparse.Namespace) -> int:
     if chosen.json is not None:
         chosen.json.write_text(dumps(results) + "\n", encoding="utf-8")
     return int(unmeasured > 0)
-
-
-register_command(
-    Command(
-        "coverage",
-        "list the states of kernels that the planned cases never reach",
-        _add_coverage_arguments,
-        _cover,
-    ),
-    order=106,
-)

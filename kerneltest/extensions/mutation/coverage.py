@@ -52,15 +52,11 @@ _LOOP = ("zero", "one", "more than one")
 
 
 class CoverageRecorder(KernelRules):
-    """Records the states of sites while kernels are evaluated.
-
-    Attributes:
-      seen: the states of each site so far.
-    """
+    """Records the states of sites while kernels are evaluated."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: dict[CoverageSite, set[str]] = {}
+        self.seen: dict[CoverageSite, set[str]] = {}  # the states of each site so far
 
     def kernel(self, traced: Traced) -> BatchedKernel:
         """Returns a kernel whose evaluation is recorded.
@@ -108,31 +104,19 @@ def _booleans(number: int, operands: _Values, results: _Values) -> Iterable[int]
 def _branches(equation: Equation) -> Iterator[_Watched]:
     count = len(equation.params["branches"])
     states = ("not taken", "taken") if count == 2 else tuple(f"branch {number}" for number in range(count))
-    yield "the branch", states, partial(_branch, count)
-
-
-def _branch(count: int, operands: _Values, results: _Values) -> Iterable[int]:
-    return np.unique(np.clip(np.asarray(operands[0]).astype(np.int64), 0, count - 1))
+    yield "the branch", states, lambda operands, _: np.unique(np.clip(np.asarray(operands[0], np.int64), 0, count - 1))
 
 
 def _scan(equation: Equation) -> Iterator[_Watched]:
-    yield STEPS, _LOOP, partial(_always, min(equation.params["length"], 2))
-
-
-def _always(number: int, operands: _Values, results: _Values) -> Iterable[int]:
-    return [number]
+    yield STEPS, _LOOP, lambda *_: [min(equation.params["length"], 2)]
 
 
 def _while(equation: Equation) -> Iterator[_Watched]:
     start = equation.params["cond_nconsts"] + equation.params["body_nconsts"]
-    counters = (
-        number
-        for number, variable in enumerate(equation.outvars)
-        if getattr(variable.aval, "shape", None) == () and np.issubdtype(variable.aval.dtype, np.integer)
-    )
-    first = next(counters, None)  # JAX's own loops count their steps there
-    if first is not None:
-        yield STEPS, _LOOP, partial(_steps, first, start + first)
+    for number, variable in enumerate(equation.outvars):
+        if getattr(variable.aval, "shape", None) == () and np.issubdtype(variable.aval.dtype, np.integer):
+            yield STEPS, _LOOP, partial(_steps, number, start + number)  # JAX's own loops count their steps there
+            return
 
 
 def _steps(result: int, operand: int, operands: _Values, results: _Values) -> Iterable[int]:
@@ -144,7 +128,7 @@ def _grid(equation: Equation) -> Iterator[_Watched]:
     for axis, length in enumerate(equation.params["grid_mapping"].grid):
         if isinstance(length, int) and length:
             what = f"the number of programs along axis {axis} of the grid"
-            yield what, ("one", "more than one"), partial(_always, min(length, 2) - 1)
+            yield what, ("one", "more than one"), partial(lambda state, *_: [state], min(length, 2) - 1)
 
 
 _WATCHES: Mapping[str, Callable[[Equation], Iterator[_Watched]]] = {

@@ -243,7 +243,9 @@ class RunningTrial:
         times: Counter[Signature] = Counter()
         for (signature, _), count in self.kills.items():
             times[signature] += count
-        for signature in sorted(part.values, key=lambda each: (-times[each], _size(each))):
+        # The longest signatures take the longest.
+        lengths = {signature: math.prod(length for _, length in signature.dims) for signature in part.values}
+        for signature in sorted(part.values, key=lambda each: (-times[each], lengths[each])):
             group = part.values[signature]
             item, _ = group.pairs[0]
             traced = cache.traces.of(item.pairing, signature, item.backend)
@@ -271,7 +273,7 @@ class RunningTrial:
                 pairs = [pair for pair, _ in differing]
                 self.same.update(case.id for _, case in group.pairs)
                 self.same.difference_update(case.id for _, case in pairs)
-            elif not _reads_indices(traced):
+            elif all(is_float(leaf.dtype) for leaf in traced.inputs):  # addresses may depend on others
                 same = [pair for pair in pairs if pair[1].id in self.same]
                 pairs = [pair for pair in pairs if pair[1].id not in self.same] + same[:_OF_THE_SAME]
             cache.batch.cases = {signature: [case for _, case in pairs]}
@@ -334,16 +336,6 @@ class RunningTrial:
             return TrialEnd.SURVIVED, note
         is_known = self.is_evaluated and not self.is_unknown
         return (TrialEnd.EQUIVALENT if is_known else TrialEnd.UNDECIDED), ""
-
-
-def _size(signature: Signature) -> int:
-    # An estimate of how long the cases of a signature take.
-    return math.prod(length for _, length in signature.dims)
-
-
-def _reads_indices(traced: Traced) -> bool:
-    # The addresses of accesses may depend on integers and booleans.
-    return any(not is_float(leaf.dtype) for leaf in traced.inputs)
 
 
 BACKENDS = "interpret,interpret-tpu,interpret-mosaic-gpu,simulate:sm_90"
@@ -417,19 +409,19 @@ class MutationSession:
         with without_debugging():
             for item in items:
                 is_evaluated = item.backend.id == "interpret"
-                self._add(replace(item, backend=EvaluatedInterpret("interpret")) if is_evaluated else item)
+                self._add(self._parts, replace(item, backend=EvaluatedInterpret("interpret")) if is_evaluated else item)
 
-    def _add(self, item: Item) -> None:
-        part = next((p for p in self._parts if (p.dtype, p.backend.id) == (item.dtype, item.backend.id)), None)
+    def _add(self, parts: list[KernelCases], item: Item) -> None:
+        part = next((p for p in parts if (p.dtype, p.backend.id) == (item.dtype, item.backend.id)), None)
         if part is None:
-            part = self._make_part(item)
-            self._parts.append(part)
+            part = self._make_part(parts, item)
+            parts.append(part)
         part.add(item)
 
-    def _make_part(self, item: Item) -> KernelCases:
+    def _make_part(self, parts: Sequence[KernelCases], item: Item) -> KernelCases:
         # Parts of one dtype share traces and the oracle's results.
         owner = id(item.pairing.kernel), id(item.pairing.oracle), item.dtype
-        shared = next((p for p in self._parts if p.dtype == item.dtype), None)
+        shared = next((p for p in parts if p.dtype == item.dtype), None)
         traces = shared.traces if shared is not None else LocatedTraces()
         cache = Cache(ProcessState(self._journal), owner=owner, tracer=traces)
         if shared is not None:
@@ -536,10 +528,8 @@ class MutationSession:
         plan = plan_pairing(
             self.pairing, planned.pairing_id, [EvaluatedInterpret("interpret")], settings, self._journal
         )
-        parts: dict[str, KernelCases] = {}
+        parts: list[KernelCases] = []
         for item in plan.items:
             if item.group.name in VALUES and not item.backend.unavailable():
-                traces = LocatedTraces()
-                made = KernelCases(item.dtype, item.backend, traces, Cache(ProcessState(self._journal), tracer=traces))
-                parts.setdefault(item.dtype, made).add(item)
-        return list(parts.values())
+                self._add(parts, item)
+        return parts

@@ -4,11 +4,11 @@ Scores come from runs with `--kt-mutate`, and from the files of `kerneltest repo
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kerneltest.report.panels import LineNote, MatrixColumn, Panel, PanelError, Section, register_panel
+from kerneltest.report.panels import LineNote, MatrixColumn, Panel, Section, register_panel
 
 if TYPE_CHECKING:
     from kerneltest.extensions.mutation.results import StoredCoverage
@@ -31,11 +31,8 @@ def _section(chosen: argparse.Namespace, merged: "Overlay") -> Section | None:
     from kerneltest.extensions.mutation.results import StoredCoverage, read_results
     from kerneltest.records.schema import MutationScore
 
-    try:
-        given = [result for path in chosen.mutants for result in read_results(path, MutationScore)]
-        coverages = [result for path in chosen.coverage for result in read_results(path, StoredCoverage)]
-    except ValueError as error:
-        raise PanelError(str(error)) from error
+    given = [result for path in chosen.mutants for result in read_results(path, MutationScore)]
+    coverages = [result for path in chosen.coverage for result in read_results(path, StoredCoverage)]
     scores = {each.pairing: each for each in (*merged.mutants, *given)}
     return section_of([*scores.values()], coverages)
 
@@ -60,21 +57,16 @@ def section_of(scores: "Sequence[MutationScore]", coverages: "Sequence[StoredCov
     }:
         meaning = "the states of masks, branches, loops and grids that the cases exercise"
         columns.append(MatrixColumn("coverage", meaning, states))
-    notes = (*_survivor_notes(scores), *_coverage_notes(coverages))
-    return Section(_NAME, "Mutants" if scores else "Coverage", html, tuple(columns), notes)
-
-
-def _survivor_notes(scores: "Sequence[MutationScore]") -> Iterator[LineNote]:
-    for score in scores:
-        for trial in score.survivors:
-            yield LineNote(score.pairing, trial.mutant.place, f"no case finds {trial.mutant.phrase}", good=False)
-
-
-def _coverage_notes(coverages: "Sequence[StoredCoverage]") -> Iterator[LineNote]:
+    notes = [
+        LineNote(score.pairing, trial.mutant.place, f"no case finds {trial.mutant.phrase}", good=False)
+        for score in scores
+        for trial in score.survivors
+    ]
     for coverage in coverages:
         for site in coverage.sites:
-            states = f"never {' or '.join(site.missing)}" if site.missing else " and ".join(site.seen)
-            yield LineNote(coverage.pairing, site.place, f"{site.what} is {states}", good=not site.missing)
+            reached = f"never {' or '.join(site.missing)}" if site.missing else " and ".join(site.seen)
+            notes.append(LineNote(coverage.pairing, site.place, f"{site.what} is {reached}", good=not site.missing))
+    return Section(_NAME, "Mutants" if scores else "Coverage", html, tuple(columns), tuple(notes))
 
 
 register_panel(Panel(_NAME, _add_arguments, _section))

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.files import read_regular_file
 from kerneltest.core.source_location import source_line
 from kerneltest.declare.dims import Dim
@@ -53,13 +54,13 @@ def read_results(path: Path, kind: type[_Result]) -> list[_Result]:
     """Reads the results in a file.
 
     Raises:
-      ValueError: the file cannot be read, or has other contents.
+      UnusableInputError: the file cannot be read, or has other contents.
     """
     try:
         found: list[_Result] = TypeAdapter(list[kind]).validate_json(read_regular_file(path))  # type: ignore[valid-type]
     except (OSError, ValidationError) as error:
         reason = first_problem(error) if isinstance(error, ValidationError) else error.strerror
-        raise ValueError(f"{path}: {reason}") from error
+        raise UnusableInputError(f"{path}: {reason}") from error
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import TypeAdapter
 
 from kerneltest.core.children import Answer, Child, ChildEndedError, Children
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.ids import PairingId
 from kerneltest.core.media import for_terminal, lines_for_terminal
 from kerneltest.declare.discovery import iter_pairings
@@ -35,10 +36,10 @@ _KILLED = "its process was killed, perhaps because memory ran out"
 class Task:
     """A pairing whose mutants are to be judged."""
 
-    suite: Path  # the test file of the pairing
-    name: str  # the pairing's name there
     backends: str
     depth: str
+    suite: Path = Path()  # the test file of the pairing
+    name: str = ""  # the pairing's name there
     operators: tuple[str, ...] = ()  # names of the operators; () for all
     timeout: int = 0  # seconds that a step of a case may take; 0 for no limit
 
@@ -63,7 +64,7 @@ def find_pairings(place: str) -> dict[str, Pairing]:
 
     Raises:
       SuiteImportError: the file cannot be imported.
-      ValueError: it has no pairing of that name, or none at all.
+      UnusableInputError: it has no pairing of that name, or none at all.
     """
     chosen = PairingId.parse(place)
     try:
@@ -72,7 +73,7 @@ def find_pairings(place: str) -> dict[str, Pairing]:
         raise SuiteImportError(f"{chosen.file}: {error}") from error
     if not pairings or chosen.name not in ("", *pairings):
         lacking = f"{chosen.file} has no pairing {chosen.name}".rstrip()
-        raise ValueError(f"{lacking}; it has {', '.join(pairings) or 'none'}")
+        raise UnusableInputError(f"{lacking}; it has {', '.join(pairings) or 'none'}")
     return {str(replace(chosen, name=name)): pairings[name] for name in ([chosen.name] if chosen.name else pairings)}
 
 
@@ -88,35 +89,31 @@ def open_session(task: Task, pairing: Pairing, journal: Journal) -> tuple[Mutati
     return session, session.mutants(operators)
 
 
-_TASK, _TRIALS = TypeAdapter(Task), TypeAdapter(list[Trial])
-_MUTANTS = TypeAdapter(list[KernelMutant])
-_SESSIONS: dict[Task, tuple[MutationSession, list[KernelMutant]]] = {}  # of a worker
-_JOURNAL = Journal()  # of a worker, too
+_TASK, _TRIALS, _MUTANTS = TypeAdapter(Task), TypeAdapter(list[Trial]), TypeAdapter(list[KernelMutant])
 
 
 def _serve() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    return _answer
+    sessions: dict[Task, tuple[MutationSession, list[KernelMutant]]] = {}  # the latest
+    journal = Journal()
 
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        task = _TASK.validate_python(request["task"])
+        with limit_time(journal, task.timeout):
+            if task not in sessions:
+                sessions.clear()
+                try:
+                    sessions[task] = open_session(task, import_pairings(task.suite)[task.name], journal)
+                except UnfitPairingError as error:
+                    return {"unfit": str(error)}
+            session, mutants = sessions[task]
+            if "numbers" in request:
+                trials = [session.judge(mutants[number]) for number in request["numbers"]]
+                return {"trials": _TRIALS.dump_python(trials, mode="json")}
+            if request.get("runs_kernel"):
+                session.run_kernel()
+            return {"mutants": _MUTANTS.dump_python(mutants, mode="json")}
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    task = _TASK.validate_python(request["task"])
-    with limit_time(_JOURNAL, task.timeout):
-        return _answer_for(task, request)
-
-
-def _answer_for(task: Task, request: dict[str, Any]) -> dict[str, Any]:
-    if task not in _SESSIONS:
-        _SESSIONS.clear()
-        try:
-            _SESSIONS[task] = open_session(task, import_pairings(task.suite)[task.name], _JOURNAL)
-        except UnfitPairingError as error:
-            return {"unfit": str(error)}
-    session, mutants = _SESSIONS[task]
-    if "numbers" in request:
-        return {"trials": _TRIALS.dump_python([session.judge(mutants[i]) for i in request["numbers"]], mode="json")}
-    if request.get("runs_kernel"):
-        session.run_kernel()
-    return {"mutants": _MUTANTS.dump_python(mutants, mode="json")}
+    return answer
 
 
 class MutationPool:
@@ -201,11 +198,7 @@ class MutationPool:
 class MutationRun:
     """The options of a run, and its results so far."""
 
-    # backends, depth, operators, timeout: as for `Task`
-    backends: str
-    depth: str
-    operators: tuple[str, ...]
-    timeout: int
+    options: Task  # those of each pairing's task
     pool: MutationPool  # the processes that judge
     with_advice: bool  # whether to look for declarations that find survivors
     lists_all: bool  # whether to list all mutants rather than survivors
@@ -221,7 +214,7 @@ class MutationRun:
         scores = []
         for pairing_id, pairing in pairings.items():
             suite = PairingId.parse(pairing_id)
-            task = Task(Path(suite.file), suite.name, self.backends, self.depth, self.operators, self.timeout)
+            task = replace(self.options, suite=Path(suite.file), name=suite.name)
             self.results.append(self._judge(task, pairing))
             scores.append(self.results[-1]["score"])
             if self.json is not None:
@@ -248,7 +241,7 @@ class MutationRun:
         survivors = [trial.mutant for trial in trials if trial.end in left]
         advice = []
         if self.with_advice and count_ends(trials).survived:
-            with limit_time(journal := Journal(), self.timeout):
+            with limit_time(journal := Journal(), task.timeout):
                 advice = advise(pairing, task.pairing_id, task.depth, survivors, progress.show, journal)
         progress.clear()
         if count := count_disregarded(trials):

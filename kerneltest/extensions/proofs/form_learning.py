@@ -56,7 +56,6 @@ def random_length(dim: Dim, rng: random.Random, longest: int) -> int:
 
 
 def _fit_length(dim: Dim, length: int, rng: random.Random) -> int:
-    """Returns an admitted length near another one."""
     if dim.values:
         return length
     fitting = dim.fit(length)
@@ -76,7 +75,6 @@ def admitted_lengths(dim: Dim) -> list[int]:
 
 
 def _length_generators(dim: Dim) -> list[Callable[[random.Random], int]]:
-    """Returns generators of lengths, one for each range in which kernels may have another form."""
     if dim.values:
         return [lambda _, value=value: value for value in dim.values]  # type: ignore[misc]
     b = dim.block or 16
@@ -136,17 +134,12 @@ TestResults = tuple[tuple[SizeTest, bool], ...]
 
 @dataclass(frozen=True)
 class Form:
-    """The code of a Pallas call at some sizes.
+    """The code of a Pallas call at some sizes."""
 
-    Attributes:
-      code: with formulas of the sizes as numbers; None if the kernel makes no such call at these sizes.
-      when: tests on the sizes that have this form, with their results.
-      seen: the sampled sizes that have it.
-    """
-
+    # with formulas of the sizes as numbers; None if the kernel makes no such call at these sizes
     code: LoweredCode[Polynomial] | None
-    when: TestResults
-    seen: tuple[Row, ...]
+    when: TestResults  # tests on the sizes that have this form, with their results
+    seen: tuple[Row, ...]  # the sampled sizes that have it
 
     def covers(self, sizes: Sizes) -> bool:
         """Returns whether the code has this form at some sizes."""
@@ -158,26 +151,16 @@ class Form:
 
 @dataclass(frozen=True)
 class Forms:
-    """All forms of a kernel's calls.
+    """All forms of a kernel's calls."""
 
-    Attributes:
-      calls: the forms of each Pallas call, in order.
-      language: of their formulas.
-      seen: the number of sampled sizes at which the kernel lowers.
-      refused: the number of those at which it does not.
-    """
-
-    calls: tuple[tuple[Form, ...], ...]
-    language: FormulaLanguage
-    seen: int
-    refused: int
+    calls: tuple[tuple[Form, ...], ...]  # the forms of each Pallas call, in order
+    language: FormulaLanguage  # of their formulas
+    seen: int  # the number of sampled sizes at which the kernel lowers
+    refused: int  # the number of those at which it does not
 
 
 def _align_program_ids(codes: Sequence[LoweredCode[int] | None]) -> list[LoweredCode[int] | None]:
-    """Rewrites codes so that they read the same program ids, if that is all in which their structures differ.
-
-    Lowering replaces a program id by 0 if the grid has one program along its axis.
-    """
+    # So that all read the same program ids: lowering replaces one by 0 if the grid has one program along its axis.
     groups: dict[LoweredCode[int], dict[int, LoweredCode[int]]] = {}
     for i, code in enumerate(codes):
         if code is not None:
@@ -196,7 +179,6 @@ def _align_program_ids(codes: Sequence[LoweredCode[int] | None]) -> list[Lowered
 
 
 def _with_program_ids(code: LoweredCode[int], like: Sequence[SliceStep[int]]) -> LoweredCode[int]:
-    """Returns code in which each 0 that replaces a program id of other steps is that program id again."""
     if len(code.body.steps) != len(like):
         return code
 
@@ -279,12 +261,10 @@ class FormLearner:
         )
 
     def _admitted_near(self, row: Row) -> Row:
-        """Returns admitted sizes near some others, or these if none is found."""
         fitted = self.pairing.fit_lengths(dict(row), dict(self.signature.statics))
         return tuple(fitted.items()) if fitted else row
 
     def _lower(self, row: Row) -> bool:
-        """Lowers the kernel at some sizes; returns whether it lowers there."""
         if time.monotonic() > self.until:
             raise Undecided(f"lowering the kernel at {len(self.seen)} sizes took more than {_SECONDS:.0f} s")
         if row not in self.seen and row not in self.refused:
@@ -295,7 +275,6 @@ class FormLearner:
         return row in self.seen
 
     def _learn_calls(self) -> list[tuple[Form, ...]]:
-        """Learns the forms of each call from all samples."""
         calls = []
         for codes in itertools.zip_longest(*self.seen.values()):
             aligned = dict(zip(self.seen, _align_program_ids(codes), strict=True))
@@ -303,11 +282,7 @@ class FormLearner:
         return calls
 
     def _split_forms(self, seen: Samples, when: TestResults) -> Iterator[Form]:
-        """Splits samples by tests, as a decision tree does, until each part has one form.
-
-        Raises:
-          Undecided: no test splits them.
-        """
+        # By tests, as a decision tree does, until each part has one form.
         form, problem = self._fit_form(seen, when)
         if form is not None:
             yield form
@@ -335,7 +310,7 @@ class FormLearner:
             yield from self._split_forms(part, (*when, (best[1], holds)))
 
     def _fit_form(self, seen: Samples, when: TestResults) -> tuple[Form | None, str]:
-        """Returns the form of samples, or None and the reason why they have no common form."""
+        # Or None and the reason why they have no common form.
         made = list(seen.values())
         skeletons = {None if code is None else code.skeleton() for code in made}
         if len(skeletons) > 1:
@@ -359,7 +334,7 @@ class FormLearner:
         return Form(made[0].map_numbers(lambda _: next(formulas)), when, tuple(seen)), ""
 
     def _held_out_sizes(self, calls: Sequence[tuple[Form, ...]]) -> Iterator[Row]:
-        """Yields sizes at which to check forms: some at random, and a few of each form."""
+        # Some at random, and a few of each form.
         dims = self.pairing.dims
         for n in range(_HELD_OUT):
             top = (100, 1000, _LARGE)[n % 3]
@@ -418,7 +393,6 @@ class FormLearner:
 
 
 def _split(seen: Samples, test: SizeTest) -> tuple[Samples, Samples]:
-    """Returns the samples at whose sizes a test holds, and the others."""
     parts: tuple[Samples, Samples] = {}, {}
     for row, code in seen.items():
         parts[not test(dict(row))][row] = code

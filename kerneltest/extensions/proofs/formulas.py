@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,33 +23,37 @@ from kerneltest.extensions.proofs.polynomial import (
 Sizes = Mapping[str, int]
 
 
+# By kind: the name in formulas, and the value for a length of the dim and a block.
+_KINDS: Mapping[str, tuple[str, Callable[[int, int], int]]] = {
+    "length": ("{d}", lambda length, block: length),
+    "blocks": ("cdiv({d}, {b})", lambda length, block: -(-length // block)),
+    "whole": ("({d} // {b})", operator.floordiv),
+    "rest": ("({d} % {b})", operator.mod),
+    "power": ("next_power_of_2({longer})", lambda length, block: 1 << max(length - 1, block - 1, 0).bit_length()),
+    "tiles": (
+        "next_power_of_2(cdiv({d}, {b}))",
+        lambda length, block: 1 << max(-(-length // block) - 1, 0).bit_length(),
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Atom:
-    """A quantity that kernels compute from the length of a dim.
+    """A quantity that kernels compute from the length of a dim."""
 
-    Attributes:
-      dim: the name of the dim.
-      kind: `length`; `blocks`, the number of blocks that cover it; `whole`, the number of blocks that fit in; `rest`,
-        the remainder; `power`, the next power of two of the greater of length and block; or `tiles`, the next power of
-        two of `blocks`.
-      block: in elements; 1 for `length`.
-    """
-
-    dim: str
+    dim: str  # the name of the dim
+    # `length`; `blocks`, the number of blocks that cover it; `whole`, the number of blocks that fit in; `rest`, the
+    # remainder; `power`, the next power of two of the greater of length and block; or `tiles`, the next power of two of
+    # `blocks`
     kind: str
-    block: int = 1
+    block: int = 1  # in elements; 1 for `length`
 
     @property
     def name(self) -> str:
         """The name in formulas."""
-        return {
-            "length": self.dim,
-            "blocks": f"cdiv({self.dim}, {self.block})",
-            "whole": f"({self.dim} // {self.block})",
-            "rest": f"({self.dim} % {self.block})",
-            "power": f"next_power_of_2({self.dim if self.block == 1 else f'max({self.dim}, {self.block})'})",
-            "tiles": f"next_power_of_2(cdiv({self.dim}, {self.block}))",
-        }[self.kind]
+        text, _ = _KINDS[self.kind]
+        longer = self.dim if self.block == 1 else f"max({self.dim}, {self.block})"
+        return text.format(d=self.dim, b=self.block, longer=longer)
 
     @property
     def symbol(self) -> Polynomial:
@@ -57,19 +62,8 @@ class Atom:
 
     def value(self, length: int) -> int:
         """Returns the value for a length of the dim."""
-        match self.kind:
-            case "length":
-                return length
-            case "blocks":
-                return -(-length // self.block)
-            case "whole":
-                return length // self.block
-            case "rest":
-                return length % self.block
-            case "tiles":
-                return 1 << max(-(-length // self.block) - 1, 0).bit_length()
-            case _:
-                return 1 << max(length - 1, self.block - 1, 0).bit_length()
+        _, value = _KINDS[self.kind]
+        return value(length, self.block)
 
     def facts(self) -> Iterator[Constraint]:
         """Yields constraints that hold at every length from 0."""
@@ -97,17 +91,11 @@ class Atom:
 
 @dataclass(frozen=True)
 class SizeTest:
-    """A test on sizes that may distinguish forms: the product of atoms is at most a bound, or equal to it.
+    """A test on sizes that may distinguish forms: the product of atoms is at most a bound, or equal to it."""
 
-    Attributes:
-      atoms: the factors.
-      bound: of the product.
-      exact: whether the product must be equal to the bound.
-    """
-
-    atoms: tuple[Atom, ...]
-    bound: int
-    exact: bool = False
+    atoms: tuple[Atom, ...]  # the factors
+    bound: int  # of the product
+    exact: bool = False  # whether the product must be equal to the bound
 
     def __call__(self, sizes: Sizes) -> bool:
         value = _product_at(self.atoms, sizes)
@@ -199,7 +187,6 @@ def _product_at(atoms: Sequence[Atom], sizes: Sizes) -> int:
 
 
 def _fit_line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
-    """Returns the integer slope and intercept of the line through points, or None."""
     first = next((i for i in range(1, len(xs)) if xs[i] != xs[0]), None)
     if first is None:
         return None

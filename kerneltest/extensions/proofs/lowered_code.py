@@ -47,17 +47,11 @@ FOLLOWED = frozenset(
 
 @dataclass(frozen=True)
 class ValueType(Generic[N]):
-    """The type of a value.
+    """The type of a value."""
 
-    Attributes:
-      dtype: its name.
-      pointer: whether the value is a pointer to the dtype.
-      shape: () for a scalar.
-    """
-
-    dtype: str
-    pointer: bool
-    shape: tuple[N, ...]
+    dtype: str  # its name
+    pointer: bool  # whether the value is a pointer to the dtype
+    shape: tuple[N, ...]  # () for a scalar
 
     @property
     def matters(self) -> bool:
@@ -67,40 +61,27 @@ class ValueType(Generic[N]):
 
 @dataclass(frozen=True)
 class SliceStep(Generic[N]):
-    """An operation.
+    """An operation."""
 
-    Attributes:
-      name, operands, results: as in the IR.
-      types: of the results.
-      numbers: the value of a constant, or the start and end of a range.
-      fixed: attributes that do not depend on sizes.
-      blocks: nested code.
-      place: FILE:LINE of the kernel's source, or "".
-    """
-
+    # name, operands, results: as in the IR
     name: str
     operands: tuple[int, ...]
     results: tuple[int, ...]
-    types: tuple[ValueType[N], ...]
-    numbers: tuple[N, ...]
-    fixed: tuple[tuple[str, Any], ...]
-    blocks: "tuple[SliceBlock[N], ...]"
-    place: str = field(compare=False)
+    types: tuple[ValueType[N], ...]  # of the results
+    numbers: tuple[N, ...]  # the value of a constant, or the start and end of a range
+    fixed: tuple[tuple[str, Any], ...]  # attributes that do not depend on sizes
+    blocks: "tuple[SliceBlock[N], ...]"  # nested code
+    place: str = field(compare=False)  # FILE:LINE of the kernel's source, or ""
 
 
 @dataclass(frozen=True)
 class SliceBlock(Generic[N]):
-    """A sequence of operations.
+    """A sequence of operations."""
 
-    Attributes:
-      arguments, yields: the numbers of the values with which it starts and ends.
-      types: of the arguments.
-      steps: in order.
-    """
-
+    # arguments, yields: the numbers of the values with which it starts and ends
     arguments: tuple[int, ...]
-    types: tuple[ValueType[N], ...]
-    steps: tuple[SliceStep[N], ...]
+    types: tuple[ValueType[N], ...]  # of the arguments
+    steps: tuple[SliceStep[N], ...]  # in order
     yields: tuple[int, ...]
 
     def all_steps(self) -> "Iterator[SliceStep[N]]":
@@ -135,11 +116,7 @@ def _map_block(block: Any, change: Callable[[Any], Any]) -> Any:
 
 
 class _Slicer:
-    """Slices a function's body: follows values backwards from accesses and control flow.
-
-    Raises:
-      Undecided: an operation is unknown, so that it may access memory.
-    """
+    """Slices a function's body: follows values backwards from accesses and control flow."""
 
     def __init__(self, body: Region) -> None:
         self.producers: dict[int, tuple[Operation, int]] = {}
@@ -251,38 +228,23 @@ def address_operands(name: str, operands: tuple[int, ...], segments: Sequence[in
 
 @dataclass(frozen=True)
 class LoweredArray(Generic[N]):
-    """An array that a call reads or writes.
+    """An array that a call reads or writes."""
 
-    Attributes:
-      name: the kernel's name for it.
-      shape: of the array.
-      leaf: the path of the argument whose elements it holds; "" if it holds others.
-      allocation: the number of the array in whose memory it is: its own, or that of an input that it aliases.
-      is_output: whether the call writes it.
-    """
-
-    name: str
-    shape: tuple[N, ...]
-    leaf: str
-    allocation: int
-    is_output: bool
+    name: str  # the kernel's name for it
+    shape: tuple[N, ...]  # of the array
+    leaf: str  # the path of the argument whose elements it holds; "" if it holds others
+    allocation: int  # the number of the array in whose memory it is: its own, or that of an input that it aliases
+    is_output: bool  # whether the call writes it
 
 
 @dataclass(frozen=True)
 class LoweredCode(Generic[N]):
-    """One Pallas call.
+    """One Pallas call."""
 
-    Attributes:
-      name: of the kernel function.
-      body: the slice of its code.
-      grid: the number of programs along x, y and z.
-      arrays: the inputs, then the outputs.
-    """
-
-    name: str
-    body: SliceBlock[N]
-    grid: tuple[N, ...]
-    arrays: tuple[LoweredArray[N], ...]
+    name: str  # of the kernel function
+    body: SliceBlock[N]  # the slice of its code
+    grid: tuple[N, ...]  # the number of programs along x, y and z
+    arrays: tuple[LoweredArray[N], ...]  # the inputs, then the outputs
 
     def map_numbers(self, change: Callable[[N], M]) -> "LoweredCode[M]":
         """Returns the code with each number replaced by its image under `change`, which is called in their order."""
@@ -370,7 +332,6 @@ def _operand_origins(jaxpr: Jaxpr, wanted: JaxprEqn, leaves: Mapping[Var, str]) 
 
 
 def _is_widening(equation: JaxprEqn) -> bool:
-    """Returns whether an equation converts integers to a type that holds all of them."""
     if primitive_name(equation) != "convert_element_type":
         return False
     before = np.dtype(equation.invars[0].aval.dtype)  # type: ignore[attr-defined]

@@ -40,23 +40,16 @@ Path = tuple[tuple[Step, int], ...]
 
 @dataclass(frozen=True, eq=False)
 class SymbolicAccess:
-    """An access by one lane of a program, in one iteration of the loops around it.
+    """An access by one lane of a program, in one iteration of the loops around it."""
 
-    Attributes:
-      step: the operation.
-      kind: `load`, `store` or `atomic`.
-      buffer: the number of the array.
-      offset: of the element.
-      enabled: the constraint that control flow reaches the access, in an existing lane, and that it is not masked.
-      requirements: under which the machine decides as `enabled` does, and those under which it accesses `offset`; with
-        the constraint under which they apply.
-    """
-
-    step: Step
-    kind: str
-    buffer: int
-    offset: Polynomial
+    step: Step  # the operation
+    kind: str  # `load`, `store` or `atomic`
+    buffer: int  # the number of the array
+    offset: Polynomial  # of the element
+    # the constraint that control flow reaches the access, in an existing lane, and that it is not masked
     enabled: Constraint
+    # under which the machine decides as `enabled` does, and those under which it accesses `offset`; with the constraint
+    # under which they apply
     requirements: tuple[tuple[Constraint, tuple[Requirement, ...]], ...]
 
     def __str__(self) -> str:
@@ -134,22 +127,15 @@ MAX_TENSOR = 2**20
 
 @dataclass(frozen=True)
 class Obligation:
-    """A property of one access, or of two, that must be proved.
+    """A property of one access, or of two, that must be proved."""
 
-    Attributes:
-      verdict: of a violation: `out_of_bounds` or `race`.
-      violation: the violation in words.
-      accesses: one or two.
-      negation: constraints that hold together exactly where the property is violated.
-      is_proved: whether the property can be proved, at all sizes or at those with given lengths.
-      about_memory: whether it is about accesses; otherwise it is about the integers that addresses are computed from.
-    """
-
-    verdict: Verdict
-    violation: str
-    accesses: tuple[SymbolicAccess, ...]
-    negation: tuple[Constraint, ...]
+    verdict: Verdict  # of a violation: `out_of_bounds` or `race`
+    violation: str  # the violation in words
+    accesses: tuple[SymbolicAccess, ...]  # one or two
+    negation: tuple[Constraint, ...]  # constraints that hold together exactly where the property is violated
+    # whether the property can be proved, at all sizes or at those with given lengths
     is_proved: Callable[[Sizes], bool]
+    # whether it is about accesses; otherwise it is about the integers that addresses are computed from
     about_memory: bool = True
 
 
@@ -203,7 +189,6 @@ class FormVerifier:
         return self._answers[key]
 
     def _with_facts(self, constraints: list[Constraint]) -> list[Constraint]:
-        """Adds all that is known of the names in some constraints, and of the names in that."""
         found = dict.fromkeys(constraints)
         names: set[str] = set()
         while new := {name for constraint in found for name in constraint.names} - names:
@@ -258,7 +243,9 @@ class FormVerifier:
         Raises:
           Undecided: the premises contradict the sizes at which the code was lowered, so that anything would follow.
         """
-        if not all(map(self._is_consistent, self.accesses)):
+        tautologies = ([access.enabled | ~access.enabled] for access in self.accesses)
+        rows = [dict(row) for row in self.form.seen]
+        if not all(any(self.check(each, row).kind == "sat" for row in rows) for each in tautologies):
             raise Undecided("the sizes at which the kernel was lowered contradict the premises of the proof")
         found = [obligation for access in self.accesses for obligation in self._bounds_obligations(access)]
         for i, access in enumerate(self.accesses):
@@ -269,12 +256,7 @@ class FormVerifier:
             ]
         return found
 
-    def _is_consistent(self, access: SymbolicAccess) -> bool:
-        tautology = access.enabled | ~access.enabled
-        return any(self.check([tautology], dict(row)).kind == "sat" for row in self.form.seen)
-
     def _bounds_obligations(self, access: SymbolicAccess) -> list[Obligation]:
-        """Returns the obligations that an access is in bounds and that its address and masks do not wrap."""
         size = product(self.code.arrays[access.buffer].shape)
         outside = (access.enabled, ~between(access.offset, 0, size))
         name = self.code.arrays[access.buffer].name
@@ -340,7 +322,6 @@ class FormVerifier:
         return shared and kinds not in ({"load"}, {"atomic"})
 
     def _race_obligation(self, one: SymbolicAccess, other: SymbolicAccess) -> Obligation:
-        """Returns the obligation that accesses by two different programs are to different elements."""
         distinct, ranges = [], []
         for axis, length in enumerate(self.code.grid):
             if length != ONE:
@@ -401,7 +382,6 @@ def describe_conditions(
 
 
 def _declared_limits(pairing: Pairing) -> Iterator[str]:
-    """Yields the declared range of each dim."""
     for name, dim in pairing.dims.items():
         if dim.values:
             yield f"{name} is {' or '.join(map(str, sorted(set(dim.values))))}"

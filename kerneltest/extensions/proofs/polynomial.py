@@ -10,12 +10,9 @@ Monomial = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Polynomial:
-    """A sum of monomials in canonical form, so that equal polynomials compare equal.
+    """A sum of monomials in canonical form, so that equal polynomials compare equal."""
 
-    Attributes:
-      terms: sorted monomials, each a sorted tuple of names (() for 1), with coefficients other than 0.
-    """
-
+    # sorted monomials, each a sorted tuple of names (() for 1), with coefficients other than 0
     terms: tuple[tuple[Monomial, int], ...]
 
     @cached_property
@@ -111,20 +108,13 @@ ZERO, ONE = poly(0), poly(1)
 
 @dataclass(frozen=True)
 class Constraint:
-    """A constraint on named integers.
+    """A constraint on named integers."""
 
-    Attributes:
-      kind: `true`; `le` or `eq`: `value` is at most 0, or 0; `free`: an unknown boolean; `not`, `all` or `any`: of
-        the parts.
-      value: for `le` and `eq`.
-      parts: for `not`, `all` and `any`.
-      name: for `free`.
-    """
-
+    # `true`; `le` or `eq`: `value` is at most 0, or 0; `free`: an unknown boolean; `not`, `all` or `any`: of the parts
     kind: str
-    value: Polynomial = ZERO
-    parts: "tuple[Constraint, ...]" = ()
-    name: str = ""
+    value: Polynomial = ZERO  # for `le` and `eq`
+    parts: "tuple[Constraint, ...]" = ()  # for `not`, `all` and `any`
+    name: str = ""  # for `free`
 
     @cached_property
     def _hash(self) -> int:

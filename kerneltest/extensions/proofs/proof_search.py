@@ -208,10 +208,9 @@ class _ProofSearch:
         if obligation.is_proved({}):
             return True
         rows = list(declaration_facts.listed_sizes(self.pairing))
-        return bool(rows) and all(obligation.is_proved(row) for row in rows)
+        return bool(rows) and all(map(obligation.is_proved, rows))
 
     def _counterexample(self, verifier: FormVerifier, obligation: Obligation) -> Counterexample | None:
-        """Returns the first counterexample that the simulator confirms, or None."""
         until = time.monotonic() + _SECONDS
         # Any fault refutes that an index does not overflow.
         wanted = {obligation.verdict} if obligation.about_memory else {Verdict.OUT_OF_BOUNDS, Verdict.RACE}
@@ -246,18 +245,9 @@ class _ProofSearch:
         *,
         with_others: bool,
     ) -> list[Fault]:
-        """Runs some programs in the simulator, which is independent of the proof.
-
-        Args:
-          sizes: lengths of the dims.
-          programs: to run, by their ids along x, y and z.
-          values: by the number of an input and an offset: the element there. Other elements are 0.
-          with_others: whether to run further programs, with which a wrapped index may make these conflict: the first,
-            the last and those at powers of two.
-
-        Returns:
-          Their faults; none if the kernel does not lower.
-        """
+        # Runs programs, by their ids along x, y and z, in the simulator, which is independent of the proof. Elements of
+        # inputs without a value are 0. With a wrapped index, programs may conflict `with_others`: the first, the last
+        # and those at powers of two.
         try:
             signature = replace(self.signature, dims=tuple(sizes.items()))
             call = trace(self.pairing, signature, self.target.platform).calls[self.number]

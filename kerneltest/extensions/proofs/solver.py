@@ -24,15 +24,11 @@ def available() -> bool:
 
 @dataclass(frozen=True)
 class SolverAnswer:
-    """The answer of z3 to a query.
+    """The answer of z3 to a query."""
 
-    Attributes:
-      kind: `sat` if the constraints can hold together, `unsat` if they cannot, or `unknown`.
-      values: of the names, with which the constraints hold.
-    """
-
+    # `sat` if the constraints can hold together, `unsat` if they cannot, or `unknown`
     kind: Literal["sat", "unsat", "unknown"]
-    values: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, int] = field(default_factory=dict)  # of the names, with which the constraints hold
 
 
 def check(constraints: Sequence[Constraint], *, exact: bool = False) -> SolverAnswer:

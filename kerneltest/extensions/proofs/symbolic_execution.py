@@ -34,15 +34,10 @@ Key = tuple[int, Coordinates]
 
 @dataclass(frozen=True)
 class SymbolicPointer:
-    """An element of an array.
+    """An element of an array."""
 
-    Attributes:
-      buffer: the array's number.
-      offset: in elements.
-    """
-
-    buffer: int
-    offset: Polynomial
+    buffer: int  # the array's number
+    offset: Polynomial  # in elements
 
 
 SymbolicValue = Polynomial | Constraint | SymbolicPointer
@@ -50,51 +45,34 @@ SymbolicValue = Polynomial | Constraint | SymbolicPointer
 
 @dataclass(frozen=True)
 class Requirement:
-    """A condition under which the machine computes what a polynomial says.
+    """A condition under which the machine computes what a polynomial says."""
 
-    Attributes:
-      step: the operation.
-      condition: for example that the result fits its type.
-      value: the result if it must fit its type, else None.
-      end: one past the greatest integer of that type.
-    """
-
-    step: Step
-    condition: Constraint
-    value: Polynomial | None = None
-    end: int = 0
+    step: Step  # the operation
+    condition: Constraint  # for example that the result fits its type
+    value: Polynomial | None = None  # the result if it must fit its type, else None
+    end: int = 0  # one past the greatest integer of that type
 
 
 @dataclass(frozen=True)
 class Producer:
-    """The step that defines a value.
+    """The step that defines a value."""
 
-    Attributes:
-      step: the operation.
-      block: the number of its block of which the value is an argument; -1 for a result of the step.
-      index: of the argument or result.
-    """
-
-    step: Step
-    block: int
-    index: int
+    step: Step  # the operation
+    block: int  # the number of its block of which the value is an argument; -1 for a result of the step
+    index: int  # of the argument or result
 
 
 class Symbols:
-    """Names of integers whose values are not known, with the constraints that hold of them.
-
-    Attributes:
-      unknown: by name of an integer about which too little is known: the operation that computes it.
-      loaded: by name of a loaded integer: its element.
-      value_numbers: by name: the number of the value in the code.
-    """
+    """Names of integers whose values are not known, with the constraints that hold of them."""
 
     def __init__(self) -> None:
         self._facts: dict[str, tuple[Constraint, ...]] = {}
         self._names: dict[object, str] = {}
-        self.unknown: dict[str, str] = {}
-        self.loaded: dict[str, SymbolicPointer] = {}
-        self.value_numbers: dict[str, int] = {}
+        self.unknown: dict[
+            str, str
+        ] = {}  # of integers about which too little is known: the operations that compute them
+        self.loaded: dict[str, SymbolicPointer] = {}  # of loaded integers: their elements
+        self.value_numbers: dict[str, int] = {}  # in the code
 
     def assume(self, name: str, *facts: Constraint) -> None:
         """Replaces the constraints that hold of a name."""
@@ -210,7 +188,6 @@ class SymbolicExecution:
         return value
 
     def _compute(self, number: int, coordinates: Coordinates) -> SymbolicValue:
-        """Computes a value that is not in the memo."""
         if number in self.code.body.arguments:
             return SymbolicPointer(self.code.body.arguments.index(number), ZERO)
         producer = self._producers[number]
@@ -358,7 +335,6 @@ class SymbolicExecution:
         return [iteration >= 0, lower + iteration * by < upper]
 
     def _block_argument(self, number: int, producer: Producer, coordinates: Coordinates) -> SymbolicValue | None:
-        """Returns the value of an argument of a loop's block, or None if it is unknown."""
         step = producer.step
         if step.name == "scf.for" and producer.index == 0:
             lower, _, by = map(self.integer, step.operands[:3])
@@ -368,7 +344,6 @@ class SymbolicExecution:
         return self._induction_value(number, producer, coordinates, self.iteration(step))
 
     def _control_flow_result(self, producer: Producer, coordinates: Coordinates) -> SymbolicValue | None:
-        """Returns a result of a loop or a branch, or None if it is unknown."""
         step = producer.step
         if step.name == "scf.if":
             then, otherwise = (self.value(block.yields[producer.index], coordinates) for block in step.blocks)
@@ -458,7 +433,6 @@ class SymbolicExecution:
 
 
 def _end_of(dtype: str) -> int:
-    """Returns one past the greatest integer of a signed type."""
     return int(2 ** (np.dtype(dtype).itemsize * 8 - 1))
 
 

@@ -81,12 +81,12 @@ class RayCluster:
         Raises:
           ClusterError: a node has other packages.
         """
+        hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
         queries = {
-            node["NodeID"]: ray.remote(code_differences)
-            .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+            node: ray.remote(code_differences)
+            .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
             .remote(code, root)
-            for node in ray.nodes()
-            if node["Alive"]
+            for node in hosts
         }
         has_differences, problems = False, []
         for node, reference in queries.items():
@@ -98,7 +98,7 @@ class RayCluster:
                 continue  # the node died
             has_differences |= bool(files)
             if packages:
-                problems.append(f"node {_host(node)}: {format_reasons(packages)}")
+                problems.append(f"node {hosts[node]}: {format_reasons(packages)}")
         if problems:
             raise ClusterError("; ".join(problems) + ". Install the same packages on all nodes")
         return has_differences
@@ -195,10 +195,6 @@ def _check_head(address: str) -> None:
         raise ClusterError(
             f"{address}: no cluster answers: {error}; give host:port of its head, as in 10.0.0.1:6379"
         ) from error
-
-
-def _host(node: str) -> str:
-    return next((str(each["NodeManagerHostname"]) for each in ray.nodes() if each["NodeID"] == node), node[:8])
 
 
 def _first_line(error: object) -> str:

@@ -201,8 +201,10 @@ class CaseRunner:
                 compiled = jax.jit(call, donate_argnums=1, keep_unused=True).lower(leaves, into).compile()
                 results = jax.block_until_ready(compiled(leaves, into))
         except Exception as error:  # the process can no longer use the device
-            places = [["input", i, a.address, a.size] for i, a in enumerate(inputs) if a is not None]
-            places += [["output", i, a.address, a.size] for i, a in enumerate(outputs) if a is not None]
+            pairs = (("input", inputs), ("output", outputs))
+            places = [
+                [role, i, a.address, a.size] for role, known in pairs for i, a in enumerate(known) if a is not None
+            ]
             return {**_error_reply(error), "arrays": places}
         guarded = {array.address for array in outputs if array is not None}
         # XLA may swap two outputs of the same shape and dtype.

@@ -90,56 +90,38 @@ def _parse_records(text: str, tool: str) -> Iterator[SanitizerError]:
             kernel = record.findtext("where/func") or record.findtext("what/source/where/func") or ""
             address = _integer(record.findtext("what/address", ""))
             thread, block = (_indices(record.find(f"who/{each}")) for each in ("threadIdx", "blockIdx"))
-            verdict, what, more = _PARSERS[tool](record)
+            verdict, what, more = _parse(record, tool)
             yield SanitizerError(
                 verdict, kernel, what, address=address, thread=thread, block=block, text=written, **more
             )
 
 
-_Parsed = tuple[Verdict, str, dict[str, Any]]  # the error in words, and further fields of a `SanitizerError`
-
-
-def _parse_memcheck(record: ElementTree.Element) -> _Parsed:
+# Returns the error in words, and further fields of a `SanitizerError`.
+def _parse(record: ElementTree.Element, tool: str) -> tuple[Verdict, str, dict[str, Any]]:
     direction, error = record.findtext("what/direction", ""), record.findtext("what/error", "")
-    size = _integer(record.findtext("what/size", ""))
+    size, sentence = (
+        _integer(record.findtext("what/size", "")),
+        " ".join(record.findtext("what/text", "is in error").split()),
+    )
+    match tool:
+        case "initcheck":
+            what = f"reads {size} bytes that were never written" if size else sentence
+            return Verdict.UNINITIALISED, what, {"access": "read", "size": size}
+        case "racecheck":
+            accesses = (record.findtext(f"what/{end}/direction", "access") for end in ("source", "destination"))
+            pair = " and ".join(f"a {access.lower()}" for access in accesses)
+            count = sum(_integer(each.text or "") for each in record.findall("what/destination/count"))
+            what = f"races in shared memory: no barrier orders {pair} by different threads"
+            return Verdict.RACE, what, {"count": max(count, 1)}
+        case "synccheck":
+            return Verdict.RUNTIME_ERROR, f"misuses a barrier: {record.findtext('what/type', '') or sentence}", {}
     if not direction:  # no access: an instruction that the device refused, or a call that failed
-        return Verdict.RUNTIME_ERROR, _sentence(record), {}
+        return Verdict.RUNTIME_ERROR, sentence, {}
     verdict = Verdict.RUNTIME_ERROR if "misaligned" in error else Verdict.OUT_OF_BOUNDS
     space = record.findtext("what/space", "").strip("_")
     verb = {"read": "reads", "write": "writes"}.get(direction, f"does an {direction} of")
     where = f" in {space} memory" if space and space != "global" else ""
     return verdict, f"{verb} {size} bytes {error}{where}", {"access": direction, "size": size}
-
-
-def _parse_initcheck(record: ElementTree.Element) -> _Parsed:
-    size = _integer(record.findtext("what/size", ""))
-    what = f"reads {size} bytes that were never written" if size else _sentence(record)
-    return Verdict.UNINITIALISED, what, {"access": "read", "size": size}
-
-
-def _parse_racecheck(record: ElementTree.Element) -> _Parsed:
-    accesses = (record.findtext(f"what/{each}/direction", "access").lower() for each in ("source", "destination"))
-    first, second = (f"a {access}" for access in accesses)
-    what = f"races in shared memory: no barrier orders {first} and {second} by different threads"
-    count = sum(_integer(each.text or "") for each in record.findall("what/destination/count"))
-    return Verdict.RACE, what, {"count": max(count, 1)}
-
-
-def _parse_synccheck(record: ElementTree.Element) -> _Parsed:
-    kind = record.findtext("what/type", "") or _sentence(record)
-    return Verdict.RUNTIME_ERROR, f"misuses a barrier: {kind}", {}
-
-
-_PARSERS: dict[str, Callable[[ElementTree.Element], _Parsed]] = {
-    "memcheck": _parse_memcheck,
-    "initcheck": _parse_initcheck,
-    "racecheck": _parse_racecheck,
-    "synccheck": _parse_synccheck,
-}
-
-
-def _sentence(record: ElementTree.Element) -> str:
-    return " ".join(record.findtext("what/text", "is in error").split())
 
 
 def _integer(text: str) -> int:

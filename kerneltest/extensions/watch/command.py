@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kerneltest.cli.command_registry import Command, pass_to_pytest, refuse, register_command
+from kerneltest.cli.command_registry import command, pass_to_pytest
 from kerneltest.core.ids import PairingId
 
 
@@ -20,15 +20,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     pass_to_pytest(parser, without=["report"])
 
 
+@command(45, "run changed items whenever a file is saved; further arguments are passed to pytest", _add_arguments)
 def _watch(chosen: argparse.Namespace) -> int:
     from kerneltest.extensions.watch import session as watching
 
-    files = list(_files(chosen.rest))
-    try:
-        watching.find_watchfiles()
-        folders = watching.watched_folders(files)
-    except watching.WatchError as error:
-        return refuse("watch", error)
+    watching.find_watchfiles()
+    folders = watching.watched_folders(list(_files(chosen.rest)))
     plugin = ["-p", "kerneltest", "-W", "ignore:Module already imported so cannot be rewritten; kerneltest"]
     with tempfile.TemporaryDirectory(prefix="kerneltest-watch-") as temporary:
         report = chosen.kt_report or Path(temporary, "report")
@@ -55,14 +52,3 @@ def _files(words: Sequence[str]) -> Iterator[str]:
         is_value = before.startswith("-") and "=" not in before
         if file.exists() or (file.suffix == ".py" and not word.startswith("-") and not is_value):
             yield word
-
-
-register_command(
-    Command(
-        "watch",
-        "run changed items whenever a file is saved; further arguments are passed to pytest",
-        _add_arguments,
-        _watch,
-    ),
-    order=45,
-)

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from kerneltest.core.children import CONTEXTS, Child, ChildEndedError
+from kerneltest.core.failures import UnusableInputError
 from kerneltest.core.ids import PairingId
 from kerneltest.core.media import for_terminal
 
@@ -226,7 +227,7 @@ def read_keys(events: SimpleQueue[Event]) -> None:
 # Saves of Python files, as the library `watchfiles` reports them.
 
 
-class WatchError(ValueError):
+class WatchError(UnusableInputError):
     """Files cannot be watched. The message says why, and what to do."""
 
 

@@ -106,7 +106,7 @@ def test_a_libtpu_that_does_not_fit_is_unavailable_with_the_one_that_does(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.setattr(compilation, "_circumstances", lambda: "")  # of these libraries, which it looks for as well
-    monkeypatch.setattr(compiler, "version", lambda: "0.0.1")
+    monkeypatch.setattr(metadata, "version", lambda name: "0.0.1")
     monkeypatch.setattr(Children, "ask", lambda *_: {"verdict": "compile_error", "message": said, "stderr": ""})
     compiler.problem.cache_clear()
     (backend,) = resolve(["compile:tpu-v6e"])
@@ -126,7 +126,7 @@ def test_a_compiler_that_dies_or_hangs_costs_one_finding(
 
         raise Failure(Verdict(verdict), f"XLA's TPU compiler {words}", "the end of stderr")
 
-    monkeypatch.setattr(compiler, "version", lambda: "0.0.1")
+    monkeypatch.setattr(metadata, "version", lambda name: "0.0.1")
     monkeypatch.setattr(Children, "ask", ask)
     (backend,) = resolve(["compile:tpu-v5e"])
     with pytest.raises(Failure, match=f"kernel kernel for tpu-v5e: XLA's TPU compiler {words}") as caught:

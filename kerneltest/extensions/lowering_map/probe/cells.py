@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .lowering import EmptyError, Target, TpuTarget, lower
+from .lowering import EmptyError, Target, lower
 from .probes import AbsentError, LoweringProbe, probes
 
 
@@ -19,15 +19,10 @@ class Cell(NamedTuple):
 
 
 class CellOutcome(NamedTuple):
-    """The outcome of a cell.
+    """The outcome of a cell."""
 
-    Attributes:
-      outcome: `compiles`, `lowers`, `error`, `unimplemented` or `absent`.
-      message: JAX's or the compiler's; "" for a cell that lowers.
-    """
-
-    outcome: str
-    message: str
+    outcome: str  # `compiles`, `lowers`, `error`, `unimplemented` or `absent`
+    message: str  # JAX's or the compiler's; "" for a cell that lowers
 
 
 def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> tuple[Cell, ...]:
@@ -52,7 +47,7 @@ def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> t
         for probe in chosen
         for dtype in probe.dtypes
         for target in targets
-        if probe.only in ("", "tpu" if isinstance(target, TpuTarget) else "gpu")
+        if probe.only in ("", "tpu" if target.topology else "gpu")
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import jax
 
 from .cells import Cell, CellOutcome, merge_outcomes, probe_cell, select_cells, with_reason
-from .lowering import LIBTPU_ENVIRONMENT, Target, TpuTarget, read_targets
+from .lowering import LIBTPU_ENVIRONMENT, read_targets
 
 SCHEMA = 2
 _COMPILES_FOR = {"triton": "GPUs", "libtpu": "TPUs (pip install 'jax[tpu]')"}
@@ -32,7 +32,8 @@ def main() -> int:
     chosen = parser.parse_args()
     try:
         cells = select_cells(chosen.targets, [name for name in chosen.primitives.split(",") if name])
-        compilers = _compilers(chosen.targets) if chosen.compile else {"triton": "", "libtpu": ""}
+        needed = {"libtpu" if target.topology else "triton" for target in chosen.targets} if chosen.compile else ()
+        compilers = {name: metadata.version(name) if name in needed else "" for name in ("triton", "libtpu")}
     except ValueError as error:
         parser.error(str(error))
     except metadata.PackageNotFoundError as error:
@@ -51,12 +52,6 @@ def main() -> int:
     }
     print(json.dumps({**header, "results": merge_outcomes(cells, probe_in_children(len(cells), command))}))
     return 0
-
-
-def _compilers(targets: Sequence[Target]) -> dict[str, str]:
-    """Returns the version of each compiler; "" if no target needs it."""
-    needed = {"libtpu" if isinstance(target, TpuTarget) else "triton" for target in targets}
-    return {name: metadata.version(name) if name in needed else "" for name in ("triton", "libtpu")}
 
 
 SECONDS_PER_CELL = 120

@@ -20,37 +20,17 @@ from .probes import BLOCK, MATRIX, VECTOR, LoweringProbe, first_available
 
 @dataclass(frozen=True)
 class Target:
-    """A device to lower for, as the caller describes it.
+    """A GPU architecture or a TPU generation to lower for, as the caller describes it."""
 
-    Attributes:
-      id: as the map calls it.
-      platform, device_kind: as JAX calls them.
-    """
-
-    id: str
+    id: str  # as the map calls it
+    # platform, device_kind: as JAX calls them
     platform: str
     device_kind: str
-
-
-@dataclass(frozen=True)
-class GpuTarget(Target):
-    """One GPU architecture.
-
-    Attributes:
-      triton_backend, arch: as Triton calls them.
-      warp: threads in a warp or a wavefront.
-    """
-
-    triton_backend: str
-    arch: int | str
-    warp: int
-
-
-@dataclass(frozen=True)
-class TpuTarget(Target):
-    """One TPU generation, with its topology as libtpu calls it."""
-
-    topology: str
+    # triton_backend, arch: as Triton calls them; only of a GPU, as is `warp`
+    triton_backend: str = ""
+    arch: int | str = ""
+    warp: int = 0  # threads in a warp or a wavefront
+    topology: str = ""  # as libtpu calls it; "" for a GPU
 
 
 def read_targets(text: str) -> list[Target]:
@@ -59,7 +39,7 @@ def read_targets(text: str) -> list[Target]:
     Raises:
       ValueError, TypeError: the text is not such a list.
     """
-    return [(TpuTarget if "topology" in described else GpuTarget)(**described) for described in json.loads(text)]
+    return [Target(**described) for described in json.loads(text)]
 
 
 class EmptyError(Exception):
@@ -87,11 +67,11 @@ def lower(probe: LoweringProbe, dtype: str, target: Target, *, compiled: bool) -
     else:
         output = _shape(probe.output, dtype, target)
     outputs = jax.tree_util.tree_leaves(output)
-    (_on_tpu if isinstance(target, TpuTarget) else _on_gpu)(probe, operands, outputs, target, compiled)
+    (_on_tpu if target.topology else _on_gpu)(probe, operands, outputs, target, compiled)
     return True
 
 
-def _on_gpu(probe: LoweringProbe, operands: list[Any], outputs: list[Any], gpu: Any, compiled: bool) -> None:
+def _on_gpu(probe: LoweringProbe, operands: list[Any], outputs: list[Any], gpu: Target, compiled: bool) -> None:
     shapes = [jax.ShapeDtypeStruct(output.shape, output.dtype) for output in outputs]
     parameters = first_available("plt.CompilerParams", "plt.TritonCompilerParams")()  # selects lowering to Triton
     call = pl.pallas_call(_kernel(probe), out_shape=shapes, grid=probe.grid, compiler_params=parameters)
@@ -102,7 +82,7 @@ def _on_gpu(probe: LoweringProbe, operands: list[Any], outputs: list[Any], gpu: 
         _compile_ir(bytecode, gpu)
 
 
-def _on_tpu(probe: LoweringProbe, operands: list[Any], outputs: list[Any], tpu: Any, compiled: bool) -> None:
+def _on_tpu(probe: LoweringProbe, operands: list[Any], outputs: list[Any], tpu: Target, compiled: bool) -> None:
     count = len(operands)
     arrays = (*operands, *outputs)
     shapes = [jax.ShapeDtypeStruct(array.shape or (1,), array.dtype) for array in arrays]
@@ -127,8 +107,6 @@ def _on_tpu(probe: LoweringProbe, operands: list[Any], outputs: list[Any], tpu: 
 
 
 def _kernel(probe: LoweringProbe) -> Any:
-    """Returns the kernel of a probe, which takes references to operands and outputs."""
-
     def kernel(*refs: Any) -> None:
         if probe.output is not None:
             probe.body(*refs)
@@ -150,7 +128,7 @@ def _shape(described: Any, dtype: str, target: Target) -> jax.ShapeDtypeStruct:
     """Returns the shape and dtype of an operand or output; it has the probed dtype unless it names its own."""
     own = len(described) == 2 and isinstance(described[1], str)
     shape, dtype = described if own else (described, dtype)
-    return jax.ShapeDtypeStruct(tpu_shape(shape) if isinstance(target, TpuTarget) else shape, jnp.dtype(dtype))
+    return jax.ShapeDtypeStruct(tpu_shape(shape) if target.topology else shape, jnp.dtype(dtype))
 
 
 def _as_on(target: Target) -> Any:
@@ -158,16 +136,14 @@ def _as_on(target: Target) -> Any:
     sharding = jax.sharding
     if not hasattr(sharding, "AbstractDevice"):
         return nullcontext()
-    on_tpu = isinstance(target, TpuTarget)
-    described: dict[str, Any] = {"device_kind": target.device_kind, "num_cores": 1 if on_tpu else None}
+    described: dict[str, Any] = {"device_kind": target.device_kind, "num_cores": 1 if target.topology else None}
     if "platform" in inspect.signature(sharding.AbstractDevice).parameters:
-        described["platform"] = "tpu" if on_tpu else "gpu"
+        described["platform"] = "tpu" if target.topology else "gpu"
     abstract = sharding.AbstractDevice(**described)
     return sharding.use_abstract_mesh(sharding.AbstractMesh((), (), abstract_device=abstract))
 
 
 def _triton_ir(operation: Any) -> bytes:
-    """Returns the MLIR bytecode of the first Triton kernel that an operation calls; empty if there is none."""
     for region in operation.regions:
         for block in region:
             for inner in block:
@@ -179,7 +155,7 @@ def _triton_ir(operation: Any) -> bytes:
     return b""
 
 
-def _compile_ir(bytecode: bytes, gpu: GpuTarget) -> None:
+def _compile_ir(bytecode: bytes, gpu: Target) -> None:
     """Compiles Triton IR to the target's machine code with the `triton` package, which may abort the process."""
     import triton
 

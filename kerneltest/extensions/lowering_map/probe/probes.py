@@ -37,31 +37,20 @@ class AbsentError(Exception):
 
 @dataclass(frozen=True)
 class LoweringProbe:
-    """A kernel around one primitive.
+    """A kernel around one primitive."""
 
-    Attributes:
-      name: the primitive's name in JAX, with the variant in brackets.
-      group: the heading in reports.
-      body: maps values to values. If there is an `output`, it takes references instead, the last to the output, and
-        returns nothing.
-      dtypes: to probe.
-      operands: their shapes, with a dtype if it is not the probed one.
-      output: the same of the output; None if it is that of the body's values.
-      grid: of the kernel.
-      block: the block shape of all operands and the output, whose index is the program's; () for whole arrays. For
-        TPUs only.
-      only: `gpu` or `tpu` if only these have the function; "" for both.
-    """
-
-    name: str
-    group: str
+    name: str  # the primitive's name in JAX, with the variant in brackets
+    group: str  # the heading in reports
+    # maps values to values. If there is an `output`, it takes references instead, the last to the output, and returns
+    # nothing.
     body: Body
-    dtypes: tuple[str, ...]
-    operands: tuple[Operand, ...]
-    output: Operand | None = None
-    grid: tuple[int, ...] = ()
+    dtypes: tuple[str, ...]  # to probe
+    operands: tuple[Operand, ...]  # their shapes, with a dtype if it is not the probed one
+    output: Operand | None = None  # the same of the output; None if it is that of the body's values
+    grid: tuple[int, ...] = ()  # of the kernel
+    # the block shape of all operands and the output, whose index is the program's; () for whole arrays. For TPUs only.
     block: tuple[int, ...] = ()
-    only: str = ""
+    only: str = ""  # `gpu` or `tpu` if only these have the function; "" for both
 
 
 def first_available(*paths: str) -> Any:
@@ -88,15 +77,8 @@ def lax_function(name: str, *static: Any, **options: Any) -> Body:
 def _in_group(
     group: str, usual: tuple[str, ...], shape: Operand = VECTOR, **fixed: Any
 ) -> Callable[..., LoweringProbe]:
-    """Returns a function that makes the probes of a group.
-
-    Args:
-      group: the heading in reports.
-      usual: the dtypes of probes that are given none.
-      shape: of the operand of probes that are given none.
-      fixed: further attributes of each probe.
-    """
-
+    # Returns a function that makes the probes of a group. Those that are given no dtypes have the usual ones, and those
+    # without operands have one of a shape.
     def probe(
         name: str, body: Body, *operands: Operand, dtypes: tuple[str, ...] = usual, only: str = ""
     ) -> LoweringProbe:
@@ -105,13 +87,15 @@ def _in_group(
     return probe
 
 
-def _storing(compute: Body) -> Body:
-    """Returns a body that stores to the output the value computed from the references to the operands."""
-
+# Returns a body that stores to the output the value computed from the references to the operands.
+def _storing(compute: Body, index: Any = ...) -> Body:
     def body(*refs: Ref) -> None:
-        refs[-1][...] = compute(*refs[:-1])
+        refs[-1][index] = compute(*refs[:-1])
 
     return body
+
+
+_copy = _storing(lambda x: x[...])
 
 
 _UNARY = {
@@ -131,8 +115,7 @@ _BINARY = {
 _elementwise, _comparison = _in_group("elementwise", FLOATS), _in_group("comparison", DTYPES)
 
 
-def elementwise_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of groups `elementwise` and `comparison`."""
+def _elementwise_probes() -> Iterator[LoweringProbe]:
     two = (VECTOR, VECTOR)
     for operands, table in (((VECTOR,), _UNARY), (two, _BINARY)):
         for dtypes, names in table.items():
@@ -157,8 +140,7 @@ def elementwise_probes() -> Iterator[LoweringProbe]:
 _reduction, _scan = _in_group("reduction", NUMBERS, MATRIX), _in_group("scan", NUMBERS)
 
 
-def reductions_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of groups `reduction` and `scan`."""
+def _reductions_probes() -> Iterator[LoweringProbe]:
     for name in "reduce_sum reduce_prod reduce_max reduce_min".split():
         yield _reduction(name, _reduce(name))
     for name in "reduce_and reduce_or reduce_xor".split():
@@ -167,7 +149,7 @@ def reductions_probes() -> Iterator[LoweringProbe]:
     yield _reduction("reduce_sum[all axes]", _reduce("reduce_sum", (0, 1)))
     for name in ("argmax", "argmin"):
         yield _reduction(name, lax_function(name, 1, jnp.int32))
-    yield _reduction("reduce", _reduce_by_function)
+    yield _reduction("reduce", lambda x: lax.reduce(x, np.zeros((), x.dtype), lambda a, b: a + b + b, (1,)))
     yield _reduction("reduce_window_sum", _reduce_windows)
 
     for name in "cumsum cumprod cummax cummin".split():
@@ -186,10 +168,6 @@ def _reduce(name: str, axes: tuple[int, ...] = (1,)) -> Body:
     return body
 
 
-def _reduce_by_function(x: Value) -> Value:
-    return lax.reduce(x, np.zeros((), x.dtype), lambda a, b: a + b + b, (1,))
-
-
 def _reduce_windows(x: Value) -> Value:
     return lax.reduce_window(x, np.zeros((), x.dtype), lax.add, (1, 2), (1, 2), "VALID")
 
@@ -204,8 +182,7 @@ _PRESETS = {
 }
 
 
-def dots_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `dot`."""
+def _dots_probes() -> Iterator[LoweringProbe]:
     yield _dot("", NUMBERS)
     for name in ("HIGH", "HIGHEST"):
         yield _dot(f"[{name}]", NUMBERS, precision=f"Precision.{name}")
@@ -250,8 +227,7 @@ def _dot(
 _cast = _in_group("cast", ())
 
 
-def casts_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `cast`, whose dtypes are those they cast from."""
+def _casts_probes() -> Iterator[LoweringProbe]:
     for primitive, known in (("convert_element_type", DTYPES), ("bitcast_convert_type", NUMBERS)):
         for target in known:
             size = jnp.dtype(target).itemsize
@@ -263,13 +239,14 @@ def casts_probes() -> Iterator[LoweringProbe]:
 _shape = _in_group("shape", DTYPES, MATRIX)
 
 
-def shapes_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `shape`."""
+def _shapes_probes() -> Iterator[LoweringProbe]:
     yield _shape("reshape", lambda x: lax.reshape(x, (2 * x.shape[0], x.shape[1] // 2)))
     yield _shape("reshape[to 1D]", lambda x: lax.reshape(x, (x.size,)))
     yield _shape("transpose", lambda x: lax.transpose(x, (1, 0)))
     yield _shape("transpose[3D]", lambda x: lax.transpose(x, (2, 0, 1)), (2, 4, 8))
-    yield _shape("broadcast_in_dim", _broadcast, VECTOR)
+    yield _shape(
+        "broadcast_in_dim", lambda x: lax.broadcast_in_dim(x, (8, *x.shape), tuple(range(1, x.ndim + 1))), VECTOR
+    )
     yield _shape("broadcast_in_dim[scalar]", lambda x: lax.broadcast_in_dim(x, (8, 16), ()), SCALAR)
     yield _shape("broadcast_to[pl]", lambda x: first_available("pl.broadcast_to")(x, (8, x.shape[1])), (1, 16))
     yield _shape("expand_dims", lambda x: lax.expand_dims(x, (0,)))
@@ -289,10 +266,6 @@ def shapes_probes() -> Iterator[LoweringProbe]:
     yield _shape("iota", lambda x: lax.broadcasted_iota(x.dtype, x.shape, 1), dtypes=NUMBERS)
 
 
-def _broadcast(x: Value) -> Value:
-    return lax.broadcast_in_dim(x, (8, *x.shape), tuple(range(1, x.ndim + 1)))
-
-
 def _pad(x: Value) -> Value:
     return lax.pad(x, np.zeros((), x.dtype), ((0, 16, 0), *((0, 0, 0),) * (x.ndim - 1)))
 
@@ -300,8 +273,7 @@ def _pad(x: Value) -> Value:
 _control = _in_group("control flow", ("float32", "int32", "int64"))
 
 
-def control_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `control flow`."""
+def _control_probes() -> Iterator[LoweringProbe]:
     with_number = (VECTOR, (SCALAR, "int32"))
     yield _control("cond", lambda x, i: lax.cond(i > 0, lambda: x + x, lambda: x), *with_number)
     yield _control(
@@ -348,8 +320,7 @@ def _custom_vjp() -> Value:
 _random = _in_group("random", ("uint32",))
 
 
-def random_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `random`."""
+def _random_probes() -> Iterator[LoweringProbe]:
     yield _random("threefry2x32", lambda *x: extend_random.threefry2x32_p.bind(*x), *(VECTOR,) * 4)
     yield _random("random_bits", _of_key(lambda key: jax.random.bits(key, (16,))), (2,))
     yield _random("random_split", _of_key(lambda key: jax.random.key_data(jax.random.split(key))), (2,))
@@ -364,8 +335,7 @@ def _of_key(draw: Callable[[Value], Value]) -> Callable[[Value], Value]:
 _indexing = _in_group("indexing", DTYPES)
 
 
-def indexing_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `indexing`."""
+def _indexing_probes() -> Iterator[LoweringProbe]:
     indices, start = (VECTOR, "int32"), (SCALAR, "int32")
     yield _indexing("gather[take]", lambda x, i: jnp.take(x, _rows(i), axis=0, mode="clip"), VECTOR, indices)
     yield _indexing("gather[take_along_axis]", _take_along_axis(0, "clip"), VECTOR, indices)
@@ -404,17 +374,16 @@ _WHOLE, _HALF = pl.ds(0, 16), pl.ds(0, 8)
 _memory = _in_group("memory", DTYPES, output=VECTOR)
 
 
-def memory_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of groups `memory` and `atomic`."""
+def _memory_probes() -> Iterator[LoweringProbe]:
     mask = (VECTOR, "bool")
     yield _memory("get, swap[whole]", _copy)
-    yield _memory("get[one element]", _get_element)
-    yield _memory("get[dynamic slice]", _get_dynamic_slice, VECTOR, (SCALAR, "int32"))
-    yield _memory("get[strided]", _get_strided)
+    yield _memory("get[one element]", _storing(lambda x: jnp.full(x.shape, x[(3,) * len(x.shape)])))
+    yield _memory("get[dynamic slice]", _storing(lambda x, i: x[pl.ds(i[()], 8)], _HALF), VECTOR, (SCALAR, "int32"))
+    yield _memory("get[strided]", _storing(lambda x: x[pl.ds(0, 8, 2)], _HALF))
     yield _memory("get[integer array]", _storing(lambda x, i: x[_rows(i[...])]), VECTOR, (VECTOR, "int32"))
     yield _memory("addupdate", _add_update((_WHOLE,)))
     yield _memory("addupdate[whole]", _add_update(...))
-    yield _memory("swap", _swap)
+    yield _memory("swap", lambda x, o: first_available("jax.ref.swap", "pl.swap")(o, (_WHOLE,), x[...]))
     yield _memory("masked_load", _storing(lambda x, m: _load(x, mask=m[...])), VECTOR, mask, only="gpu")
     other = _storing(lambda x, m: _load(x, mask=m[...], other=np.zeros((), x.dtype)))
     yield _memory("masked_load[other]", other, VECTOR, mask, only="gpu")
@@ -426,27 +395,12 @@ def memory_probes() -> Iterator[LoweringProbe]:
         dtypes = BITWISE if name in ("and", "or", "xor") else DTYPES
         yield _of_atomics(f"atomic_{name}", _atomic(name, (_WHOLE,)), dtypes)
     yield _of_atomics("atomic_add[one element]", _atomic("add", (3,)), NUMBERS)
-    yield _of_atomics("atomic_cas", _storing(_compare_and_swap), DTYPES, SCALAR)
+    cas = _storing(lambda x: first_available("plt.atomic_cas", "pl.atomic_cas")(x, x[()], x[()]))
+    yield _of_atomics("atomic_cas", cas, DTYPES, SCALAR)
 
 
 def _of_atomics(name: str, body: Body, dtypes: tuple[str, ...], shape: tuple[int, ...] = VECTOR) -> LoweringProbe:
     return LoweringProbe(name, "atomic", body, dtypes, (shape,), shape, only="gpu")
-
-
-def _copy(x: Ref, o: Ref) -> None:
-    o[...] = x[...]
-
-
-def _get_element(x: Ref, o: Ref) -> None:
-    o[...] = jnp.full(o.shape, x[(3,) * len(x.shape)])
-
-
-def _get_dynamic_slice(x: Ref, i: Ref, o: Ref) -> None:
-    o[_HALF] = x[pl.ds(i[()], 8)]
-
-
-def _get_strided(x: Ref, o: Ref) -> None:
-    o[_HALF] = x[pl.ds(0, 8, 2)]
 
 
 def _add_update(index: Any) -> Callable[[Ref, Ref], None]:
@@ -455,10 +409,6 @@ def _add_update(index: Any) -> Callable[[Ref, Ref], None]:
         first_available("jax.ref.addupdate", "jax._src.state.primitives.ref_addupdate")(o, index, x[...])
 
     return body
-
-
-def _swap(x: Ref, o: Ref) -> None:
-    first_available("jax.ref.swap", "pl.swap")(o, (_WHOLE,), x[...])
 
 
 def _load(ref: Ref, **options: Any) -> Value:
@@ -479,16 +429,11 @@ def _atomic(name: str, index: Any) -> Body:
     return lambda x, o: first_available(f"plt.atomic_{name}", f"pl.atomic_{name}")(o, index, x[index])
 
 
-def _compare_and_swap(x: Ref) -> Value:
-    return first_available("plt.atomic_cas", "pl.atomic_cas")(x, x[()], x[()])
-
-
 _pallas = _in_group("pallas", FLOATS)
 _of_references = _in_group("pallas", FLOAT32, output=VECTOR, grid=(2,))
 
 
-def pallas_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `pallas`."""
+def _pallas_probes() -> Iterator[LoweringProbe]:
     for name in ("program_id", "num_programs"):
         yield _of_references(name, _storing(_plus_number(f"pl.{name}")))
     debug_print = "pl.debug_print"
@@ -503,7 +448,8 @@ def pallas_probes() -> Iterator[LoweringProbe]:
     yield _of_references("run_scoped", _through_scratch(_any_space), only="gpu")
     yield _of_references("loop", _loop)
     yield _of_references("when", _when)
-    yield _of_references("multiple_of", _multiple_of, VECTOR, (SCALAR, "int32"))
+    multiple = _storing(lambda x, i: x[pl.ds(pl.multiple_of(i[()], 8), 8)], _HALF)
+    yield _of_references("multiple_of", multiple, VECTOR, (SCALAR, "int32"))
     yield _of_references("max_contiguous", _storing(_max_contiguous), only="gpu")
     for kind, instruction, constraints in (("PTX", "mov.b32", "=r,r"), ("AMD", "v_mov_b32", "=v,v")):
         body = _assembly(f"{instruction} $0, $1;", constraints)
@@ -518,7 +464,7 @@ def _effect(
 ) -> LoweringProbe:
     def body(x: Ref, o: Ref) -> None:
         effect(x)
-        o[...] = x[...]
+        _copy(x, o)
 
     return _of_references(name, body, dtypes=dtypes, only=only)
 
@@ -558,10 +504,6 @@ def _when(x: Ref, o: Ref) -> None:
         o[...] = x[...]
 
 
-def _multiple_of(x: Ref, i: Ref, o: Ref) -> None:
-    o[pl.ds(0, 8)] = x[pl.ds(pl.multiple_of(i[()], 8), 8)]
-
-
 def _max_contiguous(x: Ref) -> Value:
     return x[first_available("plt.max_contiguous", "pl.max_contiguous")(jnp.arange(16, dtype=jnp.int32), 16)]
 
@@ -579,8 +521,7 @@ _tpu = _in_group("pallas.tpu", NUMBERS, only="tpu")
 _tpu_references = _in_group("pallas.tpu", DTYPES, output=VECTOR, only="tpu")
 
 
-def tpus_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `pallas.tpu`."""
+def _tpus_probes() -> Iterator[LoweringProbe]:
     yield _tpu("roll", lambda x: _of("roll")(x, 1, 0))
     yield _tpu("roll[lanes]", lambda x: _of("roll")(x, 1, 1))
     yield _tpu("roll[strided]", lambda x: _of("roll")(x, 1, 1, stride=1, stride_axis=0))
@@ -593,7 +534,9 @@ def tpus_probes() -> Iterator[LoweringProbe]:
     yield _tpu("prng_random_bits", _draw, dtypes=("uint32",))
     yield _tpu_references("run_scoped[VMEM]", _through_scratch(lambda x: _of("VMEM")(x.shape, x.dtype)))
     yield _tpu_references("async_copy", _async_copy)
-    yield _tpu_references("store[masked]", _tpu_masked_store, VECTOR, (VECTOR, "bool"))
+    yield _tpu_references(
+        "store[masked]", lambda x, m, o: _of("store")(o, x[...], mask=m[...]), VECTOR, (VECTOR, "bool")
+    )
 
 
 def _of(name: str) -> Any:
@@ -618,16 +561,11 @@ def _async_copy(x: Ref, o: Ref) -> None:
     pl.run_scoped(copy, _of("SemaphoreType.DMA"))
 
 
-def _tpu_masked_store(x: Ref, m: Ref, o: Ref) -> None:
-    _of("store")(o, x[...], mask=m[...])
-
-
 _WIDE, _LONG = (64, 512), (4096,)
 _TPU_DTYPES = tuple(dtype for dtype in DTYPES if "64" not in dtype)
 
 
-def blocks_probes() -> Iterator[LoweringProbe]:
-    """Yields the probes of group `blocks`: an array copied block by block."""
+def _blocks_probes() -> Iterator[LoweringProbe]:
     for rows in (1, 2, 4, 8, 16, 32):
         for columns in (32, 64, 128, 256, 512):
             yield _blocks(_WIDE, (rows, columns))
@@ -642,18 +580,18 @@ def _blocks(whole: tuple[int, ...], block: tuple[int, ...]) -> LoweringProbe:
 
 
 _GROUPS = (
-    elementwise_probes,
-    reductions_probes,
-    dots_probes,
-    indexing_probes,
-    casts_probes,
-    shapes_probes,
-    control_probes,
-    memory_probes,
-    pallas_probes,
-    random_probes,
-    tpus_probes,
-    blocks_probes,
+    _elementwise_probes,
+    _reductions_probes,
+    _dots_probes,
+    _indexing_probes,
+    _casts_probes,
+    _shapes_probes,
+    _control_probes,
+    _memory_probes,
+    _pallas_probes,
+    _random_probes,
+    _tpus_probes,
+    _blocks_probes,
 )
 
 
