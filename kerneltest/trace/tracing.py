@@ -258,13 +258,12 @@ def trace_kernel(
     def traced_for(each: str) -> Traced:
         with simulate_platform(each, kernel):
             traced = trace_function(function, inputs, purpose, each)
-        by_platform = is_platform_dependent(traced.jaxpr)
-        if not (by_platform or queries_platform(kernel)):
-            return traced
-        whole = traced.jaxpr if traced.sharded is None else traced.sharded
-        resolved = resolve_platform(whole, each) if by_platform else whole
-        # Calling the function again could choose another implementation.
-        return replace(analyze(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
+        if is_platform_dependent(traced.jaxpr):
+            resolved = resolve_platform(traced.jaxpr if traced.sharded is None else traced.sharded, each)
+            return replace(analyze(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
+        if queries_platform(kernel):  # calling the function again could choose another implementation
+            return replace(traced, function=jaxpr_as_fun(traced.jaxpr), by_platform=True)
+        return traced
 
     try:
         traced = traced_for(platform)
