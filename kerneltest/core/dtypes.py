@@ -15,17 +15,11 @@ _EXPONENT = 0x7FF << 52  # the exponent bits of float64
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """A binary floating-point format.
+    """A binary floating-point format."""
 
-    Attributes:
-      precision: significand bits, the hidden one included.
-      min_exponent: exponent of the smallest normal number, so `2.0**min_exponent` is that number.
-      max_exponent: exponent of the largest finite number.
-    """
-
-    precision: int
-    min_exponent: int
-    max_exponent: int
+    precision: int  # significand bits, the hidden one included
+    min_exponent: int  # exponent of the smallest normal number, so `2.0**min_exponent` is that number
+    max_exponent: int  # exponent of the largest finite number
 
     @property
     def unit_roundoff(self) -> float:

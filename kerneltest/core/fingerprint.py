@@ -53,14 +53,10 @@ def why_uncounted(field: "dataclasses.Field[Any]") -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The digest of some values.
+    """The digest of some values."""
 
-    Attributes:
-      text: 32 hexadecimal digits.
-      omits: names of what the values have in addition, and what does not count, such as derivatives of their own.
-    """
-
-    text: str
+    text: str  # 32 hexadecimal digits
+    # names of what the values have in addition, and what does not count, such as derivatives of their own
     omits: frozenset[str] = frozenset()
 
     @classmethod

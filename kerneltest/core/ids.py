@@ -12,15 +12,10 @@ _MOST_LINE = 2**31  # of a file
 
 @dataclass(frozen=True, slots=True)
 class PairingId:
-    """`FILE::NAME`, the node id that pytest gives a pairing.
+    """`FILE::NAME`, the node id that pytest gives a pairing."""
 
-    Attributes:
-      file: relative to the folder of pytest's configuration.
-      name: in the file, after its classes: `softmax`, `TestNorms::norms[0]`; "" for a whole file.
-    """
-
-    file: str
-    name: str = ""
+    file: str  # relative to the folder of pytest's configuration
+    name: str = ""  # in the file, after its classes: `softmax`, `TestNorms::norms[0]`; "" for a whole file
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -54,15 +49,10 @@ class PairingId:
 
 @dataclass(frozen=True, slots=True)
 class ItemId:
-    """`PAIRING[BACKEND-DTYPE]`, the node id of a pytest item; `PAIRING[BACKEND]` if the backend is unavailable.
+    """`PAIRING[BACKEND-DTYPE]`, the node id of a pytest item; `PAIRING[BACKEND]` if the backend is unavailable."""
 
-    Attributes:
-      pairing: the pairing's node id.
-      part: of the pairing: `interpret-tpu-float32`.
-    """
-
-    pairing: str
-    part: str
+    pairing: str  # the pairing's node id
+    part: str  # of the pairing: `interpret-tpu-float32`
 
     @classmethod
     def of(cls, pairing: str, backend: str, dtype: str = "") -> Self:

@@ -36,23 +36,16 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The activity of a process, or the last one before it died.
+    """The activity of a process, or the last one before it died."""
 
-    Attributes:
-      item: the item that it runs.
-      case, family, signature: of the case; "" before the first case.
-      phase: the case's current step.
-      concurrent_compiles: number of compilations of other cases going on in the same process.
-      shard: the process's name within the run, such as `main` or `gw0`.
-    """
-
-    item: str
+    item: str  # the item that it runs
+    # case, family, signature: of the case; "" before the first case
     case: str = ""
     family: str = ""
     signature: str = ""
-    phase: Phase = Phase.STARTING
-    concurrent_compiles: int = 0
-    shard: str = ""
+    phase: Phase = Phase.STARTING  # the case's current step
+    concurrent_compiles: int = 0  # number of compilations of other cases going on in the same process
+    shard: str = ""  # the process's name within the run, such as `main` or `gw0`
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 

@@ -16,15 +16,10 @@ _INDEX = "green/index.json.gz"
 
 @dataclass(frozen=True, slots=True)
 class CachedResult:
-    """The cached records of one item.
+    """The cached records of one item."""
 
-    Attributes:
-      lines: the records as lines of a shard.
-      families: their families, in order.
-    """
-
-    lines: bytes
-    families: tuple[str, ...]
+    lines: bytes  # the records as lines of a shard
+    families: tuple[str, ...]  # their families, in order
 
 
 class ResultCache:

@@ -29,24 +29,16 @@ from kerneltest.records.sharpness import Informativeness
 
 @dataclass(frozen=True, slots=True)
 class CellStatus:
-    """The outcome of one planned cell (pairing, backend, dtype, family).
+    """The outcome of one planned cell (pairing, backend, dtype, family)."""
 
-    Attributes:
-      item: the pytest item that the cell belongs to.
-      verdict: the worst verdict of its records; `Gap.MISSING` if a planned case has no record, `Gap.NOTHING_COMPARED`
-        if every case passed without comparing an element, `Gap.NOTHING_ASKED` if the oracle leaves them all undefined.
-      verdicts: number of cases by verdict.
-      planned: number of planned cases.
-      compared: number of elements compared.
-      bound_fraction: the largest error as a fraction of its bound; None if no element had a bound.
-    """
-
-    item: str
+    item: str  # the pytest item that the cell belongs to
+    # the worst verdict of its records; `Gap.MISSING` if a planned case has no record, `Gap.NOTHING_COMPARED` if every
+    # case passed without comparing an element, `Gap.NOTHING_ASKED` if the oracle leaves them all undefined
     verdict: Ending
-    verdicts: Mapping[Verdict, int]
-    planned: int
-    compared: int
-    bound_fraction: float | None
+    verdicts: Mapping[Verdict, int]  # number of cases by verdict
+    planned: int  # number of planned cases
+    compared: int  # number of elements compared
+    bound_fraction: float | None  # the largest error as a fraction of its bound; None if no element had a bound
 
     @property
     def green(self) -> bool:
@@ -55,17 +47,11 @@ class CellStatus:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """A run's cells, and errors in its bookkeeping.
+    """A run's cells, and errors in its bookkeeping."""
 
-    Attributes:
-      cells: the status of each planned cell.
-      problems: unplanned records, duplicates, a run in which nothing was compared.
-      internal_errors: number of cases in which kerneltest itself failed.
-    """
-
-    cells: Mapping[CellKey, CellStatus]
-    problems: tuple[str, ...]
-    internal_errors: int = 0
+    cells: Mapping[CellKey, CellStatus]  # the status of each planned cell
+    problems: tuple[str, ...]  # unplanned records, duplicates, a run in which nothing was compared
+    internal_errors: int = 0  # number of cases in which kerneltest itself failed
 
     @property
     def missing(self) -> list[CellKey]:
@@ -138,25 +124,16 @@ def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> Ce
 
 @dataclass(frozen=True, slots=True)
 class RunRecords:
-    """A finished run.
+    """A finished run."""
 
-    Attributes:
-      name: path of its folder below the folder that was given; "" if the given folder is the run's own.
-      folder: where it lies.
-      plan: as written.
-      records: as written, but without the elements of evidence windows, which `evidence_windows` reads again.
-      reconciled: the records reconciled with the plan.
-      reproducers: the smallest failing cases that were found.
-      mutants: the mutation scores of its pairings, if it judged mutants.
-    """
-
-    name: str
-    folder: Path
-    plan: Plan
+    name: str  # path of its folder below the folder that was given; "" if the given folder is the run's own
+    folder: Path  # where it lies
+    plan: Plan  # as written
+    # as written, but without the elements of evidence windows, which `evidence_windows` reads again
     records: tuple[Record, ...]
-    reconciled: Reconciled
-    reproducers: tuple[Reproducer, ...] = ()
-    mutants: tuple[MutationScore, ...] = ()
+    reconciled: Reconciled  # the records reconciled with the plan
+    reproducers: tuple[Reproducer, ...] = ()  # the smallest failing cases that were found
+    mutants: tuple[MutationScore, ...] = ()  # the mutation scores of its pairings, if it judged mutants
 
 
 def read_runs(folder: Path) -> tuple[RunRecords, ...]:
@@ -322,16 +299,11 @@ def load_windows(runs: Sequence[RunRecords], findings: Sequence[Record]) -> Mapp
 
 @dataclass(frozen=True, slots=True)
 class OverlayRow:
-    """One record as a report shows it.
+    """One record as a report shows it."""
 
-    Attributes:
-      run: number of the run that it comes from.
-      record: as written; a placeholder for a planned cell that lacks records.
-      ending: the record's verdict; `missing` for a placeholder; the cell's gap if the cell passed and compared nothing.
-    """
-
-    run: int
-    record: Record
+    run: int  # number of the run that it comes from
+    record: Record  # as written; a placeholder for a planned cell that lacks records
+    # the record's verdict; `missing` for a placeholder; the cell's gap if the cell passed and compared nothing
     ending: Ending
 
     @property
@@ -351,39 +323,25 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Cells of a pairing on a backend that ended differently in different runs.
+    """Cells of a pairing on a backend that ended differently in different runs."""
 
-    Attributes:
-      pairing, backend: of the cells.
-      endings: by run; the one that is shown comes first.
-      cells: number of cells.
-    """
-
+    # pairing, backend: of the cells
     pairing: str
     backend: str
-    endings: tuple[tuple[str, Ending], ...]
-    cells: int
+    endings: tuple[tuple[str, Ending], ...]  # by run; the one that is shown comes first
+    cells: int  # number of cells
 
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """Several runs as one, as a report shows them.
+    """Several runs as one, as a report shows them."""
 
-    Attributes:
-      runs: in the order given.
-      cells: the status of each planned cell, in the order of the last plan.
-      rows: the records behind the cells.
-      splits: cells on which runs disagree.
-      history: counts by pairing and backend, over the runs that served them.
-      contributing: numbers of the runs that served at least one cell, or were the only ones to plan it.
-    """
-
-    runs: tuple[RunRecords, ...]
-    cells: Mapping[CellKey, CellStatus]
-    rows: tuple[OverlayRow, ...]
-    splits: tuple[Split, ...]
-    history: Mapping[tuple[str, str], tuple[Past, ...]]
-    contributing: frozenset[int]
+    runs: tuple[RunRecords, ...]  # in the order given
+    cells: Mapping[CellKey, CellStatus]  # the status of each planned cell, in the order of the last plan
+    rows: tuple[OverlayRow, ...]  # the records behind the cells
+    splits: tuple[Split, ...]  # cells on which runs disagree
+    history: Mapping[tuple[str, str], tuple[Past, ...]]  # counts by pairing and backend, over the runs that served them
+    contributing: frozenset[int]  # numbers of the runs that served at least one cell, or were the only ones to plan it
 
     @property
     def pairings(self) -> Mapping[str, PairingSummary]:

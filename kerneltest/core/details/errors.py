@@ -10,23 +10,14 @@ from kerneltest.core.details.base import BaseDetail, first_line, format_place, k
 
 @dataclass(frozen=True, slots=True)
 class Raised(BaseDetail):
-    """An exception.
+    """An exception."""
 
-    Attributes:
-      who: raised it: `the kernel`, `oracle NAME`, `backend ID`.
-      error: the exception's type.
-      said: its text.
-      phase: what was being done, as in `while traced for m=1,n=3`; "" for nothing in particular.
-      source: FILE:LINE of the user's source, or "".
-      hint: what to do, or "".
-    """
-
-    who: str
-    error: str
-    said: str
-    phase: str = ""
-    source: str = ""
-    hint: str = ""
+    who: str  # raised it: `the kernel`, `oracle NAME`, `backend ID`
+    error: str  # the exception's type
+    said: str  # its text
+    phase: str = ""  # what was being done, as in `while traced for m=1,n=3`; "" for nothing in particular
+    source: str = ""  # FILE:LINE of the user's source, or ""
+    hint: str = ""  # what to do, or ""
     kind: Literal["raised"] = "raised"
 
     @property
@@ -41,17 +32,11 @@ class Raised(BaseDetail):
 
 @dataclass(frozen=True, slots=True)
 class Stated(BaseDetail):
-    """A failure for which no other kind exists: a sentence with values in it.
+    """A failure for which no other kind exists: a sentence with values in it."""
 
-    Attributes:
-      sentence: with a place for each value, as `str.format` has it.
-      values: by name; they change from case to case.
-      source: FILE:LINE of the user's source, or ""; added to the text unless a value shows it.
-    """
-
-    sentence: str
-    values: Mapping[str, int | str] = field(default_factory=dict, hash=False)
-    source: str = ""
+    sentence: str  # with a place for each value, as `str.format` has it
+    values: Mapping[str, int | str] = field(default_factory=dict, hash=False)  # by name; they change from case to case
+    source: str = ""  # FILE:LINE of the user's source, or ""; added to the text unless a value shows it
     kind: Literal["stated"] = "stated"
 
     @property
@@ -65,17 +50,11 @@ class Stated(BaseDetail):
 
 @dataclass(frozen=True, slots=True)
 class Unavailable(BaseDetail):
-    """Something that cannot be run on this machine, or was left out.
+    """Something that cannot be run on this machine, or was left out."""
 
-    Attributes:
-      reason: in words.
-      left_out: whether it could be run and was left out to keep to a budget of time.
-      skipped: whether pytest skipped it, for a mark or for another plugin.
-    """
-
-    reason: str
-    left_out: bool = False
-    skipped: bool = False
+    reason: str  # in words
+    left_out: bool = False  # whether it could be run and was left out to keep to a budget of time
+    skipped: bool = False  # whether pytest skipped it, for a mark or for another plugin
     kind: Literal["unavailable"] = "unavailable"
 
     @property
@@ -88,13 +67,9 @@ class Unavailable(BaseDetail):
 
 @dataclass(frozen=True, slots=True)
 class NoPallasCall(BaseDetail):
-    """A call that takes another way than through a kernel. It may pass, but it tests no kernel.
+    """A call that takes another way than through a kernel. It may pass, but it tests no kernel."""
 
-    Attributes:
-      signature: of the call.
-    """
-
-    signature: str
+    signature: str  # of the call
     kind: Literal["no_pallas_call"] = "no_pallas_call"
 
     def text(self) -> str:
@@ -106,13 +81,9 @@ ISSUES = "https://github.com/kerneltest/kerneltest/issues"
 
 @dataclass(frozen=True, slots=True)
 class Contradicted(BaseDetail):
-    """A pass by JAX's interpreter, which contradicts what kerneltest itself made of the kernel in NumPy.
+    """A pass by JAX's interpreter, which contradicts what kerneltest itself made of the kernel in NumPy."""
 
-    Attributes:
-      said: what the evaluation in NumPy did instead, as a predicate.
-    """
-
-    said: str
+    said: str  # what the evaluation in NumPy did instead, as a predicate
     kind: Literal["contradicted"] = "contradicted"
 
     def text(self) -> str:
@@ -121,21 +92,13 @@ class Contradicted(BaseDetail):
 
 @dataclass(frozen=True, slots=True)
 class InternalError(BaseDetail):
-    """An exception of kerneltest, which says nothing about the kernel.
+    """An exception of kerneltest, which says nothing about the kernel."""
 
-    Attributes:
-      doing: what kerneltest was doing, as a participle: `judging its outputs`.
-      error: the exception's type.
-      said: its text.
-      source: FILE:LINE in kerneltest that raised.
-      trace: the innermost frames of the traceback, for a report.
-    """
-
-    doing: str
-    error: str
-    said: str
-    source: str
-    trace: tuple[str, ...] = ()
+    doing: str  # what kerneltest was doing, as a participle: `judging its outputs`
+    error: str  # the exception's type
+    said: str  # its text
+    source: str  # FILE:LINE in kerneltest that raised
+    trace: tuple[str, ...] = ()  # the innermost frames of the traceback, for a report
     kind: Literal["internal_error"] = "internal_error"
 
     @property
@@ -171,29 +134,17 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NotBuilt(BaseDetail):
-    """A kernel that does not lower or compile, or that the simulator does not support.
+    """A kernel that does not lower or compile, or that the simulator does not support."""
 
-    Attributes:
-      stage: at which it stopped. A kernel that does not lower fails at every later tier as well.
-      kernel: whose call it is; "" where that is not known.
-      error: the type of the exception; "" where a compiler only printed text.
-      said: JAX's or the compiler's own text.
-      primitive: that has no lowering, or at which it stopped; "" where that is not known.
-      meaning: of it for the kernel's author, in words; "" where no rule knows it.
-      hint: what to write instead, or "".
-      source: FILE:LINE of the user's source, or "".
-      target: that it was compiled for; "" where a message need not name it.
-    """
-
-    stage: Stage
-    kernel: str
-    error: str
-    said: str
-    primitive: str = ""
-    meaning: str = ""
-    hint: str = ""
-    source: str = ""
-    target: str = ""
+    stage: Stage  # at which it stopped. A kernel that does not lower fails at every later tier as well
+    kernel: str  # whose call it is; "" where that is not known
+    error: str  # the type of the exception; "" where a compiler only printed text
+    said: str  # JAX's or the compiler's own text
+    primitive: str = ""  # that has no lowering, or at which it stopped; "" where that is not known
+    meaning: str = ""  # of it for the kernel's author, in words; "" where no rule knows it
+    hint: str = ""  # what to write instead, or ""
+    source: str = ""  # FILE:LINE of the user's source, or ""
+    target: str = ""  # that it was compiled for; "" where a message need not name it
     kind: Literal["not_built"] = "not_built"
 
     @property
@@ -210,30 +161,19 @@ class NotBuilt(BaseDetail):
 
 @dataclass(frozen=True, slots=True)
 class ResourceExceeded(BaseDetail):
-    """A kernel that needs more memory, registers or threads than the target has.
+    """A kernel that needs more memory, registers or threads than the target has."""
 
-    Attributes:
-      stage: at which that was found.
-      kernel: whose call it is, or "".
-      resource: `shared memory`, `VMEM`, `threads`, `elements of an array`.
-      needed, available: in `unit`; None where they are not known.
-      unit: `B`, or "" for a count.
-      words: the failure in words, without the kernel's name.
-      said: the compiler's own text, or "".
-      source: FILE:LINE of the user's source, or "".
-      target: that it was compiled for; "" where a message need not name it.
-    """
-
-    stage: Stage
-    kernel: str
-    resource: str
+    stage: Stage  # at which that was found
+    kernel: str  # whose call it is, or ""
+    resource: str  # `shared memory`, `VMEM`, `threads`, `elements of an array`
+    # needed, available: in `unit`; None where they are not known
     needed: int | None
     available: int | None
-    unit: str
-    words: str
-    said: str = ""
-    source: str = ""
-    target: str = ""
+    unit: str  # `B`, or "" for a count
+    words: str  # the failure in words, without the kernel's name
+    said: str = ""  # the compiler's own text, or ""
+    source: str = ""  # FILE:LINE of the user's source, or ""
+    target: str = ""  # that it was compiled for; "" where a message need not name it
     kind: Literal["resource_exceeded"] = "resource_exceeded"
 
     @property
@@ -250,15 +190,10 @@ class ResourceExceeded(BaseDetail):
 
 @dataclass(frozen=True, slots=True)
 class Crashed(BaseDetail):
-    """The process died.
+    """The process died."""
 
-    Attributes:
-      phase: what it was doing; "" where that is not known.
-      cause: how it died, in words.
-    """
-
-    phase: str
-    cause: str
+    phase: str  # what it was doing; "" where that is not known
+    cause: str  # how it died, in words
     kind: Literal["crashed"] = "crashed"
 
     @property
@@ -271,15 +206,10 @@ class Crashed(BaseDetail):
 
 @dataclass(frozen=True, slots=True)
 class Hung(BaseDetail):
-    """No answer in time.
+    """No answer in time."""
 
-    Attributes:
-      words: what did not answer, and for how long.
-      source: FILE:LINE at which it waits, or ""; added to the text unless the words show it.
-    """
-
-    words: str
-    source: str = ""
+    words: str  # what did not answer, and for how long
+    source: str = ""  # FILE:LINE at which it waits, or ""; added to the text unless the words show it
     kind: Literal["hung"] = "hung"
 
     @property
@@ -292,17 +222,11 @@ class Hung(BaseDetail):
 
 @dataclass(frozen=True, slots=True)
 class DeviceLost(BaseDetail):
-    """A device error that poisons the process: nothing runs on the device from then on.
+    """A device error that poisons the process: nothing runs on the device from then on."""
 
-    Attributes:
-      error: the exception's type.
-      said: its text.
-      who: raised it.
-    """
-
-    error: str
-    said: str
-    who: str = "the kernel"
+    error: str  # the exception's type
+    said: str  # its text
+    who: str = "the kernel"  # raised it
     kind: Literal["device_lost"] = "device_lost"
 
     @property

@@ -28,19 +28,12 @@ def _at(place: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One program's access to an element.
+    """One program's access to an element."""
 
-    Attributes:
-      access: the way in which the element is accessed.
-      program: the program's index along each axis of the grid; () if unknown.
-      place: FILE:LINE of the access, or "".
-      thread: the core or warpgroup that makes it, as text; "" if programs are not divided further.
-    """
-
-    access: Access
-    program: tuple[int, ...] = ()
-    place: str = ""
-    thread: str = ""
+    access: Access  # the way in which the element is accessed
+    program: tuple[int, ...] = ()  # the program's index along each axis of the grid; () if unknown
+    place: str = ""  # FILE:LINE of the access, or ""
+    thread: str = ""  # the core or warpgroup that makes it, as text; "" if programs are not divided further
 
     @property
     def who(self) -> str:
@@ -56,48 +49,29 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class IndexOverflow:
-    """Integer arithmetic that does not fit its type, on the way to an address or a mask.
+    """Integer arithmetic that does not fit its type, on the way to an address or a mask."""
 
-    Attributes:
-      expression: the operation with its operands, `65,536 x 40,960`.
-      bits: the result's exact value is at least 2**bits, or less than -(2**bits).
-      accessed: offset of the accessed element.
-      intended: offset of the element that exact arithmetic gives. It equals `accessed` if only the mask differs.
-    """
-
-    expression: str
-    bits: int
-    accessed: int
-    intended: int
+    expression: str  # the operation with its operands, `65,536 x 40,960`
+    bits: int  # the result's exact value is at least 2**bits, or less than -(2**bits)
+    accessed: int  # offset of the accessed element
+    intended: int  # offset of the element that exact arithmetic gives. It equals `accessed` if only the mask differs
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFault(BaseDetail):
-    """An access outside a buffer, or one whose address or mask is wrong.
+    """An access outside a buffer, or one whose address or mask is wrong."""
 
-    Attributes:
-      kernel: the name of the kernel; "" if there is only one.
-      visit: the first wrong access.
-      buffer: the name of the argument or output.
-      element: the element as text: `[3, 4]`, or `offset 1024 of 1000 elements`.
-      words: the fault in the words of the tool or interpreter that found it; "" to render it from the other fields.
-      others: further faults of the same call, one line each.
-      count: the number of wrong accesses; 0 if unknown.
-      hint: a possible cause or remedy, or "".
-      overflow: the index overflow that led to the wrong access, if one did.
-      undefined_address: whether the address or the mask was computed from memory that was never written.
-    """
-
-    kernel: str
-    visit: Visit
-    buffer: str
-    element: str = ""
+    kernel: str  # the name of the kernel; "" if there is only one
+    visit: Visit  # the first wrong access
+    buffer: str  # the name of the argument or output
+    element: str = ""  # the element as text: `[3, 4]`, or `offset 1024 of 1000 elements`
+    # the fault in the words of the tool or interpreter that found it; "" to render it from the other fields
     words: str = ""
-    others: tuple[str, ...] = ()
-    count: int = 0
-    hint: str = ""
-    overflow: IndexOverflow | None = None
-    undefined_address: bool = False
+    others: tuple[str, ...] = ()  # further faults of the same call, one line each
+    count: int = 0  # the number of wrong accesses; 0 if unknown
+    hint: str = ""  # a possible cause or remedy, or ""
+    overflow: IndexOverflow | None = None  # the index overflow that led to the wrong access, if one did
+    undefined_address: bool = False  # whether the address or the mask was computed from memory that was never written
     kind: Literal["memory_fault"] = "memory_fault"
 
     @property
@@ -128,27 +102,16 @@ class MemoryFault(BaseDetail):
 
 @dataclass(frozen=True, slots=True)
 class Race(BaseDetail):
-    """Two programs or threads access one element, at least one of them writes, and nothing orders them.
+    """Two programs or threads access one element, at least one of them writes, and nothing orders them."""
 
-    Attributes:
-      kernel: the name of the kernel; "" if there is only one.
-      buffer: the name of the argument, output or scratch memory.
-      element: the element as text, `[3, 4]`, or "".
-      visits: the two accesses, the later one first; () if unknown.
-      words: the race in the words of the interpreter that found it; "" to render it from the other fields.
-      others: further faults of the same call, one line each.
-      count: the number of conflicting accesses; 0 if unknown.
-      values: distinct values that the programs write to the element, at most two; one if all write the same; () if
-        unknown.
-    """
-
-    kernel: str
-    buffer: str
-    element: str
-    visits: tuple[Visit, ...]
-    words: str = ""
-    others: tuple[str, ...] = ()
-    count: int = 0
+    kernel: str  # the name of the kernel; "" if there is only one
+    buffer: str  # the name of the argument, output or scratch memory
+    element: str  # the element as text, `[3, 4]`, or ""
+    visits: tuple[Visit, ...]  # the two accesses, the later one first; () if unknown
+    words: str = ""  # the race in the words of the interpreter that found it; "" to render it from the other fields
+    others: tuple[str, ...] = ()  # further faults of the same call, one line each
+    count: int = 0  # the number of conflicting accesses; 0 if unknown
+    # distinct values that the programs write to the element, at most two; one if all write the same; () if unknown
     values: tuple[str, ...] = ()
     kind: Literal["race"] = "race"
 
@@ -195,16 +158,11 @@ class UndefinedCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UndefinedSource:
-    """A read from which undefined elements come.
+    """A read from which undefined elements come."""
 
-    Attributes:
-      cause: the kind of read.
-      place: FILE:LINE of the read, or "".
-      element: the element or buffer that was read, as `x_ref[3]`; "" for a masked load and for `jax.lax.empty`.
-    """
-
-    cause: UndefinedCause
-    place: str
+    cause: UndefinedCause  # the kind of read
+    place: str  # FILE:LINE of the read, or ""
+    # the element or buffer that was read, as `x_ref[3]`; "" for a masked load and for `jax.lax.empty`
     element: str = ""
 
     def text(self) -> str:
@@ -221,26 +179,17 @@ class UndefinedSource:
 
 @dataclass(frozen=True, slots=True)
 class Undefined(BaseDetail):
-    """Elements of an output that were never written, or that depend on memory that was not.
+    """Elements of an output that were never written, or that depend on memory that was not."""
 
-    Attributes:
-      array: `output 0`.
-      unwritten: whether the elements themselves were never written.
-      count, total: elements.
-      first: indices of the first one, as text.
-      sources: the reads that the elements depend on.
-      sampled: whether only a sample of the elements was checked.
-      remark: anything else known of them, or "".
-    """
-
-    array: str
-    unwritten: bool
+    array: str  # `output 0`
+    unwritten: bool  # whether the elements themselves were never written
+    # count, total: elements
     count: int
     total: int
-    first: str
-    sources: tuple[UndefinedSource, ...] = ()
-    sampled: bool = False
-    remark: str = ""
+    first: str  # indices of the first one, as text
+    sources: tuple[UndefinedSource, ...] = ()  # the reads that the elements depend on
+    sampled: bool = False  # whether only a sample of the elements was checked
+    remark: str = ""  # anything else known of them, or ""
     kind: Literal["undefined"] = "undefined"
 
     @property

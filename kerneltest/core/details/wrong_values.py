@@ -45,18 +45,14 @@ _WITHOUT_SIZE = {
 
 @dataclass(frozen=True, slots=True)
 class MismatchCause:
-    """The cause of wrong values, and its size.
+    """The cause of wrong values, and its size."""
 
-    Attributes:
-      what: the cause.
-      size: for `formula` the largest error without rounding, relative to the largest value expected of the wrong
-        elements; for `rounding` the largest error / bound; for `unstable` the largest bound of the kernel's formula /
-        that of the oracle's. None if it is infinite, or a value is NaN, and for `overflow` and `backend`.
-      functions: for `formula` the oracle's functions, if approximations of them could explain the error.
-    """
-
-    what: ErrorCause
+    what: ErrorCause  # the cause
+    # for `formula` the largest error without rounding, relative to the largest value expected of the wrong elements;
+    # for `rounding` the largest error / bound; for `unstable` the largest bound of the kernel's formula / that of the
+    # oracle's. None if it is infinite, or a value is NaN, and for `overflow` and `backend`
     size: float | None
+    # for `formula` the oracle's functions, if approximations of them could explain the error
     functions: tuple[str, ...] = ()
 
     def text(self) -> str:
@@ -78,32 +74,21 @@ class MismatchCause:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch(BaseDetail):
-    """Elements that differ from the oracle's by more than their bound.
+    """Elements that differ from the oracle's by more than their bound."""
 
-    Attributes:
-      call: how the kernel was called, as an invariant words it; "" for a plain call.
-      output: which output, counted from 0.
-      gradient_of: the argument with respect to which the output is a gradient; "" for an output of the kernel itself.
-      wrong, total: elements.
-      pattern: where the wrong elements lie, in words; "" for nowhere in particular.
-      index: of the worst element.
-      block: the block that it lies in, as `m=1 n=0`; "" where the kernel has none.
-      comparison: the worst element beside its expectation, in words.
-      remarks: further lines: a diagnosis, special values among the inputs.
-      cause: of the wrong values; None if it is unknown.
-    """
-
-    call: str
-    output: int
+    call: str  # how the kernel was called, as an invariant words it; "" for a plain call
+    output: int  # which output, counted from 0
+    # the argument with respect to which the output is a gradient; "" for an output of the kernel itself
     gradient_of: str
+    # wrong, total: elements
     wrong: int
     total: int
-    pattern: str
-    index: tuple[int, ...]
-    block: str
-    comparison: str
-    remarks: tuple[str, ...] = ()
-    cause: MismatchCause | None = None
+    pattern: str  # where the wrong elements lie, in words; "" for nowhere in particular
+    index: tuple[int, ...]  # of the worst element
+    block: str  # the block that it lies in, as `m=1 n=0`; "" where the kernel has none
+    comparison: str  # the worst element beside its expectation, in words
+    remarks: tuple[str, ...] = ()  # further lines: a diagnosis, special values among the inputs
+    cause: MismatchCause | None = None  # of the wrong values; None if it is unknown
     kind: Literal["mismatch"] = "mismatch"
 
     @property
@@ -131,17 +116,11 @@ class Mismatch(BaseDetail):
 
 @dataclass(frozen=True, slots=True)
 class WrongDtype(BaseDetail):
-    """An output of another dtype than it should have.
+    """An output of another dtype than it should have."""
 
-    Attributes:
-      output: the number of the output.
-      found: its dtype.
-      why: the reason why that is wrong, in words.
-    """
-
-    output: int
-    found: str
-    why: str
+    output: int  # the number of the output
+    found: str  # its dtype
+    why: str  # the reason why that is wrong, in words
     kind: Literal["wrong_dtype"] = "wrong_dtype"
 
     @property
@@ -154,25 +133,19 @@ class WrongDtype(BaseDetail):
 
 @dataclass(frozen=True, slots=True)
 class Nondeterministic(BaseDetail):
-    """The same inputs gave different bits.
+    """The same inputs gave different bits."""
 
-    Attributes:
-      array: `output 0`, or the buffer in memory.
-      index: the first element that differs.
-      first, second: its two values, as text.
-      differing, total: elements.
-      how: what differed between the two runs: "with programs in order", "in another order"; "" for nothing.
-      kernel: the name of the kernel whose memory `array` is; "" for an output.
-    """
-
-    array: str
-    index: tuple[int, ...]
+    array: str  # `output 0`, or the buffer in memory
+    index: tuple[int, ...]  # the first element that differs
+    # first, second: its two values, as text
     first: str
     second: str
+    # differing, total: elements
     differing: int
     total: int
+    # what differed between the two runs: "with programs in order", "in another order"; "" for nothing
     how: tuple[str, str] = ("", "")
-    kernel: str = ""
+    kernel: str = ""  # the name of the kernel whose memory `array` is; "" for an output
     kind: Literal["nondeterministic"] = "nondeterministic"
 
     @property
@@ -191,13 +164,9 @@ class Nondeterministic(BaseDetail):
 
 @dataclass(frozen=True, slots=True)
 class InputModified(BaseDetail):
-    """The kernel wrote to an input.
+    """The kernel wrote to an input."""
 
-    Attributes:
-      argument: which of its array arguments, counted from 0.
-    """
-
-    argument: int
+    argument: int  # which of its array arguments, counted from 0
     kind: Literal["input_modified"] = "input_modified"
 
     @property
