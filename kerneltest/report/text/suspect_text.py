@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kerneltest.core.details import ErrorCause, Mismatch
-from kerneltest.core.details.base import first_line
+from kerneltest.core.details import ErrorCause, Mismatch, first_line
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.ids import ItemId, PairingId, Place
