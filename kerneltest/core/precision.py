@@ -134,8 +134,8 @@ class Precision:
 # CUDA states errors against the correctly rounded result; against the true one they are half an ulp larger. AMD's
 # document states errors against the true result, over all inputs. XLA documents none: its errors were measured with JAX
 # 0.10.2 and 0.12.0 on x86-64 (the figures in comments), then rounded up. The simulator computes functions of the IR in
-# float64 and rounds once. Where JAX composes a function, the error is that of the parts, doubled if the result's ulp may
-# be half as large.
+# float64 and rounds once. Where JAX composes a function, the error is that of the parts, doubled if the result's ulp
+# may be half as large.
 _ERRORS: Mapping[str, tuple[float | Ulps, ...]] = {
     **dict.fromkeys(("add", "subtract", "multiply", "square"), (0.5,) * 4),
     **dict.fromkeys(("deg2rad", "rad2deg"), (1,) * 4),

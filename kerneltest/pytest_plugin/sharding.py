@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerneltest.pytest_plugin.kernel_item import KernelItem, PairingItem
-from kerneltest.pytest_plugin.options import resolve_path
+from kerneltest.pytest_plugin.pytest_run import resolve_path
 
 if TYPE_CHECKING:
     from kerneltest.core.ids import RunShard

@@ -114,7 +114,7 @@ setattr(owner, {names!r}.rpartition(".")[2], namespace["raises"])
 INTERNAL, FULL = "LookupError('injected')", "OSError(28, 'No space left on device')"
 OUTSIDE = [
     ("kerneltest.execute.settings", "register_setting"),  # by an extension that registers
-    ("kerneltest.pytest_plugin.options", "known_settings"),
+    ("kerneltest.pytest_plugin.pytest_run", "known_settings"),
     ("kerneltest.pytest_plugin.dispatch", "Dispatcher.close"),
 ]
 
