@@ -73,9 +73,7 @@ class UnknownDtypeError(DtypeError):
 def parse_dtype(name: str) -> DType:
     """Returns the dtype with a name of NumPy or ml_dtypes (`bfloat16`, `float8_e4m3fn`).
 
-    Raises:
-      UnknownDtypeError: there is no such dtype.
-      DtypeError: float64 and int64 cannot hold its values.
+    UnknownDtypeError if there is no such dtype, DtypeError if float64 and int64 cannot hold its values.
     """
     try:
         dtype = np.dtype(getattr(ml_dtypes, name, name))

@@ -41,9 +41,8 @@ class _Registered(Generic[E]):
 class Registry(Generic[E]):
     """Entries by name, in order.
 
-    Args:
-      kind: of the entries, as messages call one: `group`.
-      extended_by: the key of `kerneltest.extensions.MODULES` that lists the extensions with such entries.
+    `kind` is what messages call an entry, such as `group`; `extended_by` is the key of `kerneltest.extensions.MODULES`
+    that lists the extensions with such entries.
     """
 
     def __init__(self, kind: str, extended_by: str) -> None:
@@ -53,15 +52,9 @@ class Registry(Generic[E]):
         self._is_loaded = False
 
     def add(self, entry: E, home: str, order: int = AFTER_BUILT_IN) -> None:
-        """Registers an entry. One that the same module has registered under this name is replaced.
+        """Registers an entry of the module `home`. One that the module has registered under this name is replaced.
 
-        Args:
-          entry: to add.
-          home: the module that adds it.
-          order: its position; equal ones are listed in the order in which they were added.
-
-        Raises:
-          ValueError: another module has registered an entry of this name.
+        Entries of equal order are listed as they were added. ValueError if the name is another module's.
         """
         known = self._registered.get(entry.name)
         if known is not None and known.home != home:
@@ -89,10 +82,7 @@ ABBREVIATED = 0.5
 def suggest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Returns `; did you mean 'float16'?` for the known name that is closest to a given one, or "".
 
-    Args:
-      given: the unknown name.
-      known: the names to choose from.
-      cutoff: the least ratio of similarity, as `difflib` defines it.
+    The cutoff is the least ratio of similarity, as `difflib` defines it.
     """
     close = difflib.get_close_matches(given, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else ""

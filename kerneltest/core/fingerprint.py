@@ -61,14 +61,10 @@ class Fingerprint:
 
     @classmethod
     def of(cls, *values: Any, approximate: bool = False) -> "Fingerprint":
-        """Returns the fingerprint of some values, in order.
+        """Returns the fingerprint of some values, in order; another fingerprint stands for what it was made of.
 
-        Args:
-          values: anything; another fingerprint stands for what it was made of.
-          approximate: whether floats in arrays that differ by a few roundings, as between machines, count as equal.
-
-        Raises:
-          NotReusableError: the content of a value cannot be read, or it runs code elsewhere.
+        If it is `approximate`, floats in arrays that differ by a few roundings, as between machines, count as equal.
+        NotReusableError if the content of a value cannot be read, or it runs code elsewhere.
         """
         reader = Reader(approximate)
         try:
@@ -506,8 +502,7 @@ def package_contents(name: str) -> str:
 def module_contents(name: str) -> str:
     """Returns the fingerprint of a top-level module: of its RECORD if an installer wrote one, else of all its files.
 
-    Returns:
-      Hexadecimal digits; "" if it is not installed.
+    It is "" if the module is not installed.
     """
     try:
         spec = util.find_spec(name)

@@ -122,11 +122,7 @@ class RunShard:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Returns the shard that `i/n` names, or None for "".
-
-        Raises:
-          ValueError: the text is not `i/n` with i from 1 to n.
-        """
+        """Returns the shard that `i/n` names, or None for ""; ValueError unless i is from 1 to n."""
         if not text:
             return None
         match = re.fullmatch(r"([1-9]\d{0,17})/([1-9]\d{0,17})", text)

@@ -34,8 +34,7 @@ FileName = Annotated[str, AfterValidator(_inside)]  # relative to the run's fold
 class Window:
     """A part of an output or of an argument: some rows and columns of its last two axes, the other axes fixed.
 
-    Raises:
-      ValueError: the lengths do not agree with the extent, or the origin with the shape.
+    ValueError if the lengths do not agree with the extent, or the origin with the shape.
     """
 
     name: str  # the argument's path, "" for an output
@@ -67,11 +66,7 @@ ERROR_LEVELS = ".0123456789AS"
 
 @dataclass(frozen=True, slots=True)
 class ErrorMap:
-    """Error / bound over a whole output, in tiles.
-
-    Raises:
-      ValueError: there are not as many levels as tiles, or a sign is unknown.
-    """
+    """Error / bound over a whole output, in tiles; ValueError for other levels than tiles have."""
 
     shape: tuple[Count, ...]  # of the output; rows are counted along all of its axes but the last
     tiles: tuple[Count, Count]  # rows and columns of tiles

@@ -139,10 +139,7 @@ class RunRecords:
 def read_runs(folder: Path) -> tuple[RunRecords, ...]:
     """Reads the run in a folder or, if it holds none, the runs in the folders below it, ordered by name.
 
-    A shard without the other shards of its run is incomplete.
-
-    Raises:
-      RecordError: there is no run, or a run lacks its plan or cannot be read; names the folder or file.
+    A shard without the other shards of its run is incomplete. RecordError if there is no run, or one cannot be read.
     """
     return _require_other_shards(_read_folder(folder))
 
@@ -161,8 +158,7 @@ def _read_folder(folder: Path) -> tuple[RunRecords, ...]:
 def read_all(folders: Sequence[Path]) -> tuple[RunRecords, ...]:
     """Reads the runs in several folders, as `read_runs` does; their names then begin with the folder's.
 
-    Raises:
-      RecordError: as `read_runs`, and if two runs have one name.
+    RecordError also if two runs have one name.
     """
     if len(folders) == 1:
         return read_runs(folders[0])
@@ -214,11 +210,7 @@ def _problems_of_all_shards(runs: Sequence[RunRecords]) -> dict[str, list[str]]:
 
 
 def read_running(folder: Path, name: str = "") -> RunRecords:
-    """Reads a run that may still be going on.
-
-    Raises:
-      RecordError: it cannot be read.
-    """
+    """Reads a run that may still be going on; raises a RecordError."""
     plan, records = read_plan(folder), tuple(intern_records(read_records(folder)))
     mutants = {score.pairing: score for score in read_scores(folder)}
     reproducers = tuple(read_reproducers(folder))
@@ -226,11 +218,7 @@ def read_running(folder: Path, name: str = "") -> RunRecords:
 
 
 def end_run(run: RunRecords, failed_tests: tuple[str, ...] = ()) -> None:
-    """Marks a run as complete, with the tests other than pairings that failed.
-
-    Raises:
-      OSError: the mark cannot be written; the run stays unfinished.
-    """
+    """Marks a run as complete, with the tests other than pairings that failed; raises an OSError."""
     write_end(run.folder, End(run.plan.run, len(run.records), failed_tests))
 
 
@@ -265,11 +253,7 @@ def _unrepeated_crashes(run: RunRecords) -> Iterator[str]:
 
 
 def read_ended(folder: Path) -> RunRecords:
-    """Reads a run all of whose processes have ended, before it is marked as complete.
-
-    Raises:
-      RecordError: it cannot be read.
-    """
+    """Reads a run all of whose processes have ended, before it is marked as complete; raises a RecordError."""
     run = read_running(folder)
     return _with_problems(run, list(_unrepeated_crashes(run)))
 
@@ -277,8 +261,7 @@ def read_ended(folder: Path) -> RunRecords:
 def load_windows(runs: Sequence[RunRecords], findings: Sequence[Record]) -> Mapping[int, Evidence]:
     """Reads the evidence of findings of some runs with its windows; returns it by the identity of the record.
 
-    Raises:
-      RecordError: a run's records cannot be read again, or have changed.
+    RecordError if a run's records cannot be read again, or have changed.
     """
     found = {id(record): record.evidence for record in findings if record.evidence is not None}
     lacking = {name for name, evidence in found.items() if evidence.window is not None and not evidence.window.values}

@@ -194,8 +194,7 @@ class Informativeness:
     def problems(self, *, elsewhere: Collection[str] = ()) -> list[str]:
         """Returns why nothing that was compared could have failed, in the whole run or in a pairing.
 
-        Args:
-          elsewhere: pairings with records that were not added, such as those of other shards; these are not judged.
+        Pairings with records `elsewhere`, such as those of other shards, are not judged.
         """
         found = [
             f"{name}: {asked.problem}"

@@ -11,23 +11,19 @@ from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.run_plan import Plan
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import MutationScore, Record
-from kerneltest.records.sharpness import Informativeness, sharpness_remarks
 from kerneltest.report.counts import (
     Counts,
     budget_remarks,
     clock_warning,
-    contradiction_remarks,
     count_cells,
     empty_shard_remarks,
     gaps,
     inapplicable_backends,
     internal_error_remarks,
-    lowering_remarks,
-    missing_call_remarks,
+    record_remarks,
     reuse_remarks,
     skip_remarks,
     slow_remarks,
-    undefined_remarks,
     unserved_remarks,
 )
 from kerneltest.report.matrix import Matrix, by_tier
@@ -117,7 +113,7 @@ def _brief_lines(run: RunRecords, counts: Counts, width: int | None, *, stopped:
         *skip_remarks(run),
         *_environment_notes(run.plan),
         *empty_shard_remarks(run.plan),
-        *_record_notes(run.records),
+        *record_remarks(run.records),
         *budget_remarks(run),
         *unserved_remarks(run),
         *reuse_remarks(run),
@@ -181,18 +177,6 @@ def _environment_notes(plan: Plan) -> Iterator[str]:
     yield from filter(None, [clock_warning(plan)])
 
 
-def _record_notes(records: Sequence[Record]) -> Iterator[str]:
-    # What records show of kernels and declarations, the remarks that call for action first.
-    return chain(
-        missing_call_remarks(records),
-        contradiction_remarks(records),
-        lowering_remarks(records),
-        undefined_remarks(records),
-        Informativeness(records).remarks(),
-        sharpness_remarks(records),
-    )
-
-
 def remarks(run: RunRecords, *, stopped: bool = False) -> Iterator[Line]:
     """Yields remarks on what the matrix of a run does not show; `stopped` is as for `summary_lines`."""
     plan, cells, missing = run.plan, run.reconciled.cells, run.reconciled.missing
@@ -218,7 +202,7 @@ def remarks(run: RunRecords, *, stopped: bool = False) -> Iterator[Line]:
     yield from as_lines(LineKind.WRONG, [] if stopped else _idle_cells(run)[:_MOST])
     yield from as_lines(LineKind.NOTE, [*skip_remarks(run), *budget_remarks(run)])
     yield from as_lines(LineKind.PLAIN, [*reuse_remarks(run), *slow_remarks(run)])
-    yield from as_lines(LineKind.NOTE, _record_notes(run.records))
+    yield from as_lines(LineKind.NOTE, record_remarks(run.records))
 
 
 def _noteworthy(matrix: Matrix) -> Matrix:
