@@ -370,15 +370,13 @@ class _Forked:
 
     def status(self, seconds: float = 0.0) -> int | None:
         until = time.monotonic() + seconds
-        # `join` would also wake up, and then wait, if tested code wrote to a pipe of `multiprocessing`.
-        while (status := self._exit_status()) is None and time.monotonic() < until:
+        while True:
+            with self._lock:  # a status can be read once
+                status: int | None = self._process.exitcode
+            if status is not None or time.monotonic() >= until:
+                return status
+            # `join` would also wake up, and then wait, if tested code wrote to a pipe of `multiprocessing`.
             time.sleep(0.01)
-        return status
-
-    def _exit_status(self) -> int | None:
-        with self._lock:  # a status can be read once
-            status: int | None = self._process.exitcode
-            return status
 
     def close_requests(self) -> None:
         if not self._requests.closed:

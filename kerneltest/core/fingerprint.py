@@ -360,12 +360,12 @@ def _read_function(value: FunctionType, reader: Reader) -> None:
     if is_installed(home):
         reader.note(f"in {home}.{value.__qualname__} {package_contents(_package(home))}")
         return
-    for name in sorted(set(_names(value.__code__))):
+    for name in sorted(set(names_in(value.__code__))):
         if name in value.__globals__:
             reader.note(name)
             found = value.__globals__[name]
             if isinstance(found, ModuleType) and not is_installed(found.__name__):
-                attributes = [each for each in sorted(set(_names(value.__code__))) if each in vars(found)]
+                attributes = [each for each in sorted(set(names_in(value.__code__))) if each in vars(found)]
                 reader.add_all(f"module {found.__name__}", (vars(found)[attribute] for attribute in attributes))
             else:
                 reader.add(found)
@@ -386,12 +386,12 @@ def _read_code(value: CodeType, reader: Reader) -> None:
     reader.add_all("code", (value.co_code, parameters, counts, outer, value.co_consts))
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def names_in(code: CodeType) -> Iterator[str]:
     """Yields the names of the globals and attributes that a function and those inside of it use."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from names_in(constant)
 
 
 @reads(type)

@@ -65,13 +65,9 @@ class ReadsSpecialFloats:
         )
 
 
-def _special_float(value: Mapping[str, str]) -> float:
-    return float(value["float"])
-
-
 _NAMES = core_schema.typed_dict_field(core_schema.literal_schema(["nan", "inf", "-inf"]))
 _SPECIAL_FLOAT = core_schema.no_info_after_validator_function(
-    _special_float, core_schema.typed_dict_schema({"float": _NAMES}, extra_behavior="forbid")
+    lambda value: float(value["float"]), core_schema.typed_dict_schema({"float": _NAMES}, extra_behavior="forbid")
 )
 
 

@@ -83,7 +83,7 @@ def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[s
 def save_arguments(folder: Path, case: str, arguments: Mapping[str, Array]) -> str:
     """Saves a case's array arguments under `cases/` and returns the path within the folder."""
     # Stored as unsigned integers under dtype and leaf, since NumPy's format lacks bfloat16.
-    raw = {f"{value.dtype.name}:{leaf}": _bits(value) for leaf, value in arguments.items()}
+    raw = {f"{v.dtype.name}:{leaf}": v.view(f"u{v.dtype.itemsize}") for leaf, v in arguments.items()}
     path = f"cases/{case}.npz"
     with open_inside(folder, path, "wb") as file:
         np.savez_compressed(file, **raw)  # type: ignore[arg-type]
@@ -116,10 +116,6 @@ def _array(file: IO[bytes], most: int) -> Array:
     if dtype.kind != "u" or not 0 <= size <= most:
         raise ValueError(f"an array of {dtype} of shape {shape} is not what was saved")
     return np.frombuffer(bytearray(file.read(size)), dtype).reshape(shape, order="F" if fortran else "C")
-
-
-def _bits(value: Array) -> Array:
-    return value.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[value.dtype.itemsize])
 
 
 # Limits of readers; no run writes as much.

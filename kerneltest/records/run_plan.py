@@ -6,10 +6,10 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import CodeType
 from typing import Any, NamedTuple
 
 from kerneltest.core.details import InternalError
+from kerneltest.core.fingerprint import names_in
 from kerneltest.core.source_location import relative_path
 from kerneltest.core.targets import Tier
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Optional, Static, Tree
@@ -196,17 +196,11 @@ def source_of(function: Callable[..., Any]) -> FunctionSource:
 def _parts(function: Any, names: dict[str, Any], seen: set[str]) -> Iterator[tuple[int, str]]:
     lines, first = inspect.getsourcelines(function)
     yield first, "".join(lines)
-    for name in sorted(_global_names(function.__code__) - seen):
+    for name in sorted(set(names_in(function.__code__)) - seen):
         seen.add(name)
         other = innermost_function(names.get(name))
         if inspect.isfunction(other) and other.__module__ == function.__module__ and other is not function:
             yield from _parts(other, names, seen)
-
-
-def _global_names(code: CodeType) -> set[str]:
-    """Returns the global names that a function and the functions inside it use."""
-    inner = [_global_names(const) for const in code.co_consts if isinstance(const, CodeType)]
-    return set(code.co_names).union(*inner)
 
 
 def innermost_function(function: Any) -> Any:

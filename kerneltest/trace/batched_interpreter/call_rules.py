@@ -309,10 +309,6 @@ def _for_formulas(rule: Rule) -> Rule:
     return checked
 
 
-def _content(machine: Machine, equation: Equation) -> EquationFunction:
-    return lambda operands: (operands[0].array.copy(),)
-
-
 _UNORDERED: Mapping[str, Callable[[Machine, Equation], EquationFunction]] = {
     **{p.name: _nothing for p in PRIMITIVES.values() if p.kind is Kind.SYNCHRONISATION and p.name != "dma_wait"},
     **dict.fromkeys(("set_max_registers", "set_max_registers_p", "delay"), _nothing),
@@ -320,7 +316,10 @@ _UNORDERED: Mapping[str, Callable[[Machine, Equation], EquationFunction]] = {
     "axis_index": _axis_index,
     **dict.fromkeys(("copy_gmem_to_smem", "copy_smem_to_gmem"), _copy),
     "wgmma_ref": _wgmma,
-    **dict.fromkeys(("wgmma_accumulator_deref", "wgmma_accumulator_deref_p"), _content),
+    **dict.fromkeys(
+        ("wgmma_accumulator_deref", "wgmma_accumulator_deref_p"),
+        lambda *_: lambda operands: (operands[0].array.copy(),),
+    ),
     "layout_cast": lambda machine, equation: lambda operands: operands[:1],
 }
 MOSAIC_RULES: Mapping[str, Rule] = {**{name: _for_formulas(rule) for name, rule in _UNORDERED.items()}, "roll": _roll}
