@@ -98,10 +98,10 @@ def _is_length(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-# Expressions that do nothing but look values up and compute with them.
+# Expressions that look a value up. A remainder is no length, though it may equal one.
 _SIMPLE = (
-    ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.UnaryOp, ast.BinOp, ast.Tuple, ast.List, ast.Set,
-    ast.expr_context, ast.unaryop, ast.operator,
+    ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.UnaryOp, ast.Tuple, ast.List, ast.Set, ast.expr_context,
+    ast.unaryop,
 )  # fmt: skip
 
 

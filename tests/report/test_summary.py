@@ -18,8 +18,8 @@ from kerneltest.records.runs import read_runs
 from kerneltest.records.schema import Record
 from kerneltest.report.counts import count_cells
 from kerneltest.report.matrix import by_tier
+from kerneltest.report.text.lines import field_signs, field_words
 from kerneltest.report.text.suspect_text import headline, name_with_location
-from kerneltest.report.text.tables import field_signs, field_words
 from kerneltest.report.text.terminal_summary import summary_lines
 from kerneltest.triage.suspects import suspects_in_run
 from tests.written import HOSTILE, PAIRING, PASS, case, write_run

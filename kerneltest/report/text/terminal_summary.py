@@ -27,9 +27,16 @@ from kerneltest.report.counts import (
     unserved_remarks,
 )
 from kerneltest.report.matrix import Matrix, by_tier
-from kerneltest.report.text.lines import Line, LineKind, as_lines
+from kerneltest.report.text.lines import (
+    Line,
+    LineKind,
+    as_lines,
+    field_signs,
+    field_words,
+    signs_legend,
+    terminal_table,
+)
 from kerneltest.report.text.suspect_text import format_suspects
-from kerneltest.report.text.tables import field_signs, field_words, signs_legend, terminal_table
 from kerneltest.triage.suspects import Suspect
 
 _MOST = 20  # gaps, and cells of one kind; the page shows more
