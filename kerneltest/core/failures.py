@@ -43,6 +43,10 @@ class UnusableInputError(ValueError):
     """Something that a command of `kerneltest` was given and cannot work with; the message says why."""
 
 
+class RecordError(UnusableInputError):
+    """A file of a run that cannot be read; names the file, the line and the field."""
+
+
 class Failure(Exception):  # noqa: N818 - a verdict that is not always an error
     """The end of a case before its values could be compared.
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one cell stands for all of them
 _MOST_LINE = 2**31  # of a file
 
 

@@ -179,7 +179,7 @@ _COMPOSED = dict.fromkeys(("log2", "log10", "hypot", "logaddexp", "logaddexp2", 
 
 
 # Returns the errors in a column, each with its source: one of its own, or that of all others.
-def _column(number: int, others: str, own: Mapping[str, str]) -> dict[str, Ulps]:
+def _column(number: int, others: str, own: dict[str, str]) -> dict[str, Ulps]:
     sources = dict.fromkeys(_ERRORS, others) | dict.fromkeys(_IEEE, "IEEE 754") | own
     figures = {name: errors[number] for name, errors in _ERRORS.items()}
     stated = {name: figure if isinstance(figure, Ulps) else Ulps(figure) for name, figure in figures.items()}

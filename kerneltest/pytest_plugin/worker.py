@@ -12,6 +12,7 @@ from kerneltest.backends.device import device_responds
 from kerneltest.core import exit_guard
 from kerneltest.core.failures import Failure, Guard, escape_surrogates
 from kerneltest.core.files import DiskStore, open_inside
+from kerneltest.core.ids import ANY
 from kerneltest.core.processes import show_warnings_once
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict, worst
@@ -29,7 +30,6 @@ from kerneltest.records.journal import Activity, Journal
 from kerneltest.records.record_files import RecordWriter, save_artifacts
 from kerneltest.records.result_cache import ResultCache, keys_before, write_key
 from kerneltest.records.resume import discard_item, read_item
-from kerneltest.records.run_plan import ANY
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.report.text.suspect_text import format_failure, headline
 from kerneltest.reproduce.script_writer import save_reproduction

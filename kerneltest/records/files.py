@@ -11,12 +11,8 @@ import numpy as np
 from pydantic import GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
-from kerneltest.core.failures import UnusableInputError, escape_surrogates
+from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.media import for_terminal
-
-
-class RecordError(UnusableInputError):
-    """A file of a run that cannot be read; names the file, the line and the field."""
 
 
 def write_text(path: Path, text: str) -> None:

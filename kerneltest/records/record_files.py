@@ -16,10 +16,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from kerneltest.core.details import Detail
 from kerneltest.core.dtypes import Array, parse_dtype
-from kerneltest.core.failures import escape_surrogates
+from kerneltest.core.failures import RecordError, escape_surrogates
 from kerneltest.core.files import open_inside
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.files import SCHEMA, RecordError, dumps, first_problem, is_not_json
+from kerneltest.records.files import SCHEMA, dumps, first_problem, is_not_json
 from kerneltest.records.run_plan import End, Plan
 from kerneltest.records.schema import MutationScore, Record, Reproducer
 

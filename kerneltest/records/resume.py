@@ -8,11 +8,11 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import BinaryIO
 
-from kerneltest.core.failures import UnusableInputError
+from kerneltest.core.failures import RecordError, UnusableInputError
 from kerneltest.core.files import open_inside
 from kerneltest.core.ids import RunShard
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.files import RecordError, dumps
+from kerneltest.records.files import dumps
 from kerneltest.records.record_files import line_of, read_end, read_plan, read_records, read_shard, shard_files
 from kerneltest.records.result_cache import BEFORE, read_keys, replace_keys
 from kerneltest.records.run_plan import CellKey, Plan, PlannedItem, digest_ids, plan_differences

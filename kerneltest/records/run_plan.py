@@ -18,8 +18,6 @@ from kerneltest.declare.domains import Domain, Interval
 from kerneltest.declare.pairing import Pairing
 from kerneltest.records.evidence import Count
 
-ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one cell stands for all of them
-
 
 class CellKey(NamedTuple):
     """The key of a cell: the cases that a report counts together."""

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.details import NoPallasCall
+from kerneltest.core.failures import RecordError
+from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.files import RecordError
 from kerneltest.records.journal import read_orphaned
 from kerneltest.records.record_files import (
     intern_records,
@@ -22,7 +23,7 @@ from kerneltest.records.record_files import (
     read_some,
     write_end,
 )
-from kerneltest.records.run_plan import ANY, CellKey, End, PairingSummary, Plan, PlannedItem, digest_ids
+from kerneltest.records.run_plan import CellKey, End, PairingSummary, Plan, PlannedItem, digest_ids
 from kerneltest.records.schema import MutationScore, Record, Reproducer
 from kerneltest.records.sharpness import Informativeness
 

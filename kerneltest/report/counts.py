@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from kerneltest.core.details import ISSUES, Contradicted, InternalError, NoPallasCall, Unavailable
+from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Ending, Gap, GroupName, Verdict
-from kerneltest.records.run_plan import ANY, Plan
+from kerneltest.records.run_plan import Plan
 from kerneltest.records.runs import RunRecords, absent_cells, superseded_backends
 from kerneltest.records.schema import Record
 from kerneltest.records.sharpness import Informativeness, sharpness_remarks

@@ -11,9 +11,10 @@ from xml.etree import ElementTree
 import pytest
 
 from kerneltest.cli import main
+from kerneltest.core.ids import ANY
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Evidence
-from kerneltest.records.run_plan import ANY, NotApplicable
+from kerneltest.records.run_plan import NotApplicable
 from kerneltest.records.runs import read_runs
 from kerneltest.records.schema import Record
 from kerneltest.report.counts import count_cells

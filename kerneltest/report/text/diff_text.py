@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kerneltest.core.ids import ANY
 from kerneltest.core.media import for_terminal
-from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import RunRecords
 from kerneltest.report.text.lines import for_markdown, markdown_table, truncate
 from kerneltest.report.text.markdown_summary import suspect_points

@@ -11,11 +11,11 @@ import numpy as np
 from kerneltest.core.details import ErrorCause, Mismatch, first_line
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import escape_surrogates
-from kerneltest.core.ids import ItemId, PairingId, Place
+from kerneltest.core.ids import ANY, ItemId, PairingId, Place
 from kerneltest.core.media import for_terminal
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import Evidence, format_budget, format_pair, instability_note
-from kerneltest.records.run_plan import ANY, FunctionSource, PairingSummary, innermost_function
+from kerneltest.records.run_plan import FunctionSource, PairingSummary, innermost_function
 from kerneltest.records.schema import Record
 from kerneltest.report.rerun_commands import repro_command
 from kerneltest.report.text.lines import Line, LineKind, as_lines, truncate
