@@ -65,20 +65,15 @@ class End(Enum):
 
 
 class ChildEndedError(Failure):
-    """A child ended or was killed before it answered: a `crash`, or a `hang` if it was too late.
-
-    Attributes:
-      end: the reason.
-      status: its exit status; a negative one is that of a signal.
-      cause: the reason in words, without the name of the child.
-    """
+    """A child ended or was killed before it answered: a `crash`, or a `hang` if it was too late."""
 
     def __init__(self, end: End, status: int, cause: str, message: str, stderr: str) -> None:
         is_late = end is End.LATE
         super().__init__(
             Verdict.HANG if is_late else Verdict.CRASH, Hung(message) if is_late else Crashed("", message), stderr
         )
-        self.end, self.status, self.cause = end, status, cause
+        self.end, self.status = end, status  # a negative status is that of a signal
+        self.cause = cause  # in words, without the name of the child
 
 
 class ChildRaisedError(Exception):

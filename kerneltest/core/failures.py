@@ -310,15 +310,10 @@ _T = TypeVar("_T")
 
 
 class Guard:
-    """Collects evidence. Whatever raises or comes too late is left out.
-
-    Attributes:
-      failures: the `internal_error` for each exception of kerneltest; those of user code and JAX are ignored.
-      deadline: when to stop, in seconds of the monotonic clock.
-    """
+    """Collects evidence. Whatever raises or comes too late is left out."""
 
     def __init__(self, failures: list[Failure], seconds: float = math.inf) -> None:
-        """Initialises the guard with a time limit and the list to which failures are added."""
+        # gets the `internal_error` for each exception of kerneltest; those of user code and JAX are ignored
         self.failures = failures
         self.deadline = time.monotonic() + seconds
 

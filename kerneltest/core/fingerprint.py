@@ -76,18 +76,12 @@ class Fingerprint:
 
 
 class Reader:
-    """Turns values into a sequence of texts.
-
-    Attributes:
-      approximate: as for `Fingerprint.of`.
-      omits: as of a `Fingerprint`.
-      reads_code: whether Python functions are read. If not, only those of JAX have a fingerprint, by their names.
-    """
+    """Turns values into a sequence of texts."""
 
     def __init__(self, approximate: bool = False) -> None:
-        self.approximate = approximate
-        self.omits: set[str] = set()
-        self.reads_code = True
+        self.approximate = approximate  # as for `Fingerprint.of`
+        self.omits: set[str] = set()  # as of a `Fingerprint`
+        self.reads_code = True  # whether Python functions are read; if not, those of JAX count by their names
         self._parts: list[str] = []
         self._numbers: dict[int, int] = {}  # by identity, in the order in which the values occur
         self._shared: dict[Hashable, list[str]] = {}

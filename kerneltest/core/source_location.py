@@ -17,16 +17,11 @@ from kerneltest.core.ids import Place
 
 
 class SourceError(Exception):
-    """A file has no syntax tree. The message says why.
-
-    Attributes:
-      line: the line of the error; 0 if it is unknown.
-    """
+    """A file has no syntax tree. The message says why."""
 
     def __init__(self, message: str, line: int = 0) -> None:
-        """Stores the line next to the message."""
         super().__init__(message)
-        self.line = line
+        self.line = line  # of the error; 0 if it is unknown
 
 
 def parse_source(source: str | bytes) -> ast.Module | None:

@@ -61,21 +61,14 @@ _DOING = TypeAdapter(Activity)
 
 
 class Journal:
-    """The journal of this process, mirrored in a file if a folder is given.
-
-    Attributes:
-      activity: the current activity; None between items.
-      changed: when that last changed, in seconds of the monotonic clock.
-      spent: seconds in each phase so far.
-      counts: number of traces, compilations and oracle evaluations so far.
-    """
+    """The journal of this process, mirrored in a file if a folder is given."""
 
     def __init__(self, folder: Path | None = None, shard: str = "main") -> None:
         self.folder, self.shard = folder, shard
-        self.activity: Activity | None = None
-        self.changed = time.monotonic()
-        self.spent: defaultdict[str, float] = defaultdict(float)
-        self.counts: Counter[str] = Counter()
+        self.activity: Activity | None = None  # None between items
+        self.changed = time.monotonic()  # when the activity last changed
+        self.spent: defaultdict[str, float] = defaultdict(float)  # seconds in each phase so far
+        self.counts: Counter[str] = Counter()  # of traces, compilations and oracle evaluations so far
         self._file: FileIO | None = None
 
     @property

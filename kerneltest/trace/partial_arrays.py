@@ -242,11 +242,9 @@ class PartialKernel:
         self._compiled = Machine(PartialRules(run_call), substitutions).compile(traced.jaxpr)
 
     def __call__(self, leaves: Sequence[Array | VirtualArray]) -> list[PartialArray]:
-        """Evaluates the kernel.
+        """Evaluates the kernel; raises whatever `run_call` does.
 
-        Raises:
-          Failure: `unavailable` for an operation that JAX cannot evaluate here, or that makes or computes on arrays
-            that are too large; whatever `run_call` raises.
+        The Failure is `unavailable` for an operation that JAX cannot evaluate here, or on arrays that are too large.
         """
         return self._compiled([PartialArray(leaf) for leaf in leaves])
 

@@ -16,11 +16,8 @@ from kerneltest.trace.jax_compat.source_lines import user_line
 def length_declarations(error: BaseException, lengths: Mapping[str, int]) -> list[str]:
     """Returns declarations of dims that a kernel would not refuse, such as `dims=dict(n=kt.dim(multiple_of=128))`.
 
-    They follow from the assertion that failed, or from the conditions under which the kernel raised.
-
-    Args:
-      error: the exception, with its traceback.
-      lengths: of the dims in the call that was refused.
+    They follow from the assertion that failed, or from the conditions under which the kernel raised. The lengths are
+    those of the dims in the call that was refused.
     """
     place = Place.parse(user_line(error).strip(" ()"))
     for frame, line in traceback.walk_tb(error.__traceback__):

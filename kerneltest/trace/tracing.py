@@ -285,14 +285,10 @@ def trace_kernel(
 def trace_function(
     function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], purpose: str, platform: str = ""
 ) -> Traced:
-    """Traces a function of arrays that returns a list of arrays.
+    """Traces a function of arrays that returns a list of arrays, for a purpose in words such as `for m=1,n=3`.
 
-    Args:
-      purpose: for messages, such as `for m=1,n=3`.
-      platform: whose abstract device the function finds; "" for the one that it asks for, if any.
-
-    Raises:
-      Failure: the function raised; the detail names the user's line. `unavailable` if it needs more devices.
+    It finds the abstract device of the platform; of "", the one that it asks for, if any. The Failure names the user's
+    line that raised. It is `unavailable` if the function needs more devices.
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
     devices, closed = [platform], None

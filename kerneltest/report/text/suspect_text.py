@@ -172,13 +172,7 @@ def format_suspects(
 
 
 def name_function(pairing: str, declared: PairingSummary | None, *, of_oracle: bool = False) -> str:
-    """Returns `softmax (softmax.py:9), pairing test_softmax.py::softmax_oracle`; the pairing if there is no source.
-
-    Args:
-      pairing: its name.
-      declared: the pairing as the run's plan has it, or None.
-      of_oracle: name the oracle instead of the kernel.
-    """
+    """Returns `softmax (softmax.py:9), pairing test_softmax.py::softmax_oracle`; the pairing if there is no source."""
     source = None if declared is None else declared.oracle if of_oracle else declared.kernel
     definition = _definition(source)
     if definition is None:
