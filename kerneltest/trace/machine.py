@@ -10,18 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import dtypes
 
-from kerneltest.core.dtypes import Array, is_promotable
-from kerneltest.trace.jax_compat.jaxprs import (
-    AbstractValue,
-    Atom,
-    ClosedJaxpr,
-    DType,
-    Equation,
-    Jaxpr,
-    Var,
-    data_of,
-    is_key,
-)
+from kerneltest.core.dtypes import Array, DType, is_promotable
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Atom, ClosedJaxpr, Equation, Jaxpr, Var, data_of, is_key
 from kerneltest.trace.jax_compat.source_lines import call_back
 from kerneltest.trace.primitives import PRIMITIVES, Kind, called_jaxpr
 from kerneltest.trace.rewrite import Fill

@@ -13,20 +13,11 @@ import jax
 import numpy as np
 
 from kerneltest.core.details import Undefined, UndefinedCause, UndefinedSource
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, DType
 from kerneltest.core.failures import Failure, warn_of_recovery
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.kernel_rules import supported_rule
-from kerneltest.trace.jax_compat.jaxprs import (
-    AbstractValue,
-    DType,
-    Equation,
-    JaxArray,
-    Jaxpr,
-    Params,
-    Var,
-    inner_jaxprs,
-)
+from kerneltest.trace.jax_compat.jaxprs import AbstractValue, Equation, JaxArray, Jaxpr, Params, Var, inner_jaxprs
 from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of
 from kerneltest.trace.machine import EquationFunction, Machine, RuleSet, UnknownError, control_rule, unwritten_memory
 from kerneltest.trace.primitives import Kind, kind_of

@@ -24,11 +24,6 @@ from kerneltest.trace.jax_compat.abstract_devices import hide_own_frame
 from kerneltest.trace.jax_compat.jaxprs import (
     ClosedJaxpr,
     Equation,
-    Jaxpr,
-    Literal,
-    consts_of,
-    open_jaxpr,
-    parameter_jaxprs,
 )
 from kerneltest.trace.jax_compat.patches import keep_jax_frames, widen_float_names
 from kerneltest.trace.jax_compat.source_lines import package_line, user_line
@@ -52,6 +47,7 @@ from kerneltest.trace.walk import (
     has_narrow_products,
     is_exact,
     iter_calls,
+    iter_constants,
     iter_equations,
     reads_bits_of_floats,
     rounds_explicitly,
@@ -434,7 +430,7 @@ def trace_in_float64(pairing: Pairing, signature: Signature, own: Traced, platfo
     jaxpr = own.jaxpr.jaxpr
     draws = any(primitive_of(equation).kind is Kind.RANDOM for equation, _ in iter_equations(jaxpr))
     other = draws or rounds_explicitly(jaxpr) or reads_bits_of_floats(jaxpr)
-    if other or not any(map(_may_be_rounded, _constants(own.jaxpr))):
+    if other or not any(map(_may_be_rounded, iter_constants(own.jaxpr))):
         return None
     dtypes = tuple((path, "float64" if is_promotable(parse_dtype(d)) else d) for path, d in signature.dtypes)
     with suppress(Failure), widen_float_names(), jax.enable_x64(True), _traced_in_float64(True):
@@ -448,18 +444,6 @@ def _operations(traced: Traced) -> Iterator[str]:
     """Yields the names of its operations but for calls and casts, which come and go with dtypes."""
     found = (primitive_of(equation) for equation, _ in iter_equations(traced.jaxpr.jaxpr))
     return (primitive.name for primitive in found if primitive.kind not in (Kind.CALL, Kind.CAST))
-
-
-def _constants(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[Any]:
-    """Yields the constants of a jaxpr, at any depth."""
-    outer = jax.core.Tracer  # what a nested jaxpr takes from the one around it
-    yield from (const for const in consts_of(jaxpr) if not isinstance(const, outer))
-    opened = open_jaxpr(jaxpr)
-    atoms = [*opened.outvars, *(operand for equation in opened.eqns for operand in equation.invars)]
-    yield from (atom.val for atom in atoms if isinstance(atom, Literal))
-    for equation in opened.eqns:
-        for inner in parameter_jaxprs(equation):
-            yield from _constants(inner)
 
 
 def _may_be_rounded(constant: Any) -> bool:  # from what its author wrote

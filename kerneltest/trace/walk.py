@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import float_format, is_float
+from kerneltest.core.dtypes import DType, float_format, is_float
 from kerneltest.numerics.rounding_model import significant_digits
 from kerneltest.trace.jax_compat.jaxprs import (
     Atom,
-    DType,
+    ClosedJaxpr,
     Equation,
     Jaxpr,
     Literal,
@@ -67,6 +67,18 @@ def iter_calls(jaxpr: Jaxpr) -> Iterator[Equation]:
         else:
             for inner in inner_jaxprs(equation):
                 yield from iter_calls(inner)
+
+
+def iter_constants(jaxpr: ClosedJaxpr | Jaxpr) -> Iterator[Any]:
+    """Yields the constants of a jaxpr at any depth: literals, and the values of constants that have some."""
+    outer = jax.core.Tracer  # what a nested jaxpr takes from the one around it
+    yield from (const for const in consts_of(jaxpr) if not isinstance(const, outer))
+    opened = open_jaxpr(jaxpr)
+    atoms = [*opened.outvars, *(operand for equation in opened.eqns for operand in equation.invars)]
+    yield from (atom.val for atom in atoms if isinstance(atom, Literal))
+    for equation in opened.eqns:
+        for inner in parameter_jaxprs(equation):
+            yield from iter_constants(inner)
 
 
 def uses_call(jaxpr: Jaxpr) -> bool:

@@ -11,7 +11,7 @@ from tabulate import tabulate
 
 from kerneltest.core.media import for_terminal
 from kerneltest.core.verdicts import Ending, Verdict
-from kerneltest.report.matrix import Field
+from kerneltest.report.matrix import Field, Matrix
 
 MAX_TEXT = 300  # characters of one text on a Markdown page, since the page of a CI job may have 1 MiB in all
 _INDENT = 3  # columns before the lines of a suspect
@@ -111,3 +111,23 @@ def signs_legend(fields: Iterable[Field]) -> str:
 
 def _sign(ending: Ending) -> str:
     return "✗" if ending.is_finding and isinstance(ending, Verdict) else ending.letter
+
+
+def matrix_table(matrix: Matrix, width: int | None) -> Iterator[Line]:
+    """Yields the lines of a matrix in words; in signs, if words are wider than the width (None: any)."""
+    if not matrix.rows:
+        return
+    headings = ["", *(column.title for column in matrix.columns)]
+    words, signs = (
+        terminal_table(headings, [[row.pairing, *map(shown, row.fields)] for row in matrix.rows])
+        for shown in (field_words, field_signs)
+    )
+    narrow = width is not None and max(map(len, words)) > width
+    heading, *texts = signs if narrow else words
+    yield Line(LineKind.PLAIN, heading)
+    for row, text in zip(matrix.rows, texts, strict=True):
+        endings = {ending for field in row.fields for ending in field.counts}
+        green = LineKind.GOOD if Verdict.PASS in endings else LineKind.NOTE
+        yield Line(green if all(ending.is_green for ending in endings) else LineKind.WRONG, text)
+    if narrow:
+        yield Line(LineKind.PLAIN, signs_legend(field for row in matrix.rows for field in row.fields))

@@ -27,15 +27,7 @@ from kerneltest.report.counts import (
     unserved_remarks,
 )
 from kerneltest.report.matrix import Matrix, by_tier
-from kerneltest.report.text.lines import (
-    Line,
-    LineKind,
-    as_lines,
-    field_signs,
-    field_words,
-    signs_legend,
-    terminal_table,
-)
+from kerneltest.report.text.lines import Line, LineKind, as_lines, matrix_table
 from kerneltest.report.text.suspect_text import format_suspects
 from kerneltest.triage.suspects import Suspect
 
@@ -75,14 +67,14 @@ def summary_lines(
     yield from as_lines(LineKind.PLAIN, mutant_lines(run.mutants, with_survivors=verbose >= 0))
     counts = count_cells([run], len(suspects))
     if verbose > 0:
-        yield from _format_matrix(by_tier([run]), width)
+        yield from matrix_table(by_tier([run]), width)
         lines = remarks(run, stopped=stopped)
     elif verbose < 0:
         reused = as_lines(LineKind.PLAIN, reuse_remarks(run))  # even here, since what was green was not run
         lines = chain(_gap_lines(run, stopped=stopped), reused, [Line(LineKind.PLAIN, f"kerneltest: {counts}")])
     else:
         if not (stopped or run.reconciled.green):
-            yield from _format_matrix(_noteworthy(by_tier([run])), width)
+            yield from matrix_table(_noteworthy(by_tier([run])), width)
         lines = _brief_lines(run, counts, width, stopped=stopped)
     yield from (part for line in lines for part in line.wrapped(width))
 
@@ -90,7 +82,7 @@ def summary_lines(
 def matrix_lines(run: RunRecords) -> Iterator[Line]:
     """Yields the lines of a run's mutation scores, matrix and remarks."""
     yield from as_lines(LineKind.PLAIN, mutant_lines(run.mutants))
-    yield from _format_matrix(by_tier([run]), None)
+    yield from matrix_table(by_tier([run]), None)
     yield from remarks(run)
 
 
@@ -224,22 +216,3 @@ def _noteworthy(matrix: Matrix) -> Matrix:
         tuple(matrix.columns[number] for number in kept),
         tuple(replace(row, fields=tuple(row.fields[number] for number in kept)) for row in rows),
     )
-
-
-def _format_matrix(matrix: Matrix, width: int | None) -> Iterator[Line]:
-    if not matrix.rows:
-        return
-    headings = ["", *(column.title for column in matrix.columns)]
-    words, signs = (
-        terminal_table(headings, [[row.pairing, *map(shown, row.fields)] for row in matrix.rows])
-        for shown in (field_words, field_signs)
-    )
-    narrow = width is not None and max(map(len, words)) > width
-    heading, *texts = signs if narrow else words
-    yield Line(LineKind.PLAIN, heading)
-    for row, text in zip(matrix.rows, texts, strict=True):
-        endings = {ending for field in row.fields for ending in field.counts}
-        green = LineKind.GOOD if Verdict.PASS in endings else LineKind.NOTE
-        yield Line(green if all(ending.is_green for ending in endings) else LineKind.WRONG, text)
-    if narrow:
-        yield Line(LineKind.PLAIN, signs_legend(field for row in matrix.rows for field in row.fields))

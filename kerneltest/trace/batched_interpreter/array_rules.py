@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.core.dtypes import Array, DType, is_float, is_integer
 from kerneltest.numerics.device_operations import UPDATES, convert, multiply_matrices, position, reduce
-from kerneltest.trace.jax_compat.jaxprs import DType, Equation
+from kerneltest.trace.jax_compat.jaxprs import Equation
 from kerneltest.trace.machine import ArrayFunction, EquationFunction, Machine, Rule, UnknownError, by_row, is_uniform
 from kerneltest.trace.primitives import PRIMITIVES, Kind, primitive_of
 

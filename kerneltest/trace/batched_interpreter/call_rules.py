@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jax.experimental import pallas as pl
 
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, DType
 from kerneltest.numerics.device_operations import multiply_matrices
 from kerneltest.trace.batched_interpreter.memory_rules import (
     check_inside,
@@ -23,7 +23,7 @@ from kerneltest.trace.batched_interpreter.memory_rules import (
     read_through,
     write_through,
 )
-from kerneltest.trace.jax_compat.jaxprs import BlockMapping, DType, Equation, Jaxpr, core_meshes, inner_jaxprs
+from kerneltest.trace.jax_compat.jaxprs import BlockMapping, Equation, Jaxpr, core_meshes, inner_jaxprs
 from kerneltest.trace.machine import (
     BatchedRef,
     CompiledJaxpr,

@@ -27,7 +27,7 @@ from kerneltest.core.details import (
     UndefinedSource,
     Visit,
 )
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, DType
 from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.source_location import in_order, relative_path
 from kerneltest.core.verdicts import Verdict
@@ -40,7 +40,7 @@ from kerneltest.trace.jax_compat.interpreter_threads import (
     method_codes,
     supported_parameters,
 )
-from kerneltest.trace.jax_compat.jaxprs import DType, Equation, Jaxpr, SourceInfo, Var, inner_jaxprs, parameter_names
+from kerneltest.trace.jax_compat.jaxprs import Equation, Jaxpr, SourceInfo, Var, inner_jaxprs, parameter_names
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
 from kerneltest.trace.jax_compat.source_lines import (
     KernelFaultError,
